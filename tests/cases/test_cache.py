@@ -47,7 +47,7 @@ def test_the_most_that_fit_fit_and_one_more_does_not():
 def test_to_the_last_byte(each):
     """Where 7 sequences fill the memory exactly, 7 fit, whatever the quotient is rounded to."""
     fixed = 16.06 * GB
-    assert sequences_that_fit(fixed + each * 7.0, fixed, each, 1) == 7
+    assert sequences_that_fit(fixed + each * 7.0, fixed, each, 1, each) == 7
 
 
 def test_parts_add_up_to_what_is_used_and_fits_is_their_sum():

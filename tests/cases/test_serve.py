@@ -45,7 +45,6 @@ def case(seed: int) -> tuple[Replicated | Engines, Traffic]:
         )
         habits = Habits(
             shortest=rng.choice([1.0, 0.8]),
-            random=rng.random() < 0.2,
             server=rng.random() < 0.8,
             warm=rng.random() < 0.8,
         )

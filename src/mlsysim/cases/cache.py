@@ -12,9 +12,10 @@ engine's rule. The driver offers U bytes, of which the engine takes a share s,
     "all"    weights, workspace and caches share s U:      reserve = capacity - s U
     "free"   caches get s of what weights leave:           reserve = capacity - U + (1 - s) (U - weights - workspace)
 
-A sequence is held at its whole length, prompt and answer; requests beyond ``sequences`` wait for a place. Left out: blocks of
-the cache that are partly empty (half a block a sequence, under 1 % beyond 1,000 tokens; wall 5 counts them), and engines that
-let in more than they can finish and evict (more in flight by up to answer/2 over the length, at the price of recomputation).
+A sequence of a batch is held at its whole length, prompt and answer. Requests that come and go are found half answered, and engines page: caches
+grow block by block, so that what they keep at a time is the mean, I + O (1 + cv^2)/2 and half a block (:meth:`mlsysim.cases.traffic.Traffic.kept`),
+unless the engine reserves whole answers; one whole sequence must have room. Requests beyond ``sequences`` wait for a place. Left out: what
+is computed again when requests that grow at the same time are put back.
 
 Every number may be an array, which has one value for each of many replicas.
 """
@@ -32,34 +33,39 @@ from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import table_bytes
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import ceil, floor, maximum, some, where
+from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.vocabulary import Setting, listed, worded
 
 WEIGHTS, CACHES, WORKSPACE, DRAFT = "weights", "KV caches", "workspace", "draft model"
 
 
 @kernel("""
-    fixed: byte [1e6, 1e12], each: byte [1e6, 1e12], sequences whole [1, 1e5], groups whole [1, 1e5] -> held: byte
+    fixed: byte [1e6, 1e12], each: byte [1e6, 1e12], sequences whole [1, 1e5], groups whole [1, 1e5],
+    longest: byte [1e6, 1e12] -> held: byte
 """)
-def held_bytes(fixed: Any, each: Any, sequences: Any, groups: Any) -> Any:
-    """Bytes on the fullest device: what is there without requests, and the caches of the group with most of them."""
-    return fixed + each * ceil(sequences / groups)
+def held_bytes(fixed: Any, each: Any, sequences: Any, groups: Any, longest: Any) -> Any:
+    """Bytes on the fullest device: what is there without requests, and the caches of the group with most of them, of one at its
+    whole length at least."""
+    return fixed + maximum(each * ceil(sequences / groups), longest * minimum(sequences, 1))
 
 
 @kernel("""
-    capacity: byte [1e6, 1e12], fixed: byte [1e6, 1e12], each: byte [1e6, 1e12], groups whole [1, 1e5] -> sequences
+    capacity: byte [1e6, 1e12], fixed: byte [1e6, 1e12], each: byte [1e6, 1e12], groups whole [1, 1e5],
+    longest: byte [1e6, 1e12] -> sequences
 """)
-def sequences_that_fit(capacity: Any, fixed: Any, each: Any, groups: Any) -> Any:
+def sequences_that_fit(capacity: Any, fixed: Any, each: Any, groups: Any, longest: Any) -> Any:
     """The largest number of sequences for which :func:`held_bytes` is at most ``capacity``; 0 where not even one is."""
     fitting = floor(maximum(capacity - fixed, 0 * capacity) / each)
     # The quotient is rounded: one more may fit to the last byte, or the last one miss by it.
     fitting = where(fixed + each * (fitting + 1.0) <= capacity, fitting + 1.0, fitting)
-    return groups * maximum(where(fixed + each * fitting <= capacity, fitting, fitting - 1.0), 0.0)
+    fitting = where(fixed + each * fitting <= capacity, fitting, fitting - 1.0)
+    return groups * where(fixed + longest <= capacity, maximum(fitting, 0.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The fullest device of a replica; bytes. ``each`` is what one sequence keeps there, zero where that is not known."""
+    """The fullest device of a replica; bytes. ``each`` is what one sequence keeps there on average, zero where that is not
+    known; ``longest`` what one of them does in the end, which must have room."""
 
     capacity: Any
     weights: Any
@@ -68,6 +74,7 @@ class DeviceMemory:
     workspace: Any = 0.0
     reserve: Any = 0.0
     draft: Any = 0.0
+    longest: Any = 0.0
 
     @property
     def fixed(self) -> Any:
@@ -76,7 +83,7 @@ class DeviceMemory:
 
     def used(self, sequences: Any) -> Any:
         """Bytes that are held with so many sequences, the reserve included."""
-        return held_bytes(self.fixed, self.each, sequences, self.groups)
+        return held_bytes(self.fixed, self.each, sequences, self.groups, self.longest)
 
     def fits(self, sequences: Any) -> Any:
         """Whether so many sequences fit."""
@@ -85,7 +92,7 @@ class DeviceMemory:
     @property
     def sequences(self) -> Any:
         """The most sequences that fit; for caches whose size is known."""
-        return sequences_that_fit(self.capacity, self.fixed, self.each, self.groups)
+        return sequences_that_fit(self.capacity, self.fixed, self.each, self.groups, self.longest)
 
     @property
     def most(self) -> int | None:
@@ -101,33 +108,36 @@ class DeviceMemory:
             Held(DRAFT, self.draft),
             Held(WORKSPACE, self.workspace),
             Held(RESERVE, self.reserve),
-            Held(CACHES, self.each * ceil(sequences / self.groups)),
+            Held(CACHES, maximum(self.each * ceil(sequences / self.groups), self.longest * minimum(sequences, 1))),
         )
         return tuple(line for line in lines if line.name == RESERVE or some(line.bytes > 0))
 
 
-def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None) -> DeviceMemory:
+def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None, longest: Any = 0.0) -> DeviceMemory:
     """The device of a replica at first order: its memory, or a fraction of it, is for weights and caches of sequences of so
-    many tokens."""
-    each, drafter = replica.device_cache(1, tokens), 0.0
-    if draft is not None:
-        drafter, each = draft.device_weights, each + draft.device_cache(1, tokens)
+    many tokens, of which one gets ``longest`` in the end."""
+    pieces = [replica] if draft is None else [replica, draft]
+    each, whole = (sum(piece.device_cache(1, length) for piece in pieces) for length in (tokens, longest))
+    drafter = 0.0 if draft is None else draft.device_weights
     weights, groups = replica.device_weights, replica.attention_groups
-    return DeviceMemory(replica.capacity, weights, each, groups, reserve=replica.reserve, draft=drafter)
+    return DeviceMemory(replica.capacity, weights, each, groups, reserve=replica.reserve, draft=drafter, longest=whole)
 
 
-def engine_memory(step: EngineStep | Iterations, tokens: Any, draft: EngineStep | None = None) -> DeviceMemory:
-    """The device of an engine's replica, whose sequences are of so many tokens; with a draft model's weights and caches."""
+def engine_memory(
+    step: EngineStep | Iterations, tokens: Any, draft: EngineStep | None = None, longest: Any = 0.0
+) -> DeviceMemory:
+    """The device of an engine's replica, whose sequences are of so many tokens, and of ``longest`` in the end; with a draft model's
+    weights and caches."""
     usable, share = step.usable_memory, step.engine.memory_utilisation
     capacity = max(step.memory, usable)
-    weights, workspace, each = step.device_weights, table_bytes("workspace", "size"), step.sequence_bytes(tokens)
-    drafter = 0.0
-    if draft is not None:
-        drafter, each = draft.device_weights, each + draft.sequence_bytes(tokens)
+    weights, workspace = step.device_weights, table_bytes("workspace", "size")
+    pieces = [step] if draft is None else [step, draft]
+    each, whole = (sum(piece.sequence_bytes(length) for piece in pieces) for length in (tokens, longest))
+    drafter = 0.0 if draft is None else draft.device_weights
     reserve = capacity - share * usable
     if step.engine.memory_rule == "free":
         reserve = capacity - usable + (1 - share) * max(usable - weights - drafter - workspace, 0.0)
-    return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, workspace, reserve, drafter)
+    return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, workspace, reserve, drafter, whole)
 
 
 def fullest(memories: Iterable[tuple[DeviceMemory, Any]]) -> tuple[DeviceMemory, Any]:

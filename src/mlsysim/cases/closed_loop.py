@@ -1,11 +1,12 @@
-"""Calibrated fidelity of serving: clients in a closed loop, in closed form.
+"""Calibrated fidelity of serving: clients of an engine, in closed form. What loops and open arrivals share is in :mod:`mlsysim.cases.turns`.
 
 C clients send a prompt each, wait for the answer and send the next one, as serving benchmarks do. Prompts and answers have
 lengths spread evenly between a fraction of the nominal length and all of it; means are I and O. N of the C requests are
-being answered: as many as clients, caches, decode slots and the rate of reading prompts allow.
+being answered: as many as clients, caches, decode slots and the rate of reading prompts allow. A request meets the other N - 1
+(the arrival theorem of closed queueing networks, Reiser and Lavenberg 1980): alone it meets nobody.
 
-    time per token       T = (1 - f) t_d(N) + f t_m,    f = 1 - exp(-N g/O)      prompts join decode steps ("mixed")
-                         T = t_d(N) + (1 - exp(-N g p/O)) t_p / p                 prompts run alone, every p steps
+    time per token       T = (1 - f) t_d(N) + f t_m                  prompts join decode steps ("mixed")
+                         T = t_d(N) + (1 - e^-l) t_p / p             prompts run alone, every p steps
     first token          mean over rounds of: rest of the running step + own step + queue of prompts
                          + (C - N)/N O T waiting for a place + front end
 
@@ -13,13 +14,16 @@ t_d, t_m, t_p are steps of decode, of decode with prompts and of prompts alone (
 tokens that a step gives a sequence (more than 1 with draft tokens). In the first round all prompts come at once; round r
 of answers ends within a window of sqrt(r) times the spread of lengths (and of the burst's own duration), and its prompts
 come that much closer together than on average. Benchmarks publish the mean over all rounds; ``ttft_steady`` is the last
-round's. Requests that come at random (``random``) have no rounds: they come spread over the time of an answer, as many as the
-clients would send. One round (``rounds=1``) is a batch that begins together.
+round's. One round (``rounds=1``) is a batch that begins together.
 
-Disaggregated: prompts queue for a pool of prefill workers, answers are written by a pool of decode workers with a limited
-number of slots; the cache crosses the network in between.
+``open_loop``: requests come at random (Poisson) at a rate that does not wait for answers. N follows from Little's law,
+N = rate O T(N)/g, and an arrival sees the mean (PASTA); where caches or slots bind, requests wait for a place as in a queue with
+that many servers (M/G/c). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
+server is full; of a number of requests that are sent in all the last waits for what the others leave behind.
 
-Left out: the draining of the last round (TPOT 1 to 2 % low), preemption, prefix caching, router imbalance.
+Pools of their own for prompts and answers are in :mod:`mlsysim.cases.apart`.
+
+Left out: the draining of the last round (TPOT 1 to 2 % low), the work that preemption repeats, router imbalance.
 
 Concurrency, lengths and numbers of workers may be arrays, one value for each of many loops on the same deployment.
 """
@@ -33,16 +37,12 @@ from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
-from mlsysim.cases.iterations import Iterations
-from mlsysim.cases.phases import speculative_tokens
 from mlsysim.cases.request import (
     ANSWER,
     BATCHING,
     COLD_START,
-    COMMUNICATION,
     FIRST,
     FRONT_END,
-    HAND_OVER,
     OTHERS,
     PLACE,
     QUEUE,
@@ -53,20 +53,21 @@ from mlsysim.cases.request import (
     value_of,
 )
 from mlsysim.cases.traffic import Habits, Traffic
-from mlsysim.timing.engine_step import EngineStep
-from mlsysim.timing.engines import serving_table
-from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
+from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
+from mlsysim.physics.queueing import mgc_wait
+from mlsysim.timing.engines import Engine
+from mlsysim.units.ops import exp, maximum, minimum, sqrt, where
 
-_FIXED_POINT = 12
-_REST, _QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
+FIXED_POINT, ALMOST, _HALVINGS = 12, 0.999, 24
+_PLACE, _OTHERS = "t = (C - N)/N O T", "t = f (t_m - t_d)"
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """What clients see. Times in seconds; ``active`` requests are being answered.
 
-    ``bound`` names what limits the active requests; None for many loops at once.
+    ``bound`` names what limits the active requests; None for many loops at once. ``saturated``: more requests come than are answered, so
+    that there is no steady state; ``request_rate`` is then the most that are answered, and ``ttft`` what there is of it without the queue that grows.
     """
 
     tpot: Any
@@ -77,98 +78,111 @@ class Loop:
     prompt_step: Any
     request_rate: Any
     bound: str | None
+    saturated: Any = False
 
 
-Stepping = EngineStep | Iterations
-
-
-def accepted_tokens(drafted: Any, acceptance: Any = None) -> Any:
-    """Tokens that a step with ``drafted`` draft tokens gives on average, each accepted if those before it were."""
-    return speculative_tokens(serving_table("draft")["acceptance"] if acceptance is None else acceptance, drafted)
-
-
-def draft_cost(h: Habits) -> float:
-    """Factor on a step in which the model's own heads draft tokens; a draft model has its own time."""
-    table = serving_table("draft")
-    return float(table["base"] + table["per_token"] * h.drafted) if h.own_heads and h.drafted else 1.0
+def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
+    """What limits the requests of a replica, whatever clients do: caches and slots."""
+    limits = {"memory": maximum(engine_memory(step, t.kept(step.engine)).sequences, 1.0)}
+    return limits if not t.habits.slots else limits | {"slots": float(t.habits.slots)}
 
 
 def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: the clients of one replica."""
-    engine, h = step.engine, t.habits
-    ranks, drafted = step.deployment.attention_dp, h.drafted
-    gain = accepted_tokens(drafted, h.acceptance)
-    prompt, answer = t.mean_prompt, t.mean_answer
-    budget = engine.token_budget if t.chunk is None else t.chunk
-    mixed = engine.policy == "mixed"
-    poll: Any = max(h.poll_steps, 1.0)
-
-    limits = {"clients": t.concurrency, "memory": maximum(engine_memory(step, prompt + answer).sequences, 1.0)}
-    if h.slots:
-        limits["slots"] = float(h.slots)
-    at_once = minimum(prompt, maximum(budget - (minimum(t.concurrency / ranks, budget / 2) if mixed else 0.0), 16.0))
-    chunks = prompt / at_once
-    together = where(chunks <= 1, maximum(1.0, floor(budget / prompt)), 1.0)
-    if mixed:
-        limits["prompts"] = maximum(ranks * answer * together / (gain * chunks), 1.0)
-    active, bound = _least(limits)
-
-    written, read = a.under(ANSWER), a.under(FIRST)
-
-    def decode(n: Any, tag: Tag) -> Any:
-        return step.time(n / ranks, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(h)
-
-    def reading(count: Any, n: Any, tag: Tag) -> Any:
-        """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
-        each = maximum(count / ranks, 1.0)
-        beside = n / ranks if mixed else 0.0
-        context, before = prompt + answer / 2, (prompt - at_once) / 2
-        some = minimum(count / ranks, 1.0)
-        return step.time(beside, context, each, at_once, before, drafted if mixed else 0, some, tag).total
-
-    full = together * ranks
-    step_time = decode(active, written)
-    per_step = active * gain / answer
-    if engine.gather_steps and ranks > 1:
-        poll = maximum(poll, minimum(engine.gather_steps, ranks / per_step))
-    arrivals = per_step * poll
-    none = exp(-arrivals)
-    batch = minimum(arrivals / (1 - none), full)
-    prompt_step = reading(batch, active, written)
-    if mixed:
-        share = minimum((1 - none) * chunks / poll, 1.0)
-        cycle = step_time + share * (prompt_step - step_time)
-    else:
-        steps = maximum(1.0, arrivals / (1 - none) / full) * chunks
-        cycle = step_time + (1 - none) / poll * steps * prompt_step
+    h = t.habits
+    places, bound = least({"clients": t.concurrency, **_places(step, t)})
+    s = Turns(step, t, places)
+    active = minimum(places, s.most_written) if s.mixed else places
+    if bound is not None and active < places:
+        bound = "prompts"
+    # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
+    others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
+    turn = s.cycle(active, others, a.under(ANSWER))
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
-    met = 1.0 if h.random else (h.rounds - 0.5) / h.rounds
-    disturbed = step_time + (cycle - step_time) * met
-    tpot = a.grown(OTHERS, SERVING, "t = f (t_m - t_d)", step_time, disturbed) / gain
-
-    length = answer * cycle / gain
-    firsts = _rounds(
-        t,
-        active,
-        reading(full, active / 2, read) * (chunks / full),
-        full,
-        reading(full, active, read) * (chunks / full),
-        cycle if mixed else step_time,
-        length,
-        cycle / gain,
-        lambda count, tag: reading(count, active, tag) * chunks,
-        a,
-    )
-    idle = a.loss(RUNNING, SERVING, _REST, (poll - 1) / 2 * step_time + h.wait_steps * cycle)
-    place = a.loss(PLACE, BATCHING, "t = (C - N)/N O T", maximum(t.concurrency - active, 0.0) / active * length)
-    front = a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if h.server else 0.0)
-    ttft = sum(firsts) / len(firsts) + idle + place + front
+    disturbed = turn.alone + (turn.mean - turn.alone) * ((h.rounds - 0.5) / h.rounds)
+    tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, disturbed) / s.gain
+    length = s.steps * turn.mean
+    firsts = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, a))
+    mean = sum(firsts) / len(firsts)
+    # A client's turn takes a while, after which it finds the engine within a step, and the next one ready; where there are others.
+    rest = (turn.alone * (1 - turn.busy) + turn.prompts * turn.busy) / 2 + turn.alone * step.engine.steps_ahead
+    rest = rest * (minimum(others, 1.0) if h.server else 0.0)
+    idle = a.loss(RUNNING, SERVING, REST, rest + (turn.poll - 1) / 2 * turn.alone + h.wait_steps * turn.mean)
+    # Prompts that cannot be read as fast as answers end wait for that; caches and slots are waited for before.
+    span = value_of(length)
+    unread = maximum((places - active) / active - value_of(mean) / span, 0.0)
+    idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
+    place = a.loss(PLACE, BATCHING, _PLACE, length * (maximum(t.concurrency - places, 0.0) / active))
+    front = front_end(step.engine, t, a)
+    ttft = mean + idle + place + front
     if not h.warm:
-        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", engine.cold_start / h.rounds)
-    return _result(t, tpot, ttft, firsts[-1] + idle + place + front, active, step_time, prompt_step, bound)
+        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", step.engine.cold_start / h.rounds)
+    return result(t, tpot, ttft, firsts[-1] + idle + place + front, active, turn.alone, turn.prompts, bound)
 
 
-def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
+def front_end(engine: Engine, t: Traffic, a: Algebra) -> Any:
+    """What lies between client and scheduler: a request's own, and the text of its prompt, cached or not."""
+    time = engine.front_end + engine.tokenise * t.mean_prompt if t.habits.server else 0.0
+    return a.tag(FRONT_END, SOFTWARE, "host", "t = t_front + t_token I", time)
+
+
+def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
+    """Prompts and answers on the same devices: requests of one replica that come at random at ``t.rate``."""
+    engine, h, rate = step.engine, t.habits, t.rate
+    places, bound = least(_places(step, t))
+    n: Any = 1.0
+    for _ in range(2):
+        s = Turns(step, t, n)
+        most = minimum(places, s.most_written)
+        n, fastest = in_flight(s.answered, rate, most)
+    s = Turns(step, t, n)
+    if bound is not None and most < places:
+        bound = "prompts"
+    turn = s.cycle(n, n, a.under(ANSWER))
+    tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, turn.mean) / s.gain
+    length = s.steps * turn.mean
+    # An arrival finds the engine at work unless nobody is there.
+    there, carried = 1 - exp(-n), minimum(rate, fastest * ALMOST)
+    first = s.first(carried, n, turn.alone * there, a, 0.0)
+    ahead = (turn.alone * engine.steps_ahead + (turn.poll - 1) / 2 * turn.alone + h.wait_steps * turn.mean) * there
+    place = waiting_for(places, carried, length, h, a) + backlog(t, fastest, length, a)
+    ttft = first + a.loss(RUNNING, SERVING, REST, ahead) + place + front_end(engine, t, a)
+    steps = value_of(turn.alone), value_of(turn.prompts)
+    return Loop(tpot, ttft, ttft, n, *steps, minimum(rate, fastest), bound, endless(t, fastest))
+
+
+def waiting_for(places: Any, rate: Any, length: Any, h: Habits, a: Algebra) -> Any:
+    """The wait for one of so many places, each of which is held for the time of an answer."""
+    span = value_of(length)
+    return a.loss(
+        PLACE, BATCHING, "t = W(M/G/N)", length * (mgc_wait(rate, span, places, maximum(h.cv, FEWEST)) / span)
+    )
+
+
+def endless(t: Traffic, fastest: Any) -> Any:
+    """Whether requests come faster than they are answered, and without end."""
+    return t.rate >= fastest if t.habits.sent is None else False
+
+
+def backlog(t: Traffic, fastest: Any, length: Any, a: Algebra) -> Any:
+    """The mean wait of a number of requests that come faster than they are answered: the last waits for all the others."""
+    if t.habits.sent is None:
+        return 0.0
+    behind = maximum(t.habits.sent / 2 * (1 / fastest - 1 / t.rate), 0.0)
+    return a.loss(QUEUE, TAIL, "t = R (1/f - 1/r)/2", length * (behind / value_of(length)))
+
+
+def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any) -> tuple[Any, Any]:
+    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach."""
+    fastest, low, high = answered(most), FEWEST * most, most
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        less = answered(middle) < rate
+        low, high = where(less, middle, low), where(less, high, middle)
+    return where(rate < fastest, high, most), fastest
+
+
+def least(limits: dict[str, Any]) -> tuple[Any, str | None]:
     """The smallest of the limits, and its name where there is one loop."""
     least: Any = math.inf
     for limit in limits.values():
@@ -177,57 +191,32 @@ def _least(limits: dict[str, Any]) -> tuple[Any, str | None]:
     return least, min(limits, key=lambda name: limits[name]) if alone else None
 
 
-def _rounds(
-    t: Traffic,
-    active: Any,
-    burst: Any,
-    full: Any,
-    service: Any,
-    step_time: Any,
-    length: Any,
-    token_time: Any,
-    reading: Callable[[Any, Tag], Any],
-    a: Algebra,
-) -> list[Any]:
-    """Mean time to the first token of each round, without front end and waiting for a place.
-
-    ``burst`` and ``service`` are seconds per prompt when many wait (in the first round, later), ``full`` how many prompts
-    go together, ``length`` the time of an answer. Loads and windows are numbers: what a queue waits for is so many times the
-    service.
-    """
-    read, h = a.under(FIRST), t.habits
-    lone = reading(1.0, read)
-    queued = full * burst + a.loss(QUEUE, TAIL, _QUEUED, maximum(active - full, 0.0) * burst / 2)
-    firsts = [] if h.random else [where(active > full, queued, reading(minimum(active, full), read))]
-    each, turn = value_of(service), value_of(step_time)
-    spread = (1 - h.shortest) * t.answer * value_of(token_time)
+def rounds(s: Readers, t: Traffic, active: Any, a: Algebra, later: Callable[[int], Any]) -> list[Any]:
+    """Mean time to the first token of each round, without front end and waiting for a place: the first, in which all prompts come at
+    once and answers begin as they are read, and ``later`` ones by their number."""
+    read, h, most = a.under(FIRST), t.habits, maximum(s.full, 1.0)
+    burst = s.pace(active / 2, read)
+    queued = most * burst + a.loss(QUEUE, TAIL, QUEUED, maximum(active - most, 0.0) * burst / 2)
+    firsts = [where(active > most, queued, s.reading(minimum(active, most), 0.0, read) * s.chunks)]
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
-    different = 2 if h.random else h.rounds if h.shortest < 1 else min(h.rounds, 2)
-    for number in range(1, different):
-        window = value_of(length)
-        if not h.random:
-            window = minimum(sqrt(number * spread**2 + (active * value_of(burst)) ** 2), window)
-        window = maximum(window, turn)
-        rate = active / window
-        load = rate * each
-        count: Any = 1.0
-        for _ in range(3):
-            count = minimum(maximum(rate * reading(count, untagged), 1.0), full)
-        own = where(count > 1.0, reading(count, read), lone)
-        step = value_of(own)
-        busy = minimum(rate / count * step, 1.0)
-        rest = (1 - busy) * step_time / 2 + busy * own / 2
-        most = active * each / 2
-        queue = maximum(active * each - window, 0.0) / 2
-        near = minimum(load, 0.98)
-        random = where(load < 1, minimum(step * near / (2 * (1 - near)), most), 0.0)
-        waited = minimum(queue + where(count >= full, random, 0.0), most)
-        behind = a.loss(QUEUE, TAIL, _QUEUED, service * (waited / each))
-        firsts.append(own + a.loss(RUNNING, SERVING, _REST, rest) + behind)
-    return firsts if h.random else firsts + firsts[-1:] * (h.rounds - different)
+    different = h.rounds if h.shortest < 1 else min(h.rounds, 2)
+    firsts += [later(number) for number in range(1, different)]
+    return firsts + firsts[-1:] * (h.rounds - different)
 
 
-def _result(
+def window(t: Traffic, number: int, answer: Any, burst: Any, least: Any) -> Any:
+    """How long prompts of a round come, in whatever an ``answer`` and the first ``burst`` are counted in."""
+    spread = (1 - t.habits.shortest) * t.answer / t.mean_answer * answer
+    return maximum(minimum(sqrt(number * spread**2 + burst**2), answer), least)
+
+
+def _joining(s: Turns, t: Traffic, active: Any, others: Any, number: int, a: Algebra) -> Any:
+    """The first token of a later round on devices that write too; windows are counted in steps."""
+    wide = window(t, number, s.steps, active / s.full, 1.0)
+    return s.joined(others, others, others / wide, maximum(active - wide * s.full, 0.0) / 2, a)
+
+
+def result(
     t: Traffic,
     tpot: Any,
     ttft: Any,
@@ -237,104 +226,6 @@ def _result(
     prompt_step: Any,
     bound: str | None,
 ) -> Loop:
+    """What clients in a loop see; Little's law gives their rate."""
     rate = t.concurrency / value_of(ttft + (t.mean_answer - 1) * tpot)
     return Loop(tpot, ttft, steady, active, value_of(decode_step), value_of(prompt_step), rate, bound)
-
-
-def _overflow(requests: float, slots: float, workers: int) -> float:
-    """Requests that find all slots of their worker taken, when they are dealt out at random: of all the workers."""
-    if workers < 2:
-        return max(requests - slots, 0.0)
-    mean, room = requests / workers, slots / workers
-    total, weight = 0.0, math.exp(-mean) if mean < 600 else 0.0
-    if not weight or room > 200:
-        deviation = math.sqrt(mean)
-        z = (room - mean) / deviation
-        tail = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * 0.5 * math.erfc(z / math.sqrt(2))
-        return workers * deviation * max(tail, 0.0)
-    for count in range(int(room) + 1):
-        total += max(room - count, 0.0) * weight
-        weight *= mean / (count + 1)
-    return workers * max(mean - room + total, 0.0)
-
-
-def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
-    """Prompts on one pool of devices, answers on another; caches cross the network at its rate, or at the engine's."""
-    prefill_workers, decode_workers = t.prefills, t.replicas
-    engine, h = decode.engine, t.habits
-    drafted, gain = h.drafted, accepted_tokens(h.drafted, h.acceptance)
-    prompt, answer = t.mean_prompt, t.mean_answer
-    groups = decode_workers * decode.deployment.attention_dp
-    ranks = prefill.deployment.attention_dp
-    budget = engine.prefill_budget if t.chunk is None else t.chunk
-    together = maximum(1.0, budget / prompt)
-
-    limits = {
-        "clients": t.concurrency,
-        "memory": maximum(engine_memory(decode, prompt + answer).sequences * decode_workers, 1.0),
-    }
-    if h.slots:
-        slots = h.slots * decode_workers
-        overflow = _overflow(t.concurrency, slots, decode_workers) * serving_table("balance")["slots"]
-        limits["slots"] = min(float(slots), max(t.concurrency - overflow, 1.0))
-    places, bound = _least(limits)
-
-    def writing(n: Any, tag: Tag = untagged) -> Any:
-        each = maximum(n / groups, minimum(1.0, n))
-        return decode.time(each, prompt + answer / 2, drafted=drafted, tag=tag).total * draft_cost(h)
-
-    def reading(count: Any, tag: Tag = untagged) -> Any:
-        """A step of prefill workers with ``count`` prompts over all of them."""
-        own = count / prefill_workers
-        each = minimum(maximum(own / ranks, 1.0), together)
-        some = minimum(maximum(own, 1.0) / ranks, 1.0)
-        return prefill.time(0.0, 0.0, each, prompt, reading_ranks=some, tag=tag).total
-
-    full = together * ranks * prefill_workers
-    service = reading(full) / full
-    devices = prefill.deployment.devices * prefill_workers + decode.deployment.devices * decode_workers
-    hand_over = where(devices <= decode.network.domain, engine.hand_over, engine.hand_over_network)
-    size = prefill.cache_bytes(prompt)
-    move = decode.network.hand_over(size, t.network)
-    active = places
-    first = reading(1.0)
-    slow: Any = False
-    for _ in range(_FIXED_POINT):
-        length = answer * writing(active) / gain
-        behind = active / length > 1 / service
-        slow = slow | behind
-        active = where(behind, minimum(active, length / service), active)
-        away = t.concurrency * (first + move + hand_over) / (first + move + hand_over + length)
-        left = minimum(maximum(t.concurrency - away, 1.0), length / service)
-        active = 0.5 * active + 0.5 * minimum(places, left)
-    read = a.under(FIRST)
-    step_time = writing(active, a.under(ANSWER))
-    length = answer * step_time / gain
-    pace = reading(full, read) / full
-    firsts = _rounds(
-        t,
-        minimum(active + 1, t.concurrency),
-        pace,
-        full,
-        pace,
-        0.0 * step_time,
-        length,
-        step_time / gain,
-        reading,
-        a,
-    )
-    limited = slow | (places < t.concurrency)
-    if bound is not None and slow:
-        bound = "prompts"
-    waiting = maximum(t.concurrency - active, 0.0)
-    mean = sum(firsts) / len(firsts)
-    span = value_of(length)
-    ahead = where(limited, maximum(waiting / active * span - value_of(mean) - move, 0.0), 0.0)
-    extra = (
-        a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
-        + a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", move, sent=size)
-        + a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_hand", hand_over)
-        + a.tag(FRONT_END, SOFTWARE, "host", "t = t_front", engine.front_end if h.server else 0.0)
-        + writing(active, read)
-    )
-    return _result(t, step_time / gain, mean + extra, firsts[-1] + extra, active, step_time, reading(1.0), bound)

@@ -23,13 +23,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mlsysim.cases.algebra import PLAIN, Algebra
+from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
-from mlsysim.cases.closed_loop import Loop, accepted_tokens, closed_loop, disaggregated_loop, draft_cost
+from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica, pipelined_completion, pipelined_share
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
+from mlsysim.cases.turns import accepted_tokens, draft_cost
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag
@@ -109,7 +111,7 @@ class Replicated:
         return self.writer.cache(tokens)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
-        found = [replica_memory(self.writer, t.length, self.draft)]
+        found = [replica_memory(self.writer, t.kept(), self.draft, t.length)]
         return [*found, replica_memory(self.reader, t.prompt)] if self.apart else found
 
     def draft_step(self, batch: Any, context: Any) -> Any:
@@ -171,7 +173,7 @@ class Engines:
         return self.writer.cache_bytes(tokens)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
-        found = [engine_memory(self.writer, t.length, self.draft)]
+        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length)]
         return [*found, engine_memory(self.reader, t.prompt)] if self.apart else found
 
     def draft_step(self, batch: Any, context: Any) -> Any:
@@ -186,17 +188,7 @@ class Engines:
         return ranks * ceil(minimum(maximum(t.concurrency / t.prefills / ranks, 1.0), maximum(1.0, budget / t.prompt)))
 
     def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
-        if not some(t.cached > 0):
-            return self._loop(t, a)
-        # Only the rest of the prompt is read, while every token attends to all of it: the loop of the shorter prompt, and the
-        # longer cache's part of a step on top.
-        short = replace(t, prompt=t.new, cached=0)
-        loop, copies = self._loop(short, a)
-        tag = a.under(ANSWER)
-        means = [total(_writing(tag), self, u, u.prompt, u.answer) / u.answer for u in (t, short)]
-        tpot = loop.tpot + (means[0] - means[1])
-        before, after = (value_of(loop.ttft) + t.answer * value_of(each) for each in (loop.tpot, tpot))
-        return replace(loop, tpot=tpot, request_rate=loop.request_rate * (before / after)), copies
+        return self._loop(t, a)
 
     def band(self, metric: str) -> tuple[Interval, str]:
         """The 90 % band of ``tpot`` or ``ttft``, and what it rests on, in words."""
@@ -223,7 +215,14 @@ class Engines:
                 prefill_replicas=t.prefills * reader.groups,
                 replicas=t.replicas * writer.groups,
             )
-            return disaggregated_loop(reader, writer, many, a), 1.0
+            seen = disaggregated_loop if t.rate is None else disaggregated_arrivals
+            return seen(reader, writer, many, a), 1.0
+        if t.rate is not None:
+            own = self._iterations(self.writer, self.writer.deployment.pp)
+            many, each = t.replicas * own.groups, self._slots(t, own.groups)
+            if t.habits.sent is not None:
+                each = replace(each, habits=replace(each.habits, sent=t.habits.sent / many))
+            return open_loop(own, replace(each, rate=t.rate / many), a), many
         alone = maximum(t.concurrency / t.replicas, 1.0)
         own = self._iterations(self.writer, alone)
         each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)
@@ -263,6 +262,7 @@ class Served:
     requests: Any
     active: Any
     bound: str | None = None
+    saturated: Any = False
 
 
 def loads(machine: Machine, t: Traffic, memories: list[DeviceMemory] | None = None) -> list[tuple[DeviceMemory, Any]]:
@@ -323,14 +323,14 @@ def serve(
     machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = sum_over_steps, times: Times | None = None
 ) -> Served:
     """What requests of an admitted traffic see; ``times`` where they are known already."""
-    if t.concurrency is not None:
+    if t.concurrency is not None or t.rate is not None:
         looped = machine.clients(t, a, total)
         if looped is not None:
             loop, copies = looped
             stall = 0.0 if machine.apart else loop.prompt_step
             e2e = loop.ttft + (t.mean_answer - 1) * loop.tpot
             active, rate = loop.active * copies, loop.request_rate * copies
-            return Served(loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound)
+            return Served(loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated)
     if times is None:
         times = batch_times(machine, t, a, total)
     ttft, more = times.prefill + times.transfer, t.answer - 1

@@ -5,10 +5,12 @@ Numbers may be arrays, one value for each of many points.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from mlsysim.cases.cache import DeviceMemory
+from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import ceil, maximum, minimum, taken
 
 CLIENT_ROUNDS = 10
@@ -19,14 +21,12 @@ CLIENT_ROUNDS = 10
 class Habits:
     """How clients ask and how an engine is set, beside what is asked for; for calibrated engines.
 
-    Lengths are spread evenly between ``shortest`` times the nominal ones and all of them; clients send ``rounds`` requests each, or as
-    many one by one at ``random`` times. ``slots`` the most requests of a replica at a time, ``drafted`` tokens
+    Lengths are spread evenly between ``shortest`` times the nominal ones and all of them; clients send ``rounds`` requests each. ``length_cv`` instead is the coefficient of variation of the lengths, whose means are the nominal ones. ``sent`` requests come in all at a rate, without end where None. ``slots`` the most requests of a replica at a time, ``drafted`` tokens
     that the model's ``own_heads`` draft, or a draft model does, ``server`` whether there is a front end.
     """
 
     shortest: float = 1.0
     rounds: int = CLIENT_ROUNDS
-    random: bool = False
     slots: float | None = None
     poll_steps: float = 1.0
     wait_steps: float = 0.0
@@ -35,6 +35,13 @@ class Habits:
     own_heads: bool = True
     warm: bool = True
     server: bool = True
+    length_cv: float | None = None
+    sent: Any = None
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation of the lengths: as given, or of an even spread."""
+        return (1 - self.shortest) / (1 + self.shortest) / math.sqrt(3) if self.length_cv is None else self.length_cv
 
     def mean(self, length: Any) -> Any:
         """The mean of lengths whose nominal one is given."""
@@ -59,6 +66,7 @@ class Traffic:
     prefill_replicas: Any = None
     network: Any = None
     habits: Habits = Habits()
+    rate: Any = None
 
     @property
     def mean_prompt(self) -> Any:
@@ -69,6 +77,27 @@ class Traffic:
     def mean_answer(self) -> Any:
         """Tokens of an answer on average."""
         return maximum(self.habits.mean(self.answer), 1.0)
+
+    @property
+    def mean_new(self) -> Any:
+        """Tokens of a prompt that are not found in the cache, on average."""
+        return maximum(self.mean_prompt - self.cached, 1.0)
+
+    @property
+    def mean_context(self) -> Any:
+        """Tokens before the one that is written, of a request that one finds being answered: long answers are found more often, and
+        half done, so that the mean is I + O (1 + cv^2)/2."""
+        return self.mean_prompt + self.mean_answer * ((1 + self.habits.cv**2) / 2)
+
+    def kept(self, engine: Engine | None = None) -> Any:
+        """Tokens that a request keeps in the cache when the most do: its whole length, where all begin together or the engine reserves
+        it; else, as caches grow block by block, what it has got so far, the last block half empty on average."""
+        whole = self.mean_prompt + self.mean_answer
+        together = (self.concurrency is None and self.rate is None) or self.habits.rounds == 1
+        if together or (engine is not None and engine.reserves):
+            return self.length if together else whole
+        block = 1 if engine is None else engine.block_tokens
+        return minimum(self.mean_context + (block - 1) / 2, whole)
 
     @property
     def prefills(self) -> Any:

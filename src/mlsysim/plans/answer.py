@@ -182,7 +182,8 @@ class Answer(Record):
     def questions(self) -> dict[Level, str]:
         """What the metrics of each level answer; of what does not fit as if it did, or with the rest streamed where it is."""
         streamed = any(part.label == STREAMED for part in self.time_parts)
-        if_fitted = "" if self.feasible else f", {'streaming the rest' if streamed else 'if it fitted'}"
+        otherwise = "at its most" if self.overloaded else "streaming the rest" if streamed else "if it fitted"
+        if_fitted = "" if self.feasible else f", {otherwise}"
         fast, costs = f"How fast{if_fitted}", f"What it costs{if_fitted}"
         return {"feasibility": "Does it fit", "performance": fast, "macro": costs}
 
@@ -192,9 +193,14 @@ class Answer(Record):
         return self.feasible and all(check.passed for check in self.checks)
 
     @property
+    def overloaded(self) -> bool:
+        """Whether it fits and more requests come than are answered, so that it has no steady state."""
+        return not self.feasible and self.binding.limit == "qps"
+
+    @property
     def exit_code(self) -> int:
-        """0 ok, 2 does not fit, 3 an assertion failed."""
-        return 2 if not self.feasible else 0 if self.passed else 3
+        """0 ok, 2 does not fit, 3 an assertion failed, or the rate of requests is too high."""
+        return 0 if self.passed else 3 if self.feasible or self.overloaded else 2
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON; quantities as {"magnitude", "unit"}."""

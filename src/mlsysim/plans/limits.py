@@ -76,7 +76,7 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
     if serving is not None:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
     found = [_within(held[name], label, most) for name, label, most in asked if most is not None and name in held]
-    if serving is not None and serving.qps is not None:
+    if serving is not None and serving.qps is not None and (answer.feasible or answer.overloaded):
         rate = to_si(answer.value("requests_per_second"), "1/s")
         passed = rate >= serving.qps * 0.999
         words = f"Requests are answered at {rate:.4g} a second, {'as fast as' if passed else 'slower than'} they come"

@@ -254,6 +254,9 @@ class ServingPart(Part):
     range_ratio: Real = _within(
         0, 1, "lengths are spread evenly from this share of prompt_tokens and output_tokens up to all of them"
     )
+    length_cv: Real = _within(
+        0, 10, "coefficient of variation of the lengths, whose means are prompt_tokens and output_tokens"
+    )
     max_num_seqs: Int = _within(1, 10**6, "most requests that a replica answers at a time")
     poll_steps: Int = _within(1, 10**4, "steps between two looks for new requests")
     wait_steps: Int = _within(0, 10**4, "steps that the engine waits for prompts to gather")

@@ -132,10 +132,10 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
         qps = server.part.qps
-        why = "" if qps is None else f", what {qps:g} requests a second need"
-        if qps is not None and not served.carries:
+        why = "" if qps is None else f" where {qps:g} {'comes' if qps == 1 else 'come'} a second"
+        if served.overloaded:
             why = f", as many as there is room for: {qps:g} requests a second are more than are answered"
-        sheet.assumed["concurrency"] = f"{served.clients:,} requests in flight{why}"
+        sheet.assumed["concurrency"] = f"{many(served.clients, 'request')} in flight{why}"
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}
     sheet.shown["layout"] = degrees | {"replicas": served.replicas, "concurrency": served.clients}
@@ -150,9 +150,10 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     sheet.add("kv_cache", None if result.kv_cache_size is None else result.kv_cache_size.to("GB"))
     sheet.add("max_batch", result.max_batch_size)
     sheet.add("longest_context", result.longest_context)
-    sheet.add("ttft", served.ttft, bands["ttft"])
+    steady = math.isfinite(served.ttft)
+    sheet.add("ttft", served.ttft if steady else None, bands["ttft"])
     sheet.add("tpot", served.tpot, bands["tpot"])
-    sheet.add("latency", quantity(served.latency, "s"), bands["latency"], wall=4)
+    sheet.add("latency", quantity(served.latency, "s") if steady else None, bands["latency"], wall=4)
     requests, each = served.delivered(), bands["requests"]
     rate = requests * served.mean_output
     tokens = each and tuple(side * served.mean_output for side in each)
@@ -162,7 +163,9 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     sheet.add("requests_per_second", requests, each)
     sheet.add("user_rate", 1 / served.tpot, bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"])))
     # Walls 4 and 5 say what was found there whether or not a request waits for them.
-    notes = {4: f"first token {sheet.text('ttft')}, then {sheet.text('tpot')} each"}
+    notes = {4: "more requests come than are answered"}
+    if steady:
+        notes[4] = f"first token {sheet.text('ttft')}, then {sheet.text('tpot')} each"
     if result.max_batch_size:
         notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
@@ -174,7 +177,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     sheet.shown["roofline"] = tuple(chain.from_iterable(points))
     return sheet.answer(
         calibrated=server.calibrated,
-        feasible=bool(result.feasible),
+        feasible=bool(result.feasible) and not served.overloaded,
         subject=f"serving {server.model.name} on {server.fleet.name}",
         headline=_headline(sheet, served),
         verdict=_verdict(sheet, served, tried),
@@ -222,7 +225,7 @@ def _bands(served: Served) -> dict[str, Any]:
     result = served.result
     alone = ("ttft", result.ttft, result.ttft_interval), ("tpot", result.itl, result.itl_interval)
     for name, base, band in alone:
-        if band is not None and to_si(base, "s") > 0:
+        if band is not None and math.isfinite(getattr(served, name)) and to_si(base, "s") > 0:
             scale = getattr(served, name) / to_si(base, "s")
             found[name] = tuple(quantity(to_si(side, "s") * scale, "s").to("ms") for side in band)
     if found["ttft"] and found["tpot"]:
@@ -301,10 +304,9 @@ def _binding(served: Served) -> Limit:
     wanted = served.server.part.qps
     if not served.result.feasible:
         return too_full(served.result.binding)
-    if wanted is not None and not served.carries:
+    if wanted is not None and served.overloaded:
         need = max(served.replicas + 1, math.ceil(served.replicas * wanted / served.requests))
-        words = f"{many(served.replicas, 'replica')} answer at most {served.requests:.3g} requests a second and {wanted:g} come"
-        sentence = f"Wall 7 (Tail Latency): {words}; about {need:,} replicas are needed."
+        sentence = f"Wall 7 (Tail Latency): {served.too_many}; about {need:,} replicas are needed."
         return Limit(wall=7, name=NAMES[7], margin=wanted / served.requests, limit="qps", sentence=sentence)
     missed = [(name, value / limit) for name, value, limit in served.limits if value > limit]
     if not missed:
@@ -329,6 +331,8 @@ _LIMITED: dict[str, tuple[str, str | None, str]] = {
 def _headline(sheet: Sheet, served: Served) -> str:
     if not served.result.feasible:
         return unfit(served.result.binding)
+    if served.overloaded:
+        return f"Overloaded: {served.too_many}, so that the queue and the time to the first token grow without end."
     split = f"{many(served.replicas, 'replica')} of {split_text(served.split)}"
     if served.writing is not None and (pool := served.server.decode_fleet) is not None:
         writers = f"{many(served.writers, 'replica')} of {split_text(served.writing)}"
@@ -342,11 +346,12 @@ def _headline(sheet: Sheet, served: Served) -> str:
 def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     """What is found; of what does not fit no rate or cost, which it will not have."""
     server, places = served.server, served.places
-    if not served.result.feasible:
+    if not served.result.feasible or served.overloaded:
         return tuple(sheet.unknown)
     load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
-    rates = f"{sheet.text('tokens_per_second')} output tokens and {sheet.text('requests_per_second')} requests a second"
-    lines = [f"{load} give {rates}."]
+    tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
+    rates = f"{tokens} output tokens and {requests} {'request' if requests == '1' else 'requests'} a second"
+    lines = [f"{load} {'gives' if served.clients == 1 else 'give'} {rates}."]
     if tried > 1 and server.limited and not served.within:
         lines.append(
             f"None of the {tried} layouts that were tried keeps every limit; {split_text(served.split)} comes nearest."

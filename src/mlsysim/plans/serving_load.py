@@ -2,13 +2,14 @@
 
 Devices are split into replicas of TP x PP. Without a degree, every one that divides a node and fits is tried; the
 cheapest that keeps the limits is taken, that is the one with most output for the same devices. Load is a number of
-clients in a closed loop (``concurrency``) or a rate (``qps``), from which the requests in flight follow: the fewest whose
-answers come at that rate (Little's law, solved by bisection) when they come at random. With neither, the largest load that
+clients in a closed loop (``concurrency``) or a rate (``qps``) of requests that come at random (:func:`mlsysim.cases.closed_loop.open_loop`); at
+first order, where nothing queues, the fewest clients whose answers come at that rate. With neither, the largest load that
 keeps the limits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 PROMPT, OUTPUT = 1024, 256
 _PASSED = (
     *("cache_precision", "chunk_tokens", "cached_prefix", "acceptance", "redundant_experts"),
-    *("network", "memory_fraction", "requests", "range_ratio", "max_num_seqs", "poll_steps", "wait_steps"),
+    *("network", "memory_fraction", "requests", "range_ratio", "length_cv", "max_num_seqs", "poll_steps", "wait_steps"),
     *("warm_up", "offline"),
 )
 """Fields of a plan's serving part that ServingModel takes, under its own names."""
@@ -62,24 +63,36 @@ def split_text(split: Degrees) -> str:
 class Served:
     """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet, times in seconds."""
 
-    def __init__(self, server: Server, result: ServingResult, layout: Layout, clients: int) -> None:
+    def __init__(self, server: Server, result: ServingResult, layout: Layout, clients: int | None) -> None:
         part = server.part
-        self.server, self.result, self.clients = server, result, clients
+        self.server, self.result = server, result
         self.split, self.replicas, self.writing, writers = layout
         # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
         self.writers: int = writers or self.replicas
         # What they are at work on.
-        active = (result.active_requests or clients) / self.writers
-        habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio)
+        active = (result.active_requests or clients or 1) / self.writers
+        habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio, length_cv=part.length_cv)
         self.traffic = Traffic(server.prompt, server.output, active, cached=part.cached_prefix or 0, habits=habits)
         self.mean_output = float(self.traffic.mean_answer)
-        self.ttft, self.tpot = to_si(result.ttft_at_concurrency, "s"), to_si(result.tpot, "s")
+        first = result.ttft_at_concurrency
+        # Without a steady state there is no time to the first token, nor of a request.
+        self.ttft = math.inf if first is None else to_si(first, "s")
+        self.tpot = to_si(result.tpot, "s")
         # The mean time of a whole request.
         self.latency = self.ttft + (self.mean_output - 1) * self.tpot
-        # Tokens, and requests that are answered while all clients keep asking; a replica without a client answers nothing.
-        self.output_rate = to_si(result.output_tokens_per_sec, "1/s") * min(1.0, clients / self.replicas)
-        self.requests = self.output_rate / self.mean_output
+        rate = to_si(result.output_tokens_per_sec, "1/s") / self.mean_output
+        if clients is None:
+            # Requests that come at random, in flight by Little's law.
+            self.clients = max(1, round(active * self.writers if first is None else rate * self.latency))
+            self.requests = rate
+        else:
+            # Requests that are answered while all clients keep asking; a replica without a client answers nothing.
+            self.clients, self.requests = clients, rate * min(1.0, clients / self.replicas)
+        self.output_rate = self.requests * self.mean_output
         self.carries = part.qps is not None and self.requests >= part.qps * 0.999
+        # Requests that end some day are all answered, however late.
+        ends = part.requests is not None and self.server.calibrated
+        self.overloaded = part.qps is not None and result.feasible and not self.carries and not ends
         # Requests that all replicas hold at once; None where the size of a cache is not known.
         self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
         given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
@@ -87,7 +100,7 @@ class Served:
         self.limits = [(name, getattr(self, name), to_si(limit, "s")) for name, limit in given if limit is not None]
         # How many times as long as its limit the time is that misses its limit most; at most 1 where all hold.
         self.over = max((value / limit for _, value, limit in self.limits), default=0.0)
-        self.within = result.feasible and self.over <= 1
+        self.within = result.feasible and not self.overloaded and self.over <= 1
 
     def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
@@ -98,14 +111,22 @@ class Served:
         if part.qps is None:
             return self.requests / slower
         rate = min(self.requests / slower, part.qps)
-        return rate if part.requests is None else part.requests / (part.requests / rate + self.latency * slower)
+        # After the last has come, or been waited for, it is still to be answered.
+        last = self.latency if self.carries else self.mean_output * self.tpot
+        return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
+
+    @property
+    def too_many(self) -> str:
+        """What is answered and what comes, in words."""
+        who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
+        return f"{who} at most {self.requests:.3g} requests a second and {come:g} {'comes' if come == 1 else 'come'}"
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """What fits before what does not, what keeps the limits and the rate before what does not, then what is fastest for the rate or
+        """What fits before what does not, what keeps the rate and the limits before what does not, then what is fastest for the rate or
         gives most; of equals more replicas, which wait less."""
         best = -self.latency if self.carries else self.output_rate
-        return -max(self.result.memory_utilization, 1.0), -max(self.over, 1.0), self.carries, best, self.replicas
+        return -max(self.result.memory_utilization, 1.0), self.carries, -max(self.over, 1.0), best, self.replicas
 
     @property
     def ledger(self) -> Ledger:
@@ -156,7 +177,6 @@ class Server:
             "precision": precision_of(self.plan, assumed, self.chip, self.model),
             "efficiency": efficiency,
             "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
-            "arrivals": "random" if part.qps is not None and self.calibrated else None,
             "engine": None if part.engine is None else engine(part.engine).name,
             "draft_model": None if part.draft_model is None else find_model(part.draft_model),
             "decode_hardware": None if pool is None else pool.node.accelerator,
@@ -167,14 +187,15 @@ class Server:
             options["cache_precision"] = assumed["cache_precision"] = "bf16"
         return {name: value for name, value in options.items() if value is not None}
 
-    def at(self, layout: Layout, clients: int) -> Served:
-        """One layout under one load."""
+    def at(self, layout: Layout, clients: int | None) -> Served:
+        """One layout under one load: clients, or the plan's rate of requests at random where None is given."""
         names = ("tp_size", "pp_size", "ep_size", "attention_dp", "num_replicas", "decode_replicas")
         degrees = [*zip(names, (*layout.split, layout.replicas, layout.writers), strict=True)]
         if layout.writing is not None and layout.writing != layout.split:
             degrees += [("decode_tp_size", layout.writing.tp), ("decode_ep_size", layout.writing.experts)]
         options = self.options | {name: degree for name, degree in degrees if degree is not None}
-        result = ServingModel().solve(self.model, self.chip, **options, concurrency=clients)
+        load = {"concurrency": clients} if clients is not None else {"arrival_rate": self.part.qps}
+        result = ServingModel().solve(self.model, self.chip, **options, **load)
         return Served(self, result, layout, clients)
 
     @property
@@ -248,6 +269,8 @@ class Server:
         part, replicas = self.part, layout.replicas
         if part.concurrency is not None:
             return self.at(layout, part.concurrency)
+        if part.qps is not None and self.calibrated:
+            return self.at(layout, None)
         alone = self.at(layout, replicas)
         most = _MOST_CLIENTS * replicas if alone.places is None else min(_MOST_CLIENTS * replicas, alone.places)
         if not alone.result.feasible:

@@ -48,6 +48,8 @@ class Engine(Record):
     host_operator: Span
     prefill_step: Span
     front_end: Span
+    tokenise: Span = 0.0
+    steps_ahead: int = Field(default=0, ge=0)
     hand_over: Span
     hand_over_network: Span
     expert_block: Span
@@ -55,6 +57,9 @@ class Engine(Record):
     gather_steps: int = Field(ge=0)
     reduce_scale: float = Field(default=1.0, gt=0)
     block_scaled: bool = True
+    cuts_prompts: bool = True
+    reserves: bool = False
+    block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)
     prefill_budget: int = Field(gt=0)
     memory_utilisation: float = Field(gt=0, le=1)

@@ -16,8 +16,8 @@ from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
 from mlsysim.zoo.constants import constant
 
 LOAD = """
-    arrivals? | one of rounds, random | 'rounds': each client sends its next request when it has its answer; 'random': as \
-        many, one by one at random | random
+    arrival_rate? | (0, 1e9] 1/s, plain | requests a second that come at random, instead of clients that wait for their answers
+    length_cv? | [0, 10] | coefficient of variation of the lengths of prompts and answers, whose means are the stated ones
     requests? | [1, 1e9] | requests that the clients send in all, ten each unless given
     range_ratio? | [0, 1] | lengths are spread evenly from this share of the stated ones up to all of them
     max_num_seqs? | whole [1, 1e6] | most requests that a replica answers at a time
@@ -75,14 +75,19 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
             assumed["cache"] = f"left out: {x.model.name} states no layers, hidden_dim and heads"
     if x.output_len is None:
         assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
-    if x.concurrency is None:
+    if x.length_cv is not None and x.range_ratio is not None:
+        raise InputError("length_cv and range_ratio cannot be given together.", field="length_cv")
+    if x.concurrency is not None and x.arrival_rate is not None:
+        raise InputError("concurrency and arrival_rate cannot be given together.", field="arrival_rate")
+    name = "arrival_rate" if x.concurrency is None else "concurrency"
+    if getattr(x, name) is None:
         return
     if x.output_len is None:
-        raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
+        raise InputError(f"{name} needs 'output_len': requests are for whole answers.", field="output_len")
     if not x.model.has_dimensions:
-        raise InputError(f"concurrency needs the size of the cache of {x.model.name}.", field="concurrency")
+        raise InputError(f"{name} needs the size of the cache of {x.model.name}.", field=name)
     if calibrated and x.prefill_batch_size is not None:
-        raise InputError("concurrency and prefill_batch_size cannot be given together.", field="prefill_batch_size")
+        raise InputError(f"{name} and prefill_batch_size cannot be given together.", field="prefill_batch_size")
 
 
 def deployment_of(x: Inputs, resolver: str) -> Deployment:
@@ -127,8 +132,11 @@ def _habits(x: Inputs, assumed: Assumptions) -> Habits:
         return Habits()
     found = Habits(
         shortest=1.0 if x.range_ratio is None else float(x.range_ratio),
-        rounds=CLIENT_ROUNDS if x.requests is None else max(1, round(x.requests / (x.concurrency or 1))),
-        random=x.arrivals == "random",
+        rounds=CLIENT_ROUNDS
+        if x.requests is None or x.arrival_rate is not None
+        else max(1, round(x.requests / (x.concurrency or 1))),
+        length_cv=None if x.length_cv is None else float(x.length_cv),
+        sent=x.requests if x.arrival_rate is not None else None,
         slots=x.max_num_seqs,
         poll_steps=float(x.poll_steps or 1),
         wait_steps=float(x.wait_steps or 0.0),
@@ -137,10 +145,14 @@ def _habits(x: Inputs, assumed: Assumptions) -> Habits:
         warm=x.warm_up is not False,
         server=not x.offline,
     )
-    if x.concurrency is not None:
+    if x.concurrency is not None or x.arrival_rate is not None:
         short, rounds, lengths = found.shortest, found.rounds, "all of the stated length"
         if short != 1:
             lengths = f"between {short:g} times the stated length and all of it"
-        how = "at random times" if found.random else f"{rounds} {'requests' if rounds > 1 else 'request'} each"
+        if found.length_cv:
+            lengths = f"spread by {found.length_cv:g} times the stated length"
+        how = f"{rounds} {'requests' if rounds > 1 else 'request'} each"
+        if x.arrival_rate is not None:
+            how = "one by one at random times"
         assumed["clients"] = f"{how}, prompts and answers {lengths}"
     return found

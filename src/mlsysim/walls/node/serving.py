@@ -25,6 +25,7 @@ peak, so decode is 10 to 40 % longer than this bound unless ``bandwidth_efficien
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -60,7 +61,8 @@ class ServingResult(Result):
     Parts of prefill and decode are those of one pass of the model (of one group, where stages take turns), summed over
     the chunks of a chunked prefill. Memory is that of one device unless it says total. With efficiency="calibrated" the
     parts are bounds at the datasheet's rates and times are those of an engine; ``tpot``, ``ttft_at_concurrency``,
-    ``active_requests`` and ``output_tokens_per_sec`` are what ``concurrency`` clients see.
+    ``active_requests`` and ``output_tokens_per_sec`` are what ``concurrency`` clients see, or requests at ``arrival_rate``; ``saturated``: more come
+    than are answered, and ``output_tokens_per_sec`` is the most there is.
     """
 
     ttft: Annotated[Time, "served.ttft"]
@@ -98,9 +100,10 @@ class ServingResult(Result):
     itl_interval: tuple[Time, Time] | None = None
     ttft_interval: tuple[Time, Time] | None = None
     tpot: Annotated[Time, "looped.tpot"] = None
-    ttft_at_concurrency: Annotated[Time, "looped.ttft"] = None
+    ttft_at_concurrency: Time = None
     active_requests: Annotated[float | None, "looped.active"] = None
     output_tokens_per_sec: Rate = None
+    saturated: bool = False
 
     @property
     def longest_context(self) -> int | None:
@@ -176,7 +179,7 @@ class ServingModel(Resolver[ServingResult]):
         # Calibrated, parts of passes are bounds at the datasheet's rates.
         bounds = machine if isinstance(machine, Replicated) else deployment.replicated(Assumptions())
         traffic = traffic_of(x, assumed)
-        holding = replace(traffic, answer=x.output_len or 0)
+        holding = replace(traffic, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
         memories = machine.memories(holding)
         first, clients = memories[0], None
         if x.concurrency is not None:
@@ -184,10 +187,15 @@ class ServingModel(Resolver[ServingResult]):
             if "batch_size" not in assumed.given:
                 traffic = replace(traffic, batch=int(clients.batch))
                 assumed.pop("batch_size", None)
+        if x.arrival_rate is not None:
+            clients = replace(traffic, rate=x.arrival_rate, together=1.0)
+        looped = None if clients is None else serve(machine, clients)
+        if looped is not None and x.arrival_rate is not None and "batch_size" not in assumed.given:
+            traffic = replace(traffic, batch=max(1, math.ceil(looped.active / traffic.replicas)))
+            assumed.pop("batch_size", None)
         batch, traffic = traffic.batch, traffic.admitted(first)
         times = batch_times(machine, traffic)
         served = serve(machine, traffic, times=times)
-        looped = None if clients is None else serve(machine, clients)
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
         reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
         decoder = Decoder(writer, batch, draft, x.num_speculative_tokens, x.draft_acceptance_rate)
@@ -200,7 +208,7 @@ class ServingModel(Resolver[ServingResult]):
         needed, capacity = float(room.used(kept)), float(room.capacity)
         fits = needed <= capacity
         found = () if fits else deployment.remedies(holding, place, kept)
-        length = x.seq_len + (x.output_len or 0)
+        length = holding.kept(getattr(machine.writer, "engine", None))
         cache = writer.cache(length) * batch
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
 
@@ -232,6 +240,9 @@ class ServingModel(Resolver[ServingResult]):
             memory_breakdown={line.name: line.bytes for line in room.held(kept)},
             remedies=found,
             **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
+            # Where more come than are answered the queue grows, and the first token has no time.
+            ttft_at_concurrency=None if looped is None or looped.saturated else looped.ttft,
+            saturated=looped is not None and bool(looped.saturated),
             output_tokens_per_sec=None if looped is None else looped.requests * traffic.mean_answer,
             shown={
                 "served": served,

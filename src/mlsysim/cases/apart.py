@@ -1,0 +1,169 @@
+"""Calibrated fidelity of serving on two pools: prompts queue for prefill workers, answers are written by decode workers with a limited number of
+slots, and the cache crosses the network in between.
+
+    first token   a queue for the prefill pool + own step + hand-over + a first step of the decode pool (+ waiting for a place) + front end
+    per token     a step of the decode pool, which no prompt disturbs
+
+Clients come in rounds (:mod:`mlsysim.cases.closed_loop`), or requests at random at a rate: then the prefill pool is a queue of its own, N of the
+decode pool follows from Little's law, and the slower of the two pools says which rate is too much.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlsysim.cases.algebra import PLAIN, Algebra
+from mlsysim.cases.cache import engine_memory
+from mlsysim.cases.closed_loop import (
+    ALMOST,
+    FIXED_POINT,
+    Loop,
+    backlog,
+    endless,
+    front_end,
+    in_flight,
+    least,
+    result,
+    rounds,
+    waiting_for,
+    window,
+)
+from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, value_of
+from mlsysim.cases.traffic import Traffic
+from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
+from mlsysim.timing.engines import serving_table
+from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.units.ops import maximum, minimum, where
+
+
+def _overflow(requests: float, slots: float, workers: int) -> float:
+    """Requests that find all slots of their worker taken, when they are dealt out at random: of all the workers."""
+    if workers < 2:
+        return max(requests - slots, 0.0)
+    mean, room = requests / workers, slots / workers
+    total, weight = 0.0, math.exp(-mean) if mean < 600 else 0.0
+    if not weight or room > 200:
+        deviation = math.sqrt(mean)
+        z = (room - mean) / deviation
+        tail = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * 0.5 * math.erfc(z / math.sqrt(2))
+        return workers * deviation * max(tail, 0.0)
+    for count in range(int(room) + 1):
+        total += max(room - count, 0.0) * weight
+        weight *= mean / (count + 1)
+    return workers * max(mean - room + total, 0.0)
+
+
+class _Pool(Readers):
+    """Workers that only read prompts, as many ``together`` as a step of one of their ranks takes."""
+
+    def __init__(self, step: Stepping, t: Traffic, together: Any) -> None:
+        self.step, self.t, self.h, self.together, self.prompt = step, t, t.habits, together, t.mean_new
+        self.workers, self.ranks = t.prefills, step.deployment.attention_dp
+        self.full = together * self.ranks * self.workers
+
+    def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
+        own = count / self.workers
+        each = minimum(maximum(own / self.ranks, 1.0), self.together)
+        some = minimum(maximum(own, 1.0) / self.ranks, 1.0)
+        before = self.t.mean_prompt - self.prompt
+        return self.step.time(0.0, 0.0, each, self.prompt, before, reading_ranks=some, tag=tag).total
+
+
+class _Apart:
+    """Both pools under a traffic."""
+
+    def __init__(self, prefill: Stepping, decode: Stepping, t: Traffic) -> None:
+        engine = self.engine = decode.engine
+        self.decode, self.t, self.h = decode, t, t.habits
+        self.gain, self.answer = accepted_tokens(self.h.drafted, self.h.acceptance), t.mean_answer
+        self.groups = t.replicas * decode.deployment.attention_dp
+        budget = engine.prefill_budget if t.chunk is None else t.chunk
+        self.readers = _Pool(prefill, t, maximum(1.0, budget / t.mean_new))
+        self.service = value_of(self.readers.pace(0.0))
+        self.first = self.readers.reading(1.0, 0.0)
+        devices = prefill.deployment.devices * t.prefills + decode.deployment.devices * t.replicas
+        self.hand_over = where(devices <= decode.network.domain, engine.hand_over, engine.hand_over_network)
+        self.size = prefill.cache_bytes(t.mean_prompt)
+        self.move = decode.network.hand_over(self.size, t.network)
+
+    def places(self) -> dict[str, Any]:
+        """What limits the requests of the decode pool, whatever clients do."""
+        found = {
+            "memory": maximum(engine_memory(self.decode, self.t.kept(self.engine)).sequences * self.t.replicas, 1.0)
+        }
+        return found if not self.h.slots else found | {"slots": float(self.h.slots * self.t.replicas)}
+
+    def writing(self, n: Any, tag: Tag = untagged) -> Any:
+        """A step of the decode pool with n sequences in all."""
+        each = maximum(n / self.groups, minimum(1.0, n))
+        time = self.decode.time(each, self.t.mean_context, drafted=self.h.drafted, tag=tag).total
+        return time * draft_cost(self.h)
+
+    def length(self, n: Any) -> Any:
+        """Seconds of an answer."""
+        return self.answer * self.writing(n) / self.gain
+
+    def after(self, n: Any, a: Algebra) -> Any:
+        """What follows the prefill until the first token is with the client."""
+        moved = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", self.move, sent=self.size)
+        handed = a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_hand", self.hand_over)
+        return moved + handed + front_end(self.engine, self.t, a) + self.writing(n, a.under(FIRST))
+
+
+def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
+    """Clients of all workers in a closed loop."""
+    both, limits = _Apart(prefill, decode, t), {"clients": t.concurrency}
+    limits |= both.places()
+    if "slots" in limits:
+        overflow = _overflow(t.concurrency, limits["slots"], t.replicas) * serving_table("balance")["slots"]
+        limits["slots"] = min(limits["slots"], max(t.concurrency - overflow, 1.0))
+    places, bound = least(limits)
+    service, before = both.service, both.first + both.move + both.hand_over
+    active, slow = places, False
+    for _ in range(FIXED_POINT):
+        length = both.length(active)
+        behind = active / length > 1 / service
+        slow = slow | behind
+        active = where(behind, minimum(active, length / service), active)
+        away = t.concurrency * before / (before + length)
+        left = minimum(maximum(t.concurrency - away, 1.0), length / service)
+        active = 0.5 * active + 0.5 * minimum(places, left)
+    step_time = both.writing(active, a.under(ANSWER))
+    length = both.answer * step_time / both.gain
+    others = minimum(active, t.concurrency - 1)
+    span = value_of(length)
+
+    def later(number: int) -> Any:
+        wide = window(t, number, span, (others + 1) * service, service)
+        waiting = maximum((others + 1) * service - wide, 0.0) / 2
+        return both.readers.first(others / wide, 0.0, 0.0 * step_time, a, waiting, others)
+
+    firsts = rounds(both.readers, t, others + 1, a, later)
+    limited = slow | (places < t.concurrency)
+    if bound is not None and slow:
+        bound = "prompts"
+    mean = sum(firsts) / len(firsts)
+    waiting = maximum(t.concurrency - active, 0.0)
+    ahead = where(limited, maximum(waiting / active * span - value_of(mean) - both.move, 0.0), 0.0)
+    extra = both.after(active, a) + a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
+    seen = mean + extra, firsts[-1] + extra
+    return result(t, step_time / both.gain, *seen, active, step_time, both.first, bound)
+
+
+def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
+    """Requests of all workers that come at random at ``t.rate``."""
+    both = _Apart(prefill, decode, t)
+    places, bound = least(both.places())
+    n, fastest = in_flight(lambda n: n / both.length(n), t.rate, places)
+    readable = 1 / both.service
+    if bound is not None and readable < fastest:
+        bound = "prompts"
+    fastest = minimum(fastest, readable)
+    step_time = both.writing(n, a.under(ANSWER))
+    carried = minimum(t.rate, fastest * ALMOST)
+    ttft = both.readers.first(carried, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
+    length = both.answer * step_time / both.gain
+    ttft = ttft + waiting_for(places, carried, length, t.habits, a) + backlog(t, fastest, length, a)
+    steps = value_of(step_time), both.first
+    return Loop(step_time / both.gain, ttft, ttft, n, *steps, minimum(t.rate, fastest), bound, endless(t, fastest))
