@@ -110,7 +110,8 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     idle = a.loss(RUNNING, SERVING, REST, rest + (turn.poll - 1) / 2 * turn.alone + h.wait_steps * turn.mean)
     # Prompts that cannot be read as fast as answers end wait for that; caches and slots are waited for before.
     span = value_of(length)
-    unread = maximum((places - active) / active - value_of(mean) / span, 0.0)
+    own = where(places > active, 1 / s.steps, 0.0)
+    unread = maximum((places - active) / active + own - value_of(mean) / span, 0.0)
     idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
     place = a.loss(PLACE, BATCHING, _PLACE, length * (maximum(t.concurrency - places, 0.0) / active))
     front = front_end(step.engine, t, a)
