@@ -32,6 +32,7 @@ BOTH_ENDS = DENSE | {"workload": DENSE["workload"] | {"model": "T5_11B", "seq_le
 ADAPTERS = DENSE | {"workload": DENSE["workload"] | {"lora_rank": 16}}
 LONE = DENSE | {"workload": DENSE["workload"] | {"batch_size": 1}, "hardware": {"on": "H100"}, "parallelism": {"tp": 1}}
 NAMED = DENSE | {"hardware": {"name": "DGX_H100", "nodes": 8}}
+TWO_SITES = DENSE | {"hardware": {"on": "64xH100", "sites": 2, "wan_bandwidth": "100 Gbps", "wan_round_trip": "30 ms"}}
 SEARCHED = DENSE | {"parallelism": {}}
 
 # The key, the plan in which it is changed, and its new value.
@@ -73,6 +74,14 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("hardware.stack", DENSE, "titan"),
     ("hardware.power_cap", DENSE, "400 W"),
     ("hardware.cooling", DENSE, "liquid"),
+    ("hardware.oversubscription", DENSE, 4),
+    ("hardware.congestion", DENSE, 2),
+    ("hardware.straggler", DENSE, 1.2),
+    ("hardware.rails", DENSE, 2),
+    ("hardware.sites", TWO_SITES, 4),
+    ("hardware.sites", DENSE, 2),
+    ("hardware.wan_bandwidth", TWO_SITES, "1 Gbps"),
+    ("hardware.wan_round_trip", TWO_SITES, "10 s"),
     ("hardware.chip.peak_flops", DENSE, "500 TFLOPs/s"),
     ("hardware.chip.memory_bandwidth", DENSE, "1 TB/s"),
     ("hardware.chip.memory_bandwidth", LONE, "0.2 TB/s"),

@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.timing.network import Group, Network
-from mlsysim.units.ops import floor, maximum, minimum, some
+from mlsysim.units.ops import floor, maximum, minimum, some, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,20 @@ class Layout:
         """Where the ranks of each group sit."""
         same, z = self.dp * self.cp, self.shard
         experts = maximum(same * self.tp / self.ep, 1.0)
-        data, expert_data = net.group(same, self.tp), net.group(experts, self.ep)
+        spread = net.sites
+        data = net.group(same, self.tp)._replace(sites=spread)
+        expert_data = net.group(experts, self.ep)._replace(sites=spread)
         shard, expert_shard, copies, expert_copies = data, expert_data, None, None
         if z is not None:
             few = minimum(z * 1.0, experts)
             shard, expert_shard = net.group(z, self.tp), net.group(few, self.ep)
             copies, expert_copies = net.group(same / z, self.tp * z), net.group(experts / few, self.ep * few)
+            if net.sites > 1:
+                # Shards that fit into a site stay there, and their copies are at the others.
+                far = (where(z * spread <= same, 1, spread), where(few * spread <= experts, 1, spread))
+                shard, expert_shard = shard._replace(sites=far[0]), expert_shard._replace(sites=far[1])
+                copies = copies._replace(sites=where(z * spread <= same, spread, 1))
+                expert_copies = expert_copies._replace(sites=where(few * spread <= experts, spread, 1))
         return Groups(
             tensor=net.group(self.tp),
             expert=net.group(self.ep),
@@ -137,10 +145,17 @@ def rules(
     schedule: str | None,
     group: Any = None,
     shard: Any = None,
+    sites: int = 1,
 ) -> Iterator[Rule]:
     """All that has to hold of a layout, for one or for arrays of them; a rule may rest on those before it."""
     yield Rule(divides(tp * pp * cp, accelerators), "tp_size", lambda: _not_divided(accelerators, tp, pp, cp))
     dp = accelerators / (tp * pp * cp)
+    if sites > 1:
+        yield Rule(
+            divides(sites, dp),
+            "sites",
+            lambda: f"{int(dp)} replicas (DP) do not divide over {sites} sites; a replica stays at one.",
+        )
     heads, layers, experts = getattr(model, "heads", None), getattr(model, "layers", None), getattr(model, "experts", 1)
     if heads:
         yield Rule(
@@ -249,11 +264,25 @@ def plan_layout(
     schedule: str | None,
     group: int | None = None,
     shard: int | None = None,
+    sites: int = 1,
     assumed: Assumptions,
 ) -> Layout:
     """A layout in which everything divides; one sentence with the nearest degrees where it does not."""
     for rule in rules(
-        model, accelerators, batch, seq_len, tp, pp, ep, cp, virtual_stages, micro_batches, schedule, group, shard
+        model,
+        accelerators,
+        batch,
+        seq_len,
+        tp,
+        pp,
+        ep,
+        cp,
+        virtual_stages,
+        micro_batches,
+        schedule,
+        group,
+        shard,
+        sites,
     ):
         if not rule.holds:
             raise InputError(rule.words(), field=rule.field)

@@ -102,7 +102,7 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAI
     ring: Any = 0.0
     several = layout.dp > 1
     if some(several):
-        ring = where(several, s.network.all_reduce(gradients, s.network.group(layout.dp)), 0.0)
+        ring = where(several, s.network.all_reduce(gradients, layout.groups(s.network).data), 0.0)
     sent = 2 * gradients * (layout.dp - 1) / layout.dp
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: sent)
     kept = where(several, constants()["data_parallel"]["share"], 1.0)

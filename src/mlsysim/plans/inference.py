@@ -14,7 +14,7 @@ from mlsysim.models.storage import stored
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import fidelity_of, find_fleets, find_region, precision_of, workload_of
+from mlsysim.plans.resolve import NETWORKED, fidelity_of, find_fleets, find_region, precision_of, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
@@ -25,6 +25,9 @@ from mlsysim.walls.node.performance import PerformanceProfile
 
 def evaluate_inference(plan: Plan) -> Answer:
     """The answer to a plan of one pass."""
+    for name in (*NETWORKED, "congestion", "straggler"):
+        if getattr(plan.hardware, name) is not None:
+            raise InputError(f"{name} belongs to training; one pass has no use for it.", field=name)
     groups = find_fleets(plan.hardware)
     fleet = groups.one
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, "inference", "pass")

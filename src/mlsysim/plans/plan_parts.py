@@ -143,6 +143,13 @@ class HardwarePart(Part):
     nodes: Int = _within(1, 10**7, "how many of it, beside name")
     accelerators: Int = _within(1, 10**8, "how many of it, beside name")
     fabric: Text = _text(_TEXT, "network between nodes, such as NDR")
+    oversubscription: Real = _within(1, 1000, "ports of the fabric over what its upper stages carry")
+    congestion: Real = _within(1, 1000, "slow-down of the fabric by what else is on it")
+    straggler: Real = _within(1, 1000, "slow-down of the slowest accelerator, for which all wait")
+    rails: Int = _within(1, 1024, "adapters of a node on the fabric, shared by its accelerators")
+    sites: Int = _within(1, 64, "places that have equal parts of the fleet; replicas are data parallel between them")
+    wan_bandwidth: of.Bandwidth | None = _open("what a site has to the others, one way")
+    wan_round_trip: Short | None = _open("time of a message to another site and back")
     efficiency: float | Literal["calibrated"] | None = _open("a fraction of peak (first order) or 'calibrated'")
     stack: Text = _text(
         40, "training software, or the runtime of a pass (compiled, eager, tensorrt ...), of calibrated times"

@@ -114,12 +114,30 @@ def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Wor
 def find_fleets(part: HardwarePart) -> Groups:
     """The fleets of a plan's hardware, with the plan's own figures of the chip in place of the zoo's."""
     groups = _named_fleets(part)
+    network = {name: getattr(part, name) for name in NETWORKED}
+    if any(value is not None for value in network.values()):
+        if len(groups.fleets) > 1 and (part.sites or 1) > 1:
+            raise InputError("Several sites take one kind of accelerator; give one group.", field="sites")
+        fleets = tuple(fleet.networked(**network) for fleet in groups.fleets)
+        groups = Groups(fleets, {**groups.assumed, **_sites(fleets[0])})
     if part.chip is None:
         return groups
     fleets = tuple(_altered(fleet, part.chip) for fleet in groups.fleets)
     own = ((name, getattr(part.chip, name)) for name in ChipPart.model_fields)
     changed = ", ".join(f"{name.replace('_', ' ')} {value:~P}" for name, value in own if value is not None)
     return Groups(fleets, {**groups.assumed, "chip": f"hypothetical: {changed}"})
+
+
+NETWORKED = ("oversubscription", "rails", "sites", "wan_bandwidth", "wan_round_trip")
+"""Keys of the hardware that are of the fleet's network."""
+
+
+def _sites(fleet: Fleet) -> dict[str, str]:
+    if fleet.sites == 1:
+        return {}
+    each = fleet.total_accelerators // fleet.sites
+    way = f"over {fleet.wan_bandwidth:~P} that {each:,} accelerators share, {fleet.wan_round_trip:~P} there and back"
+    return {"sites": f"{fleet.sites}: gradients and what ZeRO shares cross {way}; a replica stays at one site"}
 
 
 def _altered(fleet: Fleet, chip: ChipPart) -> Fleet:

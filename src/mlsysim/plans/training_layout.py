@@ -92,6 +92,7 @@ def step_options(
     more |= {"overlap_comm": hides or None, "is_lora": work.lora_rank is not None or None}
     more["update_step"] = None if isinstance(options["efficiency"], str) else True
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}
+    more |= {"congestion_factor": hard.congestion, "straggler_factor": hard.straggler}
     options |= {name: value for name, value in more.items() if value is not None}
     divided = any((getattr(split, name) or 1) > 1 for name in ("tp", "pp", "cp"))
     if divided and splits(model) and isinstance(options["efficiency"], str):

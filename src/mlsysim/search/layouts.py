@@ -116,7 +116,7 @@ def splits(x: Any) -> Iterator[Split]:
             pipelines = tuple(p for p in _pipelines(x, pp, layers) if fixed.get("v_stages", p[1]) == p[1])
             for cp in only("cp", (c for c in divisors(accelerators // tp // pp) if c <= x.max_cp)):
                 dp = accelerators // (tp * pp * cp)
-                if x.seq_len % cp or x.batch_size % dp or fixed.get("dp", dp) != dp:
+                if x.seq_len % cp or x.batch_size % dp or fixed.get("dp", dp) != dp or dp % x.fleet.sites:
                     continue
                 local, size = x.batch_size // dp, fixed.get("micro_batch")
                 eps = only("ep", (e for e in divisors(experts) if e <= x.max_ep and (dp * tp * cp) % e == 0))
@@ -126,6 +126,33 @@ def splits(x: Any) -> Iterator[Split]:
                 zeros = only("zero_stage", range(x.max_zero_stage + 1) if dp * cp > 1 else (0,))
                 if eps and pipelines and counts and zeros:
                     yield Split(tp, pp, cp, dp, local, eps, pipelines, counts, zeros)
+
+
+def why_none(x: Any) -> str:
+    """What keeps every split from dividing, with the nearest batch and number of accelerators that would."""
+    total, batch, per_node = x.fleet.total_accelerators, x.batch_size, x.fleet.node.accelerators_per_node
+    layers, most = getattr(x.model, "layers", None) or 1, x.max_tp or per_node
+    tps = [t for t in divisors(getattr(x.model, "heads", None) or 1) if t <= most]
+    stages = min(x.max_pp, layers)
+    degrees = sorted({
+        total // (tp * pp) for tp in tps if total % tp == 0 for pp in divisors(total // tp) if pp <= stages
+    })  # fmt: skip
+    sites = x.fleet.sites
+    fits = (
+        d * t * p
+        for d in divisors(batch)
+        if d % sites == 0
+        for t in tps
+        for p in range(1, stages + 1)
+        if d * t * p <= total
+    )
+    fewer = max((n for n in fits if n % (per_node * sites) == 0), default=None)
+    least = min((d for d in degrees if d % sites == 0), default=degrees[0])
+    near = [n for n in (batch // least * least, -(-batch // least) * least) if n]
+    words = f"{total:,} accelerators have data-parallel degrees of {least:,} and more, of which none divides the batch of {batch:,}"
+    words += f" over {sites} sites" if sites > 1 else ""
+    use = " or ".join(f"{n:,}" for n in dict.fromkeys(near))
+    return f"{words}; use a batch of {use}" + (f", or {fewer:,} accelerators." if fewer else ".")
 
 
 def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:

@@ -114,6 +114,8 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         names = [name for name in PASSED if name in _OWN[:5] or name in assumed.given or not calibrated]
         shared = {name: getattr(x, name) for name in names if getattr(x, name) is not None}
         table, searched = layouts.evaluate(shared, list(layouts.splits(x)), modes, fractions)
+        if not searched and not x.fixed:
+            raise InputError(f"No layout of {x.model.name} divides: {layouts.why_none(x)}", field="batch_size")
         if not len(table):
             raise InputError(
                 f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits"

@@ -140,6 +140,8 @@ class TrainingPoints:
         decided = sizes or (not self.counted and ("dp" in numbers or self.dp is not None))
         if decided and self.values["topology_override"] is not None:
             raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
+        if decided and self.fleet.sites > 1:
+            raise InputError("sites share a link by their size; fix the nodes of the fleet.", field="nodes")
         if "efficiency" in numbers and self.values["efficiency"] == CALIBRATED and "efficiency" in self.given:
             raise InputError("an axis of efficiencies is first order; leave 'calibrated' out.", field="efficiency")
         if any(name in numbers and numbers[name].any() for name in _OFFLOADS):
@@ -171,7 +173,7 @@ class TrainingPoints:
             valid &= divides(x.micro_batch, local)
         for rule in rules(
             *(self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule),
-            *(x.microbatch_group_size, x.zero_shard),
+            *(x.microbatch_group_size, x.zero_shard, self.fleet.sites),
         ):
             valid &= rule.holds
         return dp, local, _chosen(local, x.pp_size, valid) if parts is None else parts, valid

@@ -16,10 +16,11 @@ from mlsysim.models.registry import Models
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.runtimes import trained_by_runtime
+from mlsysim.units.registry import quantity
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
-from mlsysim.walls.inputs import CALIBRATED, Input, declared
+from mlsysim.walls.inputs import CALIBRATED, Input, declared, read_input
 from mlsysim.walls.operations.capital import EconomicsModel
 
 DURATION_DAYS = run_days()
@@ -29,6 +30,7 @@ RELIABILITY_INPUTS = (
     *("checkpoint_time_s", "avg_recovery_time_s", "checkpoint_interval"),
     *("accelerator_mtbf", "nic_mtbf", "psu_mtbf"),
 )
+NETWORKED = ("oversubscription", "rails", "sites", "wan_bandwidth", "wan_round_trip")
 FAILURE_INPUTS = ("mtbf", "checkpoint_mode", "storage_bandwidth", "spares", "repair_time")
 COST_INPUTS = (
     *("duration_days", "tokens", "kwh_price", "datacenter", "amortization_years", "infrastructure_multiplier"),
@@ -49,7 +51,16 @@ NUMBERS = {
     *("congestion_factor", "straggler_factor", "moe_routing_imbalance_factor", "memory_headroom"),
     *COST_NUMBERS,
 }
-GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *FAILURE_INPUTS, *COST_INPUTS, "node", "chip", "fabric"} - {
+GROUPED = {
+    *DistributedModel.inputs,
+    *RELIABILITY_INPUTS,
+    *FAILURE_INPUTS,
+    *NETWORKED,
+    *COST_INPUTS,
+    "node",
+    "chip",
+    "fabric",
+} - {
     *NUMBERS,
     "activation_recomputation",
     "datacenter",
@@ -75,6 +86,11 @@ def _declared() -> dict[str, Input]:
         mtbf? | (0, inf) h, plain | mean time between failures of the whole fleet; by the accelerators where none is given
         checkpoint_mode = sharded | one of {", ".join(MODES)} | who writes a checkpoint, and whether the run waits
         storage_bandwidth? | (0, inf) byte/s, plain GB/s | what the file system takes in from all writers | 500 GB/s
+        oversubscription? | [1, 1000] | ports of the fabric over what its upper stages carry
+        rails? | whole [1, 1024] | adapters of a node on the fabric, shared by its accelerators
+        sites? | whole [1, 64] | places that have equal parts of the fleet
+        wan_bandwidth? | (0, inf) byte/s, plain GB/s | what a site has to the others, one way | 100 Gbps
+        wan_round_trip? | [0, inf) s, plain | time of a message to another site and back | 30 ms
         spares? | whole [0, 1e4] | nodes that stand in for those in repair; where left out, others do at once
         repair_time? | (0, inf) h, plain | until a node that broke is back, beside spares
         nodes? | whole [1, 1e7] | nodes of the fleet
@@ -158,6 +174,12 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
             raise InputError(f"{int(accelerators)} accelerators do not fill {nodes_of}.", field="accelerators")
     if nodes is not None:
         fleet = fleet.model_copy(update={"count": int(nodes)})
+    told = {name: given.pop(name, None) for name in NETWORKED}
+    read = {n: read_input("a training space", n, _DECLARED[n], v) for n, v in told.items() if v is not None}
+    for name, unit in (("wan_bandwidth", "byte/s"), ("wan_round_trip", "s")):
+        if name in read:
+            read[name] = quantity(read[name], unit)
+    fleet = fleet.networked(**read)
     return fleet, nodes is not None or not described
 
 

@@ -79,7 +79,10 @@ class NetworkFabric(Record):
 
 
 class Fleet(Record):
-    """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes in from all of them."""
+    """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes in from all of them.
+
+    Several ``sites`` have equal parts of it; ``wan_bandwidth`` is what each has to the others, in one direction, for all its nodes.
+    """
 
     name: str
     node: Node
@@ -89,6 +92,9 @@ class Fleet(Record):
     datacenter: Datacenter | None = None
     mtbf_hours: float | None = Field(default=None, gt=0)
     storage_bandwidth: ByteRate | None = None
+    sites: int = Field(default=1, ge=1)
+    wan_bandwidth: Bandwidth | None = None
+    wan_round_trip: Seconds | None = None
     metadata: Metadata = Field(default_factory=Metadata)
 
     @field_validator("region", mode="before")
@@ -101,6 +107,26 @@ class Fleet(Record):
             raise InputError(
                 f"Fleet {self.name!r} has region {self.region.name!r} and a datacenter on {self.datacenter.grid.name!r}; give one of them."
             )
+
+        wide = self.wan_bandwidth is None, self.wan_round_trip is None
+        if self.sites > 1 and (any(wide) or self.count % self.sites):
+            need = "wan_bandwidth and wan_round_trip" if any(wide) else "as many nodes at each"
+            raise InputError(f"{self.sites} sites for {self.count:,} nodes need {need}.", field="sites")
+        if self.sites == 1 and not all(wide):
+            raise InputError("A link between sites needs sites of at least 2.", field="sites")
+
+    def networked(self, **given: Any) -> Fleet:
+        """The same with another network: ``oversubscription``, ``rails`` (adapters of a node), ``sites`` and their WAN; None for as it is."""
+        told = {name: value for name, value in given.items() if value is not None}
+        if not told:
+            return self
+        fabric, node = self.fabric, self.node
+        if "oversubscription" in told:
+            fabric = fabric.model_copy(update={"oversubscription_ratio": told.pop("oversubscription")})
+        if "rails" in told:
+            node = node.model_copy(update={"nics_per_node": told.pop("rails")})
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**fields, "node": node, "fabric": fabric, **told})
 
     @property
     def total_accelerators(self) -> int:

@@ -88,18 +88,24 @@ class Measured(Network):
             near = where(g.inside >= SWITCHED_RANKS, minimum(near, switch), near)
         piece, nodes = message / g.inside, maximum(g.domains, 2.0)
         between = (f(piece, nodes, self.fabric, self.far_start) for f in (ring_all_reduce, tree_all_reduce))
-        return where(g.domains > 1, 2 * self._inside("all_gather", message, g.inside) + minimum(*between), near)
+        far = 2 * self._inside("all_gather", message, g.inside) + minimum(*between)
+        return where(g.domains > 1, far, near) + 2 * self.across(message, g)
 
     def gather(self, message: Any, g: Group) -> Any:
         """Each rank ends with all of a message of which it held a share; a reduce-scatter takes as long."""
         start, each = self._ring(g)
-        return where(g.domains > 1, start + each * message, self._inside("all_gather", message, g.inside))
+        near = self._inside("all_gather", message, g.inside)
+        return where(g.domains > 1, start + each * message, near) + self.across(message, g)
 
     def gather_terms(self, g: Group) -> tuple[Any, Any]:
         """The same for large messages, as a start and seconds a byte that many points and pieces share."""
         copied = self.ring.copy_share / g.inside / (self.ring.efficiency * self.link) * minimum(g.ranks - 1.0, 1.0)
         start, each = self._ring(g)
-        return start, each + where(g.domains > 1, 0.0 * copied, copied)
+        each = each + where(g.domains > 1, 0.0 * copied, copied)
+        if isinstance(g.sites, int) and g.sites == 1:
+            return start, each
+        late, more = self._across(g)
+        return start + late, each + more
 
     def _ring(self, g: Group) -> tuple[Any, Any]:
         """Start and seconds a byte of a chunked ring through all ranks."""

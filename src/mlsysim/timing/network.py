@@ -10,6 +10,9 @@ itself is priced by the network's algorithm:
     tabled          as measured inside serving engines, whose messages are short: a start, more of it for each rank, and the rate of
                     a group of that size; over PCI Express where a chip has no links, and a second leg between nodes
 
+Replicas may be at several sites: what the ranks of a data-parallel group say to each other then crosses a wide-area link too, of which each has
+a share. The groups that split a replica stay at one site.
+
 They differ: gradients of 70 billion parameters over 512 ranks take 3.08 and 1.74 s. The first is what the documents print
 and a student can check; the others are fitted to published runs.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -31,10 +34,11 @@ from mlsysim.zoo.constants import constant
 
 
 class Group(NamedTuple):
-    """Ranks that talk to each other, and how many of them share a link domain."""
+    """Ranks that talk to each other, how many of them share a link domain, and over how many sites they are spread."""
 
     ranks: Any
     inside: Any
+    sites: Any = 1
 
     @property
     def domains(self) -> Any:
@@ -50,6 +54,26 @@ class Network:
     fabric: Any
     fabric_latency: Any
     domain: Any
+    sites: Any = field(default=1, kw_only=True)
+    wan: Any = field(default=math.inf, kw_only=True)
+    wan_latency: Any = field(default=0.0, kw_only=True)
+
+    def across(self, message: Any, g: Group) -> Any:
+        """What it adds to a gather (or reduce-scatter) of a message that the group's ranks are at several sites.
+
+        Each rank holds message / n, which goes around the S sites in S - 1 steps of half a round trip, at the rank's share ``wan`` of what its
+        site has to the others instead of its port: (S - 1) (message / n (1 / wan - 1 / fabric) + latency). A wide area
+        that is as fast as the port and has no latency is one site.
+        """
+        if isinstance(g.sites, int) and g.sites == 1:
+            return 0.0 * message / self.fabric
+        start, each = self._across(g)
+        return start + each * message
+
+    def _across(self, g: Group) -> tuple[Any, Any]:
+        """The same as a start and seconds a byte."""
+        slower = maximum(1 / self.wan - 1 / self.fabric, 0.0 / self.fabric)
+        return (g.sites - 1) * self.wan_latency, (g.sites - 1) / g.ranks * slower
 
     def take(self, index: Any) -> Any:
         """The networks of some of many points."""
@@ -87,12 +111,13 @@ class Hierarchical(Network):
             message, nodes, g.inside, self.link, self.link_latency, self.fabric, self.fabric_latency
         )
         tree = tree_all_reduce(message, maximum(g.inside * nodes, 1), self.fabric, self.fabric_latency)
-        return where(nodes > 1, minimum(ring, tree), ring)
+        return where(nodes > 1, minimum(ring, tree), ring) + 2 * self.across(message, g)
 
     def gather(self, message: Any, g: Group) -> Any:
         """Each rank ends with all of a message of which it held a share; a reduce-scatter takes as long."""
         inside = all_gather(message, g.inside, self.link, self.link_latency)
-        return inside + all_gather(message / g.inside, g.domains, self.fabric, self.fabric_latency)
+        between = all_gather(message / g.inside, g.domains, self.fabric, self.fabric_latency)
+        return inside + between + self.across(message, g)
 
     def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool) -> Any:
         """Tokens of ``token`` bytes to ``choices`` experts each: near ones over links, far ones over the fabric, both at once.
@@ -225,4 +250,13 @@ def datasheet_network(fleet: Fleet, share: float | None = None, assumed: dict[st
         * (1.0 / fabric.oversubscription_ratio if share is None else share),
         fabric_latency=to_si(latency, "s"),
         domain=fleet.node.accelerators_per_node,
+        **wide_area(fleet),
     )
+
+
+def wide_area(fleet: Fleet) -> dict[str, Any]:
+    """Sites of a fleet, what one accelerator has of the link between them, and one way of it."""
+    if fleet.sites == 1:
+        return {}
+    share = to_si(fleet.wan_bandwidth, "byte/s") / (fleet.total_accelerators / fleet.sites)
+    return {"sites": fleet.sites, "wan": share, "wan_latency": to_si(fleet.wan_round_trip, "s") / 2}

@@ -6,7 +6,7 @@ and link domain are facts of a cluster: the values here are those of the usual s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, measured_network
 from mlsysim.timing.kernels import Products, Profile
+from mlsysim.timing.network import wide_area
 from mlsysim.timing.profile import constants_from, profile, software_file
 from mlsysim.units.registry import Q_, to_si
 
@@ -178,7 +179,8 @@ def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any) -> TrainingChip:
     if link is not None and link.domain is not None and link.domain > max(domain, _NODE):
         domain = link.domain
     inside = to_si(fleet.node.intra_node_bw, "byte/s") / 2
-    return training_chip(hardware, precision, adapter=fabric, domain=domain, link=inside)
+    found = training_chip(hardware, precision, adapter=fabric, domain=domain, link=inside)
+    return replace(found, network=replace(found.network, **wide_area(fleet)))
 
 
 def _against_measured(chip: HardwareNode) -> float:

@@ -215,7 +215,7 @@ class DistributedModel(Resolver[DistributedResult]):
         length = 1 if model.fixed_shape else x.seq_len
         degrees = {"tp": x.tp_size, "pp": x.pp_size, "ep": x.ep_size, "cp": x.cp_size, "virtual_stages": x.v_stages}
         cut = {"micro_batches": x.microbatch_count, "schedule": schedule_given(x), "group": x.microbatch_group_size}
-        cut |= {"shard": x.zero_shard}
+        cut |= {"shard": x.zero_shard, "sites": fleet.sites}
         layout = plan_layout(model, fleet.total_accelerators, x.batch_size, length, assumed=assumed, **degrees, **cut)
         trainer = trainer_of(x, assumed).congested(x.congestion_factor)
         if x.schedule is None:
