@@ -99,7 +99,7 @@ def test_groups_follow_the_nodes():
     across = layout(tp=16, pp=1, dp=4).groups(NET)
     assert (across.tensor.inside, across.tensor.domains, across.data.inside, across.data.domains) == (8, 2, 1, 4)
     # Gradients are summed over data and context ranks alike.
-    assert layout(tp=2, pp=1, cp=4, dp=16).groups(NET).data == (64, 4)
+    assert layout(tp=2, pp=1, cp=4, dp=16).groups(NET).data == (64, 4, 1)
 
 
 def test_divisors_and_default_micro_batches():

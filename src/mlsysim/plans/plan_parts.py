@@ -143,13 +143,13 @@ class HardwarePart(Part):
     nodes: Int = _within(1, 10**7, "how many of it, beside name")
     accelerators: Int = _within(1, 10**8, "how many of it, beside name")
     fabric: Text = _text(_TEXT, "network between nodes, such as NDR")
-    oversubscription: Real = _within(1, 1000, "ports of the fabric over what its upper stages carry")
-    congestion: Real = _within(1, 1000, "slow-down of the fabric by what else is on it")
-    straggler: Real = _within(1, 1000, "slow-down of the slowest accelerator, for which all wait")
-    rails: Int = _within(1, 1024, "adapters of a node on the fabric, shared by its accelerators")
-    sites: Int = _within(1, 64, "places that have equal parts of the fleet; replicas are data parallel between them")
-    wan_bandwidth: of.Bandwidth | None = _open("what a site has to the others, one way")
-    wan_round_trip: Short | None = _open("time of a message to another site and back")
+    oversubscription: Real = _within(1, 1000, "of the fabric's upper stages")
+    congestion: Real = _within(1, 1000, "slow-down of the fabric")
+    straggler: Real = _within(1, 1000, "slow-down of the slowest accelerator")
+    rails: Int = _within(1, 1024, "adapters of a node on the fabric")
+    sites: Int = _within(1, 64, "places with equal parts of the fleet, whole replicas each")
+    wan_bandwidth: of.Bandwidth | None = _open("of a site to the others, one way")
+    wan_round_trip: Short | None = _open("to another site and back")
     efficiency: float | Literal["calibrated"] | None = _open("a fraction of peak (first order) or 'calibrated'")
     stack: Text = _text(
         40, "training software, or the runtime of a pass (compiled, eager, tensorrt ...), of calibrated times"
@@ -289,18 +289,16 @@ class OpsPart(Part):
     budget: of.Dollars | None = _open("limit on the rent where a cloud price is given, else on the cost of owning")
     electricity: of.EnergyPrice | None = _open("price; that of the region where left out")
     cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
-    checkpoint_time: Short | None = _open(
-        "that the run stands still to write one; that of writing the state where left out"
-    )
+    checkpoint_time: Short | None = _open("that the run stands still; of writing the state")
     checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open(
-        "who writes: all and the run waits (sharded), one replica, or behind the run"
+        "who writes it, and whether the run waits"
     )
-    checkpoint_interval: Long | None = _open("computing between two checkpoints; the best")
-    storage_bandwidth: of.ByteRate | None = _open("what the file system takes in from all writers")
+    checkpoint_interval: Long | None = _open("of computing; the best")
+    storage_bandwidth: of.ByteRate | None = _open("of the file system, all writers together")
     mtbf: Long | None = _open("mean time between failures of the whole fleet")
     restart_time: Short | None = _open("from a failure to training again; by scale")
     spares: Int = _within(0, 10**4, "nodes that stand in for those in repair; not counted")
-    repair_time: Long | None = _open("until a node that broke is back, beside spares")
+    repair_time: Long | None = _open("of a node, beside spares")
 
     @property
     def days(self) -> float | None:
