@@ -134,7 +134,7 @@ def tool_schema(operation: Operation) -> dict[str, Any]:
             if leaf.flat in named and leaf.part.count("."):
                 # Figures of a hypothetical chip or model, whose names say enough.
                 example = "" if leaf.quantity is None else f", {leaf.quantity.example}"
-                named[leaf.flat]["description"] = f"other than the zoo's{example}"
+                named[leaf.flat]["description"] = f"override{example}"
     if operation.name != "sweep" and "space" in named:
         named["space"] = {"type": "object", "description": f"{named['space']['description']} `sweep` takes"}
     return {**short, "properties": named}
@@ -160,8 +160,8 @@ def _short(schema: Any, kinds: dict[str, Any]) -> Any:
         # What is said of the field goes before what is said of its kind.
         inner = _short(forms[0], kinds)
         if "x-unit" in forms[0]:
-            kept["description"] = (
-                f"{kept.get('description', '')}, such as {forms[0]['anyOf'][0]['examples'][0]!r}".lstrip(", ")
+            kept["description"] = f"{kept.get('description', '')}, e.g. {forms[0]['anyOf'][0]['examples'][0]}".lstrip(
+                ", "
             )
         return {**inner, **kept}
     return {**kept, "anyOf": [_short(form, kinds) for form in forms]} if forms else kept
