@@ -27,6 +27,7 @@ from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import TrainingChip, constants
+from mlsysim.units.ops import minimum
 from mlsysim.zoo.intervals import Interval, interval, published
 
 __all__ = ["Software", "Trainer"]
@@ -108,6 +109,10 @@ class Trainer:
         shards = layout.tp * layout.pp * layout.cp
         often = layout.micro_batches * job.accumulation / step.seconds
         share = equivalent(self.chip, job.precision)
+        if share != 1.0 and not job.fp8_attention and job.model.parameters is not None:
+            # Attention stays in 16 bits where products are narrower: what is no product of weights counts in full.
+            products = (4 if job.frozen else 6) * job.model.active_parameter_count * micro.tokens / micro.flops
+            share = 1 - (1 - share) * minimum(products, 1.0)
         moved = micro.weight_bytes / (layout.tp * layout.pp) + micro.activation_bytes / shards
         rate, busy = share * often * micro.hardware_flops / shards, step.ideal / step.seconds
         clock = 1.0 if self.clock is None else self.clock.clock
