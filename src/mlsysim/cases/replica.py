@@ -43,7 +43,8 @@ from mlsysim.physics.precision import (
 )
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
-from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.operator_times import Tag, clocked, untagged
+from mlsysim.timing.power import Clock
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
 from mlsysim.units.registry import to_si
@@ -148,6 +149,8 @@ class Replica:
     memory_fraction: Any = None
     redundant: int = 0
     """Experts that are held twice."""
+    clocks: tuple[Clock, Clock] | None = None
+    """Of prefills and of steps of the answer, where a limit of power lowers them."""
     attention_groups: Any = 1
     """Tensor-parallel groups that share one set of experts, each with its part of the batch."""
 
@@ -255,6 +258,9 @@ class Replica:
 
     def passes(self, phase: str, batch: Any, new: Any, tag: Tag = untagged) -> Passes:
         """Passes of ``batch`` sequences with ``new`` tokens each, at any context. ``tag`` names the times of their parts."""
+        if self.clocks is not None:
+            clock = self.clocks[0 if phase == "prefill" else 1]
+            tag = clocked(tag, clock.slower, clock.streaming)
         groups = self.attention_groups
         local = ceil(batch / groups)
         shared, experts = self._weights_read(batch * new)

@@ -76,6 +76,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         "seq_len": work.seq_len,
         "phase": work.phase,
         "runtime": plan.hardware.stack,
+        "power_cap": plan.hardware.power_cap,
         "random_arrivals": work.random_arrivals,
         "measured_rate": work.measured_rate,
         "ring": plan.parallelism.ring,

@@ -296,7 +296,9 @@ def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> floa
     activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy)
     if pool.reads:
         sheet.facts |= power_facts(known, activity)
-    return float(power_of(known, activity))
+    # Phases that would draw more are held at a lower limit by their clock.
+    watts, cap = float(power_of(known, activity)), server.plan.hardware.power_cap
+    return watts if cap is None else min(watts, to_si(cap, "W"))
 
 
 def _binding(served: Served) -> Limit:

@@ -176,6 +176,7 @@ class Server:
             "output_len": self.output,
             "precision": precision_of(self.plan, assumed, self.chip, self.model),
             "efficiency": efficiency,
+            "power_cap": self.plan.hardware.power_cap,
             "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
             "engine": None if part.engine is None else engine(part.engine).name,
             "draft_model": None if part.draft_model is None else find_model(part.draft_model),

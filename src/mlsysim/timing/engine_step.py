@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -47,7 +48,8 @@ from mlsysim.physics.precision import bytes_per_element, compute_precision, form
 from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, step_blocks
 from mlsysim.timing.engines import Engine, chip_class, engine_network, offered_memory, serving_table
-from mlsysim.timing.operator_times import Tag, expanded_weights, expansion, started, untagged
+from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
+from mlsysim.timing.power import Clock
 from mlsysim.timing.profile import profile
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
@@ -86,7 +88,12 @@ class _Rates:
 
 
 class EngineStep:
-    """Steps of one deployment. Build it with :func:`engine_step`, which keeps what was built before."""
+    """Steps of one deployment. Build it with :func:`engine_step`, which keeps what was built before.
+
+    ``clocks`` are those of steps with prompts and of others, where a limit of power lowers them.
+    """
+
+    clocks: tuple[Clock, Clock] | None = None
 
     def __init__(self, deployment: Deployment) -> None:
         d = self.deployment = deployment
@@ -141,6 +148,12 @@ class EngineStep:
         rate = peak * self.kernels.rate_scale * (found.rate_share * found.kept)
         return _Rates(rate, found.memory_share, found.times[0] + extra, found.quantise_share)
 
+    def at(self, clocks: tuple[Clock, Clock]) -> EngineStep:
+        """The same at lower clocks."""
+        found = copy(self)
+        found.clocks = clocks
+        return found
+
     # --- memory ---------------------------------------------------------------------------------------------------
 
     @property
@@ -192,6 +205,9 @@ class EngineStep:
         the attention ranks (the time is that of a rank with prompts). ``tag`` names the times that the step is made of.
         """
         d, k = self.deployment, self.kernels
+        if self.clocks is not None:
+            clock = self.clocks[0 if _some(prompts) else 1]
+            tag = clocked(tag, clock.slower, clock.streaming)
         decode = sequences * (1 + drafted)
         reading = prompts * prompt_tokens
         tokens = decode + reading

@@ -33,6 +33,7 @@ from typing import Annotated, Any, NamedTuple
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
+from mlsysim.cases.limited import limited
 from mlsysim.cases.phases import Decoder, prefill_parts
 from mlsysim.cases.pools import pool_rates
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
@@ -132,6 +133,7 @@ class ServingModel(Resolver[ServingResult]):
         output_len? | whole [1, 1e8] | tokens of the answer
         num_speculative_tokens = 4 | whole [1, 64] | tokens drafted before each verification
         tp_size, pp_size, ep_size, attention_dp, cache_precision, bandwidth_efficiency, fabric, engine, concurrency, memory_fraction
+        power_cap
         {LOAD}
     """)
     equations = written(r"""
@@ -176,8 +178,6 @@ class ServingModel(Resolver[ServingResult]):
         deployment = deployment_of(x, "ServingModel")
         check_serving(x, assumed)
         machine = deployment.machine(assumed)
-        # Calibrated, parts of passes are bounds at the datasheet's rates.
-        bounds = machine if isinstance(machine, Replicated) else deployment.replicated(Assumptions())
         traffic = traffic_of(x, assumed)
         holding = replace(traffic, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
         memories = machine.memories(holding)
@@ -194,6 +194,11 @@ class ServingModel(Resolver[ServingResult]):
             traffic = replace(traffic, batch=max(1, math.ceil(looped.active / traffic.replicas)))
             assumed.pop("batch_size", None)
         batch, traffic = traffic.batch, traffic.admitted(first)
+        if x.power_cap is not None:
+            chips = x.hardware, deployment.writing_chip
+            machine = limited(machine, clients or traffic, *chips, x.precision, x.power_cap)
+        # Calibrated, parts of passes are bounds at the datasheet's rates.
+        bounds = machine if isinstance(machine, Replicated) else deployment.replicated(Assumptions())
         times = batch_times(machine, traffic)
         served = serve(machine, traffic, times=times)
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft

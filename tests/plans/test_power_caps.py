@@ -1,0 +1,83 @@
+"""A lower limit of power, asked as a user asks: training, serving, vision and images, at both fidelities."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+
+CAPS = (600, 450, 300)
+PLANS = {
+    "training": (
+        {
+            "task": "training",
+            "workload": {"model": "Llama3_8B", "batch_size": 256, "seq_len": 4096},
+            "hardware": {"on": "64xH100"},
+            "parallelism": {"tp": 1, "micro_batch": 1},
+        },
+        "tokens_per_second",
+        "accelerator_power",
+    ),
+    "network": (
+        {
+            "task": "training",
+            "workload": {"model": "ResNet50", "batch_size": 2048},
+            "hardware": {"on": "8xH100"},
+            "parallelism": {"dp": 8},
+        },
+        "tokens_per_second",
+        "accelerator_power",
+    ),
+    "serving": (
+        {
+            "task": "serving",
+            "workload": {"model": "Llama3_70B", "precision": "bf16"},
+            "hardware": {"on": "8xH100"},
+            "parallelism": {"tp": 8},
+            "serving": {"prompt_tokens": 1000, "output_tokens": 200, "concurrency": 256},
+        },
+        "tokens_per_second",
+        "accelerator_power",
+    ),
+    "vision": (
+        {
+            "task": "inference",
+            "workload": {"model": "ResNet50", "batch_size": 128},
+            "hardware": {"on": "1xH100"},
+        },
+        "throughput",
+        "energy_per_sample",
+    ),
+}
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+@pytest.mark.parametrize("name", PLANS)
+def test_a_lower_cap_is_never_faster_and_saves_energy_to_a_sweet_spot(name, efficiency):
+    document, rate, energy = PLANS[name]
+    rates, drawn = [], []
+    for cap in (None, *CAPS):
+        hardware = document["hardware"] | {"efficiency": efficiency}
+        hardware |= {} if cap is None else {"power_cap": f"{cap} W"}
+        answer = evaluate_plainly(Plan.model_validate(document | {"hardware": hardware}))
+        rates.append(to_si(answer.value(rate), "1/s"))
+        if energy == "accelerator_power":
+            watts = to_si(answer.value(energy), "W")
+            assert cap is None or watts <= cap + 1e-6
+            drawn.append(watts / rates[-1])
+        else:
+            drawn.append(to_si(answer.value(energy), "J"))
+            assert cap is None or drawn[-1] * rates[-1] <= cap + 1e-6
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < rates[0]
+    # Joules of accelerators for what is done: less at 450 W than without, and it hardly falls, or rises, below 300 W.
+    assert drawn[0] >= drawn[1] >= drawn[2] and drawn[2] < 0.95 * drawn[0]
+
+
+def test_a_cap_that_leaves_nothing_is_refused_in_one_sentence():
+    document = PLANS["serving"][0]
+    plan = Plan.model_validate(document | {"hardware": document["hardware"] | {"power_cap": "50 W"}})
+    with pytest.raises(Exception, match="power cap must be above"):
+        evaluate_plainly(plan)
