@@ -24,8 +24,8 @@ def test_every_question_has_an_answer(chip, task):
     latency = answer.metric("tpot" if task == "serving" else "latency")
     assert to_si(latency.value, "s") > 0 and latency.interval_text
     assert answer.interval_key
-    trained = task == "training" and chip == "H800"
-    assert answer.interval.lower().startswith("extrapolating") != trained, answer.interval
+    words = answer.interval.lower()
+    assert words.startswith("extrapolating") or "none of them with this software on this chip" in words, answer.interval
 
 
 @pytest.mark.parametrize("chip", ["H100", "H200", "B200"])
