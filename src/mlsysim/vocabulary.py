@@ -22,6 +22,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "workload.tokens": ("tokens", "training_tokens"),
     "workload.lora_rank": ("lora_rank", "lora"),
     "workload.gradient_precision": ("gradient_precision", "grad_dtype"),
+    "workload.exchange_precision": ("exchange_precision", "dispatch_dtype"),
     "workload.activation_precision": ("activation_precision", "activation_dtype"),
     "hardware.on": ("hardware", "on", "fleet", "chip"),
     "hardware.stack": ("stack", "runtime"),

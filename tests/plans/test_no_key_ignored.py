@@ -49,6 +49,8 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("workload.gradient_precision", DENSE | {"workload": DENSE["workload"] | {"gradient_precision": "bf16"}}, "fp32"),
     ("workload.gradient_precision", ADAPTERS, "fp32"),
     ("workload.activation_precision", DENSE, "fp8"),
+    ("workload.exchange_precision", EXPERTS, "fp8"),
+    ("workload.exchange_precision", DENSE, "fp8"),
     ("workload.predicted_tokens", DENSE, 1),
     ("workload.target_share", BOTH_ENDS, 0.25),
     ("workload.target_share", DENSE, 0.25),

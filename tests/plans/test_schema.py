@@ -20,6 +20,7 @@ VALUES = {
     "workload.precision": "fp8",
     "workload.gradient_precision": "fp32",
     "workload.activation_precision": "fp8",
+    "workload.exchange_precision": "fp8",
     "parallelism.recomputed": "norm+up",
     "workload.tokens": "2T",
     "hardware.efficiency": 0.5,

@@ -49,6 +49,7 @@ AXES: dict[str, list[Any]] = {
     "reshard": [True, False],
     "gradient_precision": ["bf16", "fp32"],
     "activation_precision": ["bf16", "fp8"],
+    "exchange_precision": ["bf16", "fp8"],
     "recomputed": ["norm", "light", "half"],
     "optimizer": ["adam", "sgd", "adam_8bit"],
     "overlap_comm": [False, True],
@@ -84,6 +85,7 @@ WITH: dict[str, dict[str, Any]] = {
     "moe_routing_imbalance_factor": {"ep": 8},
     "topology_override": {"nodes": 64, "batch_size": 512},
     "deduplicated_exchange": {"model": "DeepSeek_V3", "ep": 16},
+    "exchange_precision": {"model": "DeepSeek_V3", "ep": 16},
 }
 CALIBRATED_ONLY = {
     *("efficiency", "stack", "power_cap", "fp8_attention", "predicted_tokens", "target_share"),

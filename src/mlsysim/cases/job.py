@@ -9,6 +9,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK, Keeping
 from mlsysim.models.recompute import Again
 from mlsysim.models.recompute import again as recomputed
+from mlsysim.physics.precision import HALF
 
 __all__ = ["Job", "Overlap"]
 
@@ -67,6 +68,7 @@ class Job:
     keeps: Keeping = TEXTBOOK
     fp8_attention: bool = False
     deduplicated: bool = False
+    dispatched: float = HALF
     predicted_tokens: int = 0
 
     @property
@@ -86,6 +88,11 @@ class Job:
     def gradient_bytes(self, weight: float) -> float:
         """Bytes of a gradient, held and sent alike, where a weight has ``weight`` bytes."""
         return max(self.keeps.gradient or 0.0, weight)
+
+    @property
+    def exchanged(self) -> float:
+        """Bytes of an element between tokens and experts, on average: half are dispatched, half come back in 16 bits."""
+        return (self.dispatched + HALF) / 2
 
     @property
     def frozen(self) -> bool:

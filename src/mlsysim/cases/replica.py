@@ -299,7 +299,8 @@ class Replica:
         time: Any = 0.0
         if not hidden:
             return time
-        message = tokens * hidden * self.activation_element
+        # Products write 16 bits at least, and that is what is summed; tokens go to experts in the format of activations.
+        message = tokens * hidden * maximum(self.activation_element, HALF)
 
         def sent(name: str, equation: str, ranks: Any, cost: Callable[[Any], Any], size: Any) -> Any:
             whole = cost(size)
@@ -315,7 +316,8 @@ class Replica:
             ring = "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)"
             time = time + sent("tensor parallelism", ring, self.tp, lambda m: sums * net.all_reduce(m, group), message)
         if some(self.attention_groups > 1):
-            token, choices = message / self.tp, self.model.totals.experts_per_token
+            there_and_back = (self.activation_element / maximum(self.activation_element, HALF) + 1) / 2
+            token, choices = message / self.tp * there_and_back, self.model.totals.experts_per_token
             times, experts = where(self.attention_groups > 1, 2 * self._expert_layers, 0.0), net.group(self.ep)
 
             def exchanged(routed: Any) -> Any:

@@ -42,7 +42,7 @@ from mlsysim.models.footprint import expert_parameters, local_parameters
 from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
 from mlsysim.physics.pipeline import Shares
-from mlsysim.physics.precision import activation_element, bytes_per_element
+from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import maximum, minimum, some, where
@@ -151,7 +151,8 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)
     element = bytes_per_element(job.precision)
-    activation = activation_element(job.precision)
+    # Products write 16 bits at least, and that is what is summed and sent.
+    activation = maximum(activation_element(job.precision), HALF)
     weights = micro.weight_bytes + expanded_training(model, micro, job.precision, job.frozen)
     between = stream(model, job.seq_len)
     message = layout.micro_batch / layout.cp * between.elements * activation
@@ -170,7 +171,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         shares=_shares(micro, job.frozen),
         tensor_message=message,
         tensor_sums=where(job.recompute == "full", 3, 2) * between.halves / layers,
-        expert_token=message / layout.tp,
+        expert_token=message / layout.tp * (job.exchanged / HALF),
         expert_choices=getattr(model, "active_experts_per_token", 0),
         expert_layers=most * moe_fraction(model),
         context_message=tokens * cache / layers * activation / layout.tp,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mlsysim.errors import InputError
 from mlsysim.physics.precision import HALF, expanded_bytes, format_of
+from mlsysim.vocabulary import Setting, worded
 
 
 class Stored(NamedTuple):
@@ -78,3 +80,16 @@ def expanded_training(model: Any, demand: Any, precision: str, frozen: bool) -> 
     if not (frozen and format_of(precision).weight_only):
         return 0.0
     return 2 * HALF * demand.weight_bytes / stored(model, precision).mean
+
+
+def check_trained(precision: str, frozen: Any) -> None:
+    """Refuse to train weights that are stored in a format which nothing multiplies in."""
+    if format_of(precision).weight_only and not frozen:
+        raise InputError(
+            worded(
+                f"{precision} stores weights and trains none; train adapters on them (",
+                Setting("lora_rank", 16),
+                "), or use bf16, fp8, mxfp8 or nvfp4.",
+            ),
+            field="precision",
+        )

@@ -7,7 +7,7 @@ weights are stored in it and expanded to 16 bits before the product, which costs
                                      i instructions a weight, V the fp32 peak of the vector units (two operations an instruction)
 
 because every tile of R rows expands the weights that it multiplies; fewer rows expand them once. It stands beside the products'
-arithmetic, so that a decode, which waits for bytes, hides it: 2 i/V is below b/W (bits over bandwidth) on every chip of the zoo, and
+arithmetic, so that a decode, which waits for bytes, hides it: 2 i/V is below b/W (bytes of a weight over bandwidth) for 4 bits and more on GPUs, and
 a prompt pays i P / (R V) of its arithmetic: 9 % on an A10, 35 % on an H100. Kernels that issue both kinds of instructions at
 once hide a part of it, which is left out. Formats that are expanded through memory (bitsandbytes) write whole matrices in 16 bits
 and read them again, unless a single row is multiplied: 4 bytes a weight.
@@ -77,6 +77,8 @@ FORMATS: dict[str, Format] = {
 }
 BYTES_PER_ELEMENT: dict[str, float] = {name: each.bytes for name, each in FORMATS.items()}
 _ALIASES = {_plain(alias): name for name, e in _TABLE["format"].items() for alias in (name, *e.get("aliases", ()))}
+RECIPES: dict[str, dict[str, str]] = _TABLE["recipe"]
+"""How training computes in a narrow format: its conversion of inputs, what it says, and its source."""
 ARITHMETIC = frozenset(name for each in FORMATS.values() for name in each.arithmetic)
 """Formats that some chip multiplies in."""
 

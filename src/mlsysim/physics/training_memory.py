@@ -23,6 +23,7 @@ from mlsysim.units.kernel import kernel
 OPTIMIZERS: dict[str, tuple[float, float]] = {
     "adam": (12.0, 8.0),
     "adamw": (12.0, 8.0),
+    "adam_bf16": (8.0, 4.0),
     "adam_8bit": (6.0, 2.0),
     "adafactor": (4.0, 0.0),
     "sgd": (4.0, 0.0),

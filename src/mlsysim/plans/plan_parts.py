@@ -111,6 +111,7 @@ class WorkloadPart(Part):
     activation_precision: Text = _text(
         40, "format in which what products and activations read waits for the backward pass"
     )
+    exchange_precision: Text = _text(40, "format in which tokens are sent to experts; what comes back has 16 bits")
     predicted_tokens: Int = _within(0, 16, "tokens beyond the next that modules of their own predict in training")
     target_share: Real = _above_0(1000, "tokens of the decoder over those of the encoder")
     dimensions: DimensionsPart | None = _open("dimensions other than the zoo's")
@@ -118,7 +119,7 @@ class WorkloadPart(Part):
         "of one pass of a language model; generate: all denoising steps of an image"
     )
 
-    _known = field_validator("precision", "gradient_precision", "activation_precision")(_format)
+    _known = field_validator("precision", "gradient_precision", "activation_precision", "exchange_precision")(_format)
 
 
 class ChipPart(Part):

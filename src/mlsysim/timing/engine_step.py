@@ -377,7 +377,7 @@ class EngineStep:
         d, routed = self.deployment, self.blocks.experts[0][1]
         group, copies = self.network.group(d.moe_ep), minimum(routed.per_token, d.moe_ep)
         sent = tokens * routed.inner / d.tp
-        sizes = sent * min(max(self.weight, self.byte), self.half), sent * self.half
+        sizes = sent * (self.byte if self.quantises else self.half), sent * self.half
         return sum(self.network.exchange(size, copies, group, leg=leg) for size in sizes)
 
 

@@ -14,7 +14,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.precision import bytes_per_element, format_of
+from mlsysim.physics.precision import RECIPES, bytes_per_element, compute_precision, format_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, measured_network
 from mlsysim.timing.kernels import Products, Profile
@@ -77,9 +77,9 @@ def constants() -> Constants:
     return Constants(**{name: to_si(Q_(table[name]), _SI[name]) if name in _SI else table[name] for name in table})
 
 
-PRODUCT_FORMATS = {
-    **{"bf16": ("bf16", 0.0), "fp8": ("fp8", 1.0), "nvfp4": ("fp4", 1.0)},
-    **{"mxfp8": ("fp8", -1.0), "fp8_block": ("fp8", -1.0)},
+_CONVERSIONS = {"plain": 1.0, "block": -1.0}
+PRODUCT_FORMATS = {"bf16": ("bf16", 0.0)} | {
+    name: (compute_precision(name), _CONVERSIONS[recipe["conversion"]]) for name, recipe in RECIPES.items()
 }
 """Formats of products: the arithmetic, and what converting an input costs (0 nothing, 1 plain, -1 block scales)."""
 
@@ -144,7 +144,7 @@ def _network(
 
 
 _FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
-_KNOWN = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "tf32", "fp32")
+_KNOWN = ("bf16", *RECIPES, "tf32", "fp32")
 _NODE = 8
 """Chips of the usual node; a larger link domain is a rack of them."""
 

@@ -21,9 +21,10 @@ from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.footprint import TEXTBOOK
+from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
-from mlsysim.physics.precision import bytes_per_element, precision_name
+from mlsysim.physics.precision import HALF, RECIPES, bytes_per_element, precision_name
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
@@ -39,6 +40,7 @@ _OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 
 def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     """The fleet and its software. The efficiency may be an array, congestion is that of the job's points."""
     fleet, chip = x.fleet, x.fleet.node.accelerator
+    check_trained(x.precision, x.is_lora)
     peak, note = arithmetic_peak(chip, x.precision)
     if note:
         assumed.say("arithmetic", note, CHIP)
@@ -53,6 +55,9 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
         found, chosen = chip_in_fleet(fleet, x.precision, net.fabric), stack(stack_name(x))
         software = Software(training_shape(x.model, x.target_share), found, chosen)
         assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
+        if x.precision in RECIPES:
+            rest = "attention, head, embeddings, norms and what is sent in 16 bits, master weights and optimizer states by their keys"
+            assumed.say("recipe", x.precision, SOFTWARE, f"{x.precision}: {RECIPES[x.precision]['says']}; {rest}")
         if not found.kernels.passes_measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
@@ -119,6 +124,7 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
         "nothing is synchronised": (layout.dp * layout.cp == 1 and not x.overlap_comm, ("overlap_comm",)),
         "ZeRO shards neither gradients nor weights": (zero < 2, ("reshard",)),
         "ZeRO shards nothing": (zero == 0, ("zero_shard",)),
+        "no tokens are sent to experts": (layout.ep == 1, ("exchange_precision",)),
         "adapters have few gradients": (bool(x.is_lora), ("gradient_precision",)),
         "recomputation is not selective": (x.activation_recomputation != "selective", ("recomputed",)),
         f"{x.model.name} has no encoder": (getattr(x.model, "encoder_stack", None) is None, ("target_share",)),
@@ -185,8 +191,10 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         keeps = replace(keeps, gradient=bytes_per_element(x.gradient_precision))
     if x.activation_precision is not None:
         keeps = replace(keeps, activation=precision_name(x.activation_precision))
+    dispatched = HALF if x.exchange_precision is None else bytes_per_element(x.exchange_precision)
     return Job(
         model=x.model,
+        dispatched=dispatched,
         precision=x.precision,
         seq_len=(getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
         recompute=mode,
