@@ -91,8 +91,8 @@ class Job:
 
     @property
     def exchanged(self) -> float:
-        """Bytes of an element between tokens and experts, on average: half are dispatched, half come back in 16 bits."""
-        return (self.dispatched + HALF) / 2
+        """Bytes between tokens and experts over those in 16 bits: half are dispatched, half come back in 16 bits."""
+        return (self.dispatched / HALF + 1) / 2
 
     @property
     def frozen(self) -> bool:

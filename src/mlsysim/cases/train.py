@@ -171,7 +171,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         shares=_shares(micro, job.frozen),
         tensor_message=message,
         tensor_sums=where(job.recompute == "full", 3, 2) * between.halves / layers,
-        expert_token=message / layout.tp * (job.exchanged / HALF),
+        expert_token=message / layout.tp * job.exchanged,
         expert_choices=getattr(model, "active_experts_per_token", 0),
         expert_layers=most * moe_fraction(model),
         context_message=tokens * cache / layers * activation / layout.tp,

@@ -259,7 +259,7 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
     """Dispatch and combine, forward and backward: four exchanges, six where experts are recomputed."""
     net, ep = s.chip.network, s.layout.ep
     times = 4 + 2 * s.again.moe
-    token = s.job.exchanged * tokens / s.layout.tp * e.inner
+    token = HALF * s.job.exchanged * tokens / s.layout.tp * e.inner
     once = net.exchange(token, e.per_token, s.groups.expert, s.job.deduplicated)
     return s.a.tag(
         "expert parallelism",

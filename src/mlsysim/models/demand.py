@@ -54,7 +54,13 @@ class StackTotals(NamedTuple):
     experts_per_token: int
     attention: tuple[AttentionKind, ...]
     activation_elements_per_token: float
-    expert_parameters: float = 0.0
+
+    @property
+    def expert_parameters(self) -> float:
+        """Parameters of all routed experts, so that one token touches those that are active."""
+        if self.experts <= self.experts_per_token:
+            return 0.0
+        return (self.parameters - self.active_parameters) / (1 - self.experts_per_token / self.experts)
 
     def weights_hit(self, tokens: Any) -> Any:
         """Parameters that ``tokens`` tokens touch: all of a dense model, the experts hit of a mixture."""

@@ -23,7 +23,7 @@ from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import ComputationGraph, Operator
 from mlsysim.models.passes import PHASES, Pass, Sharding, whole_model
 from mlsysim.models.stack import Block, Recompute, Stack, pair_up, training_operators
-from mlsysim.models.storage import kept_parts, routed_parameters, stored
+from mlsysim.models.storage import kept_parts, stored
 from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.units.fields import Flops
@@ -296,7 +296,6 @@ class TransformerWorkload(Workload):
             experts_per_token=getattr(self, "active_experts_per_token", 1),
             attention=tuple(attention),
             activation_elements_per_token=elements,
-            expert_parameters=routed_parameters(self),
         )
 
     def _closed_demand(
