@@ -56,7 +56,10 @@ def test_a_long_prompt_is_no_faster_than_in_16_bits(name, chip, efficiency):
     assert arithmetic_peak(Hardware.get(chip), name)[0] == arithmetic_peak(Hardware.get(chip), wide)[0]
 
 
-@given(st.sampled_from([name for name in WEIGHT_ONLY if FORMATS[name].expanded == "kernel" and FORMATS[name].bits >= 4]), st.sampled_from(CHIPS))
+@given(
+    st.sampled_from([name for name in WEIGHT_ONLY if FORMATS[name].expanded == "kernel" and FORMATS[name].bits >= 4]),
+    st.sampled_from(CHIPS),
+)
 def test_a_decode_of_one_reads_its_bytes(name, chip):
     """At first order the time is that of the bytes, so that W4A16 gains what it stores; the vector units hide."""
     narrow, wide = (
