@@ -10,9 +10,8 @@ from mlsysim.models.base import Workload
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_of, workload_of
-from mlsysim.plans.training_layout import training_batch
+from mlsysim.plans.training_layout import best_layouts
 from mlsysim.search.batching import BatchingOptimizer
-from mlsysim.search.parallelism import ParallelismOptimizer
 from mlsysim.search.placement import PlacementOptimizer
 from mlsysim.systems.types import Fleet
 
@@ -25,11 +24,8 @@ def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
 
 
 def best_parallelism(plan: Plan) -> Any:
-    """The layout with the highest utilisation that fits, for a plan's model, fleet, batch and format."""
-    model, fleet = workload_of(plan.workload), find_fleets(plan.hardware).one
-    batch, length = training_batch(plan, fleet, model, {})
-    options = _fidelity(plan, fleet, model)
-    return ParallelismOptimizer().solve(model=model, fleet=fleet, batch_size=batch, seq_len=length, **options)
+    """The layout with the highest utilisation that fits, with every key of the plan."""
+    return best_layouts(plan)
 
 
 def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any:

@@ -73,7 +73,7 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
         "virtual_stages": options.get("v_stages", 1),
         "schedule": options.get("schedule", chosen.value("schedule")),
         "zero": options.get("zero_stage", chosen.value("zero_stage", 0)),
-        "recompute": options.get("activation_recomputation", "none"),
+        "recompute": options.get("activation_recomputation", chosen.value("activation_recomputation", "none")),
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],
     }

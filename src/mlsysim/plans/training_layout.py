@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ParallelismPart
-from mlsysim.plans.resolve import fidelity_of, precision_of
-from mlsysim.search.parallelism import ParallelismOptimizer
+from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, workload_of
+from mlsysim.search.parallelism import ParallelismOptimizer, ParallelismResult
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import default_stack, stack_names
@@ -72,10 +73,10 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     return batch, seq_len
 
 
-def step_options(
+def _shared_options(
     plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
 ) -> dict[str, Any]:
-    """Keyword arguments of DistributedModel for a plan."""
+    """Those keyword arguments of DistributedModel for a plan that are no part of its layout."""
     work, hard, split = plan.workload, plan.hardware, plan.parallelism
     known = (
         getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator) or model.looks_up
@@ -93,7 +94,15 @@ def step_options(
     more["update_step"] = None if isinstance(options["efficiency"], str) else True
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}
     more |= {"congestion_factor": hard.congestion, "straggler_factor": hard.straggler}
-    options |= {name: value for name, value in more.items() if value is not None}
+    return options | {name: value for name, value in more.items() if value is not None}
+
+
+def step_options(
+    plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
+) -> dict[str, Any]:
+    """Keyword arguments of DistributedModel for a plan."""
+    hard, split = plan.hardware, plan.parallelism
+    options = _shared_options(plan, model, fleet, batch, seq_len, assumed)
     divided = any((getattr(split, name) or 1) > 1 for name in ("tp", "pp", "cp"))
     if divided and splits(model) and isinstance(options["efficiency"], str):
         # Runtimes of images know data parallelism alone.
@@ -126,10 +135,8 @@ def step_options(
     return options
 
 
-def _best_layout(
-    plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]
-) -> ParallelismPart:
-    """The best layout that fits, with what the plan has fixed kept."""
+def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any]) -> ParallelismResult:
+    """The search over what a plan leaves open, with ``options`` of its step; degrees and settings that it gives are kept."""
     split = plan.parallelism
     if split.micro_batch_group is not None:
         raise InputError(
@@ -145,12 +152,28 @@ def _best_layout(
     if fixed:
         limits["fixed"] = fixed
     if split.offload is not None:
-        given["offload"] = limits["optimizer_offload"] = split.offload
-    found = ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)
+        limits["optimizer_offload"] = split.offload
+    return ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)
+
+
+def best_layouts(plan: Plan) -> ParallelismResult:
+    """What the search over the layouts of a plan finds, with every key of the plan."""
+    model, fleet, assumed = workload_of(plan.workload), find_fleets(plan.hardware).one, Assumptions()
+    batch, seq_len = training_batch(plan, fleet, model, assumed)
+    return search_layout(plan, model, fleet, _shared_options(plan, model, fleet, batch, seq_len, assumed))
+
+
+def _best_layout(
+    plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]
+) -> ParallelismPart:
+    """The best layout that fits, with what the plan has fixed kept."""
+    found = search_layout(plan, model, fleet, options)
     best = found.best_config
     if not found.feasible:
         raise InputError(found.binding.sentence, field="parallelism")
-    assumed["layout"] = f"the best of {found.total_searched:,} searched"
+    rest = [f"{n:,} {words}" for words, n in found.rejected.items() if n]
+    refused = f"; rejected: {', '.join(rest)}" if rest else ""
+    assumed["layout"] = f"the best of {found.total_searched:,} searched{refused}"
     micro = max(1, options["batch_size"] // best["dp"] // best["microbatch_count"])
     chosen = {name: best[name] for name in ("tp", "pp", "ep", "cp", "recompute")} | {
         "virtual_stages": best["v_stages"],
@@ -158,7 +181,8 @@ def _best_layout(
         "micro_batch": micro,
         "schedule": best.get("schedule"),
     }
-    return ParallelismPart(**chosen, **given)
+    kept = {name: value for name in (*_BESIDE, "offload") if (value := getattr(plan.parallelism, name)) is not None}
+    return ParallelismPart(**chosen, **kept)
 
 
 def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:

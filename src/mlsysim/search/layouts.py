@@ -6,10 +6,12 @@ Layouts are evaluated together on arrays where NumPy is there, one by one where 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import Layout, divisors
@@ -18,7 +20,7 @@ from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.search.steps import best_by_value
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.step_inputs import job_of, trainer_of
+from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import Inputs
 
 RECOMPUTE = DistributedModel.inputs["activation_recomputation"].choices
@@ -100,32 +102,49 @@ def fixed_settings(given: Any) -> dict[str, int]:
     return found
 
 
-def splits(x: Any) -> Iterator[Split]:
-    """Every split of the fleet in which everything divides and that has the fixed settings."""
-    fixed = fixed_settings(x.fixed)
+def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
+    """Every split of the fleet in which everything divides and that has the fixed settings; others are counted as ``refused``."""
+    fixed, why = fixed_settings(x.fixed), Counter[str]() if refused is None else refused
 
     def only(name: str, values: Iterable[int]) -> tuple[int, ...]:
         return tuple(value for value in values if fixed.get(name, value) == value)
 
     model, accelerators = x.model, x.fleet.total_accelerators
     layers, experts = getattr(model, "layers", None) or 1, getattr(model, "experts", 1)
-    max_tp = x.max_tp or x.fleet.node.accelerators_per_node
-    heads = (t for t in divisors(getattr(model, "heads", None) or 1) if t <= max_tp and accelerators % t == 0)
-    for tp in only("tp", heads):
-        for pp in only("pp", (p for p in divisors(accelerators // tp) if p <= min(x.max_pp, layers))):
+    max_tp, heads = x.max_tp or x.fleet.node.accelerators_per_node, getattr(model, "heads", None) or 1
+    for tp in only("tp", (t for t in divisors(accelerators) if t <= max_tp)):
+        if heads % tp:
+            why[f"TP does not divide {heads} heads"] += 1
+            continue
+        for pp in only("pp", (p for p in divisors(accelerators // tp) if p <= x.max_pp)):
+            if pp > layers:
+                why[f"PP is more than {layers} layers"] += 1
+                continue
             pipelines = tuple(p for p in _pipelines(x, pp, layers) if fixed.get("v_stages", p[1]) == p[1])
             for cp in only("cp", (c for c in divisors(accelerators // tp // pp) if c <= x.max_cp)):
                 dp = accelerators // (tp * pp * cp)
-                if x.seq_len % cp or x.batch_size % dp or fixed.get("dp", dp) != dp or dp % x.fleet.sites:
-                    continue
+                sites = x.fleet.sites
+                reasons = {
+                    f"DP does not divide the batch of {x.batch_size:,}": x.batch_size % dp,
+                    f"CP does not divide {x.seq_len:,} tokens": x.seq_len % cp,
+                    f"shards of {x.zero_shard} do not divide DP x CP": x.zero_shard and dp * cp % x.zero_shard,
+                    f"{sites} sites do not divide DP": dp % sites,
+                    "of the settings that are fixed": fixed.get("dp", dp) != dp,
+                }
+                reason = next((words for words, holds in reasons.items() if holds), None)
                 local, size = x.batch_size // dp, fixed.get("micro_batch")
                 eps = only("ep", (e for e in divisors(experts) if e <= x.max_ep and (dp * tp * cp) % e == 0))
-                counts = only("microbatch_count", (m for m in divisors(local) if m >= pp or m == local))
+                counts = only("microbatch_count", (m for m in divisors(max(local, 1)) if m >= pp or m == local))
                 counts = tuple(m for m in counts if size is None or m * size == local)
                 # A single replica has nothing to share its state with.
-                zeros = only("zero_stage", range(x.max_zero_stage + 1) if dp * cp > 1 else (0,))
-                if eps and pipelines and counts and zeros:
+                stages = range(x.max_zero_stage + 1) if dp * cp > 1 else (fixed.get("zero_stage", 0),)
+                zeros = only("zero_stage", stages)
+                if reason is None and not (eps and pipelines and counts and zeros):
+                    reason = "of the settings that are fixed"
+                if reason is None:
                     yield Split(tp, pp, cp, dp, local, eps, pipelines, counts, zeros)
+                else:
+                    why[reason] += 1
 
 
 def why_none(x: Any) -> str:
@@ -160,7 +179,8 @@ def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
     if pp == 1:
         yield "1f1b", 1
         return
-    wanted = SCHEDULES if x.schedule == "all" else ("1f1b", "interleaved") if x.schedule is None else (x.schedule,)
+    own = x.schedule if x.schedule == "all" else schedule_given(x)
+    wanted = SCHEDULES if own == "all" else ("1f1b", "interleaved") if own is None else (own,)
     for schedule in wanted:
         if schedule == "dualpipe" and pp % 2:
             continue
@@ -219,17 +239,26 @@ class RankedLayouts:
         return {"config": dict(wanted), "rank": None, "of": len(self), "reason": reason}
 
 
+class Miss(NamedTuple):
+    """The layout that needs least of those that do not fit, and the GB that it needs."""
+
+    config: dict[str, Any]
+    needed: float
+
+
 def evaluate(
     shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
-) -> tuple[RankedLayouts, int]:
-    """The layouts that fit, and how many were looked at; ``shared`` are the inputs of wall 14 that all have in common."""
+) -> tuple[RankedLayouts, int, Miss | None]:
+    """The layouts that fit, how many were looked at, and the nearest miss; ``shared`` are the inputs of wall 14 that all have in common."""
     rows = [
         (split.tp, split.pp, split.dp, ep, split.cp, v, count, zero, mode, schedule, offload)
         for split in groups
         for schedule, v in split.pipelines
         for count, ep, zero, mode, offload in product(split.counts(schedule), split.eps, split.zeros, modes, fractions)
     ]
-    times = (_together if arrays_available() else _singly)(shared, rows, any(fractions))
+    times, needed = (_together if arrays_available() else _singly)(shared, rows, any(fractions))
+    least = min((gb, place) for place, gb in enumerate(needed)) if rows else None
+    miss = None if least is None else Miss(dict(zip(SETTINGS, rows[least[1]], strict=True)), least[0])
     codes = {"recompute": RECOMPUTE.index, "schedule": SCHEDULES.index}
     simpler = [(SETTINGS.index(name), codes.get(name, float)) for name in _SIMPLER]
 
@@ -238,7 +267,7 @@ def evaluate(
 
     ranked = sorted((row + time for row, time in zip(rows, times, strict=True) if time is not None), key=rank)
     columns = zip(*ranked, strict=True) if ranked else [()] * len((*SETTINGS, *_FOUND))
-    return RankedLayouts(dict(zip((*SETTINGS, *_FOUND), columns, strict=True))), len(rows)
+    return RankedLayouts(dict(zip((*SETTINGS, *_FOUND), columns, strict=True))), len(rows), miss
 
 
 def arrays_available() -> bool:
@@ -250,13 +279,17 @@ def arrays_available() -> bool:
     return True
 
 
-def _together(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> list[tuple[float, ...] | None]:
-    """MFU, seconds and GB of layouts on arrays, a schedule at a time; None where one does not fit or cannot be."""
+Times = tuple[list[tuple[float, ...] | None], list[float]]
+
+
+def _together(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> Times:
+    """MFU, seconds and GB of layouts on arrays, a schedule at a time; None where one does not fit or cannot be; and GB of all."""
     import numpy as np
 
     from mlsysim.search.training import COMPUTE, MEMORY, TrainingPoints
 
     found: list[tuple[float, ...] | None] = [None] * len(rows)
+    needed = [math.inf] * len(rows)
     columns = dict(zip(SETTINGS, map(np.array, zip(*rows, strict=True)), strict=True)) if rows else {}
     # A column of zeros would ask a chip without a host for its link.
     left_out = ("dp", "schedule") if offloads else ("dp", "schedule", "optimizer_offload")
@@ -270,15 +303,17 @@ def _together(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: 
                 raise InputError("The layouts of a search divide, but a training space refuses one of them.")
             times = (answers[name].tolist() for name in ("wall", "mfu", "step_time_s", "memory_bytes"))
             for place, wall, mfu, seconds, memory in zip(tile.tolist(), *times, strict=True):
+                needed[place] = memory / 1e9
                 if wall not in (COMPUTE, MEMORY):
                     found[place] = mfu, seconds, memory / 1e9
-    return found
+    return found, needed
 
 
-def _singly(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> list[tuple[float, ...] | None]:
+def _singly(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> Times:
     """The same one by one, where there is no NumPy."""
     times = LayoutTimes(shared, offloads)
-    return [times.of(dict(zip(SETTINGS, row, strict=True))) for row in rows]
+    found = [times.measured(dict(zip(SETTINGS, row, strict=True))) for row in rows]
+    return [timed for timed, _ in found], [gb for _, gb in found]
 
 
 class LayoutTimes:
@@ -293,6 +328,10 @@ class LayoutTimes:
 
     def of(self, row: Mapping[str, Any]) -> tuple[float, float, float] | None:
         """MFU, seconds and GB of a layout; None where it does not fit or cannot be."""
+        return self.measured(row)[0]
+
+    def measured(self, row: Mapping[str, Any]) -> tuple[tuple[float, float, float] | None, float]:
+        """The same, and the GB that it needs."""
         own = {name: row[name] for name in ("zero_stage", "optimizer_offload")}
         x = self.x.but(activation_recomputation=row["recompute"], **own)
         layout = Layout(
@@ -307,13 +346,14 @@ class LayoutTimes:
         held = training_held(job, layout)
         memory = on_device(held)
         if memory > self.trainer.capacity:
-            return None
+            return None, memory / 1e9
         micro = self.trainer.demand(job, layout)
         seconds = self.trainer.step(job, layout, micro, held).seconds
         shares = layout.dp * layout.micro_batches * job.accumulation
         ranks = layout.dp * layout.tp * layout.pp * layout.cp
         mfu = micro.flops * shares / (seconds * ranks * self.trainer.device.peak)
-        return (mfu, seconds, memory / 1e9) if self.trainer.software is None or mfu <= 1 else None
+        possible = self.trainer.software is None or mfu <= 1
+        return (mfu, seconds, memory / 1e9) if possible else None, memory / 1e9
 
 
 def split_of(config: Mapping[str, Any]) -> tuple[int, ...]:

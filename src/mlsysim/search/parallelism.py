@@ -12,6 +12,7 @@ so the best is where it is allowed, and ``sensitivity`` says what it is worth.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +22,18 @@ from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search import layouts
 from mlsysim.search.layouts import PASSED, RECOMPUTE, LayoutTimes, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
+from mlsysim.timing.stacks import stack, stack_names
+from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
 from mlsysim.walls.fleet.communication import DistributedModel
+from mlsysim.walls.fleet.step_inputs import stack_name
 from mlsysim.walls.inputs import declared
 from mlsysim.walls.result import Rate, Result, Time
 
 _KEPT = 10
+_DOUBLINGS = 12
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
 _SEARCHED = tuple(name for name in layouts.SETTINGS if name != "dp")
@@ -113,15 +118,18 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         calibrated = isinstance(x.efficiency, str)
         names = [name for name in PASSED if name in _OWN[:5] or name in assumed.given or not calibrated]
         shared = {name: getattr(x, name) for name in names if getattr(x, name) is not None}
-        table, searched = layouts.evaluate(shared, list(layouts.splits(x)), modes, fractions)
-        if not searched and not x.fixed:
-            raise InputError(f"No layout of {x.model.name} divides: {layouts.why_none(x)}", field="batch_size")
-        if not len(table):
-            raise InputError(
-                f"None of {searched} layouts of {x.model.name} on {x.fleet.total_accelerators} x {chip.name} fits"
-                f"{' with ' + ', '.join(f'{n} {v}' for n, v in x.fixed.items()) if x.fixed else ''}: "
-                "use more accelerators, a batch that divides, or allow ZeRO 3 and full recomputation."
+        divided: Counter[str] = Counter()
+        found = list(layouts.splits(x, divided))
+        offered = tuple(mode for mode in modes if "recompute" in assumed.given or mode in _offered(x))
+        table, searched, miss = layouts.evaluate(shared, found, offered or modes, fractions)
+        rejected = {_MEMORY: searched - len(table)} | {f"{words} (splits)": n for words, n in divided.items()}
+        if 0 < len(offered) < len(modes):
+            lacking = ", ".join(mode for mode in modes if mode not in offered)
+            rejected[f"recompute {lacking}: not in {stack_name(x)}"] = (
+                searched // len(offered) * (len(modes) - len(offered))
             )
+        if not len(table):
+            raise InputError(_nothing_fits(x, shared, offered or modes, fractions, searched, divided, miss))
         best = table.row(0)
         ranks = table.splits()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
@@ -130,7 +138,6 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             runner_up = table.row(second)
             behind = 1 - runner_up["mfu"] / best["mfu"]
             gap = f"; the next split, {_label(runner_up)}, is {behind:.1%} behind"
-        rejected = {_MEMORY: searched - len(table)}
         sentence = (
             f"{_label(best)} is the best of {len(table)} layouts that fit{gap}; memory rejected {rejected[_MEMORY]}."
         )
@@ -153,6 +160,53 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             compared=table.rank(x.compare_to) if x.compare_to else None,
             cited={"model": x.model, "hardware": chip},
         )
+
+
+def _offered(x: Any) -> tuple[str, ...]:
+    """Recomputation modes that the software has."""
+    known = isinstance(x.efficiency, str) and stack_name(x) in stack_names()
+    return stack(stack_name(x)).modes if known else RECOMPUTE
+
+
+def _nothing_fits(
+    x: Any,
+    shared: dict[str, Any],
+    modes: tuple[str, ...],
+    fractions: tuple[float, ...],
+    searched: int,
+    divided: Counter[str],
+    miss: layouts.Miss | None,
+) -> str:
+    """Why there is no layout: what does not divide, or the nearest miss, and the least fleet that would do."""
+    fixed = " with " + ", ".join(f"{n} {v}" for n, v in x.fixed.items()) if x.fixed else ""
+    where = f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{fixed}"
+    if miss is None and not x.fixed:
+        return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"
+    if miss is None:
+        causes = "; ".join(f"in {n} {words}" for words, n in divided.most_common(3)) or "nothing has these settings"
+        return f"No split of {where} divides: {causes}."
+    capacity, how = to_si(x.fleet.node.accelerator.memory.capacity, "byte") / 1e9, miss.config
+    spared = f"ZeRO {how['zero_stage']}, recompute {how['recompute']}, {how['microbatch_count']} micro-batches"
+    text = (
+        f"None of {searched:,} layouts of {where} fits: the nearest, {_label(how)} with {spared}, needs {miss.needed:,.1f} GB of "
+        f"{capacity:,.1f} GB, {miss.needed - capacity:,.1f} GB too much"
+    )
+    least = _least_fleet(x, shared, modes, fractions)
+    return text + (
+        f"; {least:,} accelerators are the least that would do." if least else "; no larger fleet of them helps."
+    )
+
+
+def _least_fleet(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]) -> int | None:
+    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout of the same batch fits."""
+    for times in (part << power for power in range(1, _DOUBLINGS) for part in (2, 3)):
+        fleet = x.fleet.model_copy(update={"count": x.fleet.count * times // 2})
+        groups = list(layouts.splits(x.but(fleet=fleet)))
+        # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
+        groups = [replace(each, zeros=each.zeros[-1:], micro_batches=each.micro_batches[-1:]) for each in groups]
+        if len(layouts.evaluate({**shared, "fleet": fleet}, groups, modes[-1:], fractions)[0]):
+            return int(fleet.total_accelerators)
+    return None
 
 
 def _sensitivity(x: Any, shared: dict[str, Any], table: RankedLayouts, best: dict[str, Any]) -> dict[str, Any]:

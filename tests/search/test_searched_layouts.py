@@ -1,0 +1,94 @@
+"""The searched layout honours every key of a plan: its answer is that of a plan which states the layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlsysim.errors import MLSysError
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.optimizing import best_parallelism
+from mlsysim.plans.plan import Plan
+
+STATED = ("tp", "pp", "cp", "ep", "micro_batches", "virtual_stages", "schedule", "zero", "recompute")
+KEYS: dict[str, list[Any]] = {
+    "model": ["Llama3_8B", "Mixtral_8x7B"],
+    "on": ["H100", "16xH100", "64xA100"],
+    "precision": ["bf16", "fp32"],
+    "efficiency": ["calibrated", 0.5],
+    "stack": [None, "titan", "megatron21", "fsdp23"],
+    "power_cap": [None, "300 W"],
+    "lora_rank": [None, 16],
+    "optimizer": [None, "sgd", "muon"],
+    "offload": [None, 0.5],
+    "offload_activations": [None, 0.5],
+    "gradient_precision": [None, "fp32", "bf16"],
+    "activation_precision": [None, "fp8"],
+    "reshard": [None, True, False],
+    "zero_shard": [None, 8],
+    "sequence_parallel": [None, False],
+    "recomputed": [None, "light", "half"],
+    "recompute": [None, "selective"],
+    "tp": [None, 2],
+    "zero": [None, 3],
+}
+
+
+def plan_of(keys: dict[str, Any], **more: Any) -> Plan:
+    fixed = {"task": "training", "batch_size": 128, "seq_len": 2048}
+    return Plan.model_validate({**fixed, **{k: v for k, v in {**keys, **more}.items() if v is not None}})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.fixed_dictionaries({name: st.sampled_from(values) for name, values in KEYS.items()}))
+def test_the_answer_is_that_of_a_plan_which_states_the_layout(keys: dict[str, Any]) -> None:
+    try:
+        searched = evaluate_plainly(plan_of(keys, mode="auto"))
+    except MLSysError:
+        return
+    assert searched.feasible
+    stated = {name: searched.layout[name] for name in STATED}
+    again = evaluate_plainly(plan_of(keys, mode="given", **stated))
+    for metric in ("latency", "memory", "mfu", "model_state", "activations"):
+        assert again.value(metric) == searched.value(metric), metric
+
+
+def test_adapters_of_an_8b_model_fit_one_card() -> None:
+    """LoRA keeps 16-bit weights and adapters: 16 GB of an 80 GB card (Hu et al. 2021)."""
+    assert evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "A100", "lora_rank": 16})).feasible
+    with pytest.raises(MLSysError, match="GB too much"):
+        evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "A100"}))
+
+
+def test_gpt3_fits_on_1024_a100_under_the_software_of_its_paper() -> None:
+    """Narayanan et al., SC'21, table 1: 175 B on 1,024 A100 with TP 8, PP 8; layers are recomputed whole or not at all."""
+    keys = {"model": "GPT3_175B", "on": "1024xA100", "stack": "megatron21", "batch_size": 1536}
+    assert evaluate_plainly(plan_of(keys, tp=8, pp=8, micro_batch=1)).feasible
+    found = best_parallelism(plan_of(keys))
+    assert found.feasible and found.best_config["recompute"] != "selective"
+    assert any("megatron21" in reason for reason in found.rejected)
+
+
+def test_what_does_not_fit_says_by_how_much_and_the_least_fleet() -> None:
+    with pytest.raises(MLSysError, match=r"needs 1\d\d\.\d GB of 85\.9 GB, .* too much; 16 accelerators are the least"):
+        evaluate_plainly(plan_of({"model": "Llama3_70B", "on": "8xH100"}))
+    assert evaluate_plainly(plan_of({"model": "Llama3_70B", "on": "16xH100"})).feasible
+
+
+def test_what_does_not_divide_is_named_with_a_batch_that_would() -> None:
+    with pytest.raises(MLSysError, match=r"none divides the batch of 16,384; use a batch of"):
+        evaluate_plainly(plan_of({"model": "Llama3_405B", "on": "Mega_100K"}, batch_size=16384))
+
+
+def test_the_search_keeps_the_degrees_of_the_plan_and_its_software() -> None:
+    found = best_parallelism(plan_of({"model": "Llama3_8B", "on": "64xH100", "tp": 4, "zero": 1, "recompute": "full"}))
+    assert {each["tp"] for each in found.top_candidates} == {4}
+    assert {(each["zero_stage"], each["recompute"]) for each in found.top_candidates} == {(1, "full")}
+    capped, free = (
+        best_parallelism(plan_of({"model": "Llama3_8B", "on": "64xH100", "power_cap": cap})).best_mfu
+        for cap in ("300 W", None)
+    )
+    assert capped < 0.9 * free
