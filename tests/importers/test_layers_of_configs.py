@@ -137,3 +137,30 @@ def test_a_warning_stays_with_the_model(more, words, tmp_path, monkeypatch):
     assert evaluate(saved, change=False).warnings == report.warnings
     monkeypatch.undo()
     Models.reload()
+
+
+@pytest.mark.parametrize(
+    "key", ["swa_layer_pattern", "attn_layer_indices", "global_attention_layers", "hybrid_block_types"]
+)
+def test_a_key_that_may_say_that_layers_differ_is_warned_of(key):
+    assert any(key in line for line in read_config({**LLAMA, key: [0, 1, 0]}).warnings)
+
+
+def test_known_configurations_have_no_such_key():
+    assert not [name for name, config in FACTS.items() if any("Nobody read" in w for w in read_config(config).warnings)]
+
+
+def test_heads_of_each_layer_are_one_number_or_refused():
+    config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    same = read_config({**config, "num_key_value_heads_per_layer": [4] * 22})
+    assert same.kv_bytes_per_token == 22 * 2 * 4 * 64 * 2
+    with pytest.raises(InputError, match=r"'num_key_value_heads_per_layer' must be a whole number"):
+        read_config({**config, "num_key_value_heads_per_layer": [4] * 21 + [2]})
+
+
+def test_states_of_a_published_layout():
+    """Qwen3.5 as SGLang and vLLM keep it: states of 64 x 128 x 128 in FP32, and three inputs of the convolution in 16 bits."""
+    config = FACTS["Qwen/Qwen3.5-397B-A17B"]
+    workload = read_config(config).workload
+    temporal, convolution = 64 * 128 * 128 * 4, (2 * 16 * 128 + 64 * 128) * 3 * 2
+    assert workload.get_state_cache_size().to("byte").magnitude == 45 * (temporal + convolution)

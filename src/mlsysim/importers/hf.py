@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -55,6 +56,14 @@ def read_config(
     dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
     dtype = dtype[:40].removeprefix("torch.") if isinstance(dtype, str) else None
     known = table("names")["dtypes"]
+    differing = table("names")["differing"]
+    odd = [
+        key
+        for key in config.unread
+        if re.search(differing["layers"], key) and not re.search(differing["harmless"], key)
+    ]
+    if odd:
+        notes.append(f"Nobody read {', '.join(odd[:5])}: layers may differ from what is counted.")
     if dtype is not None and dtype not in known:
         notes.append(f"The format {dtype!r} is not known: the weights are taken in 16 bits.")
     stored = known.get(dtype or "")
