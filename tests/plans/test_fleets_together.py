@@ -30,15 +30,41 @@ def rate(answer: Answer) -> float:
 )
 def test_shares_add_up_and_the_slowest_sets_the_step(on: str) -> None:
     answer = trained(on)
-    shares = [table["sequences"] for table in answer.layout.values()]
-    assert sum(shares) == 512
+    assert sum(table["tokens"] for table in answer.layout.values()) == pytest.approx(512 * 4096, rel=1e-3)
     groups = [trained(piece.strip()) for piece in on.split("+")]
     assert rate(answer) >= max(rate(group) for group in groups) * 0.999
     step = to_si(answer.value("latency"), "s")
-    for piece, table in zip([p.strip() for p in on.split("+")], answer.layout.values(), strict=False):
-        if len(answer.layout) == len(groups):
-            assert step >= to_si(trained(piece, batch_size=table["sequences"]).value("latency"), "s") * 0.999
+    if len(answer.layout) == len(groups):
+        for piece, table in zip([p.strip() for p in on.split("+")], answer.layout.values(), strict=True):
+            part = {"batch_size": table["batch_size"], "seq_len": table["seq_len"]}
+            assert step >= to_si(trained(piece, **part).value("latency"), "s") * 0.999
     assert "slowest" in answer.headline
+
+
+@pytest.mark.parametrize("batch", [16, 24, 40, 100])
+def test_a_small_batch_is_split_by_tokens(batch: int) -> None:
+    """Whole sequences for each accelerator left the slower group of 8 + 8 without work at 16 sequences."""
+    answer = trained("8xB200 + 8xH100", batch_size=batch)
+    assert len(answer.layout) == 2
+    alone = trained("8xB200", batch_size=batch)
+    assert rate(answer) > rate(alone)
+    first, second = (to_si(part.value("latency"), "s") for part in _parts(answer))
+    assert first == pytest.approx(second, rel=0.05)
+
+
+def _parts(answer: Answer) -> list[Answer]:
+    """The groups of an answer, each asked alone for what it takes."""
+    given = [{"batch_size": table["batch_size"], "seq_len": table["seq_len"]} for table in answer.layout.values()]
+    return [trained(on, **part) for on, part in zip(["8xB200", "8xH100"], given, strict=True)]
+
+
+def test_equal_groups_are_one_fleet_but_for_the_last_sum() -> None:
+    """Two halves of a fleet take half of the tokens each; without the sum between them they are as fast as one half with that half."""
+    answer = trained("8xH100 + 8xH100", batch_size=64)
+    half = trained("8xH100", batch_size=32)
+    between = next(part.value for part in answer.time_parts if part.label == "sum between groups")
+    assert to_si(answer.value("latency"), "s") == pytest.approx(to_si(half.value("latency"), "s") + between)
+    assert between == pytest.approx(8.03e9 * 4 / (8 * 50e9), rel=0.01)
 
 
 def test_the_slowest_group_is_named() -> None:

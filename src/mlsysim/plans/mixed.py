@@ -1,10 +1,15 @@
 """Groups of different accelerators: ``8xB200 + 8xH100``.
 
-Training is data parallel between the groups. Each group takes the share of the batch that its speed is of the sum (whole
-sequences), so that all end at nearly the same time; the step is that of the slowest, and the gradients of the groups then
-meet once more over the slower network:
+Training is data parallel between the groups. Each group takes the share of a step's tokens that its speed is of the sum, so that all
+end at nearly the same time; the step is that of the slowest. Between scattering gradients inside a group and gathering weights
+there, each accelerator adds its shard to that of the other groups, all ports at once:
 
-    T = max_i T_i(b_i) + 2 (G - 1) / G x M / B,     b_i ~ tokens/s of group i,   M the gradient bytes of one accelerator
+    T = max_i T_i(x_i) + 2 (G - 1) / G x M / min_i (n_i B_i),     x_i ~ tokens/s of group i,   M bytes of all gradients (fp32)
+
+Tokens are packed: a group's accelerators have as many sequences as whole sequences would need, rounded up, each as much shorter, so that
+any share can be given, down to parts of a sequence for each accelerator. (Attention then reaches over the shorter ones, which is
+less work: nothing at large batches, at most half of the attention of a group with one sequence for each.) Samples of a network of
+fixed shape stay whole.
 
 Serving routes requests in proportion to speed; the rates add up and the slower group sets the latency that is promised.
 A group that makes the step longer than another alone would is left out. Left out of the model: overlap of that last exchange
@@ -19,12 +24,15 @@ from typing import Any, NamedTuple
 
 from mlsysim.cases.failures import present
 from mlsysim.cases.goodput import Goodput, Saving, exact_goodput_of, expected_failures
+from mlsysim.cases.layout import divisors
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.ledger import Part as Line
 from mlsysim.cases.run import run_time
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.footprint import adapter_parameters
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plans.equations import Together, equations_of, summed
 from mlsysim.plans.fleet_text import Groups
@@ -33,7 +41,7 @@ from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.plans.serving import evaluate_serving
-from mlsysim.plans.sheet import count_text, many
+from mlsysim.plans.sheet import count_text
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.plans.training import evaluate_training, said_of
 from mlsysim.plans.training_layout import training_batch
@@ -160,10 +168,21 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-class _Joint(NamedTuple):
-    """Groups that make a step together: place, sequences and answer of each, and the last exchange between them."""
+class _Share(NamedTuple):
+    """What a group takes of a step: sequences and the tokens of each (None: samples of a fixed shape)."""
 
-    groups: list[tuple[int, int, Answer]]
+    sequences: int
+    length: int | None
+
+    @property
+    def tokens(self) -> int:
+        return self.sequences * (self.length or 1)
+
+
+class _Joint(NamedTuple):
+    """Groups that make a step together: place, share and answer of each, and the last exchange between them."""
+
+    groups: list[tuple[int, _Share, Answer]]
     exchange: float
 
     @property
@@ -190,73 +209,78 @@ def _training(plan: Plan, texts: list[str]) -> Answer:
     first = groups.fleets[0]
     nodes = max(1, round(groups.accelerators / first.node.accelerators_per_node))
     total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, {})
-    length = {} if model.fixed_shape else {"seq_len": seq_len}
+    length = None if model.fixed_shape else seq_len
 
-    def evaluated(place: int, share: int, days: float | None = None) -> Answer:
+    def evaluated(place: int, share: _Share, days: float | None = None) -> Answer:
         ops = {"duration": None, "duration_days": days} if days is not None else {}
-        work = {"batch_size": share, "tokens": None, **length}
+        work = {"batch_size": share.sequences, "tokens": None}
+        work |= {} if share.length is None else {"seq_len": share.length}
         return evaluate_training(_on_group(plan, texts[place], task="training", workload=work, ops=ops))
 
-    joint = _balanced(groups, total, evaluated)
+    joint = _balanced(plan, groups, total, length, evaluated)
     if joint.feasible:
         for place in range(len(texts)):
+            whole = _Share(total, length)
             try:
-                alone = evaluated(place, total)
+                alone = evaluated(place, whole)
             except InputError:
                 continue
             if alone.feasible and _seconds(alone) < joint.step:
-                joint = _Joint([(place, total, alone)], 0.0)
+                joint = _Joint([(place, whole, alone)], 0.0)
                 break
-    return _joint_training(plan, groups, joint, total * seq_len, evaluated)
+    return _joint_training(plan, groups, joint, total * (length or 1), evaluated)
 
 
-def _balanced(groups: Groups, total: int, evaluated: Callable[[int, int], Answer]) -> _Joint:
+def _balanced(
+    plan: Plan, groups: Groups, total: int, length: int | None, evaluated: Callable[[int, _Share], Answer]
+) -> _Joint:
     """Shares in proportion to speed; the quickest of a few rounds."""
-    counts = [fleet.total_accelerators for fleet in groups.fleets]
-    shares = _split(total, [float(count) for count in counts], counts)
-    seen: list[list[int]] = []
+    weights = [float(fleet.total_accelerators) for fleet in groups.fleets]
+    units = [_unit(plan, fleet.total_accelerators) for fleet in groups.fleets]
     found: list[_Joint] = []
     for _ in range(_ROUNDS):
-        seen.append(shares)
+        parts = [total * weight / sum(weights) for weight in weights]
+        shares = [_cut(part, unit, length) for part, unit in zip(parts, units, strict=True)]
         try:
             answers = [evaluated(place, share) for place, share in enumerate(shares)]
         except InputError:
             if not found:
                 raise
             break
-        found.append(_Joint(list(zip(range(len(shares)), shares, answers, strict=True)), _exchange(groups, answers)))
-        shares = _split(total, [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers], counts)
-        if shares in seen:
-            break
+        found.append(_Joint(list(zip(range(len(shares)), shares, answers, strict=True)), _exchange(plan, groups)))
+        weights = [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers]
     return min(found, key=lambda joint: (not joint.feasible, joint.step))
 
 
-def _split(total: int, weights: list[float], counts: list[int]) -> list[int]:
-    """Whole shares of a batch, multiples of each group's accelerators where the batch is large enough, that add up to it."""
-    scale, parts = sum(weights), list(zip(weights, counts, strict=True))
-    shares = [max(count, round(total * weight / scale / count) * count) for weight, count in parts]
-    shares[-1] = total - sum(shares[:-1])
-    if shares[-1] < 1 or (shares[-1] < counts[-1] and total >= sum(counts)):
-        # Rounding took too much: give every group its least, and the rest by speed.
-        left = total - sum(counts)
-        shares = [count + int(left * weight / scale / count) * count for weight, count in parts]
-        shares[-1] = total - sum(shares[:-1])
-    if shares[-1] < 1:
-        groups = " + ".join(map(str, counts))
-        raise InputError(f"A batch of {total:,} is too small for groups of {groups} accelerators.", field="batch_size")
-    return shares
+def _unit(plan: Plan, count: int) -> int:
+    """Sequences of which a group takes a multiple: one for each accelerator, or for each micro-batch of a layout that is given."""
+    split = plan.parallelism
+    if split.automatic:
+        return count
+    replicas = max(1, count // ((split.tp or 1) * (split.pp or 1) * (split.cp or 1)))
+    return replicas * (split.micro_batch or split.micro_batches or 1)
 
 
-def _exchange(groups: Groups, answers: list[Answer]) -> float:
-    """The last sum of gradients between groups, over the slower port."""
-    gradients = [next((p.value for p in a.memory.parts if p.label == "gradients"), 0.0) for a in answers if a.memory]
-    rate = min(to_si(fleet.fabric.bandwidth, "byte/s") for fleet in groups.fleets)
-    count = len(groups.fleets)
-    return 2 * (count - 1) / count * max(gradients, default=0.0) / rate
+def _cut(part: float, unit: int, length: int | None) -> _Share:
+    """A part of a batch, in sequences, as the next whole number of sequences that divides, each as much shorter."""
+    if part < unit:
+        unit = max(each for each in divisors(unit) if each <= max(part, 1.0))
+    sequences = max(1, math.ceil(part / unit - 1e-9)) * unit
+    return _Share(sequences, None if length is None else max(1, math.ceil(part * length / sequences - 1e-9)))
+
+
+def _exchange(plan: Plan, groups: Groups) -> float:
+    """The last sum of gradients between groups, in single precision, through all ports of the group that has least."""
+    model, count = workload_of(plan.workload), len(groups.fleets)
+    trained = model.parameter_count
+    if plan.workload.lora_rank is not None:
+        trained = adapter_parameters(model, plan.workload.lora_rank)
+    rates = (to_si(f.bandwidth_per_accelerator, "byte/s") * f.total_accelerators for f in groups.fleets)
+    return 2 * (count - 1) / count * trained * bytes_per_element("fp32") / min(rates)
 
 
 def _joint_training(
-    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[[int, int, float], Answer]
+    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[[int, _Share, float], Answer]
 ) -> Answer:
     fleets = [fleet.name for fleet in groups.fleets]
     named = [(fleets[place], answer) for place, _, answer in joint.groups]
@@ -290,8 +314,10 @@ def _joint_training(
     metrics = [full.metric("memory"), full.metric("memory_capacity"), *made.values(), *spent]
     ledger = _joint_ledger(slow, joint.exchange)
     parts = time_parts(ledger)
+    given = sum(share.tokens for _, share, _ in joint.groups)
+    noun = "samples" if task == "samples" else "tokens"
     shared = ", ".join(
-        f"{fleets[place]} takes {many(share, 'sequence')} in {answer.metric('latency').text}"
+        f"{fleets[place]} takes {share.tokens / given:.1%} of the {noun} in {answer.metric('latency').text}"
         for place, share, answer in joint.groups
     )
     idle = " and ".join(name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups])
@@ -331,10 +357,10 @@ def _joint_training(
         next_wall=next_wall(ledger, binding, "step"),
         time_parts=parts,
         equations=equations_of(metrics, (), facts, parts, full.memory, together),
-        layout={fleets[place]: {**answer.layout, "sequences": share} for place, share, answer in joint.groups},
+        layout={fleets[place]: {**answer.layout, "tokens": share.tokens} for place, share, answer in joint.groups},
         assumptions={
             **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
-            "groups": "data parallel between groups",
+            "groups": "data parallel between groups, a step's tokens split by speed",
             **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
         },
     )
