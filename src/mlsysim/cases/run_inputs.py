@@ -32,7 +32,7 @@ from mlsysim.infra.registry import Facilities, Grids
 from mlsysim.infra.registry import Prices as ListedPrices
 from mlsysim.infra.types import CloudPrice, Datacenter, GridProfile
 from mlsysim.physics.power import proportional_power
-from mlsysim.systems.registry import Fabrics, Nodes
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.power import Activity, power_constants, power_of, wide_peak
 from mlsysim.units.fields import quantity_from
@@ -211,9 +211,12 @@ def around_of(fleet: Fleet, include: bool, cooling: str | None, assumed: Assumpt
     """What stands around the accelerators of a fleet, where it counts: by the cooling that is given, else that of such a node."""
     if not include:
         return ALONE
-    found = around_node(fleet.node, to_si(fleet.bandwidth_per_accelerator, "byte/s"), cooling)
+    # Links of a torus go from chip to chip: there are no switches, and their power is the chips'.
+    direct = "torus" in fleet.fabric.topology
+    bandwidth = 0.0 if direct else to_si(fleet.bandwidth_per_accelerator, "byte/s")
+    found = around_node(fleet.node, bandwidth, cooling)
     words = f"{found.host * 1000:,.0f} W a node and {found.factor:g} x its accelerators ({found.cooling}-cooled)"
-    words += f", {found.network * 1000:,.0f} W of network an accelerator" if fleet.count > 1 else ""
+    words += f", {found.network * 1000:,.0f} W of network an accelerator" if fleet.count > 1 and found.network else ""
     assumed.say("around the accelerators", found.cooling, INFERRED, words)
     return found
 
@@ -234,6 +237,8 @@ def usual_node(chip: HardwareNode) -> tuple[Node, float]:
         node = Node(name=chip.name, accelerator=chip, intra_node_bw="1 GB/s")
     if node.nic_bandwidth is None:
         return node, to_si(Fabrics.get("Ethernet_100G").bandwidth, "byte/s")
+    if (cluster := next((each for each in Clusters if each.node.name == node.name), None)) is not None:
+        return node, 0.0 if "torus" in cluster.fabric.topology else to_si(cluster.bandwidth_per_accelerator, "byte/s")
     return node, to_si(node.nic_bandwidth, "byte/s") * node.nics_per_node / node.accelerators_per_node
 
 

@@ -75,6 +75,16 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
     sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
     sheet.shown["energy_parts"] = _energy(footprints)
+    if footprints:
+        # Of the first fleet, without network and facility.
+        scopes = [to_si(footprints[0].energy_by_scope[name], "kWh") for name in ("accelerators", "nodes")]
+        first, around = shares[0].fleet, footprints[0]._facts.context["around"]
+        sheet.facts |= {
+            "host_power": quantity(around.host * 1000, "W"),
+            "power_factor": around.factor,
+            "accelerators_of_a_node": first.node.accelerators_per_node,
+        }
+        sheet.add("node_power", sum(scopes) * 1000 / (days * 24 * first.count))
     price = paid(sheet.plan, spent["tco"], spent["rent"])
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")

@@ -16,11 +16,12 @@ from mlsysim.calibrate.tables import (
     serving_runs,
     silicon,
     training,
+    training_energy,
     unscored,
     vision,
 )
 
-_SCORED = (serving_runs, training, inference, vision, operators, collectives, energy, reliability)
+_SCORED = (serving_runs, training, inference, vision, operators, collectives, energy, training_energy, reliability)
 TABLES = {
     table.name: table
     for table in (
