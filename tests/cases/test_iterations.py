@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.replica import pipelined_completion, pipelined_period, pipelined_share
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
+from mlsysim.search.serving import evaluate
+from mlsysim.search.space import Space
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import ENGINES, engine
 from mlsysim.units.registry import to_si
@@ -124,3 +127,37 @@ def test_drafts_that_are_never_taken_cost_their_time(drafted, sequences):
     assert (
         served("calibrated", tp=2, clients=sequences, **given).tpot > served("calibrated", tp=2, clients=sequences).tpot
     )
+
+
+def heads(fidelity, tokens, clients=16, **more):
+    given = {"precision": "fp8", "tp_size": 8, "ep_size": 8, "output_len": 256, "mtp_tokens": tokens} | more
+    return ServingModel().solve("DeepSeek_V3", "H200", 1024, efficiency=fidelity, concurrency=clients, **given)
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_head_of_the_model_is_a_layer_of_it(fidelity):
+    """DeepSeek-V3's module for multi-token prediction has 14 B parameters with the tables that it shares (README of DeepSeek-V3: 671 B of
+    the main model and 14 B of the module), 11.5 B without; it keeps the cache of a layer, and takes its time."""
+    plain, drafted = heads(fidelity, None), heads(fidelity, 1)
+    module = 8 * to_si(drafted.memory_breakdown["draft model"], "byte")
+    assert module == pytest.approx(11.5e9, rel=0.1)
+    assert drafted.max_batch_size < plain.max_batch_size
+    assert drafted.tokens_per_cycle == pytest.approx(1.75)
+    assert drafted.tpot < plain.tpot and "measured" in drafted.assumptions["draft_acceptance_rate"]
+    assert plain.ttft_at_concurrency <= drafted.ttft_at_concurrency < 1.2 * plain.ttft_at_concurrency
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_heads_whose_tokens_are_never_taken_only_cost(fidelity):
+    plain, refused = heads(fidelity, None), heads(fidelity, 2, draft_acceptance_rate=0.0)
+    assert refused.tokens_per_cycle == 1.0 and refused.tpot > plain.tpot
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_sweep_over_drafted_tokens_is_what_solve_says(fidelity):
+    fixed = {"model": "DeepSeek_V3", "hardware": "H200", "precision": "fp8", "seq_len": 1024, "output_len": 256}
+    fixed |= {"tp_size": 8, "ep_size": 8, "efficiency": fidelity, "concurrency": 16}
+    space = Space.from_dict({"kind": "serving", "axes": {"mtp_tokens": [1, 2, 3]}, "fixed": fixed})
+    found = evaluate(space, space.decode(np.arange(3)))
+    for place in range(3):
+        assert found["tpot_s"][place] == pytest.approx(to_si(heads(fidelity, place + 1).tpot, "s"), rel=1e-9)

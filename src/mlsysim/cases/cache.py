@@ -113,27 +113,29 @@ class DeviceMemory:
         return tuple(line for line in lines if line.name == RESERVE or some(line.bytes > 0))
 
 
-def replica_memory(replica: Replica, tokens: Any, draft: Replica | None = None, longest: Any = 0.0) -> DeviceMemory:
+def replica_memory(
+    replica: Replica, tokens: Any, draft: Replica | None = None, longest: Any = 0.0, head: float = 0.0
+) -> DeviceMemory:
     """The device of a replica at first order: its memory, or a fraction of it, is for weights and caches of sequences of so
-    many tokens, of which one gets ``longest`` in the end."""
+    many tokens, of which one gets ``longest`` in the end; ``head`` is the share that a head which drafts has of the model."""
     pieces = [replica] if draft is None else [replica, draft]
-    each, whole = (sum(piece.device_cache(1, length) for piece in pieces) for length in (tokens, longest))
-    drafter = 0.0 if draft is None else draft.device_weights
+    each, whole = ((1 + head) * sum(piece.device_cache(1, length) for piece in pieces) for length in (tokens, longest))
+    drafter = replica.device_weights * head if draft is None else draft.device_weights
     weights, groups = replica.device_weights, replica.attention_groups
     return DeviceMemory(replica.capacity, weights, each, groups, reserve=replica.reserve, draft=drafter, longest=whole)
 
 
 def engine_memory(
-    step: EngineStep | Iterations, tokens: Any, draft: EngineStep | None = None, longest: Any = 0.0
+    step: EngineStep | Iterations, tokens: Any, draft: EngineStep | None = None, longest: Any = 0.0, head: float = 0.0
 ) -> DeviceMemory:
     """The device of an engine's replica, whose sequences are of so many tokens, and of ``longest`` in the end; with a draft model's
-    weights and caches."""
+    weights and caches, or a head's."""
     usable, share = step.usable_memory, step.engine.memory_utilisation
     capacity = max(step.memory, usable)
     weights, workspace = step.device_weights, table_bytes("workspace", "size")
     pieces = [step] if draft is None else [step, draft]
-    each, whole = (sum(piece.sequence_bytes(length) for piece in pieces) for length in (tokens, longest))
-    drafter = 0.0 if draft is None else draft.device_weights
+    each, whole = ((1 + head) * sum(piece.sequence_bytes(length) for piece in pieces) for length in (tokens, longest))
+    drafter = weights * head if draft is None else draft.device_weights
     reserve = capacity - share * usable
     if step.engine.memory_rule == "free":
         reserve = capacity - usable + (1 - share) * max(usable - weights - drafter - workspace, 0.0)

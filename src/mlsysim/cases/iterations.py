@@ -34,6 +34,8 @@ class Iterations:
     step: EngineStep
     groups: Any = 1.0
     draft: EngineStep | None = None
+    head: float = 0.0
+    """What a head of the model's own that drafts has of the model's layers."""
 
     @property
     def engine(self) -> Engine:
@@ -58,11 +60,11 @@ class Iterations:
 
     @property
     def device_weights(self) -> float:
-        return self.step.device_weights + (0.0 if self.draft is None else self.draft.device_weights)
+        return self.step.device_weights * (1 + self.head) + (0.0 if self.draft is None else self.draft.device_weights)
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """What a sequence takes of the room of its group, which has its share of that of all."""
-        own = self.step.sequence_bytes(tokens)
+        own = self.step.sequence_bytes(tokens) * (1 + self.head)
         return self.groups * (own if self.draft is None else own + self.draft.sequence_bytes(tokens))
 
     def cache_bytes(self, tokens: Any) -> Any:

@@ -54,7 +54,8 @@ def prefill_parts(replica: Replica, batch: int, new: int, context: int, chunk: i
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decode of ``batch`` sequences on a replica, with a draft model where there is one."""
+    """Decode of ``batch`` sequences on a replica, with a draft model, or with ``heads`` of the model's own that draft: each token of theirs
+    takes a layer of the model (DeepSeek-V3's module for multi-token prediction is one block)."""
 
     replica: Replica
     batch: Any
@@ -62,6 +63,11 @@ class Decoder:
     drafted: Any = 0
     acceptance: Any = 0.0
     tag: Tag = untagged
+    heads: bool = False
+
+    @property
+    def drafts(self) -> bool:
+        return self.draft is not None or self.heads
 
     def model_pass(self, context: Any) -> PassTime:
         """The pass of the model: one token for each sequence, or the verification of K + 1."""
@@ -70,26 +76,26 @@ class Decoder:
     @cached_property
     def _passes(self) -> Passes:
         _, size = self.replica.groups_in_flight(self.batch)
-        if self.draft is None:
+        if not self.drafts:
             return self.replica.passes("decode", size, 1, self.tag)
         return self.replica.passes("prefill", size, self.drafted + 1, self.tag)
 
     @cached_property
     def _draft_passes(self) -> Passes:
-        assert self.draft is not None
         _, size = self.replica.groups_in_flight(self.batch)
-        return self.draft.passes("decode", size, 1, of_draft(self.tag))
+        return (self.draft or self.replica).passes("decode", size, 1, of_draft(self.tag))
 
     def draft_step(self, context: Any) -> Any:
-        """One step of the draft model, which writes for one group at a time."""
-        return 0.0 if self.draft is None else self._draft_passes.at(context).total
+        """One step of the draft model or head, which writes for one group at a time."""
+        share = self.replica.model.layer_share if self.heads else 1.0
+        return self._draft_passes.at(context).total * share if self.drafts else 0.0
 
     def time_per_token(self, context: Any) -> Any:
         """Mean time between two tokens of a sequence at this context."""
         groups, _ = self.replica.groups_in_flight(self.batch)
         cycle = self.model_pass(context).total
         stage = cycle * self.replica.longest_stage
-        if self.draft is not None:
+        if self.drafts:
             # The draft model is not split into stages: one of them has it.
             step = self.draft_step(context)
             cycle, stage = (speculative_cycle(step, self.drafted, time) for time in (cycle, stage))
@@ -97,7 +103,7 @@ class Decoder:
 
     @cached_property
     def tokens_per_cycle(self) -> Any:
-        return speculative_tokens(self.acceptance, self.drafted) if self.draft is not None else 1.0
+        return speculative_tokens(self.acceptance, self.drafted) if self.drafts else 1.0
 
 
 def of_draft(tag: Tag) -> Tag:

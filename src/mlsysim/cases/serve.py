@@ -31,10 +31,11 @@ from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica, pipelined_completion, pipelined_share
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import accepted_tokens, draft_cost
+from mlsysim.cases.turns import accepted_tokens, draft_cost, head_acceptance
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
-from mlsysim.timing.operator_times import Tag
+from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.zoo.intervals import Interval, interval, widest
@@ -86,6 +87,11 @@ class Machine(Protocol):
         """The machines of some of many points."""
 
 
+def head_share(model: TransformerWorkload, t: Traffic) -> float:
+    """What a head of the model's own that drafts tokens has of the model: a layer of it, where there is one."""
+    return model.layer_share if t.habits.own_heads and some(t.habits.drafted > 0) else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Replicated:
     """First order: passes of replicas at one efficiency."""
@@ -105,18 +111,22 @@ class Replicated:
         return pipelined_share(minimum(self.reader.pp, t.together), self.reader.longest_stage)
 
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
-        return Decoder(self.writer, t.batch, self.draft, t.drafted, t.acceptance, tag).time_per_token
+        return self.decoder(t, tag).time_per_token
+
+    def decoder(self, t: Traffic, tag: Tag = untagged) -> Decoder:
+        """How answers of a batch are written: plainly, with a draft model, or with heads of the model's own."""
+        h = t.habits
+        if self.draft is not None or not some(h.drafted > 0):
+            return Decoder(self.writer, t.batch, self.draft, t.drafted, t.acceptance, tag)
+        acceptance = head_acceptance() if h.acceptance is None else h.acceptance
+        return Decoder(self.writer, t.batch, None, h.drafted, acceptance, tag, heads=True)
 
     def cache(self, tokens: Any) -> Any:
         return self.writer.cache(tokens)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
-        found = [replica_memory(self.writer, t.kept(), self.draft, t.length)]
+        found = [replica_memory(self.writer, t.kept(), self.draft, t.length, head_share(self.writer.model, t))]
         return [*found, replica_memory(self.reader, t.prompt)] if self.apart else found
-
-    def draft_step(self, batch: Any, context: Any) -> Any:
-        """One step of the draft model, which writes for one group of a pipeline at a time."""
-        return Decoder(self.writer, batch, self.draft).draft_step(context)
 
     def prompts(self, t: Traffic) -> Any:
         return t.together
@@ -153,15 +163,16 @@ class Engines:
         return pipelined_share(minimum(self.reader.deployment.pp, t.together), self.reader.longest_stage)
 
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
-        steps, h = self._iterations(self.writer, t.batch), self._drafting(t).habits
+        steps, h = self._iterations(self.writer, t, t.batch), self._drafting(t).habits
         share = t.batch / steps.groups / self.writer.deployment.attention_dp
         scale = draft_cost(h) / accepted_tokens(h.drafted, h.acceptance)
         return lambda context: steps.time(share, context, drafted=h.drafted, tag=tag).total * scale
 
-    def _iterations(self, step: EngineStep, sequences: Any) -> Iterations:
+    def _iterations(self, step: EngineStep, t: Traffic, sequences: Any) -> Iterations:
         """Steps of one of the groups that so many sequences of a replica make: as many as there are stages, if there are."""
         draft = self.draft if step is self.writer else None
-        return Iterations(step, minimum(step.deployment.pp, sequences), draft)
+        head = head_share(step.deployment.model, t) if step is self.writer else 0.0
+        return Iterations(step, minimum(step.deployment.pp, sequences), draft, head)
 
     def _drafting(self, t: Traffic) -> Traffic:
         """The same with what a draft model drafts, where there is one."""
@@ -173,12 +184,9 @@ class Engines:
         return self.writer.cache_bytes(tokens)
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
-        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length)]
+        head = head_share(self.writer.deployment.model, t)
+        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length, head)]
         return [*found, engine_memory(self.reader, t.prompt)] if self.apart else found
-
-    def draft_step(self, batch: Any, context: Any) -> Any:
-        """One step of the draft model."""
-        return 0.0 if self.draft is None else self.draft.time(batch, context).total
 
     def prompts(self, t: Traffic) -> Any:
         if t.concurrency is None:
@@ -209,7 +217,7 @@ class Engines:
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
         t = self._drafting(t)
         if self.apart:
-            reader, writer = (self._iterations(step, step.deployment.pp) for step in (self.reader, self.writer))
+            reader, writer = (self._iterations(step, t, step.deployment.pp) for step in (self.reader, self.writer))
             many = replace(
                 self._slots(t, writer.groups),
                 prefill_replicas=t.prefills * reader.groups,
@@ -218,13 +226,13 @@ class Engines:
             seen = disaggregated_loop if t.rate is None else disaggregated_arrivals
             return seen(reader, writer, many, a), 1.0
         if t.rate is not None:
-            own = self._iterations(self.writer, self.writer.deployment.pp)
+            own = self._iterations(self.writer, t, self.writer.deployment.pp)
             many, each = t.replicas * own.groups, self._slots(t, own.groups)
             if t.habits.sent is not None:
                 each = replace(each, habits=replace(each.habits, sent=t.habits.sent / many))
             return open_loop(own, replace(each, rate=t.rate / many), a), many
         alone = maximum(t.concurrency / t.replicas, 1.0)
-        own = self._iterations(self.writer, alone)
+        own = self._iterations(self.writer, t, alone)
         each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)
         return closed_loop(own, each, a), t.replicas * own.groups
 

@@ -50,13 +50,18 @@ _BELOW = 1 - 1e-9
 
 def accepted_tokens(drafted: Any, acceptance: Any = None) -> Any:
     """Tokens that a step with ``drafted`` draft tokens gives on average, each accepted if those before it were."""
-    return speculative_tokens(serving_table("draft")["acceptance"] if acceptance is None else acceptance, drafted)
+    return speculative_tokens(head_acceptance() if acceptance is None else acceptance, drafted)
 
 
-def draft_cost(h: Habits) -> float:
+def head_acceptance() -> float:
+    """Share of the draft tokens of a model's own heads that are accepted, where it is not said."""
+    return float(serving_table("draft")["acceptance"])
+
+
+def draft_cost(h: Habits) -> Any:
     """Factor on a step in which the model's own heads draft tokens; a draft model has its own time."""
     table = serving_table("draft")
-    return float(table["base"] + table["per_token"] * h.drafted) if h.own_heads and h.drafted else 1.0
+    return where(h.drafted > 0, table["base"] + table["per_token"] * h.drafted, 1.0) if h.own_heads else 1.0
 
 
 class Readers:

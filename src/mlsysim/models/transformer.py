@@ -112,6 +112,11 @@ class TransformerWorkload(Workload):
         return bool(self.layers and self.hidden_dim and (self.heads or self.mla))
 
     @property
+    def layer_share(self) -> float:
+        """What one layer is of all; nothing where their number is not known."""
+        return 1.0 / self.layers if self.layers else 0.0
+
+    @property
     def has_layers(self) -> bool:
         return self.has_dimensions
 

@@ -53,6 +53,7 @@ DEPLOYMENT = (
 NUMBERS = (
     *("seq_len", "output_len", "batch_size", "concurrency", "cached_prefix_len", "prefill_chunk_tokens"),
     *("prefill_batch_size", "num_replicas", "decode_replicas", "draft_acceptance_rate", "num_speculative_tokens"),
+    "mtp_tokens",
     *("efficiency", "bandwidth_efficiency", "network_bandwidth"),
 )
 """Inputs that may differ from point to point within a deployment."""

@@ -30,7 +30,7 @@ import numpy as np
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.pools import Pool
 from mlsysim.cases.serve import Engines, Replicated, loads, serve
-from mlsysim.cases.traffic import Traffic
+from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.search import deployments
 from mlsysim.search.costs import CostedPool, served_tokens, site_at, sites_of
@@ -155,7 +155,8 @@ class ServingPoints:
         machine = built.machine if isinstance(built.machine, Engines) else Replicated(reader, writer, drafts)
         if given["concurrency"] is not None and not model.has_dimensions:
             raise InputError(f"concurrency needs the size of the cache of {model.name}.", field="concurrency")
-        x = _traffic(given)
+        stated = "draft_acceptance_rate" in (*self.on_axes, *self.fixed)
+        x = _traffic(given | {"head_acceptance": given["draft_acceptance_rate"] if stated else None})
         memories = machine.memories(x)
         x = x.admitted(memories[0])
         pools = [(memory.used(held), memory.capacity) for memory, held in loads(machine, x, memories)]
@@ -225,4 +226,7 @@ def _traffic(given: dict[str, Any]) -> Traffic:
         replicas=given["num_replicas"] if given["decode_replicas"] is None else given["decode_replicas"],
         prefill_replicas=given["num_replicas"],
         network=given["network_bandwidth"],
+        habits=Habits(
+            drafted=0 if given["mtp_tokens"] is None else given["mtp_tokens"], acceptance=given["head_acceptance"]
+        ),
     )

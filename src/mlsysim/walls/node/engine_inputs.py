@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.deployment import Deployment, language_model
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
+from mlsysim.cases.turns import head_acceptance
 from mlsysim.errors import InputError
 from mlsysim.timing.engines import table_bytes
 from mlsysim.units.registry import quantity
@@ -34,7 +36,9 @@ LOAD = """
 """Of clients in a closed loop on a calibrated engine; None is the engine's or the benchmark's habit."""
 
 _DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
-_CALIBRATED_ONLY = tuple(name for name in declared(LOAD) if name not in (*_DECODE_LAYOUT, "redundant_experts"))
+_CALIBRATED_ONLY = tuple(
+    name for name in declared(LOAD) if name not in (*_DECODE_LAYOUT, "redundant_experts", "mtp_tokens")
+)
 
 
 def chunks_of(x: Inputs, new: int) -> int:
@@ -67,6 +71,8 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
     if x.draft_model is None:
         assumed.pop("draft_acceptance_rate", None)
         assumed.pop("num_speculative_tokens", None)
+    if x.mtp_tokens and "draft_acceptance_rate" not in assumed.given:
+        assumed["draft_acceptance_rate"] = f"{head_acceptance():g}, as measured of heads of a model's own"
     if calibrated:
         assumed["parts"] = "compute, memory and communication are bounds at the datasheet's rates"
     else:
@@ -128,8 +134,12 @@ def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:
 
 def _habits(x: Inputs, assumed: Assumptions) -> Habits:
     """How clients ask, as given or as benchmarks do."""
+    heads: dict[str, Any] = {
+        "drafted": x.mtp_tokens or 0,
+        "acceptance": float(x.draft_acceptance_rate) if "draft_acceptance_rate" in assumed.given else None,
+    }
     if x.efficiency != CALIBRATED:
-        return Habits()
+        return Habits(**heads)
     found = Habits(
         shortest=1.0 if x.range_ratio is None else float(x.range_ratio),
         rounds=CLIENT_ROUNDS
@@ -140,8 +150,7 @@ def _habits(x: Inputs, assumed: Assumptions) -> Habits:
         slots=x.max_num_seqs,
         poll_steps=float(x.poll_steps or 1),
         wait_steps=float(x.wait_steps or 0.0),
-        drafted=x.mtp_tokens or 0,
-        acceptance=float(x.draft_acceptance_rate) if "draft_acceptance_rate" in assumed.given else None,
+        **heads,
         warm=x.warm_up is not False,
         server=not x.offline,
     )

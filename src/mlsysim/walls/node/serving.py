@@ -34,7 +34,7 @@ from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
 from mlsysim.cases.limited import limited
-from mlsysim.cases.phases import Decoder, prefill_parts
+from mlsysim.cases.phases import prefill_parts
 from mlsysim.cases.pools import pool_rates
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Engines, Replicated, Served, batch_times, serve
@@ -163,7 +163,7 @@ class ServingModel(Resolver[ServingResult]):
             T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = decode_dispatch in s
         itl if speculative: ITL = (K T_draft + T_verify) / ((1 - a^(K+1)) / (1 - a))
             \mathrm{ITL} = \frac{K\,T_{\mathrm{draft}} + T_{\mathrm{verify}}}{(1 - a^{K+1}) / (1 - a)}
-            K = num_speculative_tokens, a = draft_acceptance_rate, T_draft = draft_step in s, T_verify = verify in s
+            K = decoder.drafted, a = decoder.acceptance, T_draft = draft_step in s, T_verify = verify in s
     """)
     known_fallacies = (
         "A chip with twice the FLOP/s writes answers twice as fast: at small batches decode only feels bandwidth.",
@@ -203,9 +203,12 @@ class ServingModel(Resolver[ServingResult]):
         served = serve(machine, traffic, times=times)
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
         reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
-        decoder = Decoder(writer, batch, draft, x.num_speculative_tokens, x.draft_acceptance_rate)
+        decoder = bounds.decoder(replace(traffic, batch=batch))
         writing = decoder.model_pass(x.seq_len)
-        drafting = machine.draft_step(batch, x.seq_len)
+        drafting = (
+            machine.draft.time(batch, x.seq_len).total if isinstance(machine, Engines) and machine.draft else None
+        )
+        drafting = decoder.draft_step(x.seq_len) if drafting is None else drafting
         prompts = int(machine.prompts(clients or traffic))
         room, kept = fullest(list(zip(memories, (batch, prompts), strict=False)))
         place = memories.index(room)
@@ -237,7 +240,7 @@ class ServingModel(Resolver[ServingResult]):
             prefill_tokens_per_sec=traffic.together * traffic.new * x.num_replicas / times.prefill,
             request_latency=None if x.output_len is None else served.e2e,
             kv_transfer_time=times.transfer if machine.apart else None,
-            draft_time=None if draft is None else drafting * x.num_speculative_tokens,
+            draft_time=None if not decoder.drafts else drafting * decoder.drafted,
             devices=reader.devices * x.num_replicas + (writer.devices * traffic.replicas if machine.apart else 0),
             memory_per_device=needed,
             memory_available=capacity,
@@ -274,8 +277,8 @@ class ServingModel(Resolver[ServingResult]):
                 "prefill_dispatch": reading.dispatch,
                 "decode_bytes": writing.memory * writer.bandwidth,
                 "decode_dispatch": writing.dispatch,
-                "plain": draft is None and not calibrated,
-                "speculative": draft is not None and not calibrated,
+                "plain": not decoder.drafts and not calibrated,
+                "speculative": decoder.drafts and not calibrated,
                 "draft_step": drafting,
                 "verify": writing.total,
             },
