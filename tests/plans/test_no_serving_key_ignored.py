@@ -83,6 +83,8 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("serving.memory_fraction", DENSE, 0.8),
     ("serving.requests", DENSE, 64),
     ("serving.range_ratio", DENSE, 0.5),
+    ("serving.length_cv", DENSE, 1.0),
+    ("serving.length_cv", RATE, 1.0),
     ("serving.max_num_seqs", DENSE, 8),
     ("serving.poll_steps", DENSE, 8),
     ("serving.wait_steps", DENSE, 8),

@@ -56,7 +56,7 @@ from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
 from mlsysim.physics.queueing import mgc_wait
 from mlsysim.timing.engines import Engine
-from mlsysim.units.ops import exp, maximum, minimum, sqrt, where
+from mlsysim.units.ops import exp, maximum, minimum, some, sqrt, where
 
 FIXED_POINT, ALMOST, _HALVINGS = 12, 0.999, 24
 _PLACE, _OTHERS = "t = (C - N)/N O T", "t = f (t_m - t_d)"
@@ -93,7 +93,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     places, bound = least({"clients": t.concurrency, **_places(step, t)})
     s = Turns(step, t, places)
     active = minimum(places, s.most_written) if s.mixed else places
-    if bound is not None and active < places:
+    if bound is not None and some(active < places):
         bound = "prompts"
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
