@@ -1,0 +1,121 @@
+"""Questions whose answers were published, asked as plans.
+
+"fitted" marks those whose source gave a constant to the answer (or is a row of a table that did): they show that nothing broke, not how
+accurate a prediction is. Production runs lose time that benchmarks do not (restarts of their own, other software), so their bound is wider.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+
+BENCHMARK, PRODUCTION = 0.10, 0.25
+
+
+def ask(task: str, model: str, on: str, stack: str | None = None, ops: Any = None, **keys: Any) -> Answer:
+    """The answer to a plan whose keys go where they belong."""
+    parts: dict[str, dict[str, Any]] = {"workload": {"model": model}, "hardware": {"on": on}}
+    if stack is not None:
+        parts["hardware"]["stack"] = stack
+    for name, value in keys.items():
+        of_work = name in ("batch_size", "seq_len", "tokens", "precision", "lora_rank", "optimizer")
+        part = "workload" if of_work else "serving" if task == "serving" and name not in ("tp", "pp") else "parallelism"
+        parts.setdefault(part, {})[name] = value
+    return evaluate_plainly(Plan.model_validate({"task": task, **parts, **({} if ops is None else {"ops": ops})}))
+
+
+def llama3(**keys: Any) -> Answer:
+    split = {"tp": 8, "pp": 16, "micro_batch": 1, "virtual_stages": 8}
+    return ask("training", "Llama3_405B", "16384xH100", "meta24", **split, **keys)
+
+
+def gpu_hours(answer: Answer, count: int) -> float:
+    return to_si(answer.value("run_time"), "h") * count
+
+
+class TestLlama3:
+    """The Llama 3 Herd of Models, arXiv 2407.21783, tables 4 and 5."""
+
+    def test_utilisation(self) -> None:  # fitted
+        assert llama3(batch_size=2048, seq_len=8192).value("mfu") == pytest.approx(0.41, rel=BENCHMARK)
+
+    def test_utilisation_at_long_sequences(self) -> None:  # fitted
+        assert llama3(batch_size=128, seq_len=131072, cp=16).value("mfu") == pytest.approx(0.38, rel=BENCHMARK)
+
+    def test_gpu_hours(self) -> None:
+        """30.84 million for 15.6 trillion tokens, with its longer sequences at the end."""
+        found = gpu_hours(llama3(batch_size=2048, seq_len=8192, tokens=15.6e12), 16384)
+        assert found == pytest.approx(30.84e6, rel=BENCHMARK)
+
+    def test_interruptions_in_54_days(self) -> None:  # fitted
+        answer = llama3(batch_size=2048, seq_len=8192, ops={"duration": "54 day"})
+        assert float(answer.value("expected_failures")) == pytest.approx(419, rel=PRODUCTION)
+        assert answer.value("goodput") > 0.90
+
+    def test_few_samples_cannot_fill_a_pipeline(self) -> None:
+        """128 sequences, one for each replica: a step is at least a micro-batch through all layers, one after the other."""
+        answer = ask("training", "Llama3_405B", "16384xH100", batch_size=128, seq_len=8192)
+        assert to_si(answer.value("latency"), "s") > 5.0
+
+
+def test_deepseek_v3_as_published() -> None:
+    """2.664 million H800-hours for 14.8 trillion tokens on 2,048 (arXiv 2412.19437): 19.9 s for a step of 15,360 sequences of 4,096."""
+    split = {"tp": 1, "pp": 16, "ep": 64, "micro_batch": 1, "zero": 1}
+    answer = ask(
+        "training", "DeepSeek_V3", "2048xH800", "dualpipe", batch_size=15360, seq_len=4096, precision="fp8", **split
+    )
+    assert answer.feasible
+    assert to_si(answer.value("latency"), "s") == pytest.approx(19.9, rel=BENCHMARK)
+
+
+def test_gpt3_in_34_days() -> None:  # fitted: the paper's table of utilisation is
+    """300 billion tokens on 1,024 A100 (Narayanan et al. 2021, arXiv 2104.04473, section 5.1)."""
+    split = {"tp": 8, "pp": 8, "micro_batch": 1, "recompute": "full"}
+    answer = ask(
+        "training", "GPT3_175B", "1024xA100", "megatron21", batch_size=1536, seq_len=2048, tokens=300e9, **split
+    )
+    assert to_si(answer.value("run_time"), "day") == pytest.approx(34, rel=BENCHMARK)
+
+
+@pytest.mark.parametrize(("model", "count", "hours"), [("Llama2_70B", 2048, 1_720_320), ("Llama2_7B", 1024, 184_320)])
+def test_llama2_gpu_hours(model: str, count: int, hours: float) -> None:
+    """Two trillion tokens on A100 (arXiv 2307.09288, table 2), by the default software and a searched layout."""
+    answer = ask("training", model, f"{count}xA100", batch_size=1024, seq_len=4096, tokens=2e12)
+    assert gpu_hours(answer, count) == pytest.approx(hours, rel=PRODUCTION)
+    assert gpu_hours(answer, count) < hours, "production loses time"
+
+
+def test_resnet50_on_eight_v100() -> None:
+    """8,322 to 9,510 images a second (NVIDIA DeepLearningExamples, PyTorch and MXNet, mixed precision)."""
+    rate = to_si(ask("training", "ResNet50", "8xV100_16GB", batch_size=2048).value("tokens_per_second"), "1/s")
+    assert 8322 * 0.9 < rate < 9510 * 1.1
+
+
+def test_stable_diffusion_on_four_h100() -> None:
+    """515 images a second; the published recipe is not in the plan, so its bound is that of other software."""
+    rate = to_si(ask("training", "StableDiffusion_2_1", "4xH100", batch_size=2048).value("tokens_per_second"), "1/s")
+    assert rate == pytest.approx(515, rel=PRODUCTION)
+
+
+def test_adapters_on_one_card() -> None:
+    assert ask("training", "Llama3_8B", "1xA100", batch_size=8, seq_len=2048, lora_rank=16).feasible
+
+
+def test_four_bit_weights_compute_in_sixteen() -> None:
+    """An RTX 4090 has 165 TFLOP/s of 16-bit arithmetic with fp32 sums; adapters on 4-bit weights cannot pass it."""
+    answer = ask("training", "Llama3_8B", "1xRTX_4090", batch_size=8, seq_len=2048, lora_rank=16, precision="nf4")
+    assert answer.feasible
+    products = 4 * 6.98e9 * 8 * 2048 / to_si(answer.value("latency"), "s")
+    assert products < 165.2e12
+
+
+@pytest.mark.parametrize(("model", "on"), [("GPT_OSS_120B", "H100"), ("DeepSeek_V3", "8xH200")])
+def test_checkpoints_in_their_own_format_fit(model: str, on: str) -> None:
+    """As their model cards say: gpt-oss-120b on one 80 GB GPU, DeepSeek-V3 on eight H200."""
+    assert ask("serving", model, on).feasible
