@@ -385,3 +385,13 @@ def test_the_least_fleet_for_a_rate_is_no_power_of_two() -> None:
 def test_an_engine_keeps_nothing_back_of_a_cpu() -> None:
     answer = _serving("Llama3_8B", precision="bf16", on="EPYC_9654", concurrency=8)
     assert answer.value("memory").to("GB").magnitude < 30
+
+
+def test_a_run_has_the_interval_of_its_steps() -> None:
+    """Days and money follow the time of a step where the tokens are given; where the days are, only the price of a token does."""
+    run, month = trained(tokens=1e12), trained()
+    wide = float(run.held["latency"].high / run.held["latency"].value)
+    for name in ("run_time", "tco", "usd_per_mtoken"):
+        assert float(run.held[name].high / run.held[name].value) == pytest.approx(wide)
+    assert month.held["tco"].high is None
+    assert float(month.held["usd_per_mtoken"].high / month.held["usd_per_mtoken"].value) == pytest.approx(wide)

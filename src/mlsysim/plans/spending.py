@@ -55,9 +55,19 @@ def power_facts(known: ChipPower, activity: Activity) -> dict[str, Any]:
     }
 
 
-def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, float | None]:
+_BY_TIME = ("tco", "rent")
+"""Metrics in proportion to the time that a fleet works, and to nothing else that is uncertain."""
+
+
+def spend(
+    sheet: Sheet, days: float, work: float, *shares: Share, slower: tuple[float, float] | None = None
+) -> dict[str, float | None]:
     """What fleets take that work for some days, by metric; None where it is not known of one of them. Of ``work``, tokens or
-    samples, a million is priced. The sheet learns what is not known."""
+    samples, a million is priced. The sheet learns what is not known.
+
+    ``slower`` is the interval of the time that the work takes, over it. What is bought by the hour has the same interval, where the
+    work is given and not the days.
+    """
     region = find_region(sheet.plan.ops, shares[0].fleet)
     bills, footprints, each = [], [], []
     for share in shares:
@@ -69,8 +79,9 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
         unknown = "No region is given, so carbon and water are not known; give one, such as "
         sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
     spent = {name: _sum([taken[name] for taken in each]) for name in each[0]}
+    lasts = slower if sheet.plan.workload.tokens is not None else None
     for name, value in spent.items():
-        sheet.add(name, value)
+        sheet.add(name, value, _times(value, lasts if name in _BY_TIME else None))
     _score(sheet, spent, sum(bill.capex_usd for bill in bills), region)
     sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
@@ -88,8 +99,13 @@ def spend(sheet: Sheet, days: float, work: float, *shares: Share) -> dict[str, f
     price = paid(sheet.plan, spent["tco"], spent["rent"])
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")
-        sheet.add("usd_per_mtoken", price / work * 1e6)
+        each_million = price / work * 1e6
+        sheet.add("usd_per_mtoken", each_million, _times(each_million, slower))
     return spent
+
+
+def _times(value: float | None, factors: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if value is None or factors is None else (value * factors[0], value * factors[1])
 
 
 def paid(plan: Plan, owning: Any, renting: Any) -> Any:

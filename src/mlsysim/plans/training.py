@@ -99,7 +99,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     notes = {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}
     sheet.score_walls(notes, fails=not step.feasible)
 
-    days, tokens, kept = _run(sheet, model, fleet, options, rate, _inverse(1.0, band, seconds))
+    slower = band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
+    days, tokens, kept = _run(sheet, model, fleet, options, rate, slower)
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     sheet.add("accelerator_power", watts)
@@ -108,7 +109,7 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
         waiting = None if watts is None else waiting_power_of(fleet.node.accelerator)
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
-    spend(sheet, days, made, *shares)
+    spend(sheet, days, made, *shares, slower=slower)
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
     _scaling(sheet, model, made)
@@ -155,10 +156,10 @@ def _run(
     fleet: Fleet,
     options: dict[str, Any],
     rate: float,
-    faster: tuple[float, float] | None,
+    slower: tuple[float, float] | None,
 ) -> tuple[float, float, Goodput]:
     """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
-    checkpoints leave of its time; metrics of walls 15 and 19. ``faster`` is the interval of the rate, over it."""
+    checkpoints leave of its time; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it."""
     ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
     count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
     optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
@@ -186,9 +187,9 @@ def _run(
         "checkpoint_interval_given": ops.checkpoint_interval,
     }
     if tokens is not None:
-        if count >= _MANY and faster:
+        if count >= _MANY and slower:
             sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
-        sheet.add("run_time", days, faster and (days / faster[1], days / faster[0]))
+        sheet.add("run_time", days, slower and (days * slower[0], days * slower[1]))
     sheet.add("mtbf", kept.mtbf)
     sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
     sheet.add("goodput", goodput)
