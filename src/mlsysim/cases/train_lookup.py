@@ -85,14 +85,14 @@ def lookup_parts(a: Algebra, timed: DeviceTime) -> Any:
     )
 
 
-def lookup_step(s: LookupSoftware, job: Job, layout: Layout, a: Algebra = PLAIN) -> Step:
+def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: Any = 0.0, a: Algebra = PLAIN) -> Step:
     """One optimizer step on so many devices."""
     if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
         raise InputError(
             "A recommender spreads its tables by itself, and its layers are not split.", field="parallelism"
         )
     m, model, dp = layout.micro_batches * job.accumulation, job.model, layout.dp
-    group, several = s.network.group(dp), dp > 1
+    group, several = layout.groups(s.network).data, dp > 1
     alone = m * lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
     message = layout.micro_batch * model.pooled_elements * bytes_per_element("bf16")
@@ -105,6 +105,7 @@ def lookup_step(s: LookupSoftware, job: Job, layout: Layout, a: Algebra = PLAIN)
     share = (dp - 1) / dp
     exchanged = m * a.tag("table exchange", 14, "fabric", "exchange", 2 * there, sent=lambda: 2 * message * share)
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: 2 * gradients * share)
+    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
     none = 0.0 * data
     busy = device + exchanged
     step, shown = composed(
@@ -116,6 +117,6 @@ def lookup_step(s: LookupSoftware, job: Job, layout: Layout, a: Algebra = PLAIN)
         update=none,
         jitter=1 / where(several, constants()["data_parallel"]["share"], 1.0),
         fixed=none,
-        offload=none,
+        offload=host,
     )
-    return Step(step, device, alone, none, exchanged, none, lambda: none, data, shown, busy, busy, none)
+    return Step(step, device, alone, none, exchanged, none, lambda: none, data, shown, busy, busy, host)

@@ -20,7 +20,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.schedule import Pipelined
+from mlsysim.cases.schedule import Pipelined, sharing
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
@@ -87,7 +87,7 @@ def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: Any, 
     return total + (forward if again is True else where(again, forward, 0.0))
 
 
-def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAIN) -> Step:
+def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.0, a: Algebra = PLAIN) -> Step:
     """One optimizer step on so many devices."""
     if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
         raise InputError(
@@ -99,12 +99,20 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAI
     alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
     gradients = 0.0 if job.frozen else bytes_per_element("fp32") * s.inventory.parameters
+    # ZeRO scatters gradients and gathers 16-bit weights: once, or what is shared and not kept whole for every micro-batch.
+    often, weights = sharing(job, layout), bytes_per_element("bf16") * s.inventory.parameters
+    scatters = where(job.zero >= 2, often.scatters, 1.0)
+    gathers = where(job.zero >= 3, often.gathers, 1.0)
     ring: Any = 0.0
-    several = layout.dp > 1
+    several, net = layout.dp > 1, s.network
     if some(several):
-        ring = where(several, s.network.all_reduce(gradients, layout.groups(s.network).data), 0.0)
-    sent = 2 * gradients * (layout.dp - 1) / layout.dp
-    data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: sent)
+        group = layout.groups(net).data
+        shared = scatters * net.gather(gradients, group) + gathers * net.gather(weights, group)
+        ring = where(several, where(job.zero >= 1, shared, net.all_reduce(gradients, group)), 0.0)
+    volume = where(job.zero >= 1, scatters * gradients + gathers * weights, 2.0 * gradients)
+    share = (layout.dp - 1) / layout.dp
+    data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: share * volume)
+    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
     kept = where(several, constants()["data_parallel"]["share"], 1.0)
     none = 0.0 * data
     update = network_update(s, job, layout, a)
@@ -117,10 +125,10 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra = PLAI
         update=update,
         jitter=1 / kept,
         fixed=none,
-        offload=none,
+        offload=host,
     )
     ideal = alone + update
-    return Step(step, device, ideal, none, none, none, lambda: none, data, shown, device, device, none, update)
+    return Step(step, device, ideal, none, none, none, lambda: none, data, shown, device, device, host, update)
 
 
 def network_update(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra) -> Any:

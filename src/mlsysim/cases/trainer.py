@@ -141,9 +141,9 @@ class Trainer:
             return first_order(job, layout, amounts, self.device, self.net, offload, a)
         s = self.software
         if isinstance(s, NetworkSoftware):
-            return network_step(s, job, layout, a)
+            return network_step(s, job, layout, offload.state, a)
         if isinstance(s, LookupSoftware):
-            return lookup_step(s, job, layout, a)
+            return lookup_step(s, job, layout, offload.state, a)
         return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), offload, a)
 
     def ledger(self, job: Job, layout: Layout) -> Ledger:

@@ -25,6 +25,8 @@ from mlsysim.walls.fleet.step_inputs import splits
 
 SEQ_LEN = 4096
 _TOKENS_A_STEP = 4e6
+_IMAGES, _LOOK_UPS = 128, 8192
+"""Samples of an accelerator, of networks and of recommenders."""
 _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
@@ -63,13 +65,15 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     batch = plan.workload.batch_size
     if batch is None:
         accelerators = fleet.total_accelerators
-        wanted = max(1, round(_TOKENS_A_STEP / seq_len)) if not model.fixed_shape else 32 * accelerators
+        wanted = max(1, round(_TOKENS_A_STEP / seq_len))
+        if model.fixed_shape:
+            wanted = (_LOOK_UPS if model.looks_up else _IMAGES) * accelerators
         batch = max(accelerators, wanted // accelerators * accelerators)
         if batch > 4 * wanted and plan.parallelism.automatic:
             # Tensor and pipeline parallelism share a sequence: fewer sequences than accelerators will do.
             shared = [k for k in divisors(accelerators) if k <= _SHARING]
             batch = accelerators // next((k for k in shared if accelerators // k <= 4 * wanted), shared[-1])
-        assumed["batch_size"] = f"{batch:,} sequences a step"
+        assumed["batch_size"] = f"{batch:,} {'samples' if model.fixed_shape else 'sequences'} a step"
     return batch, seq_len
 
 
