@@ -17,6 +17,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_to_toml
 from mlsysim.report.build import build_report
 from mlsysim.report.content import sections_of
+from mlsysim.walls.node.compute_memory import SingleNodeModel
 
 FACTS = {
     fact["name"]: fact["config"]
@@ -164,3 +165,9 @@ def test_states_of_a_published_layout():
     workload = read_config(config).workload
     temporal, convolution = 64 * 128 * 128 * 4, (2 * 16 * 128 + 64 * 128) * 3 * 2
     assert workload.get_state_cache_size().to("byte").magnitude == 45 * (temporal + convolution)
+
+
+def test_a_result_of_a_resolver_says_it_too():
+    workload = read_config({**LLAMA, "model_type": "brandnew"}).workload
+    assert "is not known" in SingleNodeModel().solve(workload, "H100").assumptions["caveats"]
+    assert "caveats" not in SingleNodeModel().solve("Llama3_8B", "H100").assumptions

@@ -7,10 +7,10 @@ import math
 
 import pytest
 from examples_of_resolvers import CALLS, resolver
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, MLSysError
 from mlsysim.units.registry import Quantity
 from mlsysim.units.uncertain import Uncertain
 from mlsysim.walls.binding import Binding
@@ -77,3 +77,23 @@ def test_a_result_of_draws_reads_back():
 def test_what_is_no_result_is_refused(text, sentence):
     with pytest.raises(InputError, match=sentence):
         SingleNodeModel.result.model_validate_json(text)
+
+
+@pytest.mark.filterwarnings("ignore::mlsysim.errors.DataWarning")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(CALLS)), st.data())
+def test_results_of_other_inputs_read_back(name, data):
+    """Any number within its range: what a resolver answers, feasible or not, reads back."""
+    solver = resolver(name)
+    numeric = [k for k, v in CALLS[name].items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    changed = dict(CALLS[name])
+    for key in numeric:
+        factor = data.draw(st.sampled_from([0.25, 0.5, 1, 2, 8, 64]), label=key)
+        value = changed[key] * factor
+        changed[key] = max(1, round(value)) if isinstance(changed[key], int) else value
+    try:
+        result = solver.solve(**changed)
+    except MLSysError:
+        return
+    again = type(result).model_validate_json(result.to_json())
+    assert again == result and again.to_json() == result.to_json()

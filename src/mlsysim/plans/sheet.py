@@ -12,6 +12,7 @@ from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.units.text import bytes_text
+from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.data.ingestion import DataModel
@@ -57,7 +58,8 @@ class Sheet:
         """Remember a result: its equations, sources and assumptions."""
         self.results.append(result)
         self.sources.update(result._facts.sources)
-        self.assumed.learn(result.assumed)
+        # What was not understood of the model's files is a warning of the answer.
+        self.assumed.learn(each for each in result.assumed if each.name != CAVEATS)
         return result
 
     def add(self, name: str, value: Any, band: Any = None, wall: int = 0) -> None:

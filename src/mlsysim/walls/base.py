@@ -25,6 +25,9 @@ __all__ = ["CALIBRATED", "Assumptions", "Binding", "Inputs", "Resolver", "declar
 
 R = TypeVar("R", bound=Result)
 
+CAVEATS = "caveats"
+"""The assumption that says what was not understood of an imported model's files."""
+
 _EMPTY: Any = inspect.Parameter.empty
 _OF_UNCERTAINTY = frozenset(("uncertain", "samples", "seed"))
 """What ``solve`` takes beside the declared inputs; see :mod:`mlsysim.walls.uncertainty`."""
@@ -128,6 +131,9 @@ class Resolver(Generic[R]):
         for name in cls.requires:
             if name not in values:
                 raise InputError(f"{cls.__name__}.solve needs {name!r}: {inputs[name].meaning}.", field=name)
+        caveats = getattr(values.get("model"), "caveats", None)
+        if caveats:
+            assumed[CAVEATS] = " ".join(caveats)
         outcome = self._solve(Inputs(values), assumed)
         facts = outcome._facts
         facts.equations, facts.resolver, facts.assumed = cls.equations, cls.__name__, assumed
