@@ -196,7 +196,8 @@ class ServingModel(Resolver[ServingResult]):
         batch, traffic = traffic.batch, traffic.admitted(first)
         if x.power_cap is not None:
             chips = x.hardware, deployment.writing_chip
-            machine = limited(machine, clients or traffic, *chips, x.precision, x.power_cap)
+            machine = limited(machine, traffic, *chips, x.precision, x.power_cap)
+            looped = None if clients is None else serve(machine, clients)
         # Calibrated, parts of passes are bounds at the datasheet's rates.
         bounds = machine if isinstance(machine, Replicated) else deployment.replicated(Assumptions())
         times = batch_times(machine, traffic)
