@@ -297,7 +297,7 @@ class Deployments:
         found["power"] = ChipPower(*(found.pop(name) for name in ChipPower._fields))
         found["per_node"] = found.pop(_AROUND[-1])
         found["around"] = Around(*(found.pop(name) for name in _AROUND[:-1]))
-        network = Hierarchical(*(found.pop(name) for name in _OF_NETWORK))
+        network = Hierarchical(**{name: found.pop(name) for name in _OF_NETWORK})
         chips = [getattr(each.replicas, role).chip.metadata.key for each in built]
         rents = {
             way: many(np.array([lowest_rents().get((chip, way), np.nan) for chip in chips])) for way in self.commitments
