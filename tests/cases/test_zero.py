@@ -212,3 +212,19 @@ def test_more_memory_than_any_layout_holds_without_its_parts() -> None:
             held = training_held(job, replace(WIDE, ep=4, shard=16))
             assert all(each.bytes >= 0 for each in held)
             assert on_device(held) >= MIXTRAL.parameter_count * 2 / 64
+
+
+@pytest.mark.parametrize("efficiency", FIDELITIES)
+def test_parts_that_are_computed_again_are_counted_for_the_hardware(efficiency) -> None:
+    def found(model: str, **more):
+        return solve(efficiency, model=model, activation_recomputation="selective", **more)
+
+    plain = solve(efficiency)
+    half, light = (found("Llama3_8B", recomputed=part) for part in ("half", "light"))
+    assert plain.hfu == pytest.approx(plain.mfu) and light.hfu == pytest.approx(light.mfu)
+    assert half.hfu / half.mfu == pytest.approx(7 / 6, rel=1e-3)
+    assert half.step_latency_total > plain.step_latency_total
+    experts = found("Mixtral_8x7B", ep_size=8, recomputed="moe")
+    assert 1.2 < experts.hfu / experts.mfu < 4 / 3
+    latent = found("DeepSeek_V3", ep_size=8, recomputed="up")
+    assert 1 < latent.hfu / latent.mfu < 1.1

@@ -328,6 +328,19 @@ def expert_share(model: Any) -> float:
     return float(routed_parameters(model) * per_token / experts / model.active_parameter_count)
 
 
+def repeated_share(model: Any, parts: tuple[str, ...]) -> float:
+    """Of the operations of a forward pass: those of these parts of a layer, attention apart. Norms and activations have next to none."""
+    if "full" in parts:
+        return 1.0
+    share = 0.5 if "half" in parts else 0.0
+    share += expert_share(model) if "moe" in parts else 0.0
+    if "up" in parts:
+        made = (p for block in model.stack.blocks for m in block.mixers for p in m.products * block.count)
+        latent = sum(p.parameters for p in made if p.split == "n" and p.k < model.stack.hidden)
+        share += latent / model.active_parameter_count
+    return min(share, 1.0)
+
+
 def moe_fraction(model: Any) -> float:
     """Share of the layers that route tokens to experts."""
     layers = getattr(model, "layers", None)

@@ -15,19 +15,20 @@ from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
-from mlsysim.cases.train import Device, Step, first_order, first_order_amounts
+from mlsysim.cases.train import Device, Step, first_order, first_order_amounts, repeated_share
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
 from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import training_held, with_host
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
+from mlsysim.models.recompute import parts_of as recomputed_parts
 from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import TrainingChip, constants
-from mlsysim.units.ops import minimum
+from mlsysim.units.ops import minimum, some, where
 from mlsysim.zoo.intervals import Interval, interval, published
 
 __all__ = ["Software", "Trainer"]
@@ -78,16 +79,28 @@ class Trainer:
         return replace(self, software=self.software.congested(factor))
 
     def demand(self, job: Job, layout: Layout) -> Demand:
-        """Operations, bytes and tokens of one micro-batch of a replica, counted as models are."""
-        found: Demand = job.model.demand(
-            "training",
-            batch_size=layout.micro_batch,
-            seq_len=None if job.model.fixed_shape else job.seq_len,
-            precision=job.precision,
-            recompute=job.recompute,
-            frozen=job.frozen,
-        )
-        return found
+        """Operations, bytes and tokens of one micro-batch of a replica, counted as models are; what is recomputed counts for the hardware."""
+
+        def counted(recompute: Any) -> Demand:
+            found: Demand = job.model.demand(
+                "training",
+                batch_size=layout.micro_batch,
+                seq_len=None if job.model.fixed_shape else job.seq_len,
+                precision=job.precision,
+                recompute=recompute,
+                frozen=job.frozen,
+            )
+            return found
+
+        found, parts = counted(job.recompute), recomputed_parts(job.selective)
+        chosen = job.recompute == "selective"
+        if parts == ("attention",) or job.model.fixed_shape or not some(chosen):
+            return found
+        plain, core = counted("none"), counted("selective") if "attention" in parts else None
+        forward = plain.flops / (2 if job.frozen else 3)
+        again = forward * repeated_share(job.model, parts)
+        again = again + (plain.hardware_flops if core is None else core.hardware_flops)
+        return replace(found, hardware_flops=where(chosen, again, found.hardware_flops))
 
     def step(self, job: Job, layout: Layout, micro: Demand, held: tuple[Held, ...] = (), a: Algebra = PLAIN) -> Step:
         """One optimizer step; ``micro`` is the demand of a micro-batch, ``held`` what is held, with the host too."""

@@ -124,6 +124,8 @@ def step_options(
     options |= {
         python_name(f"parallelism.{name}"): value for name in _PASSED if (value := getattr(split, name)) is not None
     }
+    if split.recomputed is not None:
+        options.setdefault("activation_recomputation", "selective")
     total, others = fleet.total_accelerators, (split.tp or 1) * (split.pp or 1) * (split.cp or 1)
     if split.dp is not None and others * split.dp != total:
         text = f"TP x PP x CP x DP is {others * split.dp:,}, but the fleet has {total:,} accelerators."
