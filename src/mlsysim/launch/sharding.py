@@ -64,8 +64,12 @@ class DeepSpeed:
         zero = split.setdefault("zero", 0)
         split.setdefault("overlap", zero == 3)
         count = _ranks(parsed, document)
-        if "zero_optimization.offload_optimizer" in parsed.values or "zero_optimization.offload_param" in parsed.values:
-            warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
+        for flag, key in (("offload_optimizer", "offload"), ("offload_param", "offload_weights")):
+            where = parsed.values.get(f"zero_optimization.{flag}")
+            if isinstance(where, dict) and where.get("device", "none") != "none":
+                split[key] = 1.0
+        if "offload" in split:
+            warnings.append("DeepSpeed updates on the host; a plan lets the state come to the device and go back.")
         found = Reading.of(parsed, document, warnings, accelerators=count)
         lengths = {"seq_len": notes.get("seq_len")}
         return found.placed(on or notes.get("fleet"), model or notes.get("model"), workload=lengths)
@@ -125,7 +129,7 @@ class FSDP:
     NAME = "fsdp"
     FIELDS = (
         "workload.precision", "parallelism.tp", "parallelism.cp", "parallelism.dp", "parallelism.zero", "parallelism.recompute",
-        "parallelism.overlap",
+        "parallelism.overlap", "parallelism.zero_shard",
     )  # fmt: skip
 
     def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
@@ -149,6 +153,7 @@ class FSDP:
         if micro is not None:
             split["micro_batch"] = micro
         count = parsed.whole("num_processes")
+        _shards(parsed, split, count)
         if micro and count:
             ranks = count // ((split.get("tp") or 1) * (split.get("cp") or 1))
             put(document, "workload.batch_size", micro * (parsed.whole("gradient_accumulation_steps") or 1) * ranks)
@@ -181,7 +186,8 @@ class FSDP:
         micro, tp, cp = split.micro_batch or 1, split.tp or 1, split.cp or 1
         steps = max(1, (work.batch_size or 1) // (split.dp or 1) // micro)
         how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {micro}, gradient_accumulation_steps {steps}"
-        wide = tp > 1 or cp > 1
+        copies = (split.dp or 1) // min(split.zero_shard or split.dp or 1, split.dp or 1)
+        wide = tp > 1 or cp > 1 or copies > 1
         rows: Rows = {
             "compute_environment": ("LOCAL_MACHINE", ""),
             "distributed_type": ("FSDP", ""),
@@ -192,7 +198,8 @@ class FSDP:
             _FSDP + "fsdp_reshard_after_forward": (zero == 3, "parallelism.zero"),
             _FSDP + "fsdp_auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "a layer is a unit of sharding"),
             _FSDP + "fsdp_activation_checkpointing": (split.recompute == "full", "parallelism.recompute"),
-            _PARALLEL + "dp_shard_size": (split.dp or 1 if wide else None, "parallelism.dp"),
+            _PARALLEL + "dp_shard_size": (split.zero_shard or split.dp or 1 if wide else None, "parallelism.dp"),
+            _PARALLEL + "dp_replicate_size": (copies if copies > 1 else None, "parallelism.zero_shard"),
             _PARALLEL + "tp_size": (tp if wide else None, "parallelism.tp"),
             _PARALLEL + "cp_size": (cp if wide else None, "parallelism.cp"),
         }
@@ -215,16 +222,27 @@ def _named(tables: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def _shards(parsed: Parsed, split: dict[str, Any], count: int | None) -> None:
+    """What is with the host, and the ranks that share a model where replicas do (HSDP: those of a node where nothing is said)."""
+    if parsed.values.get(_FSDP + "fsdp_offload_params") is True or "offload" in (parsed.text("fsdp") or ""):
+        split |= {"offload": 1.0, "offload_weights": 1.0}
+    own, copies = (parsed.whole(_PARALLEL + f"dp_{name}_size") for name in ("shard", "replicate"))
+    named = (parsed.text(_FSDP + "fsdp_sharding_strategy") or parsed.text("fsdp") or "").upper()
+    ranks = (count or 0) // ((split.get("tp") or 1) * (split.get("cp") or 1))
+    if (copies or 1) > 1:
+        split["zero_shard"] = own or ranks // (copies or 1) or None
+    elif "HYBRID" in named or named in ("4", "5"):
+        split["zero_shard"] = ranks // (parsed.whole("num_machines") or 1) or None
+    if split.get("zero_shard", 1) is None:
+        del split["zero_shard"]
+        parsed.warnings.append("The model is sharded inside replicas (HSDP) of a size that the file does not say.")
+
+
 def _zero(parsed: Parsed) -> int:
-    replicated = parsed.whole(_PARALLEL + "dp_replicate_size") or 1
     words = (parsed.text("fsdp") or "").replace(",", " ").split()
     trainer = next((w.upper() for w in words if w.upper() in _STRATEGIES), None)
     strategy = parsed.text(_FSDP + "fsdp_sharding_strategy") or trainer
     reshard = parsed.values.get(_FSDP + "fsdp_reshard_after_forward")
-    if "offload" in words or parsed.values.get(_FSDP + "fsdp_offload_params") is True:
-        parsed.warnings.append("Offloading to the host is not part of a plan; memory and time are those without it.")
-    if replicated > 1 or (strategy or "").startswith("HYBRID"):
-        parsed.warnings.append("The model is sharded inside replicas (HSDP); it was read as sharded over all of them.")
     text = str(reshard).upper() if reshard is not None else strategy or "FULL_SHARD"
     stages = _STRATEGIES if reshard is None else {**_STRATEGIES, "TRUE": 3, "FALSE": 2}
     if text.upper() not in stages:

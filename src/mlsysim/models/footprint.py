@@ -303,7 +303,9 @@ def training_state(
         saved = Saved(*(where(late, 1.0 * last, 1.0 * first) for last, first in zip(end, saved, strict=True)))
     away = activations_offload * saved.layers * saved.each
     saved = saved._replace(layers=saved.layers * (1 - activations_offload))
-    host, parked = optimizer_offload * optimizer_state, weights_offload * weights
+    # The layer at work and the next are on the device.
+    at_work = minimum(2.0 * pp / (getattr(model, "layers", None) or 1), 1.0)
+    host, parked = optimizer_offload * optimizer_state, weights_offload * weights * (1 - at_work)
     buffers = buffer_fraction * (weights + gradients)
     return TrainingState(weights - parked, gradients, optimizer_state - host, saved, buffers, host, parked, away)
 

@@ -49,7 +49,7 @@ def parts_of(text: str) -> tuple[str, ...]:
     given = [other for part in named for other in MODES.get(part, ("full" if part == "forward" else part,))]
     for part in given:
         if part not in PARTS:
-            raise unknown_name("part of a layer to recompute", part, PARTS)
+            raise unknown_name("part of a layer to recompute", part, PARTS, remedy=f"use {', '.join(PARTS)}.")
     return tuple(part for part in PARTS if part in given)
 
 
