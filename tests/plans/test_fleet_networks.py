@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.search.training import evaluate as points
 from mlsysim.systems.registry import Clusters
 from mlsysim.timing.collectives import measured_network
 from mlsysim.timing.network import Group, Hierarchical
+from mlsysim.timing.training_chip import chip_in_fleet
 from mlsysim.units.registry import to_si
 
 FIDELITIES = pytest.mark.parametrize("efficiency", [0.5, "calibrated"], ids=str)
@@ -137,6 +139,13 @@ def test_parts_of_racks(count):
     """64 of the 72 accelerators of each rack: the NVLink domain is what is used of it."""
     found = trained("calibrated", on=f"{count}xGB200", batch=2 * count, split={"tp": 8})
     assert "64 of the 72" in found.assumptions["node"] and found.layout["dp"] == count // 8
+
+
+def test_the_rest_of_a_rack_is_no_part_of_its_link_domain():
+    fleet = parse_fleet("512xGB200").one
+    assert (fleet.count, fleet.node.accelerators_per_node, fleet.node.accelerator.link.domain) == (8, 64, 64)
+    assert chip_in_fleet(fleet, "bf16", 1e11).network.domain == 64
+    assert parse_fleet("144xGB200").one.node.accelerator.link.domain == 72
 
 
 def test_a_batch_that_nothing_divides_says_why():

@@ -24,6 +24,7 @@ VALUES = {
     "parallelism.recomputed": "norm+up",
     "workload.tokens": "2T",
     "hardware.efficiency": 0.5,
+    **dict.fromkeys(("hardware.oversubscription", "hardware.congestion", "hardware.straggler"), 1.5),
     "serving.cache_precision": "fp8",
     "constraints.assert": [{"metric": "mfu", "min": 0.1}],
 }

@@ -39,7 +39,7 @@ from mlsysim.units.ops import exp, expm1, log, maximum, minimum, power, sqrt, wh
 from mlsysim.units.registry import conversion_factor
 
 _HOUR = conversion_factor("h", "s")
-_ROUNDS = 4
+_ROUNDS = 2
 _LEAST = 1e-300
 _SHORTEST = 1e-6
 """Seconds between two checkpoints that cost nothing."""
@@ -123,7 +123,8 @@ def exact_interval(write: Any, mtbf: Any) -> Any:
     ratio = write / mtbf
     s = sqrt(2 * ratio) + ratio / 3
     for _ in range(_ROUNDS):
-        s = s - (s + expm1(-s) - ratio) / maximum(-expm1(-s), _LEAST)
+        left = expm1(-s)
+        s = s - (s + left - ratio) / maximum(-left, _LEAST)
     return -expm1(-s) * mtbf
 
 

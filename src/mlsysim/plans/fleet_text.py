@@ -125,6 +125,10 @@ def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[
         if node.nics_given:
             update["nics_per_node"] = max(1, round(node.nics_per_node * share))
         update |= {f: getattr(node, f) * share for f in ("host_power", "max_power", "unit_cost") if getattr(node, f)}
+        if chip.link is not None and (chip.link.domain or 0) > _PER_NODE:
+            # Of a rack that is used in part the rest is no part of its link domain.
+            link = chip.link.model_copy(update={"domain": count})
+            update["accelerator"] = chip.model_copy(update={"link": link})
         if count > 1 or node.unit_cost is not None:
             assumed["node"] = f"{count} of the {per_node} accelerators of a {node.name}"
         return node.model_copy(update=update), 1
