@@ -13,6 +13,7 @@ from mlsysim.calibrate.tables import (
     inference,
     operators,
     reliability,
+    serving_open,
     serving_runs,
     silicon,
     training,
@@ -21,7 +22,18 @@ from mlsysim.calibrate.tables import (
     vision,
 )
 
-_SCORED = (serving_runs, training, inference, vision, operators, collectives, energy, training_energy, reliability)
+_SCORED = (
+    serving_runs,
+    serving_open,
+    training,
+    inference,
+    vision,
+    operators,
+    collectives,
+    energy,
+    training_energy,
+    reliability,
+)
 TABLES = {
     table.name: table
     for table in (

@@ -1,0 +1,71 @@
+"""Runs of serving engines under open load: mean TTFT, TPOT and time of a request at a rate, each asked as a serving plan with ``qps``.
+
+Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
+
+    engine             the one of that name of the year nearest to the version
+    prefix cache       prompts that are cached but for ``computed_prefill_tokens_est`` tokens; rows whose cache is evicting are left out
+    lengths            all equal, unless the row says a coefficient of variation
+
+Left out: bursts without a rate, rows that contradict themselves or lost requests, runs that are overloaded or too short to be steady.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlsysim.calibrate.cells import chip_of, key_of, model_of, number, whole
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.timing.engines import chip_class, engine
+
+COLUMNS = ("arrival", "rate_rps", "prefix_state", "computed_prefill_tokens_est", "regime", "quality", "ttft_ms_mean")
+
+_MEASURED = {"ttft_ms_mean": "ttft", "tpot_ms_mean": "tpot", "e2e_ms_mean": "latency"}
+_SYNCHRONOUS = (0, 11)
+"""Up to this version vLLM scheduled a step after the one before it had ended."""
+
+
+def read(row: Mapping[str, str]) -> list[Question]:
+    """What to ask for a row."""
+    if row["arrival"] == "burst" or not row["rate_rps"]:
+        raise Excluded("no rate")
+    if row["quality"] != "ok" or row["regime"] != "steady":
+        raise Excluded(f"{row['regime']}, {row['quality']}")
+    new, prompt = row["computed_prefill_tokens_est"], round(number(row, "input_tokens_mean"))
+    if not new and row["prefix_caching"] == "on":
+        raise Skipped("what the prefix cache holds is not known")
+    chip, runner = chip_of(row["chip"]), _engine(row)
+    serving: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "output_tokens": round(number(row, "output_tokens_mean")),
+        "qps": number(row, "rate_rps"),
+        "engine": runner,
+        "cached_prefix": max(0, prompt - max(1, round(float(new)))) if new else None,
+        "chunk_tokens": whole(row, "max_num_batched_tokens", 0) or None,
+        "max_num_seqs": whole(row, "max_num_seqs", 0) or None,
+        "cache_precision": row["kv_precision"] or None,
+        "replicas": whole(row, "dp", 1),
+    }
+    split = {"tp": whole(row, "tp", 1), "pp": whole(row, "pp", 1), "ep": whole(row, "ep", 1)}
+    plan = calibrated_plan(
+        "serving",
+        key_of(model_of(row["model"])),
+        whole_nodes(whole(row, "gpus"), key_of(chip)),
+        precision=row["precision"],
+        parallelism={name: degree for name, degree in split.items() if degree > 1 or name == "tp"},
+        serving=serving,
+    )
+    measured = chip_class(chip) != "other"
+    return [
+        Question(column, float(row[column]), plan, name, "ms", 1.0, f"open {name}", measured, (f"engine {runner}",))
+        for column, name in _MEASURED.items()
+        if row.get(column)
+    ]
+
+
+def _engine(row: Mapping[str, str]) -> str:
+    name = engine(row["engine"]).name
+    version = row["engine_version"].split(" ")[0].split(".")
+    if name == "vLLM" and len(version) > 1 and tuple(int(part) for part in version[:2]) <= _SYNCHRONOUS:
+        return "vLLM_2025"
+    return name
