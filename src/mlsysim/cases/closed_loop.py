@@ -43,9 +43,11 @@ from mlsysim.cases.request import (
     COLD_START,
     FIRST,
     FRONT_END,
+    MEMORY,
     OTHERS,
     PLACE,
     QUEUE,
+    RECALL,
     RUNNING,
     SERVING,
     SOFTWARE,
@@ -124,7 +126,12 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
 def front_end(engine: Engine, t: Traffic, a: Algebra) -> Any:
     """What lies between client and scheduler: a request's own, and the text of its prompt, cached or not."""
     time = engine.front_end + engine.tokenise * t.mean_prompt if t.habits.server else 0.0
-    return a.tag(FRONT_END, SOFTWARE, "host", "t = t_front + t_token I", time)
+    return a.tag(FRONT_END, SOFTWARE, "host", "t = t_front + t_token I", time) + recalled(t, a)
+
+
+def recalled(t: Traffic, a: Algebra) -> Any:
+    """What is cached with the host, until it is there."""
+    return a.tag(RECALL, MEMORY, "host link", "t = h I c / L", t.recall) if some(t.recall > 0) else 0.0
 
 
 def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:

@@ -58,15 +58,15 @@ class HostTimes(NamedTuple):
     beside: Any = None
 
 
-def host_link(chip: HardwareNode) -> float:
+def host_link(chip: HardwareNode, setting: str = "optimizer_offload") -> float:
     """Bytes a second between a chip and its host, one direction; a chip that states none cannot offload."""
     if chip.interconnect is None:
         raise InputError(
             worded(
                 f"{chip.name} states no link to its host, so nothing can rest there; use ",
-                Setting("optimizer_offload", 0),
+                Setting(setting, 0),
                 ".",
             ),
-            field="optimizer_offload",
+            field=setting,
         )
     return to_si(chip.interconnect.bandwidth, "byte/s")

@@ -14,10 +14,11 @@ from typing import Any
 from mlsysim.cases.algebra import Seconds
 from mlsysim.cases.ledger import Ledger
 
-SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 3, 4, 5, 7, 14
+MEMORY, SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 2, 3, 4, 5, 7, 14
 
 FIRST, ANSWER = "first token", "answer"
 FRONT_END, COLD_START, HAND_OVER = f"{FIRST}: front end", f"{FIRST}: cold start", f"{FIRST}: hand-over of the cache"
+RECALL = f"{FIRST}: caches from the host"
 RUNNING, QUEUE, PLACE = f"{FIRST}: the running step", f"{FIRST}: queue of prompts", f"{FIRST}: waiting for a place"
 OTHERS = f"{ANSWER}: prompts of others"
 

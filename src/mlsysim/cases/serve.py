@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
-from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop
+from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop, recalled
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica, pipelined_completion, pipelined_share
@@ -341,7 +341,7 @@ def serve(
             return Served(loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated)
     if times is None:
         times = batch_times(machine, t, a, total)
-    ttft, more = times.prefill + times.transfer, t.answer - 1
+    ttft, more = times.prefill + times.transfer + recalled(t, a), t.answer - 1
     itl = value_of(times.itl)
     others: Any = 0.0
     if machine.apart:

@@ -51,7 +51,8 @@ class Habits:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What is asked. ``batch`` sequences are answered at once by each of ``replicas``; ``together`` of their prompts are read at
-    once (all of a batch unless given, one where clients come by themselves). With ``concurrency`` the batch follows from it."""
+    once (all of a batch unless given, one where clients come by themselves). With ``concurrency``, or a ``rate`` of requests a second that
+    come at random, the batch follows from it. ``recall`` seconds bring what is cached from the host."""
 
     prompt: Any
     answer: Any
@@ -67,6 +68,7 @@ class Traffic:
     network: Any = None
     habits: Habits = Habits()
     rate: Any = None
+    recall: Any = 0.0
 
     @property
     def mean_prompt(self) -> Any:

@@ -29,6 +29,7 @@ from mlsysim.launch.shell import Script
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import is_narrow
 from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
 
 _DTYPES = {
     "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
@@ -173,6 +174,22 @@ class VLLM(GroupedServer):
     """``vllm serve``."""
 
     CHUNKS = "--enable-chunked-prefill"
+
+    def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
+        super().fill(parsed, document, name, warnings)
+        size = parsed.text("--kv-offloading-size")
+        if size is not None:
+            each = float(size) / degrees_of(document["parallelism"]).devices
+            document["serving"]["offload_memory"] = f"{each:g} GiB"
+
+    def own(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> Split:
+        rows, gaps = super().own(plan, why, replicas)
+        room = traffic_of(plan).offload_memory
+        if room is not None:
+            size = round(to_si(room, "byte") * degrees_of(plan.parallelism).devices / 2**30, 3)
+            rows["--kv-offloading-size"] = (size, "serving.offload_memory")
+            rows["--kv-offloading-backend"] = ("native", "")
+        return rows, gaps
 
     def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
         groups = parsed.whole("--data-parallel-size") or 1

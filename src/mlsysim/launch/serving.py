@@ -48,6 +48,9 @@ _NOTES = {
     "serving.latency": "a limit on what comes out",
     "serving.acceptance": "a property of the draft model",
     "serving.cached_prefix": "a property of the traffic; engines share prefixes by themselves",
+    "serving.prefix_hits": "a property of the traffic; engines share prefixes by themselves",
+    "serving.prefix_tokens": "a property of the traffic",
+    "serving.length_cv": "a property of the traffic",
     "serving.decode_on": "start prefill and decode servers with a connector of the engine",
     "serving.network": "a property of the cluster",
 }

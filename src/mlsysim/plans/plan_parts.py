@@ -246,6 +246,11 @@ class ServingPart(Part):
     cache_precision: Text = _text(40, "number format of the caches")
     chunk_tokens: Int = _within(1, 10**8, "tokens of a prefill chunk")
     cached_prefix: Int = _within(0, 10**8, "tokens of the prompt in the cache")
+    prefix_hits: Real = _within(0, 1, "share of the prompts' tokens that a cache of all prefixes finds")
+    prefix_tokens: Int = _within(1, 10**15, "tokens of all prefixes that are asked for, kept as far as there is room")
+    offload_memory: of.Capacity | None = _open(
+        "memory of the host, for each accelerator, that keeps caches of prefixes"
+    )
     draft_model: Text = _text(_TEXT, "for speculative decoding")
     draft_tokens: Int = _within(1, 64, "tokens drafted at a time, by the model's own heads without a draft_model")
     acceptance: Real = _within(0, 1, "share of draft tokens that are accepted")

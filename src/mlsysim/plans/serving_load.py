@@ -33,6 +33,7 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 PROMPT, OUTPUT = 1024, 256
 _PASSED = (
     *("cache_precision", "chunk_tokens", "cached_prefix", "acceptance", "redundant_experts"),
+    *("prefix_hits", "prefix_tokens", "offload_memory"),
     *("network", "memory_fraction", "requests", "range_ratio", "length_cv", "max_num_seqs", "poll_steps", "wait_steps"),
     *("warm_up", "offline"),
 )
@@ -72,7 +73,13 @@ class Served:
         # What they are at work on.
         active = (result.active_requests or clients or 1) / self.writers
         habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio, length_cv=part.length_cv)
-        self.traffic = Traffic(server.prompt, server.output, active, cached=part.cached_prefix or 0, habits=habits)
+        self.traffic = Traffic(
+            server.prompt,
+            server.output,
+            active,
+            cached=round(result.prompt_cache_hit_ratio * server.prompt),
+            habits=habits,
+        )
         self.mean_output = float(self.traffic.mean_answer)
         first = result.ttft_at_concurrency
         # Without a steady state there is no time to the first token, nor of a request.

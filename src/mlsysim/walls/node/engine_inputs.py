@@ -81,6 +81,11 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
             assumed["cache"] = f"left out: {x.model.name} states no layers, hidden_dim and heads"
     if x.output_len is None:
         assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
+    if x.prefix_hit_rate is not None and x.cached_prefix_len:
+        raise InputError("prefix_hit_rate and cached_prefix_len cannot be given together.", field="prefix_hit_rate")
+    for name in ("prefix_tokens", "offload_memory"):
+        if getattr(x, name) is not None and x.prefix_hit_rate is None:
+            assumed[name] = "no effect: no share of the prompts is found in a cache of prefixes"
     if x.length_cv is not None and x.range_ratio is not None:
         raise InputError("length_cv and range_ratio cannot be given together.", field="length_cv")
     if x.concurrency is not None and x.arrival_rate is not None:

@@ -34,8 +34,10 @@ from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
 from mlsysim.cases.limited import limited
+from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
 from mlsysim.cases.pools import pool_rates
+from mlsysim.cases.prefix import found_prefixes
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Engines, Replicated, Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
@@ -127,6 +129,9 @@ class ServingModel(Resolver[ServingResult]):
         draft_model? | model | small model that drafts tokens (speculative decoding)
         draft_acceptance_rate = 0.7 | [0, 1] | probability that a draft token is accepted
         cached_prefix_len = 0 | whole [0, 1e8] | tokens of the prompt found in the cache
+        prefix_hit_rate? | [0, 1] | share of the prompts' tokens that a cache of prefixes finds if it keeps them all
+        prefix_tokens? | [1, 1e15] | tokens of all prefixes that are asked for, kept as far as there is room; unlimited unless given
+        offload_memory? | (0, inf) byte | memory of the host, for each device, that keeps caches of prefixes
         prefill_chunk_tokens? | whole [1, 1e8] | tokens of each prompt that one pass of a chunked prefill reads
         prefill_batch_size? | whole [1, 1e6] | prompts that one prefill reads together; all of a batch unless given
         num_replicas = 1 | whole [1, 1e7] | replicas, each with its own batch
@@ -179,6 +184,8 @@ class ServingModel(Resolver[ServingResult]):
         check_serving(x, assumed)
         machine = deployment.machine(assumed)
         traffic = traffic_of(x, assumed)
+        if x.prefix_hit_rate is not None:
+            traffic = _with_prefixes(x, machine, traffic, assumed)
         holding = replace(traffic, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
         memories = machine.memories(holding)
         first, clients = memories[0], None
@@ -235,7 +242,7 @@ class ServingModel(Resolver[ServingResult]):
             kv_cache_size=cache if writer.model.has_dimensions else None,
             total_memory_required=writer.weights + cache + extra,
             memory_utilization=needed / capacity,
-            prompt_cache_hit_ratio=x.cached_prefix_len / x.seq_len,
+            prompt_cache_hit_ratio=traffic.cached / x.seq_len,
             prefill_chunks=chunks_of(x, traffic.new),
             throughput_tokens_per_sec=batch * traffic.replicas / served.itl,
             prefill_tokens_per_sec=traffic.together * traffic.new * x.num_replicas / times.prefill,
@@ -288,6 +295,29 @@ class ServingModel(Resolver[ServingResult]):
         if fits and x.output_len is None:
             object.__setattr__(outcome, "binding", LazyBinding(partial(_two_phases, outcome)))
         return outcome
+
+
+def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: Assumptions) -> Traffic:
+    """The traffic with what a cache of prefixes finds beside the requests in flight."""
+    asked = replace(t, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
+    memory = machine.memories(asked)[-1]
+    token = machine.memories(Traffic(x.seq_len, 0))[-1].each / x.seq_len
+    flying = t.batch
+    if x.concurrency is not None:
+        flying = min(math.ceil(x.concurrency / t.replicas), memory.sequences)
+    elif x.arrival_rate is not None:
+        warm = replace(t, rate=x.arrival_rate, together=1.0, cached=round(x.prefix_hit_rate * x.seq_len))
+        flying = math.ceil(serve(machine, warm).active / t.replicas)
+    flying = machine.prompts(asked) if machine.apart else flying
+    host = x.offload_memory or 0.0
+    link = host_link(x.hardware, "offload_memory") if host else math.inf
+    working = 1.0 if x.prefix_tokens is None else x.prefix_tokens
+    found = found_prefixes(memory, flying, token, x.seq_len, x.prefix_hit_rate, working, host, link)
+    room = f"{found.kept:,.0f} tokens of prefixes fit beside {flying:,.0f} requests"
+    room += f", {found.held - found.kept:,.0f} with the host" if host else ""
+    limited = "" if x.prefix_tokens is None else f", {x.prefix_tokens:,.0f} are asked for"
+    assumed["prefixes"] = f"{found.share:.3g} of the prompts' tokens are found: {room}{limited}"
+    return replace(t, cached=round(found.share * x.seq_len), recall=found.recall)
 
 
 class _Longest(NamedTuple):
