@@ -184,6 +184,7 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
         "serving.replicas": f"{here} on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second in all",
         "serving.concurrency": f"{in_flight:,} in flight over {here}; {texts.get('max_batch', '?')} fit in a replica's memory",
         "serving.cache_precision": f"caches of a replica take {texts.get('kv_cache', '?')}",
+        "serving.offload_memory": f"{traffic.offload_memory} of the host for each accelerator keep caches of prefixes",
         "serving.chunk_tokens": f"a prefill chunk of {traffic.chunk_tokens or 0:,} tokens",
         "serving.memory_fraction": f"the plan's share; weights and caches need {used} of {capacity}",
         "serving.draft_model": f"drafts for {plan.workload.model}; {speed}",
