@@ -95,8 +95,6 @@ def _framework(row: Mapping[str, str]) -> Question:
     if row["metric"] != "samples_per_s":
         raise Skipped(f"the metric {row['metric']!r} is not modelled")
     published = row["source"].startswith("mlperf-training")
-    if published and row["model"].startswith("dlrm"):
-        raise Skipped("training of recommendation models with sharded embedding tables is not modelled here")
     chip = _chip(row)
     model, size = network_of(row["model"], row["img_size"])
     inferred: tuple[str, ...] = ("operators from the zoo's layers",) if size is None else ()
@@ -111,8 +109,10 @@ def _framework(row: Mapping[str, str]) -> Question:
         inferred += ("mixed precision",)
     if not precision:
         raise Skipped("the row gives no precision")
-    name = runtime_of_row(row)
-    regime = regime_of(runtime_for(model, "training" if training else "inference", name)[1], chip)
+    name, regime = None, "recommender training"
+    if not model.looks_up:
+        name = runtime_of_row(row)
+        regime = regime_of(runtime_for(model, "training" if training else "inference", name)[1], chip)
     on, factor = f"1x{key_of(chip)}", float(devices)
     if training:
         on = whole_nodes(devices, key_of(chip))
@@ -132,7 +132,7 @@ def _framework(row: Mapping[str, str]) -> Question:
         # As these benchmarks update.
         work["optimizer"] = "momentum"
     plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
-    regime = "vision mlperf training" if published and name != "compiled" else regime
+    regime = "vision mlperf training" if published and name == "dle_mxnet" else regime
     return _question(row, plan, asked, "1/s", factor, regime, key_of(chip) in _WORDS["measured"], inferred)
 
 
