@@ -126,3 +126,24 @@ def test_groups_of_attention_are_written_and_read(target, words):
     back = read_launch(text, target).plan
     split = back.parallelism
     assert (split.tp, split.ep, split.attention_dp) == (2, 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("target", "word"), [("vllm", '"method": "mtp"'), ("sglang", "NEXTN"), ("trtllm", "num_nextn_predict_layers: 2")]
+)
+def test_heads_that_draft_are_written_and_read(target, word):
+    given = {"model": "DeepSeek_V3", "precision": "fp8", "on": "8xH200", "tp": 8, "task": "serving", "draft_tokens": 2}
+    text = written(target, evaluate_plainly(Plan.model_validate(given | {"concurrency": 16})))
+    assert word in text
+    found = read_launch(text, target)
+    assert found.plan.serving.draft_tokens == 2 and found.plan.serving.draft_model is None
+    assert not any("Speculative" in warning for warning in found.warnings)
+
+
+def test_half_of_a_service_in_two_pools_is_said_to_be_one():
+    sglang = "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --disaggregation-mode prefill"
+    vllm = """vllm serve meta-llama/Llama-3.1-8B --kv-transfer-config '{"kv_role": "kv_producer"}'"""
+    for target, text in (("sglang", sglang), ("vllm", vllm)):
+        assert any("one half of a service" in warning for warning in read_launch(text, target).warnings)
+    whole = read_launch("vllm serve meta-llama/Llama-3.1-8B", "vllm")
+    assert not any("half" in warning for warning in whole.warnings)

@@ -45,6 +45,8 @@ _SAME = {
 Split = tuple[Rows, list[str]]
 Drafted = tuple[str | None, str | None, int | None]
 """How tokens are drafted, by which model (None: not by one), and how many."""
+_HEADS = ("mtp", "nextn")
+"""How methods end that draft with heads of the model's own."""
 
 
 class GroupedServer(Server):
@@ -68,8 +70,8 @@ class GroupedServer(Server):
         """The settings of degrees and of replicas, where those are its own, and what they cannot say."""
 
     @abstractmethod
-    def draft(self, model: str, tokens: int | None) -> Rows:
-        """The settings of a draft model."""
+    def draft(self, model: str | None, tokens: int | None) -> Rows:
+        """The settings of a draft model, or of heads of the model's own."""
 
     def cap(self, plan: Plan) -> int | None:
         """Requests at once, as the flag counts them."""
@@ -87,11 +89,17 @@ class GroupedServer(Server):
         traffic |= {} if cap is None else {"concurrency": cap * copies}
         cells = _cells(caches, warnings)
         traffic |= {} if cells is None else {"cache_precision": cells}
+        for flag in ("--disaggregation-mode", "--kv-transfer-config"):
+            if flag in self.table.flags and parsed.text(flag) not in (None, "null"):
+                half = "is one half of a service in two pools, and was read as a whole one; give decode_on for the other half"
+                warnings.append(f"A server with {flag} {half}.")
         drafted = self.drafted(parsed)
         if drafted is None:
             return
         method, draft, tokens = drafted
-        if draft is None:
+        if draft is None and str(method).lower().endswith(_HEADS) and tokens:
+            traffic |= {"draft_tokens": tokens}
+        elif draft is None:
             warnings.append(
                 f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it."
             )
@@ -128,6 +136,8 @@ class GroupedServer(Server):
             rows[self.CHUNKS] = (True, "" if self.CHUNKS.startswith("-") else "serving.chunk_tokens")
         if traffic.draft_model is not None:
             rows |= self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens)
+        elif traffic.draft_tokens is not None:
+            rows |= self.draft(None, traffic.draft_tokens)
         if traffic.prompt_tokens and traffic.output_tokens:
             rows[self.entry["lengths"]] = (traffic.prompt_tokens + traffic.output_tokens, "lengths")
         return rows, gaps
@@ -228,10 +238,11 @@ class VLLM(GroupedServer):
             gaps.append(f"parallelism.ep = {ep} (vLLM spreads experts over all {replica.width} TP x DP ranks)")
         return rows, gaps + (one_server(plan) if replicas else [])
 
-    def draft(self, model: str, tokens: int | None) -> Rows:
-        given: dict[str, Any] = {"model": model, "method": "draft_model"}
+    def draft(self, model: str | None, tokens: int | None) -> Rows:
+        given: dict[str, Any] = {"method": "mtp"} if model is None else {"model": model, "method": "draft_model"}
         given |= {} if tokens is None else {"num_speculative_tokens": tokens}
-        return {"--speculative-config": (json.dumps(given), "serving.draft_model")}
+        why = "serving.draft_tokens" if model is None else "serving.draft_model"
+        return {"--speculative-config": (json.dumps(given), why)}
 
 
 class SGLang(GroupedServer):
@@ -258,7 +269,9 @@ class SGLang(GroupedServer):
         method, model = parsed.text("--speculative-algorithm"), parsed.text("--speculative-draft-model-path")
         if method is None and model is None:
             return None
-        return method, model if method == "STANDALONE" else None, parsed.whole("--speculative-num-steps")
+        # EAGLE without a model of its own is the model's own head.
+        named = "NEXTN" if method == "EAGLE" and model is None else method
+        return named, model if method == "STANDALONE" else None, parsed.whole("--speculative-num-steps")
 
     def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
         model, _ = checkpoint_of(plan.workload.model, plan.workload.precision)
@@ -274,10 +287,11 @@ class SGLang(GroupedServer):
         rows["--ep-size"] = (ep if ep > 1 else None, "parallelism.ep")
         return rows, gaps
 
-    def draft(self, model: str, tokens: int | None) -> Rows:
-        """The model, and a single branch of its tokens."""
+    def draft(self, model: str | None, tokens: int | None) -> Rows:
+        """The model, or the model's own head, and a single branch of its tokens."""
+        own = ("NEXTN", "serving.draft_tokens") if model is None else ("STANDALONE", "serving.draft_model")
         return {
-            "--speculative-algorithm": ("STANDALONE", "serving.draft_model"),
+            "--speculative-algorithm": own,
             "--speculative-draft-model-path": (model, ""),
             "--speculative-num-steps": (tokens, "serving.draft_tokens"),
             "--speculative-eagle-topk": (tokens and 1, ""),
@@ -322,7 +336,8 @@ class TensorRTLLM(GroupedServer):
             return None
         model = parsed.text("speculative_config.speculative_model_dir")
         known = method.replace("_", "").lower() == "drafttarget"
-        return method, model if known else None, parsed.whole("speculative_config.max_draft_len")
+        heads = parsed.whole("speculative_config.num_nextn_predict_layers")
+        return method, model if known else None, heads or parsed.whole("speculative_config.max_draft_len")
 
     def _ranks(self, plan: Plan) -> int:
         """Ranks that split a replica's attention by requests; 1 where they do not."""
@@ -354,7 +369,12 @@ class TensorRTLLM(GroupedServer):
             gaps.append(f"serving.concurrency = {traffic_of(plan).concurrency} (rounded up to {each} a rank)")
         return rows, [*gaps, *one_server(plan)]
 
-    def draft(self, model: str, tokens: int | None) -> Rows:
+    def draft(self, model: str | None, tokens: int | None) -> Rows:
+        if model is None:
+            return {
+                "speculative_config.decoding_type": ("MTP", "serving.draft_tokens"),
+                "speculative_config.num_nextn_predict_layers": (tokens, ""),
+            }
         return {
             "speculative_config.decoding_type": ("DraftTarget", "serving.draft_model"),
             "speculative_config.speculative_model_dir": (model, ""),
