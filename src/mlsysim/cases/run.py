@@ -60,14 +60,6 @@ class Run:
         a = self.around
         return fleet_power(self.device_power, self.devices, a.host, self.nodes, a.factor, self.network)
 
-    def parts(self, site: Site) -> dict[str, Any]:
-        """kWh by scope, which add up to what the building takes."""
-        chips = computing_energy(self.device_power * self.devices, self.hours)
-        network = computing_energy(self.network * self.devices, self.hours)
-        whole = computing_energy(self.power, self.hours)
-        facility = whole * (site.pue - 1)
-        return {"accelerators": chips, "nodes": whole - chips - network, "network": network, "facility": facility}
-
 
 @dataclass(frozen=True, slots=True)
 class Spent:
@@ -76,14 +68,24 @@ class Spent:
     power: Any
     footprint: Footprint
     bill: Bill | None
-    parts: dict[str, Any]
+    run: Run
+    site: Site
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """kWh by scope, which add up to what the building takes."""
+        run, whole = self.run, self.footprint.computing
+        chips = computing_energy(run.device_power * run.devices, run.hours)
+        network = computing_energy(run.network * run.devices, run.hours)
+        facility = whole * (self.site.pue - 1)
+        return {"accelerators": chips, "nodes": whole - chips - network, "network": network, "facility": facility}
 
 
 def spent_by(run: Run, site: Site, prices: Prices | None) -> Spent:
     """Energy, carbon, water and money of a run."""
     power = run.power
     taken = footprint(computing_energy(power, run.hours), site)
-    return Spent(power, taken, None if prices is None else owning(prices, taken.energy, run.hours), run.parts(site))
+    return Spent(power, taken, None if prices is None else owning(prices, taken.energy, run.hours), run, site)
 
 
 @kernel("work: token [1e6, 1e14], rate: token/s [1, 1e7], goodput [0.01, 1], utilisation [0.01, 1] -> time: s")

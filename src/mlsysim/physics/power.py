@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import maximum, minimum, power, where
+from mlsysim.units.ops import maximum, sqrt, where
 
 
 @kernel("tdp: W [0.01, 2e4], idle_fraction [0.01, 1], utilisation [1e-3, 1] -> power: W")
@@ -69,13 +69,19 @@ def running_power(
     return waiting + volts * volts * (floor * busy * clock + per_flop * rate) + per_byte * moved
 
 
-_CORNER = 16
+_DOUBLINGS = 4
 
 
 @kernel("wanted: W [1, 2e3], limit: W [1, 2e3] -> power: W")
 def limited_power(wanted: Any, limit: Any) -> Any:
     """Mean power under a limit, which is approached and not hit at once (a 16-norm): phases above it and below it are mixed."""
-    return wanted / power(1 + power(wanted / limit, _CORNER), 1 / _CORNER)
+    ratio = wanted / limit
+    for _ in range(_DOUBLINGS):
+        ratio = ratio * ratio
+    root = 1 + ratio
+    for _ in range(_DOUBLINGS):
+        root = sqrt(root)
+    return wanted / root
 
 
 @kernel("clock [0.05, 1], knee [0.1, 1] -> slower")
@@ -102,17 +108,3 @@ def clock_for(target: Any, drawn: Callable[[Any], Any]) -> Any:
         above = drawn(middle) > target
         low, high = where(above, low, middle), where(above, middle, high)
     return where(drawn(1.0 + 0.0 * target) > target, low, high)
-
-
-@kernel("accelerators: W [10, 1e5], host: W [10, 1e4], factor [1, 2] -> power: W")
-def node_power(accelerators: Any, host: Any, factor: Any) -> Any:
-    """What a node takes from the mains: its host, and accelerators with the fans and the losses that follow them."""
-    return host + factor * accelerators
-
-
-def least_of(*values: Any) -> Any:
-    """The smallest of several, element by element."""
-    found = values[0]
-    for value in values[1:]:
-        found = minimum(found, value)
-    return found
