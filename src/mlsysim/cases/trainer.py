@@ -25,7 +25,7 @@ from mlsysim.models.demand import Demand
 from mlsysim.models.recompute import parts_of as recomputed_parts
 from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
-from mlsysim.timing.power import Activity, Clock, chip_power, equivalent, power_of, vector_share
+from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import TrainingChip, constants
 from mlsysim.units.ops import minimum, some, where
@@ -136,6 +136,12 @@ class Trainer:
         if self.chip is None or self.chip.tdp is None:
             return None
         return power_of(self.chip, self.activity(job, layout, micro, step), self.cap)
+
+    def powered(self, job: Job, layout: Layout, micro: Demand, step: Step) -> tuple[ChipPower, Activity, Any] | None:
+        """What the power of an accelerator follows from; None where it states no TDP."""
+        if self.chip is None or self.chip.tdp is None:
+            return None
+        return chip_power(self.chip), self.activity(job, layout, micro, step), self.cap
 
     def draw(self, job: Job, layout: Layout, micro: Demand, step: Step, watts: Any) -> Draw:
         """What the power of an accelerator is made of."""

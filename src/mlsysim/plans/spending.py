@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.money import rental_cost
 from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
+from mlsysim.physics.power import voltage
 from mlsysim.plans.answer import Part
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
@@ -41,9 +42,13 @@ class Share(NamedTuple):
     mfu: float = 0.0
 
 
-def power_facts(known: ChipPower, activity: Activity) -> dict[str, Any]:
+def power_facts(known: ChipPower, activity: Activity, cap: float | None = None) -> dict[str, Any]:
     """What the equation of an accelerator's power shows."""
-    return {
+    held = {"limit": quantity(known.limit, "W")}
+    if cap is not None:
+        volts = voltage(activity.clock, known.slope, known.least)
+        held = {"power_cap": quantity(cap, "W"), "clock": activity.clock, "volts": volts}
+    return held | {
         "waiting": quantity(known.waiting(activity.clock), "W"),
         "running": quantity(known.floor_of(activity), "W"),
         "busy": activity.busy,
@@ -51,7 +56,6 @@ def power_facts(known: ChipPower, activity: Activity) -> dict[str, Any]:
         "operation_rate": quantity(activity.operations, "flop/s"),
         "per_byte": quantity(known.per_byte, "J/byte"),
         "byte_rate": quantity(activity.moved, "byte/s"),
-        "limit": quantity(known.limit, "W"),
     }
 
 

@@ -25,7 +25,7 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, count_text
-from mlsysim.plans.spending import Share, energy_sentence, spend
+from mlsysim.plans.spending import Share, energy_sentence, power_facts, spend
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
@@ -104,6 +104,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     sheet.add("accelerator_power", watts)
+    if (powered := step._facts.context["powered"]) is not None:
+        sheet.facts |= power_facts(*powered)
     shares, spares = [Share(fleet, watts, step.mfu)], plan.ops.spares
     if spares:
         waiting = None if watts is None else waiting_power_of(fleet.node.accelerator)

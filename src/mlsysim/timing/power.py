@@ -160,6 +160,10 @@ def waiting_power_of(chip: HardwareNode) -> float:
     return chip_power(chip).wait
 
 
+def _largest(value: Any) -> float:
+    return float(value.max() if hasattr(value, "max") else value)
+
+
 class Clock(NamedTuple):
     """A clock over the highest, and what takes how much longer than at the usual one: arithmetic, bytes."""
 
@@ -176,7 +180,7 @@ def throttle(chip: HardwareNode | ChipPower, activity: Activity, clocked: Any, s
     known = chip if isinstance(chip, ChipPower) else chip_power(chip)
     if some(cap <= known.deep):
         raise InputError(
-            "a power cap must be above what an accelerator draws without a program, which is about a tenth of its power at full load.",
+            f"a power cap must be above {_largest(known.deep):.3g} W, which an accelerator draws without a program.",
             field="power_cap",
         )
     drawn = power_of(known, activity)

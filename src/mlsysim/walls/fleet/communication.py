@@ -316,4 +316,5 @@ def _shown(
         "update": step.update,
         "host_state": training_memory.with_host(job, layout, held).optimizer,
         "local_batch": layout.local_batch * job.accumulation,
+        "powered": trainer.powered(job, layout, micro, step),
     }
