@@ -139,11 +139,11 @@ def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
     """What ZeRO 2 and 3 hold whole because they do not send it for every micro-batch."""
     if job.zero < 2 or job.regathers(layout.pp) or layout.dp * layout.cp == 1:
         return
-    words = f"{job.zero}: nothing is resharded before the step is over, as in pipelines: "
     if layout.virtual_stages > 1:
-        words += f"weights are whole, and gradients of one of {layout.virtual_stages} chunks"
+        words = f"gradients are scattered group by group, those of one of {layout.virtual_stages} chunks are whole"
     else:
-        words += "weights and gradients are whole and sent once; no effect beyond ZeRO 1"
+        words = "weights and gradients are whole and sent once; no effect beyond ZeRO 1"
+    words = f"{job.zero}: weights are not resharded before the step is over, as in pipelines: {words}"
     assumed.say("zero_stage", job.zero, INFERRED, words)
 
 
