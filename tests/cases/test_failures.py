@@ -162,6 +162,13 @@ def test_modes_of_a_checkpoint_of_llama_405b():
     assert by["in_memory"].lag == pytest.approx(5.68e12 / 16384 / 50e9, rel=0.01)
 
 
+def test_checkpoints_fall_between_steps():
+    """Copies in memory of 405 billion parameters would pay every 1.8 s on 98,304 GPUs, whose steps take longer."""
+    free = trained("Llama3_405B", "98304xH100", 12288, work={"seq_len": 8192}, checkpoint_mode="in_memory")
+    step, interval = (to_si(free.value(name), "s") for name in ("latency", "checkpoint_interval"))
+    assert interval == step > exact_interval(to_si(free.value("checkpoint_time"), "s"), to_si(free.value("mtbf"), "s"))
+
+
 def test_a_restart_grows_with_the_ranks():
     saved = Checkpoint(1e12, 8, 5e10, 5e11)
     few, many = (kept_of(Hardware["H100"], n, saved, Said()).saving.recovery for n in (8, 98304))

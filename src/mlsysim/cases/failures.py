@@ -83,15 +83,15 @@ def joining_time() -> float:
     return float(to_si(Q_(_table("restart")["joining"]), "s"))
 
 
-def kept_of(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said) -> Goodput:
-    """What failures leave of a run on so many accelerators, on numbers or arrays."""
+def kept_of(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, step: Any = 0.0) -> Goodput:
+    """What failures leave of a run on so many accelerators, whose ``step`` takes some seconds, on numbers or arrays."""
     mtbf, each, restart = said.mtbf, said.accelerator_mtbf, said.restart
     if mtbf is None:
         mtbf = (interruption_rate(chip).hours if each is None else each) / accelerators
     if restart is None:
         restart = _notice() + saved.write + joining_time() * accelerators
     write = saved.stall if said.write is None else said.write
-    return exact_goodput_of(mtbf, Saving(write, restart, said.interval, saved.lag), present(mtbf, said))
+    return exact_goodput_of(mtbf, Saving(write, restart, said.interval, saved.lag, step), present(mtbf, said))
 
 
 def present(mtbf: Any, said: Said) -> Any:

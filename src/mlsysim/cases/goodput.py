@@ -21,7 +21,7 @@ Exact, for exponential failures that may also strike while writing and restartin
 
 dG / dtau = 0 is 1 - y = e^(-y - delta/M) with y = tau / M, so that tau = M (1 + W(-e^(-1 - delta/M))) with Lambert's W and
 G = e^(-R/M) (1 - y) there. A checkpoint that is written in the background for L seconds is no use until it is written: a failure
-costs L more, as if restarts took it, and the next may not begin before (tau >= L).
+costs L more, as if restarts took it, and the next may not begin before (tau >= L). Checkpoints fall between steps (tau >= T).
 
 A run that owns k spare nodes waits while more are in repair. Nodes break at rate m and take T each, so that their number in repair is
 Poisson with mean m T whatever the distribution of repairs (M/G/infinity): all shares above hold for P(number <= k) of the time.
@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import exp, expm1, log, maximum, minimum, power, sqrt, where
+from mlsysim.units.ops import exp, expm1, log, maximum, minimum, power, some, sqrt, where
 from mlsysim.units.registry import conversion_factor
 
 _HOUR = conversion_factor("h", "s")
@@ -177,13 +177,14 @@ class NodeParts:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Seconds that a checkpoint stops the run, to be back after a failure, between checkpoints (None: the best), and until a
-    checkpoint that is written in the background can be used."""
+    """Seconds that a checkpoint stops the run, to be back after a failure, between checkpoints (None: the best), until a checkpoint that is
+    written in the background can be used, and of a step, between two of which it is taken."""
 
     write: Any
     recovery: Any
     interval: Any = None
     lag: Any = 0.0
+    step: Any = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,11 @@ def goodput_of(mtbf: Any, saving: Saving) -> Goodput:
 def exact_goodput_of(mtbf: Any, saving: Saving, present: Any = 1.0) -> Goodput:
     """The same by the exact form, for the share of the time in which all nodes are ``present``."""
     seconds = mtbf * _HOUR
-    best = maximum(maximum(exact_interval(saving.write, seconds), saving.lag), _SHORTEST)
-    interval = best if saving.interval is None else maximum(saving.interval, saving.lag)
+    least = maximum(saving.lag, _SHORTEST)
+    best = maximum(exact_interval(saving.write, seconds), least)
+    interval = best if saving.interval is None else maximum(saving.interval, least)
+    if some(saving.step > interval):
+        # Seldom, so that an array of steps is not one of intervals.
+        interval = maximum(interval, saving.step)
     writes, rework, restarts = exact_waste(saving.write, interval, seconds, saving.recovery, saving.lag)
     return Goodput(mtbf, best, interval, writes * present, rework * present, restarts * present, 1 - present, saving)

@@ -215,7 +215,7 @@ class Scenario(Record):
         optimizer = options.get("optimizer", "adam")
         saved = run_checkpoint(self.workload, fleet, fleet.total_accelerators, precision, optimizer, rank)
         chip, said = fleet.node.accelerator, failures.Said(mtbf=fleet.mtbf_hours)
-        kept = failures.kept_of(chip, fleet.total_accelerators, saved, said)
+        kept = failures.kept_of(chip, fleet.total_accelerators, saved, said, to_si(step.step_latency_total, "s"))
         failures.note(chip, fleet.total_accelerators, saved, said, kept, notes)
         _add(assumed, notes)
 

@@ -287,7 +287,7 @@ def _joint_training(
     active = [answer for _, answer in named]
     slowest, slow = joint.slowest
     rate = tokens / joint.step
-    kept = _joint_goodput(plan, groups, active)
+    kept = _joint_goodput(plan, groups, active, joint.step)
     goodput = float(kept.ratio)
     days, wanted = plan.ops.days, plan.workload.tokens
     if wanted is not None and kept.lasting:
@@ -374,7 +374,7 @@ def _joint_ledger(slow: Answer, last: float) -> Ledger:
     return slow.ledger + Ledger(last, (line,)) if last else slow.ledger
 
 
-def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer]) -> Goodput:
+def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer], step: float) -> Goodput:
     """A failure of any group stops all, so that their rates add up, and all are back with the slowest; the group that writes fastest
     saves, for all have the state. Each group has spares of its own kind."""
     said = said_of(plan, groups.fleets[0])
@@ -383,7 +383,7 @@ def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer]) -> Goodput
     fastest = min(answers, key=lambda answer: to_si(answer.value("checkpoint_time"), "s"))
     lag = to_si(fastest.value("checkpoint_lag"), "s") if "checkpoint_lag" in fastest.held else 0.0
     restart = max(to_si(answer.value("restart_time"), "s") for answer in answers)
-    saving = Saving(to_si(fastest.value("checkpoint_time"), "s"), restart, said.interval, lag)
+    saving = Saving(to_si(fastest.value("checkpoint_time"), "s"), restart, said.interval, lag, step)
     return exact_goodput_of(mtbf, saving, math.prod(present(hours, said) for hours in each))
 
 

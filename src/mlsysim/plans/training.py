@@ -169,7 +169,7 @@ def _run(
     writers = count // dp if ops.checkpoint_mode == "synchronous" else count
     saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
     chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
-    kept = failures.kept_of(chip, count, saved, said)
+    kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
     goodput, days, saving = float(kept.ratio), ops.days, kept.saving
     if tokens is not None:

@@ -129,7 +129,13 @@ class RunCosts:
             raise InputError("a run has a number of tokens or of duration_days, not both.", field="tokens")
 
     def of_run(
-        self, columns: Mapping[str, Any], nodes: Any, watts: Any, tokens_per_second: Any, replicas: Any = 1
+        self,
+        columns: Mapping[str, Any],
+        nodes: Any,
+        watts: Any,
+        tokens_per_second: Any,
+        replicas: Any = 1,
+        step: Any = 0.0,
     ) -> tuple[Any, dict[str, Any]]:
         """Whether any of the time is useful; the share that is, days, dollars, kWh, kgCO2e and litres of a run whose accelerators draw so
         many watts, and of a million of its useful tokens."""
@@ -140,7 +146,7 @@ class RunCosts:
         saved = replace(self.saved, writers=count / replicas if self.saved.mode == "synchronous" else count)
         names = {"write": "checkpoint_time_s", "restart": "avg_recovery_time_s", "interval": "checkpoint_interval"}
         said = self.said._replace(**{name: x[key] for name, key in names.items()})
-        useful = kept_of(node.accelerator, count, saved, said)
+        useful = kept_of(node.accelerator, count, saved, said, step)
         goodput = useful.ratio
         used = x["utilization"]
         with np.errstate(divide="ignore"):

@@ -219,7 +219,7 @@ class TrainingPoints:
         rate = demand.tokens * shares
         own = {name: numbers[name] for name in numbers if name in training_inputs.COST_NUMBERS or name == "datacenter"}
         watts = trainer.power(job, layout, demand, step)
-        lasting, costs = self.costs.of_run(own, x.nodes, watts, rate, dp)
+        lasting, costs = self.costs.of_run(own, x.nodes, watts, rate, dp, step.seconds)
         # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
         possible = mfu <= 1 if trainer.software is not None else True
         found: dict[str, Any] = {}
