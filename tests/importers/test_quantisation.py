@@ -88,3 +88,34 @@ def test_quantisation_of_a_nested_language_model():
     inner = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
     report = read_config({"model_type": "some_vlm", "text_config": inner})
     assert report.quantisation is not None and report.quantisation.weights == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("table", "stored"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "awq"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "gptq"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "w8a16"),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}, "nf4"),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}, "nf4_single"),
+        ({"quant_algo": "NVFP4", "quant_method": "modelopt"}, "nvfp4"),
+        ({"quant_algo": "W4A8_AWQ"}, "w4a8"),
+        ({"quant_algo": "MXFP8"}, "mxfp8"),
+        ({"config_groups": {"g": {"weights": {"num_bits": 4, "type": "int", "group_size": 32}}}}, "int4_g32"),
+    ],
+)
+def test_an_imported_model_is_in_the_format_of_its_checkpoint(table, stored):
+    report = read_config({**LLAMA, "torch_dtype": "bfloat16", "quantization_config": table})
+    assert report.quantisation is not None and report.quantisation.format == stored
+    assert report.workload.native_format == stored
+
+
+def test_a_plain_checkpoint_has_the_format_of_its_dtype_and_an_unknown_one_is_warned_of():
+    assert read_config({**LLAMA, "torch_dtype": "float16"}).workload.native_format == "fp16"
+    assert read_config(LLAMA).workload.native_format is None
+    strange = read_config({**LLAMA, "quantization_config": {"quant_method": "brand_new"}})
+    assert strange.workload.native_format is None
+    assert any("'brand_new' is no format that is known" in warning for warning in strange.warnings)

@@ -203,14 +203,14 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     """The plan's precision; where none is given that of the checkpoint, else a 16-bit format, or what the chip is made for.
 
     A model is trained in 16 bits whatever its checkpoint was published in, unless the plan says so. Networks of fixed shape are
-    taken to be in fp16, language models in bf16; microcontrollers are made for 8 bits also where they have 16.
+    taken to be in fp16, as encoders are, models that write in bf16; microcontrollers are made for 8 bits also where they have 16.
     """
     if plan.workload.precision is not None:
         return plan.workload.precision
     own, trains = model.native_format, plan.kind == "training"
     have = () if chip.family == "mcu" else chip.compute.precision_flops
-    decodes = trains or getattr(model, "structure", "") == "decoder"
-    first = own if own is not None and not is_narrow(own) else "bf16" if decodes else "fp16"
+    plain = not trains and (model.fixed_shape or getattr(model, "structure", "") == "encoder")
+    first = own if own is not None and not is_narrow(own) else "fp16" if plain else "bf16"
     chosen = next((name for name in (first, "bf16", "fp16") if name in have), chip.compute.headline)
     words = chosen
     if own is not None and is_narrow(own):

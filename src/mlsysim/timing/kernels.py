@@ -222,7 +222,6 @@ class Collective(Record):
     rendezvous: float
     in_switch_start: float | None = None
     in_switch_share: float | None = None
-    fabric_share: float = Field(gt=0, le=1, description="achieved share of a network adapter's rate")
     fabric_start: Seconds
     unlinked: ByteRate = Field(description="in one direction, of chips that state no link")
     fit_error_pct: float | None = None

@@ -16,7 +16,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import RECIPES, bytes_per_element, compute_precision, format_of
 from mlsysim.systems.types import Fleet
-from mlsysim.timing.collectives import Measured, measured_network
+from mlsysim.timing.collectives import Measured, collective_constants, measured_network
 from mlsysim.timing.kernels import Products, Profile
 from mlsysim.timing.network import wide_area
 from mlsysim.timing.profile import constants_from, profile, software_file
@@ -137,7 +137,7 @@ def _network(
         chip,
         domain,
         link=link,
-        fabric=network * own.collective.fabric_share,
+        fabric=network * collective_constants()["fabric"]["share"],
         hop=to_si(own.collective.fabric_start, "s"),
         dispatch=k.exchange_share,
     )
