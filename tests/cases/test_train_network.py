@@ -9,7 +9,9 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.plans.plan import Plan
 from mlsysim.search.training import evaluate
 from mlsysim.systems.registry import Systems
 from mlsysim.systems.types import Fleet
@@ -151,3 +153,24 @@ def test_full_recomputation_of_a_network_keeps_what_goes_from_block_to_block() -
     )
     inputs = 64 * 197 * 1024 * 2 * 24 / 1e9
     assert inputs < again < inputs + kept / 20
+
+
+@pytest.mark.parametrize("efficiency", [0.4, "calibrated"])
+@pytest.mark.parametrize("model", ["timm/resnet50", "StableDiffusion_2_1", "ViT_L_16", "DLRM_DCNv2", "Whisper_Small"])
+def test_better_hardware_is_never_slower_and_no_step_beats_the_peak(model: str, efficiency: object) -> None:
+    def rate(**chip: str) -> tuple[float, float]:
+        hardware = {"on": "16xH100", "efficiency": efficiency, "chip": chip or None}
+        work = {"model": model, "batch_size": 1024, "optimizer": "muon"}
+        asked = {"task": "training", "workload": work, "hardware": {k: v for k, v in hardware.items() if v is not None}}
+        answer = evaluate_plainly(Plan.model_validate({**asked, "parallelism": {"tp": 1, "micro_batches": 8}}))
+        return float(to_si(answer.value("tokens_per_second"), "1/s")), float(answer.value("mfu"))
+
+    usual, mfu = rate()
+    assert 0 < mfu <= 1
+    for chip in (
+        {"memory_bandwidth": "6.7 TB/s"},
+        {"link_bandwidth": "1800 GB/s"},
+        {"fabric_bandwidth": "800 Gbps"},
+        {"peak_flops": "1978 TFLOPs/s"},
+    ):
+        assert rate(**chip)[0] >= usual * (1 - 1e-9), chip

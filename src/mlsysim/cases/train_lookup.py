@@ -21,13 +21,14 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import Pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.device_time import DeviceTime, training_time
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.ops import some, where
-from mlsysim.zoo.intervals import Interval, interval
+from mlsysim.zoo.intervals import Interval, interval, widest
 
 _REGIME = "recommender training"
 
@@ -54,7 +55,8 @@ def lookup_band(chip: HardwareNode) -> tuple[Interval, str]:
     if chip.metadata.key in runs:
         return found, f"90 % of {found.rows} published runs of recommenders on this chip and on others"
     words = f"extrapolating: published runs of recommenders were on {', '.join(runs)}, none on this chip"
-    return interval(_REGIME, False).model_copy(update={"extrapolating": True}), words
+    near = chip.vendor == Hardware.get(runs[0]).vendor
+    return widest([found, interval(_REGIME, False) if near else interval("unvalidated", False)], _REGIME), words
 
 
 def lookup_time(job: Job, chip: HardwareNode, batch: Any) -> DeviceTime:

@@ -6,6 +6,7 @@ Degrees that the plan gives are kept; with mode auto they are the best of
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -66,6 +67,9 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     if batch is None:
         accelerators = fleet.total_accelerators
         wanted = max(1, round(_TOKENS_A_STEP / seq_len))
+        if plan.workload.seq_len is None and seq_len < SEQ_LEN:
+            # Of short sequences a number that micro-batches divide.
+            wanted = 2 ** round(math.log2(wanted))
         if model.fixed_shape:
             wanted = (_LOOK_UPS if model.looks_up else _IMAGES) * accelerators
         batch = max(accelerators, wanted // accelerators * accelerators)

@@ -104,7 +104,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
     key = chip.metadata.key
     if stack in (ENGINE, DENOISING, COMPILED_STEP):
-        return _common(stack, key, batch, arrivals)
+        return _common(stack, chip, batch, arrivals)
     if key in where.get("times", ()) or key in where.get("rates", ()):
         band = _band(stack, chip, key in where.get("times", ()))
         if band.extrapolating:
@@ -121,7 +121,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
     return widest(bands, f"vision {stack}"), words
 
 
-def _common(stack: str, key: str | None, batch: float, arrivals: bool) -> tuple[Interval, str]:
+def _common(stack: str, chip: HardwareNode, batch: float, arrivals: bool) -> tuple[Interval, str]:
     """Bands that are one for all chips: those of TensorRT, offline and for small queries, of denoisers and of compiled training."""
     where = constants()["measured"][stack]
     if stack == DENOISING:
@@ -136,10 +136,11 @@ def _common(stack: str, key: str | None, batch: float, arrivals: bool) -> tuple[
         regime, chips, rates = "vision engine offline", where["rates"], True
     own = interval(regime, True)
     band = reciprocal(own) if rates else own
-    if key in chips:
+    if chip.metadata.key in chips:
         return band, f"90 % of {band.rows:,} passes measured with this software on this chip and on others ({regime})"
-    # Coefficients of compiled steps were fitted on none of the chips with runs, so that another one is no further away.
-    other = reciprocal(interval(regime, False)) if stack == COMPILED_STEP else interval("unvalidated", False)
+    # Coefficients of compiled steps were fitted on none of the chips with runs, so that another GPU of theirs is no further away.
+    near = stack == COMPILED_STEP and chip.vendor == Hardware.get(chips[0]).vendor
+    other = reciprocal(interval(regime, False)) if near else interval("unvalidated", False)
     return (
         widest([band, other], regime),
         f"extrapolating: passes with this software were measured on {_listed(chips)}, none on this chip",
