@@ -101,6 +101,11 @@ def test_chunks_of_a_prompt_follow_each_other_through_the_stages(fidelity):
     one, four = (ServingModel().solve("Llama3_70B", "H200", 8192, pp_size=pp, **given) for pp in (1, 4))
     ratio = to_si(four.ttft, "s") / to_si(one.ttft, "s")
     assert (8 + 3) / (8 * 4) * 0.95 < ratio < (8 + 3) / (8 * 4) * 1.25
+    alone = [
+        ServingModel().solve("Llama3_70B", "H200", 8192, pp_size=pp, **given, concurrency=1, output_len=8)
+        for pp in (1, 4)
+    ]
+    assert to_si(alone[1].ttft_at_concurrency, "s") < to_si(alone[0].ttft_at_concurrency, "s") / 2
 
 
 @pytest.mark.parametrize("clients", [1, 16, 128])

@@ -51,6 +51,10 @@ class Iterations:
         return replace(self.step.deployment, pp=1)
 
     @property
+    def longest_stage(self) -> float:
+        return self.step.longest_stage
+
+    @property
     def usable_memory(self) -> float:
         return self.step.usable_memory
 

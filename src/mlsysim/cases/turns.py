@@ -70,6 +70,8 @@ class Readers:
     h: Habits
     full: Any
     chunks: Any = 1.0
+    through: Any = 1.0
+    """Steps that a prompt of so many chunks is on its way: those of a pipeline follow each other, a stage behind."""
 
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
         """A step with ``count`` prompts beside the decode of n sequences."""
@@ -95,7 +97,7 @@ class Readers:
             mean = share * step + (1 - share) * pause
             count = minimum(maximum(rate * mean / share, 1.0), most)
         busy = share * step / mean
-        own = self.reading(minimum(1 + rate * (busy * step + (1 - busy) * pause), most), beside, tag) * self.chunks
+        own = self.reading(minimum(1 + rate * (busy * step + (1 - busy) * pause), most), beside, tag) * self.through
         rest = (1 - busy) * turn / 2 + self.reading(count, beside, tag) * self.chunks * (
             busy * (1 + spread / count) / 2
         )
@@ -133,6 +135,7 @@ class Turns(Readers):
         room = maximum(budget - writing, _LEAST_ROOM)
         self.at_once = minimum(self.prompt, room)
         self.chunks = self.prompt / self.at_once
+        self.through = 1 + (self.chunks - 1) * step.longest_stage
         # Prompts of a step: a part of one where it is cut.
         self.full = room / self.prompt * self.ranks
         if not engine.cuts_prompts:
@@ -188,5 +191,5 @@ class Turns(Readers):
         load = minimum(per_step / self.full, _BELOW)
         random = load ** sqrt(2 * (most + 1)) / (2 * (1 - load)) + load * (1 - 1 / self.chunks) / 2
         waited = minimum(waiting + minimum(random, sqrt(math.pi / 32 * count)), count / 2)
-        own = self.reading(minimum(1 + per_step, most), beside, tag) * self.chunks
+        own = self.reading(minimum(1 + per_step, most), beside, tag) * self.through
         return own + a.loss(QUEUE, TAIL, QUEUED, self.pace(beside, tag) * waited)
