@@ -395,3 +395,10 @@ def test_a_run_has_the_interval_of_its_steps() -> None:
         assert float(run.held[name].high / run.held[name].value) == pytest.approx(wide)
     assert month.held["tco"].high is None
     assert float(month.held["usd_per_mtoken"].high / month.held["usd_per_mtoken"].value) == pytest.approx(wide)
+
+
+def test_stages_are_tried_where_nothing_else_carries_the_rate() -> None:
+    """Eight copies of 470 GB leave little room for caches; four do."""
+    answer = _serving("Qwen3_235B_A22B", precision="bf16", on="64xH100", qps=200.0)
+    assert answer.feasible and answer.layout["pp"] > 1
+    assert to_si(answer.value("requests_per_second"), "1/s") >= 199

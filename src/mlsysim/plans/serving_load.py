@@ -41,6 +41,7 @@ _PASSED = (
 _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
+_MOST_STAGES = 16
 _WIDEST = 64
 """Most devices whose groups of attention share experts, where a layout is searched."""
 
@@ -127,6 +128,11 @@ class Served:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
         return f"{who} at most {self.requests:.3g} requests a second and {come:g} {'comes' if come == 1 else 'come'}"
+
+    @property
+    def suffices(self) -> bool:
+        """Whether it fits and answers as many requests as come."""
+        return bool(self.result.feasible) and (self.server.part.qps is None or self.carries)
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -224,11 +230,13 @@ class Server:
         return self._room(splits)
 
     def _staged(self) -> list[Layout]:
-        """The same in the fewest pipeline stages that might do, for a model that no node holds."""
+        """The same in pipeline stages, where nothing else holds the model or carries the load: with fewer copies of the weights there is more
+        room for caches."""
         split, layers = self.plan.parallelism, getattr(self.model, "layers", None) or 1
-        total, tensors = self.fleet.total_accelerators, [split.tp] if split.tp is not None else self._tensors()[-1:]
+        total, tensors = self.fleet.total_accelerators, [split.tp] if split.tp is not None else self._tensors()
         found = [Degrees(tp, pp, split.ep or 1, split.attention_dp) for tp in tensors for pp in divisors(total // tp)]
-        return self._room([each for each in found if 1 < each.pp <= layers and each.devices <= total])
+        most = min(layers, _MOST_STAGES)
+        return self._room([each for each in found if 1 < each.pp <= most and each.devices <= total])
 
     def _tensors(self, pool: Fleet | None = None) -> list[int]:
         """Tensor-parallel degrees that divide a node and the heads."""
@@ -314,7 +322,6 @@ class Server:
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
-        if self.plan.parallelism.pp is None and not any(served.result.feasible for served in tried):
+        if self.plan.parallelism.pp is None and not any(served.suffices for served in tried):
             tried += [self.loaded(layout) for layout in self._staged()]
-
         return max(tried, key=lambda served: served.rank), len(tried)
