@@ -26,7 +26,7 @@ from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK
-from mlsysim.models.storage import check_trained, expanded_training
+from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.device_time import check_known
@@ -56,7 +56,6 @@ class TrainingStep:
 def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
     """What a step asks for, and what it holds."""
     model = step.model
-    check_trained(step.precision, step.lora_rank is not None)
     demand = model.demand(
         "training",
         batch_size=step.batch,
