@@ -68,6 +68,7 @@ AXES: dict[str, list[Any]] = {
     "memory_headroom": [0.0, 0.2],
     "topology_override": ["torus_2d", "fat_tree"],
     "deduplicated_exchange": [False, True],
+    "update_step": [False, True],
 }
 WITH: dict[str, dict[str, Any]] = {
     "schedule": {"pp": 4, "micro_batches": 16},
