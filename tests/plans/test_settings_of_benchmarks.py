@@ -34,8 +34,10 @@ def test_two_pools_of_one_layout_are_still_two_pools() -> None:
 
 
 def test_a_decode_pool_needs_a_layout_that_it_holds() -> None:
-    with pytest.raises(InputError, match="as many"):
-        served(decode_on="8xH100")
+    """A pool of any size writes with as many replicas as it has room for; one that has room for none is refused."""
+    assert ms(served(decode_on="8xH100"), "tpot") < ms(served(decode_on="4xH100"), "tpot")
+    with pytest.raises(InputError, match="do not hold 1 replica"):
+        served(decode_on="2xH100")
 
 
 def test_a_server_and_a_cold_start_cost_time_to_the_first_token() -> None:
