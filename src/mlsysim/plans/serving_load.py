@@ -218,16 +218,25 @@ class Server:
         return any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
 
     def layouts(self) -> list[Layout]:
-        """Ways to split the fleet into replicas: with the degrees that are given, and all that divide a node where they are not; of a
-        mixture also with attention in groups of one device, which share the experts of up to several nodes."""
-        split, total = self.plan.parallelism, self.fleet.total_accelerators
-        pp, experts = split.pp or 1, getattr(self.model, "experts", 1)
+        """Ways to split the fleet into replicas: with the degrees that are given, and all that divide a node where they are not."""
+        split = self.plan.parallelism
         tensors = [split.tp] if split.tp is not None else self._tensors()
-        splits = [Degrees(tp, pp, split.ep or 1, split.attention_dp) for tp in tensors]
-        if split.tp is split.ep is split.attention_dp is None and experts > 1:
-            widths = (w for w in divisors(total // pp) if 1 < w <= _WIDEST and experts % w == 0)
-            splits += [Degrees(1, pp, w, w) for w in widths]
-        return self._room(splits)
+        return self._room([Degrees(tp, split.pp or 1, split.ep or 1, split.attention_dp) for tp in tensors])
+
+    def _grouped(self) -> list[Layout]:
+        """Attention of a mixture in groups of one device, which share the experts of up to several nodes.
+
+        Tried where nothing else holds the model or carries the load: of such groups with hundreds of sequences a device no run was
+        measured, and what is predicted of them is two to four times what submissions of DeepSeek-R1 to MLPerf reach, whose layouts
+        are not known.
+        """
+        split, experts = self.plan.parallelism, getattr(self.model, "experts", 1)
+        if experts == 1 or any(given is not None for given in (split.tp, split.ep, split.attention_dp)):
+            return []
+        pp = split.pp or 1
+        total = self.fleet.total_accelerators // pp
+        widths = (w for w in divisors(total) if 1 < w <= _WIDEST and experts % w == 0)
+        return self._room([Degrees(1, pp, w, w) for w in widths])
 
     def _staged(self) -> list[Layout]:
         """The same in pipeline stages, where nothing else holds the model or carries the load: with fewer copies of the weights there is more
@@ -322,6 +331,7 @@ class Server:
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
-        if self.plan.parallelism.pp is None and not any(served.suffices for served in tried):
-            tried += [self.loaded(layout) for layout in self._staged()]
+        for more in (self._grouped, *((self._staged,) if self.plan.parallelism.pp is None else ())):
+            if not any(served.suffices for served in tried):
+                tried += [self.loaded(layout) for layout in more()]
         return max(tried, key=lambda served: served.rank), len(tried)

@@ -15,7 +15,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices
     prompt lengths      ML.ENERGY: the task's mean; MLPerf: the dataset's mean
     median ITL          is the mean time of a token
-    MLPerf layout       replicas of as many tensor-parallel devices as give the most tokens, attention in one group
+    MLPerf layout       replicas of as many devices as give the most tokens
     MLPerf limits       three quarters of the rules' limits on the 99th percentile hold for the mean
     MLPerf metric       language benchmarks publish tokens a second, also where the unit says queries
 """
@@ -178,8 +178,7 @@ def _mlperf(
             raise Skipped(f"the latency limits of MLPerf's {scenario} scenario are not known")
         headroom = serving_table("mlperf")["headroom"]
         serving |= {name: f"{headroom * limit!r} s" for name, limit in zip(("ttft", "tpot"), limits, strict=True)}
-    split = {"attention_dp": 1} if experts_of(model) > 1 else {}
-    return _plan(row, chip, model, devices, parallelism=split, serving=serving), f"mlperf {scenario}"
+    return _plan(row, chip, model, devices, serving=serving), f"mlperf {scenario}"
 
 
 def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
