@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from mlsysim.errors import DataWarning, unknown_name
-from mlsysim.physics.precision import ARITHMETIC, compute_precision, precision_name
+from mlsysim.physics.precision import arithmetic_formats, compute_precision, precision_name
 from mlsysim.physics.roofline import ridge_point
 from mlsysim.units.fields import (
     ByteRate,
@@ -47,7 +47,7 @@ __all__ = [
 def _arithmetic(precision: str) -> str:
     """The arithmetic of a format; that of its own name where chips have it (int4 is stored by weights and multiplied by few)."""
     name = precision_name(precision)
-    return name if name in ARITHMETIC else compute_precision(name)
+    return name if name in arithmetic_formats() else compute_precision(name)
 
 
 class ComputeCore(Record):

@@ -18,6 +18,7 @@ An unknown precision raises; there is no default.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -67,20 +68,49 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-_TABLE = tomllib.loads(files("mlsysim.data").joinpath("formats.toml").read_text(encoding="utf-8"))
-INSTRUCTIONS: float = _TABLE["expansion"]["instructions"]
-TILE_ROWS: float = _TABLE["expansion"]["tile_rows"]
 _OWN = ("bits", "kept", "rest", "expanded", "kernels")
-FORMATS: dict[str, Format] = {
-    name: Format(name, arithmetic=tuple(entry.get("arithmetic", ())), **{k: entry[k] for k in _OWN if k in entry})
-    for name, entry in _TABLE["format"].items()
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files("mlsysim.data").joinpath("formats.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _formats() -> dict[str, Format]:
+    return {
+        name: Format(name, arithmetic=tuple(entry.get("arithmetic", ())), **{k: entry[k] for k in _OWN if k in entry})
+        for name, entry in _table()["format"].items()
+    }
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    entries = _table()["format"].items()
+    return {_plain(alias): name for name, entry in entries for alias in (name, *entry.get("aliases", ()))}
+
+
+@cache
+def arithmetic_formats() -> frozenset[str]:
+    """Formats that some chip multiplies in."""
+    return frozenset(name for each in _formats().values() for name in each.arithmetic)
+
+
+_READ: dict[str, Callable[[], Any]] = {
+    "FORMATS": _formats,
+    "BYTES_PER_ELEMENT": cache(lambda: {name: each.bytes for name, each in _formats().items()}),
+    "RECIPES": lambda: _table()["recipe"],
+    "INSTRUCTIONS": lambda: _table()["expansion"]["instructions"],
+    "TILE_ROWS": lambda: _table()["expansion"]["tile_rows"],
 }
-BYTES_PER_ELEMENT: dict[str, float] = {name: each.bytes for name, each in FORMATS.items()}
-_ALIASES = {_plain(alias): name for name, e in _TABLE["format"].items() for alias in (name, *e.get("aliases", ()))}
-RECIPES: dict[str, dict[str, str]] = _TABLE["recipe"]
-"""How training computes in a narrow format: its conversion of inputs, what it says, and its source."""
-ARITHMETIC = frozenset(name for each in FORMATS.values() for name in each.arithmetic)
-"""Formats that some chip multiplies in."""
+"""Formats by name, their bytes, recipes of training in them, vector instructions of expanding a weight, and rows of a tile."""
+
+
+def __getattr__(name: str) -> Any:
+    """The table is not opened before somebody asks for it."""
+    if name in _READ:
+        return _READ[name]()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def precision_name(name: str) -> str:
@@ -90,17 +120,17 @@ def precision_name(name: str) -> str:
     ('bf16', 'awq', 'q4_k_m')
     """
     if isinstance(name, str):
-        if name in FORMATS:
+        if name in _formats():
             return name
-        if len(name) <= 40 and (key := _ALIASES.get(_plain(name))) is not None:
+        if len(name) <= 40 and (key := _aliases().get(_plain(name))) is not None:
             return key
-    raise unknown_name("precision", name, FORMATS, remedy="use one of " + ", ".join(FORMATS) + ".")
+    raise unknown_name("precision", name, _formats(), remedy="use one of " + ", ".join(_formats()) + ".")
 
 
 def format_of(name: str) -> Format:
     """The entry of a format, by any of its names."""
-    found = FORMATS.get(name) if isinstance(name, str) else None
-    return found or FORMATS[precision_name(name)]
+    found = _formats().get(name) if isinstance(name, str) else None
+    return found or _formats()[precision_name(name)]
 
 
 def bytes_per_element(name: str) -> float:
