@@ -67,6 +67,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "serving.decode_on": ("decode_hardware",),
     "serving.decode_tp": ("decode_tp_size",),
     "serving.decode_ep": ("decode_ep_size",),
+    "serving.adapters": ("adapters", "max_loras", "max_loras_per_batch"),
+    "serving.adapter_rank": ("adapter_rank", "max_lora_rank"),
     "serving.range_ratio": ("range_ratio", "random_range_ratio"),
     "serving.network": ("network_bandwidth",),
     "serving.memory_fraction": ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"),

@@ -140,6 +140,24 @@ def test_heads_that_draft_are_written_and_read(target, word):
     assert not any("Speculative" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize(
+    ("target", "flag", "usual"), [("vllm", "--max-loras", 1), ("sglang", "--max-loras-per-batch", 8)]
+)
+def test_adapters_are_written_and_read(target, flag, usual):
+    given = {"model": "Llama3_8B", "on": "H100", "task": "serving", "concurrency": 16, "tp": 1}
+    wanted = {"adapters": 4, "adapter_rank": 32}
+    text = written(target, evaluate_plainly(Plan.model_validate(given | wanted)))
+    assert "--enable-lora" in text and re.search(rf"{flag}\s+4", text) and re.search(r"--max-lora-rank\s+32", text)
+    back = read_launch(text, target).plan.serving
+    assert (back.adapters, back.adapter_rank) == (4, 32)
+    assert "lora" not in written(target, evaluate_plainly(Plan.model_validate(given | {"adapters": 0})))
+    command = {"vllm": "vllm serve ", "sglang": "python -m sglang.launch_server --model-path "}[target]
+    command += "meta-llama/Llama-3.1-8B"
+    # Switched on, the engine's own number; without the switch a number says nothing.
+    assert read_launch(f"{command} --enable-lora", target, on="H100").plan.serving.adapters == usual
+    assert read_launch(f"{command} {flag} 4", target, on="H100").plan.serving.adapters is None
+
+
 def test_half_of_a_service_in_two_pools_is_said_to_be_one():
     sglang = "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --disaggregation-mode prefill"
     vllm = """vllm serve meta-llama/Llama-3.1-8B --kv-transfer-config '{"kv_role": "kv_producer"}'"""

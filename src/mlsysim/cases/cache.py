@@ -1,7 +1,7 @@
 """The memory of a serving replica: what its fullest device holds, whether that fits, and how many sequences do.
 
-    weights + caches(N) + workspace + reserve <= capacity                  fits(N)
-    N = groups x floor( (capacity - weights - workspace - reserve) / cache of one sequence )          sequences
+    weights + adapters + caches(N) + workspace + reserve <= capacity       fits(N)
+    N = groups x floor( (capacity - weights - adapters - workspace - reserve) / cache of one sequence )          sequences
 
 One function for both fidelities and for every question about it: feasibility, "requests that fit", the bar of the memory, the
 mask of a sweep, and the batch that an engine lets in. ``sequences`` is the largest number for which ``fits`` holds.
@@ -36,7 +36,7 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.vocabulary import Setting, listed, worded
 
-WEIGHTS, CACHES, WORKSPACE, DRAFT = "weights", "KV caches", "workspace", "draft model"
+WEIGHTS, CACHES, WORKSPACE, DRAFT, ADAPTERS = "weights", "KV caches", "workspace", "draft model", "adapters"
 
 
 @kernel("""
@@ -75,11 +75,12 @@ class DeviceMemory:
     reserve: Any = 0.0
     draft: Any = 0.0
     longest: Any = 0.0
+    adapters: Any = 0.0
 
     @property
     def fixed(self) -> Any:
         """What is held before the first request."""
-        return self.weights + self.draft + self.workspace + self.reserve
+        return self.weights + self.adapters + self.draft + self.workspace + self.reserve
 
     def used(self, sequences: Any) -> Any:
         """Bytes that are held with so many sequences, the reserve included."""
@@ -105,6 +106,7 @@ class DeviceMemory:
         """What the device holds; adds up to ``used``."""
         lines = (
             Held(WEIGHTS, self.weights),
+            Held(ADAPTERS, self.adapters),
             Held(DRAFT, self.draft),
             Held(WORKSPACE, self.workspace),
             Held(RESERVE, self.reserve),
@@ -121,8 +123,9 @@ def replica_memory(
     pieces = [replica] if draft is None else [replica, draft]
     each, whole = ((1 + head) * sum(piece.device_cache(1, length) for piece in pieces) for length in (tokens, longest))
     drafter = replica.device_weights * head if draft is None else draft.device_weights
-    weights, groups = replica.device_weights, replica.attention_groups
-    return DeviceMemory(replica.capacity, weights, each, groups, reserve=replica.reserve, draft=drafter, longest=whole)
+    weights, groups, adapters = replica.device_weights, replica.attention_groups, replica.adapter_bytes
+    room = {"reserve": replica.reserve, "draft": drafter, "longest": whole, "adapters": adapters}
+    return DeviceMemory(replica.capacity, weights, each, groups, **room)
 
 
 def engine_memory(
@@ -138,8 +141,10 @@ def engine_memory(
     drafter = weights * head if draft is None else draft.device_weights
     reserve = capacity - share * usable
     if step.engine.memory_rule == "free":
-        reserve = capacity - usable + (1 - share) * max(usable - weights - drafter - workspace, 0.0)
-    return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, workspace, reserve, drafter, whole)
+        left = usable - weights - step.adapter_bytes - drafter - workspace
+        reserve = capacity - usable + (1 - share) * max(left, 0.0)
+    held = workspace, reserve, drafter, whole, step.adapter_bytes
+    return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, *held)
 
 
 def fullest(memories: Iterable[tuple[DeviceMemory, Any]]) -> tuple[DeviceMemory, Any]:

@@ -56,7 +56,8 @@ class Degrees(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A model on replicas: chips, formats and degrees. With an ``engine`` it is calibrated, else at first order with one
-    ``efficiency``. ``decode_chip`` are devices of their own that write the answers, ``draft`` a model that drafts them."""
+    ``efficiency``. ``decode_chip`` are devices of their own that write the answers, ``draft`` a model that drafts them.
+    Requests choose among ``adapters`` of rank ``adapter_rank``."""
 
     model: Any
     chip: HardwareNode
@@ -76,6 +77,8 @@ class Deployment:
     decode_tp: int | None = None
     decode_ep: int | None = None
     attention_dp: int | None = None
+    adapters: int = 0
+    adapter_rank: int = 0
 
     @property
     def degrees(self) -> Degrees:
@@ -107,7 +110,7 @@ class Deployment:
             writer = self.writing._engine(self.model, self.decode_chip, assumed)
         draft = None
         if self.draft is not None:
-            alone = replace(self, tp=self.draft_split, pp=1, ep=1, attention_dp=None, redundant=0)
+            alone = replace(self, tp=self.draft_split, pp=1, ep=1, attention_dp=None, redundant=0, adapters=0)
             draft = alone._engine(self.draft, self.writing_chip, {})
         return Engines(reader, writer, draft, self.decode_chip is not None)
 
@@ -123,10 +126,11 @@ class Deployment:
             "memory_fraction": self.memory_fraction,
             "redundant": self.redundant,
         }
-        reader = writer = build_replica(self.model, self.chip, assumed, **options, **self.degrees._asdict())
+        more: dict[str, Any] = {"adapters": self.adapters, "adapter_rank": self.adapter_rank}
+        reader = writer = build_replica(self.model, self.chip, assumed, **options, **self.degrees._asdict(), **more)
         if self.decode_chip is not None:
             degrees = self.writing.degrees._asdict()
-            writer = build_replica(self.model, self.decode_chip, assumed, **options, **degrees)
+            writer = build_replica(self.model, self.decode_chip, assumed, **options, **degrees, **more)
         if self.draft is None:
             return Replicated(reader, writer)
         if self.draft_split != self.tp:
@@ -173,6 +177,8 @@ class Deployment:
             moe_ep=split.experts if mixture else 1,
             pp=self.pp,
             redundant=self.redundant,
+            adapters=self.adapters,
+            adapter_rank=self.adapter_rank,
         )
         if note := arithmetic_peak(chip, self.precision)[1]:
             assumed["arithmetic"] = note
@@ -209,6 +215,8 @@ def build_replica(
     fabric: Any = None,
     memory_fraction: float | None = None,
     redundant: int = 0,
+    adapters: int = 0,
+    adapter_rank: int = 0,
 ) -> Replica:
     """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
     split = Degrees(tp, pp, ep, attention_dp)
@@ -236,6 +244,8 @@ def build_replica(
         network=chip_network(chip, devices, fabric, assumed),
         memory_fraction=memory_fraction,
         redundant=redundant,
+        adapters=adapters,
+        adapter_rank=adapter_rank,
     )
 
 

@@ -66,6 +66,10 @@ class Iterations:
     def device_weights(self) -> float:
         return self.step.device_weights * (1 + self.head) + (0.0 if self.draft is None else self.draft.device_weights)
 
+    @property
+    def adapter_bytes(self) -> float:
+        return self.step.adapter_bytes
+
     def sequence_bytes(self, tokens: Any) -> Any:
         """What a sequence takes of the room of its group, which has its share of that of all."""
         own = self.step.sequence_bytes(tokens) * (1 + self.head)

@@ -28,9 +28,10 @@ from typing import Any
 from mlsysim.hardware.arithmetic import expansion_rate
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
-from mlsysim.models.footprint import local_parameters
+from mlsysim.models.footprint import adapter_parameters, local_parameters
 from mlsysim.models.storage import Stored, stored
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.operators import distinct_kinds
 from mlsysim.physics.precision import (
     HALF,
     INSTRUCTIONS,
@@ -153,6 +154,9 @@ class Replica:
     """Of prefills and of steps of the answer, where a limit of power lowers them."""
     attention_groups: Any = 1
     """Tensor-parallel groups that share one set of experts, each with its part of the batch."""
+    adapters: Any = 0
+    """Low-rank adapters that requests choose among, in 16 bits, of rank ``adapter_rank``."""
+    adapter_rank: Any = 0
 
     def take(self, index: Any) -> Replica:
         """At some of many points: one replica is the same at all."""
@@ -240,6 +244,16 @@ class Replica:
             held = held + copies * self._stored.experts / self.width * self.longest_stage
         return held
 
+    @cached_property
+    def adapter(self) -> Any:
+        """Parameters of one adapter."""
+        return adapter_parameters(self.model, self.adapter_rank)
+
+    @cached_property
+    def adapter_bytes(self) -> Any:
+        """Bytes of all adapters on the fullest device, split by tensors as their matrices are."""
+        return self.adapters * self.adapter * HALF / self.tp * self.longest_stage
+
     def cache(self, length: Any) -> Any:
         """Bytes of one sequence's cache, each element counted once."""
         return self.model.stack.cache_bytes(length, self.cache_element) if self.model.has_dimensions else 0.0
@@ -275,6 +289,16 @@ class Replica:
             expanding = tag("expansion of weights", 1, "vector", "t = i max(F_1, F/R) / V", seconds)
         seconds = memory_time(weights, self.bandwidth)
         reading = tag("weights", 2, "bandwidth", "t = W / (n BW)", seconds, moved=weights)
+        if some(self.adapters > 0):
+            # Every token is multiplied by its request's adapter; one that several requests have is read once.
+            read = distinct_kinds(self.adapters, local) * self.adapter * HALF / self.tp
+            seconds = memory_time(read, self.bandwidth)
+            reading = reading + tag(
+                "adapters", 2, "bandwidth", "t = A (1 - (1 - 1/A)^B) M / (n BW)", seconds, moved=read
+            )
+            own = where(self.adapters > 0, 2.0 * self.adapter * local * new / self.tp, 0.0)
+            seconds = compute_time(own, self.peak, self.efficiency)
+            expanding = expanding + tag("adapters", 1, "peak", "t = F / (n P eta)", seconds, flop=own)
         return Passes(self, phase, local, new, reading, expanding, self._communication(local * new, tag), tag)
 
     def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
@@ -351,9 +375,9 @@ class Passes:
     """Sequences of one attention group."""
     new: Any
     weights: Any
-    """Time in which one device reads its weights."""
+    """Time in which one device reads its weights, and adapters."""
     expanding: Any
-    """Time in which it expands them to 16 bits."""
+    """Time in which it expands them to 16 bits, and multiplies by adapters."""
     communication: Any
     tag: Tag
 

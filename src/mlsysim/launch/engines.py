@@ -93,6 +93,10 @@ class GroupedServer(Server):
             if flag in self.table.flags and parsed.text(flag) not in (None, "null"):
                 half = "is one half of a service in two pools, and was read as a whole one; give decode_on for the other half"
                 warnings.append(f"A server with {flag} {half}.")
+        if parsed.on("--enable-lora") or "--lora-paths" in parsed.values:
+            traffic.setdefault("adapters", self.entry["adapters"])
+        else:
+            traffic |= {"adapters": None, "adapter_rank": None}
         drafted = self.drafted(parsed)
         if drafted is None:
             return
@@ -138,6 +142,9 @@ class GroupedServer(Server):
             rows |= self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens)
         elif traffic.draft_tokens is not None:
             rows |= self.draft(None, traffic.draft_tokens)
+        rows["--enable-lora"] = (bool(traffic.adapters) or None, "")
+        if not traffic.adapters:
+            rows |= dict.fromkeys(("--max-loras", "--max-loras-per-batch", "--max-lora-rank"), (None, ""))
         if traffic.prompt_tokens and traffic.output_tokens:
             rows[self.entry["lengths"]] = (traffic.prompt_tokens + traffic.output_tokens, "lengths")
         return rows, gaps

@@ -189,6 +189,8 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
         "serving.memory_fraction": f"the plan's share; weights and caches need {used} of {capacity}",
         "serving.draft_model": f"drafts for {plan.workload.model}; {speed}",
         "serving.draft_tokens": f"{traffic.draft_tokens or 0} tokens drafted in a row",
+        "serving.adapters": f"{traffic.adapters or 0:,} adapters that requests choose among; memory {used} of {capacity}",
+        "serving.adapter_rank": f"adapters of rank {traffic.adapter_rank or 0}",
         "lengths": f"prompts of {traffic.prompt_tokens or 0:,} and answers of {traffic.output_tokens or 0:,} tokens are the plan's; raise it for longer requests",
         "workload.precision": _precision(plan, answer),
         "workload.model": f"weights and caches: {used} of {capacity} on each accelerator",

@@ -373,9 +373,13 @@ def _table(model: Workload) -> float:
     return float((getattr(model, "vocab_size", None) or 0) * (getattr(model, "hidden_dim", None) or 0))
 
 
-def adapter_parameters(model: Workload, rank: int) -> float:
-    """Parameters of rank-r adapters on the attention projections: 2 r h for each square-ish matrix."""
+def adapted_matrices(model: Workload) -> tuple[float, float]:
+    """Matrices that adapters stand beside, the attention projections, and the side of one, taken as square; none where not known."""
     layers, hidden = getattr(model, "layers", None), getattr(model, "hidden_dim", None)
-    if not layers or not hidden:
-        return 0.01 * model.parameter_count
-    return 4.0 * layers * 2 * rank * hidden
+    return (4.0 * layers, float(hidden)) if layers and hidden else (0.0, 0.0)
+
+
+def adapter_parameters(model: Workload, rank: Any) -> Any:
+    """Parameters of rank-r adapters on the attention projections: 2 r h for each square-ish matrix."""
+    matrices, side = adapted_matrices(model)
+    return matrices * 2 * rank * side if matrices else 0.01 * model.parameter_count

@@ -209,3 +209,9 @@ def link_time(
     base = start * (1 + step_share * (steps - 1))
     crossing = (wire + copy / ranks) * message / (efficiency * link)
     return minimum(base + crossing / eager_share, base + rendezvous * start + crossing)
+
+
+@kernel("kinds [0, 1e4], draws [0, 1e5] -> distinct")
+def distinct_kinds(kinds: Any, draws: Any) -> Any:
+    """How many of A kinds, all as likely, are among n draws on average: A (1 - (1 - 1/A)^n), n of few draws and A of many."""
+    return kinds * (1 - power(1 - 1 / maximum(kinds, 1.0), draws))

@@ -258,6 +258,8 @@ class ServingPart(Part):
         _TEXT, "decode pool (disaggregation): a fleet, a chip (as many as for prefill), or auto: the best share of 'on'"
     )
     redundant_experts: Int = _within(1, 10**5, "experts held twice, so that the expert-parallel degree divides")
+    adapters: Int = _within(0, 10**5, "low-rank adapters (LoRA) that a replica holds and its requests choose among")
+    adapter_rank: Int = _within(1, 4096, "rank of the adapters; 16")
     decode_tp: Int = _within(1, 65536, "tensor-parallel degree of the decode pool")
     decode_ep: Int = _within(1, 65536, "expert-parallel degree of the decode pool")
     decode_replicas: Int = _within(1, 10**7, "replicas of the decode pool")

@@ -33,6 +33,7 @@ from mlsysim.walls.node.serving import ServingModel, ServingResult
 PROMPT, OUTPUT = 1024, 256
 _PASSED = (
     *("cache_precision", "chunk_tokens", "cached_prefix", "acceptance", "redundant_experts"),
+    *("adapters", "adapter_rank"),
     *("prefix_hits", "prefix_tokens", "offload_memory"),
     *("network", "memory_fraction", "requests", "range_ratio", "length_cv", "max_num_seqs", "poll_steps", "wait_steps"),
     *("warm_up", "offline"),

@@ -34,6 +34,7 @@ from mlsysim.units.ops import taken
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.inputs import Input, declared, read_input
+from mlsysim.walls.node.engine_inputs import ADAPTER_RANK
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
@@ -46,7 +47,7 @@ NONE = "none"
 DEPLOYMENT = (
     *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
     *("memory_fraction", "tp_size", "pp_size", "ep_size", "attention_dp"),
-    *("decode_tp_size", "decode_ep_size", "redundant_experts"),
+    *("decode_tp_size", "decode_ep_size", "redundant_experts", "adapters", "adapter_rank"),
 )
 """Inputs that shape a deployment. Its numbers are worked out once for each combination."""
 
@@ -180,6 +181,8 @@ _OF_REPLICA = (
         "reserve",
         "expansion",
         "through_memory",
+        "adapters",
+        "adapter_rank",
     ),
 )
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
@@ -334,6 +337,8 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}
     degrees = {"attention_dp": "attention_dp", "decode_tp": "decode_tp_size", "decode_ep": "decode_ep_size"}
     options |= {name: given[key] for name, key in degrees.items()} | {"redundant": given["redundant_experts"] or 0}
+    if given["adapters"]:
+        options |= {"adapters": given["adapters"], "adapter_rank": given["adapter_rank"] or ADAPTER_RANK}
     described = Deployment(model, *(given[name] for name in names), **options)
     try:
         for pool in (described, described.writing):

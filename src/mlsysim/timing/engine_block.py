@@ -14,18 +14,19 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.ffn import Experts
+from mlsysim.models.footprint import adapted_matrices
 from mlsysim.models.stack import Stack
 from mlsysim.models.template import Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engines import Engine, serving_table
 
-ALL, DECODE, PROMPT, SAMPLED = "all", "decode", "prompt", "sampled"
+ALL, DECODE, PROMPT, SAMPLED, ADAPTED = "all", "decode", "prompt", "sampled", "adapted"
 
 
 @dataclass(frozen=True)
 class Deployment:
     """A model on one instance of an engine. ``attention_dp`` ranks of ``tp`` devices each; experts over all of them, ``redundant``
-    ones twice."""
+    ones twice. Requests choose among ``adapters`` of a rank."""
 
     model: TransformerWorkload
     chip: HardwareNode
@@ -38,6 +39,8 @@ class Deployment:
     moe_ep: int = 1
     pp: int = 1
     redundant: int = 0
+    adapters: int = 0
+    adapter_rank: int = 0
 
     @property
     def devices(self) -> int:
@@ -71,6 +74,7 @@ class StepBlocks:
     products: list[StepProduct] = field(default_factory=list)
     mixing: dict[str, list[tuple[float, Core | Scan]]] = field(default_factory=lambda: {DECODE: [], PROMPT: []})
     experts: list[tuple[float, Experts]] = field(default_factory=list)
+    adapters: list[StepProduct] = field(default_factory=list)
     layers: float = 0.0
     reductions: float = 0.0
     launches: float = 0.0
@@ -100,6 +104,20 @@ def step_blocks(stack: Stack, tp: int, attention_dp: int, mixers: bool, feed: bo
         head = StepProduct(1.0, stack.vocab / tp, stack.embedding or stack.hidden, 1.0, False, SAMPLED)
         found.products.append(head)
     return found
+
+
+def add_adapters(found: StepBlocks, d: Deployment) -> None:
+    """Beside each adapted matrix two products of every token with its request's adapter: it is shrunk to the rank, and expanded.
+
+    Both have a kernel of their own, for all requests of a step, which reads each adapter that occurs among them once (Punica, Chen et al. 2023).
+    Adapters are in 16 bits and split by tensors as their matrices are (vLLM's fully sharded ones; its others are split by half). Left out: sums
+    of the shrunk tokens over a tensor group, r numbers of each, and adapters that are not resident and come from the host.
+    """
+    matrices, side = adapted_matrices(d.model)
+    if d.adapters:
+        for n, k in ((d.adapter_rank, side / d.tp), (side / d.tp, d.adapter_rank)):
+            found.adapters.append(StepProduct(matrices, n, k, 1.0, False, ADAPTED))
+        found.launches += 2 * matrices
 
 
 def _add(found: StepBlocks, part: Any, count: float, tp: int, mixers: bool, feed: bool) -> None:

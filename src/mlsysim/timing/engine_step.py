@@ -11,6 +11,7 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     tensor parallelism   an all-reduce after each mixer and each feed-forward part: a + b n + bytes/bandwidth(n)
     pipeline stages      activations sent between them: a + bytes/bandwidth, p - 1 times
     attention ranks      dispatch and combine between the ranks' tokens and the experts
+    adapters             two products of a low rank beside each adapted matrix, with those adapters that the requests name
     small kernels        a fixed number per layer, and passes over m x h elements
 
 and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the
@@ -43,10 +44,27 @@ from mlsysim.models.passes import Pass, Sharding
 from mlsysim.models.storage import kept_parts
 from mlsysim.models.template import Core, Scan
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.operators import attention_time, cache_attention_time, experts_time, moving_time, product_time
+from mlsysim.physics.operators import (
+    attention_time,
+    cache_attention_time,
+    distinct_kinds,
+    experts_time,
+    moving_time,
+    product_time,
+)
 from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of, precision_name
 from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, step_blocks
+from mlsysim.timing.engine_block import (
+    ADAPTED,
+    ALL,
+    DECODE,
+    PROMPT,
+    SAMPLED,
+    Deployment,
+    StepProduct,
+    add_adapters,
+    step_blocks,
+)
 from mlsysim.timing.engines import Engine, chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
 from mlsysim.timing.power import Clock
@@ -59,7 +77,7 @@ _PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
 _ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
 _EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
 _TENSORS, _EXCHANGE, _STAGES = "tensor parallelism", "expert exchange", "pipeline parallelism"
-_ENGINE, _LAUNCHES = "engine", "launches"
+_ENGINE, _LAUNCHES, _ADAPTERS = "engine", "launches", "adapters"
 _COMMUNICATION = 14
 _ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
 
@@ -129,6 +147,7 @@ class EngineStep:
         narrow_mixers = kept == "layers" or (kept == "all" and not (mixture and self.weight < self.byte))
         parts = is_narrow and narrow_mixers, is_narrow and kept != "experts", self.quantises
         self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, *parts)
+        add_adapters(self.blocks, d)
         self.expert_constants = self._expert_constants() if mixture else None
 
     # --- building -------------------------------------------------------------------------------------------------
@@ -173,6 +192,12 @@ class EngineStep:
             total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.half / d.tp
         return total * self.longest_stage
 
+    @property
+    def adapter_bytes(self) -> float:
+        """Bytes of all adapters on the fullest device."""
+        each = sum(p.count * self._stored(p) for p in self.blocks.adapters)
+        return self.deployment.adapters * each * self.longest_stage
+
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
         return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) * self.longest_stage
@@ -183,7 +208,7 @@ class EngineStep:
 
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
-        return p.elements * (self.weight if p.narrow else self.half if p.tokens == SAMPLED else self.rest)
+        return p.elements * (self.weight if p.narrow else self.half if p.tokens in (SAMPLED, ADAPTED) else self.rest)
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +242,10 @@ class EngineStep:
             m = counts[p.tokens]
             if _some(m):
                 products = products + p.count * self._product_time(p, m, tag)
+        if self.blocks.adapters:
+            named = distinct_kinds(d.adapters, sequences + prompts)
+            for p in self.blocks.adapters:
+                products = products + p.count * self._product_time(p, tokens, tag, named, (_ADAPTERS, _ADAPTERS))
         attention: Any = 0.0
         if _some(sequences):
             ahead = self._pass(DECODE, sequences, 1, context)
@@ -249,20 +278,23 @@ class EngineStep:
             total = total + self._sends(tokens, tag)
         return StepTime(total, stage, device, products, attention, experts, communication, small, host)
 
-    def _product_time(self, p: StepProduct, m: Any, tag: Tag) -> Any:
+    def _product_time(
+        self, p: StepProduct, m: Any, tag: Tag, copies: Any = 1.0, names: tuple[str, str] = (_PRODUCTS, _WEIGHTS)
+    ) -> Any:
+        """A product with m tokens, which reads ``copies`` of its weights."""
         r = self.narrow if p.narrow else self.full
         # Read in 16 bits, written in 8.
         quantised = (self.half + self.byte) * m * (p.k if p.narrow and self.quantises else 0.0)
         operations = MULTIPLY_ADD * m * p.n * p.k * p.groups
-        moved = self._stored(p) + self.half * m * (p.n + p.k) * p.groups
+        moved = copies * self._stored(p) + self.half * m * (p.n + p.k) * p.groups
         expanding: Any = 0.0
         if p.narrow and not self.quantises:
             chip, once = self.deployment.chip, MULTIPLY_ADD * p.n * p.k * p.groups
             expanding = expansion(chip, self.precision, once, operations, tag)
             moved = moved + expanded_weights(self.precision, p.elements, m)
         return product_time(
-            tag(_PRODUCTS, 1, "peak", _ROOF, operations / r.rate, flop=operations) + expanding,
-            tag(_WEIGHTS, 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
+            tag(names[0], 1, "peak", _ROOF, operations / r.rate, flop=operations) + expanding,
+            tag(names[1], 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
             tag(_CONVERSION, 2, "bandwidth", _MOVED, quantised / (r.quantise_share * self.bandwidth), moved=quantised),
             0.0,
             started(r.start, tag),

@@ -35,6 +35,9 @@ LOAD = """
 """
 """Of clients in a closed loop on a calibrated engine; None is the engine's or the benchmark's habit."""
 
+ADAPTER_RANK = 16
+"""Of adapters where it is not said, as of training."""
+
 _DECODE_LAYOUT = ("decode_tp_size", "decode_ep_size", "decode_replicas")
 _CALIBRATED_ONLY = tuple(
     name for name in declared(LOAD) if name not in (*_DECODE_LAYOUT, "redundant_experts", "mtp_tokens")
@@ -83,6 +86,11 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
         assumed["output_len"] = "not given: ITL is that of the first token after the prompt"
     if x.prefix_hit_rate is not None and x.cached_prefix_len:
         raise InputError("prefix_hit_rate and cached_prefix_len cannot be given together.", field="prefix_hit_rate")
+    if not x.adapters and x.adapter_rank is not None:
+        assumed["adapter_rank"] = "no effect: requests have no adapters"
+    if x.adapters:
+        rank = f"rank {x.adapter_rank or ADAPTER_RANK} on the attention projections, in 16 bits"
+        assumed["adapters"] = f"{rank}, all as likely; those of all {x.adapters} are on each replica"
     for name in ("prefix_tokens", "offload_memory"):
         if getattr(x, name) is not None and x.prefix_hit_rate is None:
             assumed[name] = "no effect: no share of the prompts is found in a cache of prefixes"
@@ -111,7 +119,9 @@ def deployment_of(x: Inputs, resolver: str) -> Deployment:
     apart = getattr(x, "decode_tp_size", None), getattr(x, "decode_ep_size", None)
     pools = getattr(x, "decode_hardware", None), draft, x.fabric
     twice = getattr(x, "redundant_experts", None) or 0
-    return Deployment(model, x.hardware, *split, *pools, *rates, twice, *apart, x.attention_dp)
+    adapters = getattr(x, "adapters", None) or 0
+    more = adapters, (getattr(x, "adapter_rank", None) or ADAPTER_RANK) if adapters else 0
+    return Deployment(model, x.hardware, *split, *pools, *rates, twice, *apart, x.attention_dp, *more)
 
 
 def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:
