@@ -65,6 +65,16 @@ def test_memory_is_each_adapter_split_as_its_matrices_are(efficiency: Any, tp: i
     assert places[-1] < places[0] / 2
 
 
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"], ids=str)
+def test_fewer_are_offered_where_they_do_not_fit(efficiency: Any) -> None:
+    found = solve(efficiency, adapters=2000, adapter_rank=64)
+    assert not found.feasible
+    words, _, number = str(found.remedies[0]).rstrip(")").partition("adapters=")
+    assert words == "hold fewer adapters ("
+    assert solve(efficiency, adapters=int(number), adapter_rank=64).feasible
+    assert not solve(efficiency, adapters=int(number) + 1, adapter_rank=64).feasible
+
+
 def test_a_first_order_step_by_hand():
     """Sixteen requests of eight adapters have 8 (1 - (7/8)^16) = 7.056 of them at a time."""
     parts = solve(0.5, adapters=8, adapter_rank=16).ledger

@@ -48,6 +48,16 @@ CASES: dict[str, dict[str, Any]] = {
             "bandwidth_efficiency": [0.7, 1.0],
         },
     },
+    "adapters": {
+        "fixed": {"model": "Llama3_8B", "hardware": "H100", "isl": 512, "osl": 100},
+        "axes": {
+            "max_loras": [0, 1, 32, 700],
+            "adapter_rank": [1, 16, 128],
+            "tp": [1, 2, 8],
+            "pp": [1, 2],
+            "batch": {"range": [1, 300]},
+        },
+    },
     "chunks and prefixes": {
         "fixed": {"model": "Llama3_8B", "hardware": "H100"},
         "axes": {

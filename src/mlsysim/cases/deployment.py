@@ -148,7 +148,12 @@ class Deployment:
             return replace(self, **changes).machine({}).memories(t)[place]
 
         wider = wider_groups(self.model, self.chip if place else self.writing_chip, self.tp, self.ep)
-        return remedies(memory, held, wider, self.degrees.devices, draft=place == 0 and self.draft is not None)
+        found = remedies(memory, held, wider, self.degrees.devices, draft=place == 0 and self.draft is not None)
+        without = memory(adapters=0)
+        if self.adapters and without.fits(held):
+            most = int(self.adapters * (without.capacity - without.used(held)) / memory().adapters)
+            found = (worded("hold fewer adapters (", Setting("adapters", most), ")"), *found)
+        return found
 
     def _engine(self, model: TransformerWorkload, chip: HardwareNode, assumed: dict[str, str]) -> EngineStep:
         """The steps of the engine."""
