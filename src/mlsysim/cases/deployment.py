@@ -187,6 +187,8 @@ class Deployment:
         )
         if note := arithmetic_peak(chip, self.precision)[1]:
             assumed["arithmetic"] = note
+        if not named.windows and step.stack != model.stack:
+            assumed["windows"] = f"none: {named.name} attends to whole texts unless it is told of the model's windows"
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}"
         assumed.pop("bandwidth_efficiency", None)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
+from mlsysim.models.attention import Attention
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
 from mlsysim.models.kept import Kept
 from mlsysim.models.passes import Pass, elementwise, gemm
-from mlsysim.models.template import Mixer
+from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.units.ops import maximum, minimum
 
 Recompute = Literal["none", "selective", "full"]
@@ -98,6 +99,15 @@ class Stack:
             for name, elements in found.items():
                 total[name] += block.count * elements / self.layers
         return Kept(**total)
+
+    @property
+    def unwindowed(self) -> Stack:
+        """The same with every layer of a window attending to the whole text."""
+        blocks = (
+            replace(b, mixers=tuple(replace(m, window=UNBOUNDED) if isinstance(m, Attention) else m for m in b.mixers))
+            for b in self.blocks
+        )
+        return replace(self, blocks=tuple(blocks))
 
     def cache_bytes(self, length: Any, element: Any, tp: Any = 1) -> Any:
         """Bytes that one of ``tp`` devices keeps of a sequence of ``length`` tokens: growing caches of ``element`` bytes each, and

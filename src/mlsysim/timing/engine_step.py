@@ -122,7 +122,7 @@ class EngineStep:
         self.usable_memory = to_si(d.chip.memory.capacity, "byte") * offered_memory(d.chip)
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
         self.memory = to_si(d.chip.memory.capacity, "byte")
-        self.stack = d.model.stack
+        self.stack = d.model.stack if d.engine.windows else d.model.stack.unwindowed
         self.hidden = self.stack.hidden
         self.wide = "bf16" if d.chip.compute.supports("bf16") else "fp16"
         self.peak16 = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale

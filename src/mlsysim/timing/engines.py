@@ -59,6 +59,7 @@ class Engine(Record):
     block_scaled: bool = True
     cuts_prompts: bool = True
     reserves: bool = False
+    windows: bool = True
     block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)
     prefill_budget: int = Field(gt=0)
