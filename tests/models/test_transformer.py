@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import mlsysim
 from mlsysim import DataWarning, InputError, Models, SparseTransformerWorkload, TransformerWorkload, UnknownNameError
+from mlsysim.models.footprint import inference_bytes
 
 DENSE = ("Llama3_70B", "GPT3_175B", "Gemma3_27B", "Falcon_40B")
 DECODERS = (*DENSE, "Mixtral_8x7B", "DeepSeek_V3", "Mamba2_1_3B", "Jamba_v0_1", "Qwen3_5_27B", "DeepSeek_V4_Pro")
@@ -323,3 +324,17 @@ def test_a_changed_copy_is_derived_anew():
     assert small.stack.layers == 2
     assert model.stack.layers == 80
     assert small.get_kv_cache_size(10) == model.get_kv_cache_size(10) / 40
+
+
+def test_an_encoder_that_read_a_prompt_leaves_its_keys_and_one_token():
+    """T5-3B: 24 layers of 32 heads of 128, so 2 x 4096 x 2 bytes a token and layer (its config.json), of the source for the second attention."""
+    model, each = Models.T5_3B, 24 * 2 * 32 * 128 * 2.0
+    read = model.lower("prefill", batch_size=3, seq_len=500).cache_bytes
+    assert read is not None and read.to("byte").magnitude == 3 * each * (500 + 1)
+    more = model.lower("prefill", batch_size=3, seq_len=500, target_len=20).cache_bytes
+    assert more is not None and more.to("byte").magnitude == 3 * each * (500 + 20)
+    held = inference_bytes(model, 3, 500, "fp16", None, "prefill") - model.parameter_count * 2
+    assert held == 3 * each * (500 + 1)
+    # Frames that a speech model hears are as many whatever it writes.
+    heard = Models.Whisper_Large_V3.stack
+    assert heard.cache_bytes(10, 2.0, source=99) == heard.cache_bytes(10, 2.0)

@@ -239,7 +239,7 @@ def work_of(question: Pass) -> Work:
     weights = model.parameter_count * stored(model, precision).mean
     expanded, products, more = expanded_work(model, demand, precision)
     length = question.context + (question.new or 0)
-    kept = inference_bytes(model, question.batch, length, precision, question.cache_precision)
+    kept = inference_bytes(model, question.batch, length, precision, question.cache_precision, question.phase)
     return Work(
         flops=demand.flops / devices,
         hardware_flops=demand.hardware_flops / devices,

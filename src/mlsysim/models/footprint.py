@@ -142,14 +142,17 @@ def _stack_of(model: Workload) -> Stack | None:
     return model.stack if getattr(model, "has_dimensions", False) else None  # type: ignore[attr-defined]
 
 
-def inference_bytes(model: Workload, batch: Any, length: Any, precision: str, cache_precision: str | None) -> float:
-    """Weights and caches."""
+def inference_bytes(
+    model: Workload, batch: Any, length: Any, precision: str, cache_precision: str | None, phase: str = "decode"
+) -> float:
+    """Weights and caches, after a pass of a phase over so many tokens."""
     weights = model.parameter_count * stored(model, precision).mean
     stack = _stack_of(model)
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
     kept = bytes_per_element(cache_precision) if cache_precision else activation_element(precision)
-    return float(weights + stack.cache_bytes(length, kept) * batch)
+    text = model.written(phase, length)  # type: ignore[attr-defined]
+    return float(weights + stack.cache_bytes(text, kept, source=length) * batch)
 
 
 def _layer_bytes(

@@ -109,16 +109,18 @@ class Stack:
         )
         return replace(self, blocks=tuple(blocks))
 
-    def cache_bytes(self, length: Any, element: Any, tp: Any = 1) -> Any:
+    def cache_bytes(self, length: Any, element: Any, tp: Any = 1, source: Any = None) -> Any:
         """Bytes that one of ``tp`` devices keeps of a sequence of ``length`` tokens: growing caches of ``element`` bytes each, and
-        fixed states, which keep their own format, or that of the cache and 16 bits at least."""
+        fixed states, which keep their own format, or that of the cache and 16 bits at least. An encoder that reads the prompt leaves keys
+        of its ``source`` tokens, as many as the text has where that is not said."""
         total: Any = 0.0
         wide = maximum(element, 2.0)
         for block in self.blocks:
             for mixer in block.mixers:
                 counts = mixer.counts
                 if counts.cached:
-                    grown = counts.cached * mixer.cache_tokens(length) / minimum(tp, counts.heads)
+                    heard = length if source is None or not getattr(mixer, "cross", False) else source
+                    grown = counts.cached * mixer.cache_tokens(heard) / minimum(tp, counts.heads)
                     total = total + block.count * element * grown
                 if counts.state:
                     own = counts.state_element or wide

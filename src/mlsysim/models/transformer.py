@@ -373,7 +373,9 @@ class TransformerWorkload(Workload):
             ops = training_operators(ops, recompute)
         cache = None
         if self.has_dimensions and phase in ("prefill", "decode") and not encoder:
-            cache = Quantity(self.stack.cache_bytes(before + new, p.cache) * batch_size, "byte")
+            text = self.written(phase, before + new, target_len)
+            held = self.stack.cache_bytes(text, p.cache, source=before + new)
+            cache = Quantity(held * batch_size, "byte")
         known = {"tokens": p.tokens, "cache_bytes": cache, "assumptions": assumptions}
         each = stored(self, precision).mean if precision_bytes is None else element_bytes(precision_bytes, precision)
         return self._graph(ops, phase, batch_size, each, **known)
@@ -398,6 +400,11 @@ class TransformerWorkload(Workload):
         if target_len is not None:
             target = whole_number(target_len, "target_len")
         return p.new, replace(p, new=target, context=0)
+
+    def written(self, phase: str, tokens: Any, target_len: Any = None) -> Any:
+        """Tokens of the decoder's own text after a pass over so many: a prompt that an encoder reads leaves ``target_len``, or the first."""
+        reads = self.encoder_stack is not None and self._source_keys is None
+        return (target_len or 1) if phase == "prefill" and reads else tokens
 
     def _stem(self, p: Pass) -> list[Operator]:
         """What comes before the encoder."""
