@@ -161,6 +161,9 @@ def _mlperf(
     devices = whole(row, "n_gpus", 0)
     if not devices:
         raise Skipped("the number of devices is not given")
+    if "dual" in row["gpu"].lower():
+        devices *= 2
+        inferred.append(f"two chips a card: {devices}")
     prompt, answer = int(facts["prompt"]), max(1, round(number(row, "osl", float(facts["answer"]))))
     inferred += [f"prompts of {prompt} tokens", "8-bit cache", "layout with the most tokens"]
     serving: dict[str, Any] = {
