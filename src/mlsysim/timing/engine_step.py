@@ -77,24 +77,19 @@ _PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
 _ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
 _EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
 _TENSORS, _EXCHANGE, _STAGES = "tensor parallelism", "expert exchange", "pipeline parallelism"
-_ENGINE, _LAUNCHES, _ADAPTERS = "engine", "launches", "adapters"
-_COMMUNICATION = 14
+_ENGINE, _LAUNCHES, _ADAPTERS, _COMMUNICATION = "engine", "launches", "adapters", 14
 _ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of a step: in all, on the longest stage of a pipeline, on the device, and the parts that the device's time is made of."""
+    """Seconds of a step: in all, on the longest stage of a pipeline, on the device, and attention and experts of the latter."""
 
     total: Any
     stage: Any
     device: Any
-    products: Any
     attention: Any
     experts: Any
-    communication: Any
-    small: Any
-    engine: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +145,6 @@ class EngineStep:
         add_adapters(self.blocks, d)
         self.expert_constants = self._expert_constants() if mixture else None
 
-    # --- building -------------------------------------------------------------------------------------------------
-
     def _rates(self, precision: str) -> _Rates:
         """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit."""
         peak, note = arithmetic_peak(self.deployment.chip, precision)
@@ -172,8 +165,6 @@ class EngineStep:
         found = copy(self)
         found.clocks = clocks
         return found
-
-    # --- memory ---------------------------------------------------------------------------------------------------
 
     @property
     def longest_stage(self) -> float:
@@ -209,8 +200,6 @@ class EngineStep:
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
         return p.elements * (self.weight if p.narrow else self.half if p.tokens in (SAMPLED, ADAPTED) else self.rest)
-
-    # --- time -----------------------------------------------------------------------------------------------------
 
     def time(
         self,
@@ -276,7 +265,7 @@ class EngineStep:
         if d.pp > 1:
             stage = maximum(self.longest_stage * device, self.longest_stage * launches + host)
             total = total + self._sends(tokens, tag)
-        return StepTime(total, stage, device, products, attention, experts, communication, small, host)
+        return StepTime(total, stage, device, attention, experts)
 
     def _product_time(
         self, p: StepProduct, m: Any, tag: Tag, copies: Any = 1.0, names: tuple[str, str] = (_PRODUCTS, _WEIGHTS)
