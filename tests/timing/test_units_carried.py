@@ -16,7 +16,7 @@ import pytest
 
 from mlsysim.hardware import arithmetic
 from mlsysim.hardware.registry import Hardware
-from mlsysim.models import passes, template
+from mlsysim.models import passes, stack, template
 from mlsysim.models.graph import Operator
 from mlsysim.models.inventory import CLASSES, inventory_of
 from mlsysim.models.registry import Models
@@ -212,6 +212,8 @@ def test_a_step_of_an_engine_carries_its_units(
     monkeypatch.setattr(engine_step, "engine_network", lambda chip, scale: carried_network(engine_network(chip, scale)))
     for module in (template, passes, engine_step):
         monkeypatch.setattr(module, "MULTIPLY_ADD", Q_(2.0, "flop"))
+    for kept_module in (template, stack):
+        monkeypatch.setattr(kept_module, "HALF", Q_(2.0, "byte"))
     monkeypatch.setattr(engine_step, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
     step = EngineStep(Deployment(Models.get(model), device, timed, **layout))
     for kinds in step.blocks.mixing.values():
@@ -220,7 +222,7 @@ def test_a_step_of_an_engine_carries_its_units(
                 kinds[i] = count, replace(kind, element_operations=Q_(kind.element_operations, "flop"))
     for work, there in zip(WORK, expected, strict=True):
         here = step.time(**work)
-        for part in ("total", "device", "products", "attention", "small"):
+        for part in ("total", "stage", "device", "attention"):
             assert getattr(here, part).to("s").magnitude == pytest.approx(getattr(there, part), rel=1e-12), part
     assert step.device_weights.to("byte").magnitude == pytest.approx(held[0], rel=1e-12)
     assert Q_(step.sequence_bytes(1000.0)).to("byte").magnitude == pytest.approx(held[1], rel=1e-12)

@@ -17,6 +17,7 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.kept import Kept
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import UNBOUNDED, Mixer
+from mlsysim.physics.precision import HALF
 from mlsysim.units.ops import maximum, minimum
 
 Recompute = Literal["none", "selective", "full"]
@@ -114,7 +115,7 @@ class Stack:
         fixed states, which keep their own format, or that of the cache and 16 bits at least. An encoder that reads the prompt leaves keys
         of its ``source`` tokens, as many as the text has where that is not said."""
         total: Any = 0.0
-        wide = maximum(element, 2.0)
+        wide = maximum(element, HALF)
         for block in self.blocks:
             for mixer in block.mixers:
                 counts = mixer.counts

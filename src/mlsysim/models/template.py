@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from mlsysim.errors import InputError
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.models.passes import Pass, elementwise, gemm, operator
+from mlsysim.physics.precision import HALF
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.ops import maximum, minimum
 
@@ -199,7 +200,7 @@ class Scan:
             read=p.tokens * (2 * channels + 2 * self.states),
             written=p.tokens * channels,
         )
-        moved = 2 * p.batch * state * (self.element or maximum(p.cache, 2.0))
+        moved = 2 * p.batch * state * (self.element or maximum(p.cache, HALF))
         return [convolution, replace(scan, cache_bytes=moved)]
 
 
