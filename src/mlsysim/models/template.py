@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 from mlsysim.errors import InputError
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.models.passes import Pass, elementwise, gemm, operator
-from mlsysim.physics.precision import HALF
 from mlsysim.physics.memory import causal_pairs
+from mlsysim.physics.precision import HALF
 from mlsysim.units.ops import maximum, minimum
 
 UNBOUNDED = 1e12
