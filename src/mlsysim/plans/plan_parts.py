@@ -107,12 +107,10 @@ class WorkloadPart(Part):
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")
     optimizer: Text = _text(40, "such as adam, sgd or muon")
     lora_rank: Int = _within(1, 4096, "train adapters of this rank")
-    gradient_precision: Text = _text(40, "format in which gradients are kept and sent; the stack's")
-    activation_precision: Text = _text(
-        40, "format in which what products and activations read waits for the backward pass"
-    )
-    exchange_precision: Text = _text(40, "format in which tokens are sent to experts; what comes back has 16 bits")
-    predicted_tokens: Int = _within(0, 16, "tokens beyond the next that modules of their own predict in training")
+    gradient_precision: Text = _text(40, "format of gradients, kept and sent; the stack's")
+    activation_precision: Text = _text(40, "format of what waits for the backward pass")
+    exchange_precision: Text = _text(40, "format of tokens sent to experts; 16 bits come back")
+    predicted_tokens: Int = _within(0, 16, "further tokens that heads of their own predict in training")
     target_share: Real = _above_0(1000, "tokens of the decoder over those of the encoder")
     dimensions: DimensionsPart | None = _open("dimensions other than the zoo's")
     phase: Literal["prefill", "decode", "inference", "generate"] | None = _open(
@@ -152,10 +150,8 @@ class HardwarePart(Part):
     wan_bandwidth: of.Bandwidth | None = _open("of a site to the others, one way")
     wan_round_trip: Short | None = _open("to another site and back")
     efficiency: float | Literal["calibrated"] | None = _open("a fraction of peak (first order) or 'calibrated'")
-    stack: Text = _text(
-        40, "training software, or the runtime of a pass (compiled, eager, tensorrt ...), of calibrated times"
-    )
-    power_cap: of.Watts | None = _open("power limit of each accelerator; a lower one is kept by the clock")
+    stack: Text = _text(40, "training software, or the runtime of a pass (compiled, eager, tensorrt ...)")
+    power_cap: of.Watts | None = _open("power limit of each accelerator, kept by its clock")
     cooling: Literal["air", "liquid"] | None = _open("of the nodes; as such a node is sold")
     chip: ChipPart | None = _open("figures other than the zoo's")
 
@@ -186,32 +182,26 @@ class ParallelismPart(Part):
     mode: Literal["auto", "given"] | None = _open("auto: search the layout; so it is where nothing else is given")
     tp: Int = _within(1, 65536, "tensor-parallel degree")
     pp: Int = _within(1, 4096, "pipeline stages")
-    dp: Int = _within(1, 10**7, "data-parallel degree, which must agree with the rest; in serving the replicas")
+    dp: Int = _within(1, 10**7, "data-parallel degree; in serving the replicas")
     ep: Int = _within(1, 65536, "expert-parallel degree")
-    attention_dp: Int = _within(
-        1, 65536, "groups of attention that share a replica's experts, each with its own requests"
-    )
+    attention_dp: Int = _within(1, 65536, "groups of attention that share a replica's experts")
     cp: Int = _within(1, 4096, "context-parallel degree")
     ring: Int = _within(1, 1024, "accelerators of a denoiser that pass keys around; the rest swap heads")
     virtual_stages: Int = _within(1, 128, "pipeline chunks of a device")
     schedule: Text = _text(40, "pipeline schedule, such as 1f1b")
     micro_batch: Int = _within(1, _MOST, "sequences of a micro-batch")
     micro_batches: Int = _within(1, _MOST, "micro-batches of a step and replica, instead of their size")
-    micro_batch_group: Int = _within(1, _MOST, "micro-batches that interleaving takes through a chunk before the next")
+    micro_batch_group: Int = _within(1, _MOST, "micro-batches that interleaving takes through a chunk at once")
     zero: Int = _within(0, 3, "ZeRO stage")
-    zero_shard: Int = _within(1, 10**7, "ranks that share what ZeRO shards (HSDP); all that hold the same weights")
-    reshard: Flag = _open(
-        "ZeRO 2, 3: gather and scatter for every micro-batch; false: whole for the step, and sent once"
-    )
+    zero_shard: Int = _within(1, 10**7, "ranks that share what ZeRO shards (HSDP); all")
+    reshard: Flag = _open("ZeRO 2, 3: gather and scatter for every micro-batch, else once a step")
     recompute: Literal["none", "selective", "full"] | None = _open(
         "activations that are computed again instead of kept"
     )
-    recomputed: Text = _text(
-        80, "parts that selective recomputation computes again, such as norm+up; the stack's habit"
-    )
-    offload: Real = _within(0, 1, "share of the optimizer's state that rests in the host's memory")
-    offload_weights: Real = _within(0, 1, "share of the weights that rests there, and comes in for every pass")
-    offload_activations: Real = _within(0, 1, "share of the activations that waits there for the backward pass")
+    recomputed: Text = _text(80, "parts that selective recomputation takes, such as norm+up; the stack's")
+    offload: Real = _within(0, 1, "share of the optimizer's state in the host's memory")
+    offload_weights: Real = _within(0, 1, "share of the weights there, fetched for every pass")
+    offload_activations: Real = _within(0, 1, "share of the activations that waits there")
     sequence_parallel: Flag = _open("split norms over the tensor group")
     fp8_attention: Flag = _open("attention in fp8")
     deduplicated_exchange: Flag = _open("send a token once to each node that has experts for it")
@@ -246,19 +236,17 @@ class ServingPart(Part):
     cache_precision: Text = _text(40, "number format of the caches")
     chunk_tokens: Int = _within(1, 10**8, "tokens of a prefill chunk")
     cached_prefix: Int = _within(0, 10**8, "tokens of the prompt in the cache")
-    prefix_hits: Real = _within(0, 1, "share of the prompts' tokens that a cache of all prefixes finds")
-    prefix_tokens: Int = _within(1, 10**15, "tokens of all prefixes that are asked for, kept as far as there is room")
-    offload_memory: of.Capacity | None = _open(
-        "memory of the host, for each accelerator, that keeps caches of prefixes"
-    )
+    prefix_hits: Real = _within(0, 1, "share of the prompts' tokens that a large cache finds")
+    prefix_tokens: Int = _within(1, 10**15, "tokens of all prefixes, kept as far as there is room")
+    offload_memory: of.Capacity | None = _open("memory of the host, for each accelerator, for prefixes")
     draft_model: Text = _text(_TEXT, "for speculative decoding")
     draft_tokens: Int = _within(1, 64, "tokens drafted at a time, by the model's own heads without a draft_model")
     acceptance: Real = _within(0, 1, "share of draft tokens that are accepted")
     decode_on: Text = _text(
-        _TEXT, "decode pool (disaggregation): a fleet, a chip (as many as for prefill), or auto: the best share of 'on'"
+        _TEXT, "decode pool: a fleet, a chip (as many as for prefill), or auto: the best share of 'on'"
     )
-    redundant_experts: Int = _within(1, 10**5, "experts held twice, so that the expert-parallel degree divides")
-    adapters: Int = _within(0, 10**5, "low-rank adapters (LoRA) that a replica holds and its requests choose among")
+    redundant_experts: Int = _within(1, 10**5, "experts held twice, so that their degree divides")
+    adapters: Int = _within(0, 10**5, "adapters (LoRA) that requests of a replica choose among")
     adapter_rank: Int = _within(1, 4096, "rank of the adapters; 16")
     decode_tp: Int = _within(1, 65536, "tensor-parallel degree of the decode pool")
     decode_ep: Int = _within(1, 65536, "expert-parallel degree of the decode pool")
@@ -266,19 +254,15 @@ class ServingPart(Part):
     network: of.Bandwidth | None = _open("between prefill and decode")
     memory_fraction: Real = _above_0(1, "share of each accelerator's memory that the engine may use")
     requests: Int = _within(1, 10**9, "requests that are sent in all; as many as concurrency: one batch")
-    range_ratio: Real = _within(
-        0, 1, "lengths are spread evenly from this share of prompt_tokens and output_tokens up to all of them"
-    )
-    length_cv: Real = _within(
-        0, 10, "coefficient of variation of the lengths, whose means are prompt_tokens and output_tokens"
-    )
+    range_ratio: Real = _within(0, 1, "lengths are spread evenly from this share of their largest")
+    length_cv: Real = _within(0, 10, "coefficient of variation of the lengths")
     max_num_seqs: Int = _within(1, 10**6, "most requests that a replica answers at a time")
     poll_steps: Int = _within(1, 10**4, "steps between two looks for new requests")
     wait_steps: Int = _within(0, 10**4, "steps that the engine waits for prompts to gather")
     warm_up: Flag = _open("false: the first requests meet a cold engine")
-    offline: Flag = _open("true: the engine itself is asked, without a server in front")
-    output_rate: Real = _above_0(1e12, "output tokens a second as measured; power, energy and costs are of this rate")
-    host_bound: Flag = _open("true: accelerators wait for inputs that the host prepares, such as video")
+    offline: Flag = _open("true: the engine itself, without a server in front")
+    output_rate: Real = _above_0(1e12, "output tokens a second as measured, for energy and cost")
+    host_bound: Flag = _open("true: accelerators wait for inputs that the host prepares")
     ttft: Short | None = _open("limit on the time to the first token")
     tpot: Short | None = _open("limit on the time of each further token")
     latency: Short | None = _open("limit on the mean time of a whole request")
@@ -294,7 +278,7 @@ class OpsPart(Part):
     duration: Long | None = _open("how long the run or the service lasts")
     duration_days: Real = _above_0(1e6, "the same, as a number of days")
     deadline: Long | None = _open("limit on the time of a training run")
-    budget: of.Dollars | None = _open("limit on the rent where a cloud price is given, else on the cost of owning")
+    budget: of.Dollars | None = _open("limit on the rent (with a cloud price), else on the cost of owning")
     electricity: of.EnergyPrice | None = _open("price; that of the region where left out")
     cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
     checkpoint_time: Short | None = _open("that the run stands still; of writing the state")
