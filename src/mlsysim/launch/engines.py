@@ -96,7 +96,8 @@ class GroupedServer(Server):
         if parsed.on("--enable-lora") or "--lora-paths" in parsed.values:
             traffic.setdefault("adapters", self.entry["adapters"])
         else:
-            traffic |= {"adapters": None, "adapter_rank": None}
+            for name in ("adapters", "adapter_rank"):
+                traffic.pop(name, None)
         drafted = self.drafted(parsed)
         if drafted is None:
             return
