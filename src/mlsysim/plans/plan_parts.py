@@ -281,11 +281,11 @@ class OpsPart(Part):
     budget: of.Dollars | None = _open("limit on the rent (with a cloud price), else on the cost of owning")
     electricity: of.EnergyPrice | None = _open("price; that of the region where left out")
     cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
-    checkpoint_time: Short | None = _open("that the run stands still; of writing the state")
+    checkpoint_time: Short | None = _open("stall of a checkpoint; that of writing it")
     checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open(
         "who writes it, and whether the run waits"
     )
-    checkpoint_interval: Long | None = _open("of computing; the best")
+    checkpoint_interval: Long | None = _open("time between checkpoints; the best")
     storage_bandwidth: of.ByteRate | None = _open("of the file system, all writers together")
     mtbf: Long | None = _open("mean time between failures of the whole fleet")
     restart_time: Short | None = _open("from a failure to training again; by scale")
