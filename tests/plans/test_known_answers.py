@@ -119,3 +119,14 @@ def test_four_bit_weights_compute_in_sixteen() -> None:
 def test_checkpoints_in_their_own_format_fit(model: str, on: str) -> None:
     """As their model cards say: gpt-oss-120b on one 80 GB GPU, DeepSeek-V3 on eight H200."""
     assert ask("serving", model, on).feasible
+
+
+def test_bytes_are_moved_once() -> None:
+    """63 tokens after the first read 8.03 billion weights of two bytes 63 times, whatever stages might take turns."""
+    work = {"model": "Llama3_8B"}
+    load = {"concurrency": 1, "prompt_tokens": 512, "output_tokens": 64}
+    plan = {"task": "serving", "workload": work, "hardware": {"on": "H100", "efficiency": 0.5}, "serving": load}
+    ledger = evaluate_plainly(Plan.model_validate(plan)).ledger
+    assert ledger is not None
+    moved = sum(float(part.moved) for part in ledger.parts if part.label == "answer: reading weights")
+    assert moved == pytest.approx(63 * 2 * 8.03e9, rel=1e-3)

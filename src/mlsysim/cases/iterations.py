@@ -99,4 +99,6 @@ class Iterations:
             whole = sequences * self.step.deployment.attention_dp
             drafting = self.draft.time(whole, context, tag=of_draft(tag)).total * drafted
             total, stage = total + drafting, stage + drafting
-        return replace(found, total=pipelined_period(total, self.groups, stage), stage=stage)
+        if some(self.step.deployment.pp > 1):
+            total = pipelined_period(total, self.groups, stage)
+        return replace(found, total=total, stage=stage)

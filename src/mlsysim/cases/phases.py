@@ -12,7 +12,7 @@ from mlsysim.cases.replica import Passes, PassTime, Replica, pipelined_completio
 from mlsysim.cases.request import value_of
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import maximum, power, where
+from mlsysim.units.ops import maximum, power, some, where
 
 MAX_CHUNKS = 10_000
 
@@ -94,12 +94,13 @@ class Decoder:
         """Mean time between two tokens of a sequence at this context."""
         groups, _ = self.replica.groups_in_flight(self.batch)
         cycle = self.model_pass(context).total
-        stage = cycle * self.replica.longest_stage
+        staged = some(self.replica.longest_stage < 1)
+        stage = cycle * self.replica.longest_stage if staged else cycle
         if self.drafts:
             # The draft model is not split into stages: one of them has it.
             step = self.draft_step(context)
             cycle, stage = (speculative_cycle(step, self.drafted, time) for time in (cycle, stage))
-        return pipelined_period(cycle, groups, stage) / self.tokens_per_cycle
+        return (pipelined_period(cycle, groups, stage) if staged else cycle) / self.tokens_per_cycle
 
     @cached_property
     def tokens_per_cycle(self) -> Any:
