@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim.cases.iterations import Iterations
-from mlsysim.cases.replica import pipelined_completion, pipelined_period, pipelined_share
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
+from mlsysim.physics.pipeline import pipelined_completion, pipelined_period, pipelined_share
 from mlsysim.search.serving import evaluate
 from mlsysim.search.space import Space
 from mlsysim.timing.engine_step import EngineStep, engine_step

@@ -21,7 +21,7 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.inventory import CLASSES, inventory_of
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
-from mlsysim.timing import engine_step, kernels, operator_times, vision_time
+from mlsysim.timing import engine_device, engine_step, kernels, operator_times, vision_time
 from mlsysim.timing.collectives import measured_network
 from mlsysim.timing.engine_block import Deployment
 from mlsysim.timing.engine_step import EngineStep
@@ -207,14 +207,17 @@ def test_a_step_of_an_engine_carries_its_units(
     request.getfixturevalue("carrying")
     timed = run.model_copy(update={key: Q_(getattr(run, key), "s") for key in TIMES})
     own = profile(device, f"serving.{run.kernels}")
-    monkeypatch.setattr(engine_step, "to_si", kept)
-    monkeypatch.setattr(engine_step, "profile", lambda chip, software: fresh(own))
-    monkeypatch.setattr(engine_step, "engine_network", lambda chip, scale: carried_network(engine_network(chip, scale)))
+    for module in (engine_device, engine_step):
+        monkeypatch.setattr(module, "to_si", kept)
+    monkeypatch.setattr(engine_device, "profile", lambda chip, software: fresh(own))
+    monkeypatch.setattr(
+        engine_device, "engine_network", lambda chip, scale: carried_network(engine_network(chip, scale))
+    )
     for module in (template, passes, engine_step):
         monkeypatch.setattr(module, "MULTIPLY_ADD", Q_(2.0, "flop"))
     for kept_module in (template, stack):
         monkeypatch.setattr(kept_module, "HALF", Q_(2.0, "byte"))
-    monkeypatch.setattr(engine_step, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
+    monkeypatch.setattr(engine_device, "bytes_per_element", lambda name: Q_(formats.BYTES_PER_ELEMENT[name], "byte"))
     step = EngineStep(Deployment(Models.get(model), device, timed, **layout))
     for kinds in step.blocks.mixing.values():
         for i, (count, kind) in enumerate(kinds):

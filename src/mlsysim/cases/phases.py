@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mlsysim.cases.replica import Passes, PassTime, Replica, pipelined_completion, pipelined_period
+from mlsysim.cases.replica import Passes, PassTime, Replica
 from mlsysim.cases.request import value_of
+from mlsysim.physics.pipeline import pipelined_completion, pipelined_period
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, power, some, where

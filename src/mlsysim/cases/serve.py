@@ -28,11 +28,12 @@ from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
 from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop, recalled
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
-from mlsysim.cases.replica import Replica, pipelined_completion, pipelined_share
+from mlsysim.cases.replica import Replica
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import accepted_tokens, draft_cost, head_acceptance
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.pipeline import pipelined_completion, pipelined_share
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged

@@ -1,0 +1,134 @@
+"""What an inference engine has on the devices of one deployment: rates of its kernels, weights, caches and adapters held.
+
+Steps that run on it are timed in :mod:`mlsysim.timing.engine_step`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.models.storage import kept_parts
+from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of, precision_name
+from mlsysim.timing import kernels
+from mlsysim.timing.engine_block import ADAPTED, PROMPT, SAMPLED, Deployment, StepProduct, add_adapters, step_blocks
+from mlsysim.timing.engines import chip_class, engine_network, offered_memory
+from mlsysim.timing.profile import profile
+from mlsysim.units.registry import to_si
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    rate: float
+    memory_share: float
+    start: float
+    quantise_share: float
+
+
+class EngineDevice:
+    """The fullest device of a deployment."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        d = self.deployment = deployment
+        self.engine = d.engine
+        self.kernels = profile(d.chip, f"serving.{d.engine.kernels}")
+        self.network = engine_network(d.chip, d.engine.reduce_scale)
+        self.family = chip_class(d.chip)
+        self.usable_memory = to_si(d.chip.memory.capacity, "byte") * offered_memory(d.chip)
+        self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
+        self.memory = to_si(d.chip.memory.capacity, "byte")
+        self.stack = d.model.stack if d.engine.windows else d.model.stack.unwindowed
+        self.hidden = self.stack.hidden
+        self.wide = "bf16" if d.chip.compute.supports("bf16") else "fp16"
+        self.peak16 = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale
+        self.precision = precision_name(d.precision)
+        self.weight = bytes_per_element(self.precision)
+        self.cache = bytes_per_element(d.cache_precision)
+        self.half, self.byte = bytes_per_element("bf16"), bytes_per_element("fp8")
+        self.format = format_of(self.precision)
+        self.rest = self.half * (self.format.rest / 16)
+        is_narrow = self.format.narrow
+        self.quantises = is_narrow and not arithmetic_peak(d.chip, self.precision)[1]
+        mixture = any("moe" in block.ffn.family for block in self.stack.blocks if block.ffn is not None)
+        self.scaled = (mixture and d.engine.block_scaled) or self.precision == "fp8_block"
+        self.narrow = self._rates(self.precision)
+        self.full = self._rates(self.wide)
+        self.moe_tp = d.moe_tp if d.moe_tp is not None else max(1, d.tp * d.attention_dp // d.moe_ep)
+        if mixture and self.moe_tp * d.moe_ep not in (d.tp * d.attention_dp, 1):
+            raise InputError(
+                f"experts over {self.moe_tp} x {d.moe_ep} devices do not match {d.tp} x {d.attention_dp} attention devices."
+            )
+        kept = kept_parts(d.model, self.precision)
+        narrow_mixers = kept == "layers" or (kept == "all" and not (mixture and self.weight < self.byte))
+        parts = is_narrow and narrow_mixers, is_narrow and kept != "experts", self.quantises
+        self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, *parts)
+        add_adapters(self.blocks, d)
+        self.expert_constants = self._expert_constants() if mixture else None
+
+    def _rates(self, precision: str) -> _Rates:
+        """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit."""
+        peak, note = arithmetic_peak(self.deployment.chip, precision)
+        narrow = compute_precision(precision) if not note else format_of(precision).measured
+        wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.scaled else ("fp8",)}.get(
+            narrow, (narrow,)
+        )
+        table = self.kernels.gemm
+        names = (narrow, self.wide) if note else (*wanted, "fp8", self.wide)
+        found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
+        # Block-scaled inputs are quantised by a kernel of their own; other formats by the kernel before.
+        extra = self.kernels.memory_bound.times[0] if narrow == "fp8" and self.scaled else 0.0
+        rate = peak * self.kernels.rate_scale * (found.rate_share * found.kept)
+        return _Rates(rate, found.memory_share, found.times[0] + extra, found.quantise_share)
+
+    @property
+    def expert_format(self) -> str:
+        """The format whose expert kernels apply; narrow weights without narrow arithmetic are computed in 16 bit."""
+        if self.weight >= self.half:
+            return "bf16"
+        if self.format.measured == "mxfp4":
+            return "mxfp4"
+        if self.precision in ("fp4", "nvfp4"):
+            return "nvfp4" if self.quantises else "mxfp4"
+        return "fp8" if self.quantises else "int4"
+
+    def _expert_constants(self) -> kernels.Experts:
+        found, name = self.kernels.experts, self.expert_format
+        return (found.get(f"{name}_wide") if self.deployment.moe_ep > self.network.node else None) or found[name]
+
+    @property
+    def longest_stage(self) -> float:
+        """The longest pipeline stage's share of the layers."""
+        layers = self.stack.layers
+        return math.ceil(layers / self.deployment.pp) / layers
+
+    @property
+    def device_weights(self) -> float:
+        """Bytes of weights on the fullest device."""
+        d = self.deployment
+        total = sum(p.count * self._stored(p) for p in self.blocks.products if p.tokens != PROMPT)
+        for count, routed in self.blocks.experts:
+            total += count * routed.parameters * (1 + d.redundant / routed.count) / d.moe_ep / self.moe_tp * self.weight
+        if self.stack.vocab and not (self.stack.tied and self.stack.head):
+            total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.half / d.tp
+        return total * self.longest_stage
+
+    @property
+    def adapter_bytes(self) -> float:
+        """Bytes of all adapters on the fullest device."""
+        each = sum(p.count * self._stored(p) for p in self.blocks.adapters)
+        return self.deployment.adapters * each * self.longest_stage
+
+    def sequence_bytes(self, tokens: Any) -> Any:
+        """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
+        return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) * self.longest_stage
+
+    def cache_bytes(self, tokens: Any) -> Any:
+        """Bytes of cache and state of a sequence of so many tokens, each counted once."""
+        return self.stack.cache_bytes(tokens, self.cache)
+
+    def _stored(self, p: StepProduct) -> Any:
+        """Bytes of a product's weights."""
+        return p.elements * (self.weight if p.narrow else self.half if p.tokens in (SAMPLED, ADAPTED) else self.rest)
