@@ -252,7 +252,7 @@ class ServingPart(Part):
     decode_ep: Int = _within(1, 65536, "expert-parallel degree of the decode pool")
     decode_replicas: Int = _within(1, 10**7, "replicas of the decode pool")
     network: of.Bandwidth | None = _open("between prefill and decode")
-    memory_fraction: Real = _above_0(1, "share of each accelerator's memory that the engine may use")
+    memory_fraction: Real = _above_0(1, "share of the memory that the engine may use")
     requests: Int = _within(1, 10**9, "requests that are sent in all; as many as concurrency: one batch")
     range_ratio: Real = _within(0, 1, "lengths are spread evenly from this share of their largest")
     length_cv: Real = _within(0, 10, "coefficient of variation of the lengths")
@@ -289,7 +289,7 @@ class OpsPart(Part):
     storage_bandwidth: of.ByteRate | None = _open("of the file system, all writers together")
     mtbf: Long | None = _open("mean time between failures of the whole fleet")
     restart_time: Short | None = _open("from a failure to training again; by scale")
-    spares: Int = _within(0, 10**4, "nodes that stand in for those in repair; not counted")
+    spares: Int = _within(0, 10**4, "nodes that stand in for those in repair")
     repair_time: Long | None = _open("of a node, beside spares")
 
     @property
