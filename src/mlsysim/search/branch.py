@@ -29,11 +29,11 @@ from mlsysim.search.expression import Expression, Pair, among, enclose, unknown
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.monotone import MONOTONE, direction
 from mlsysim.search.space import Goal, Space
+from mlsysim.search.tiles import TILE
 from mlsysim.search.uncertainty import certain
 
 _MOST_COMBINATIONS = 2**20
 _BATCH = 2048
-_TILE = 8192
 MOST_EVALUATIONS = 100_000_000
 """Points that a search may evaluate before it gives up."""
 
@@ -161,8 +161,8 @@ class _Search:
         indices = self._indices(places)
         self.found.evaluated += len(indices)
         parts: dict[str, list[Any]] = {name: [np.empty(0)] for name in names}
-        for first in range(0, len(indices), _TILE):
-            tile = indices[first : first + _TILE]
+        for first in range(0, len(indices), TILE):
+            tile = indices[first : first + TILE]
             answers = self.evaluate(self.space, self.space.decode(tile))
             for name in names:
                 parts[name].append(np.broadcast_to(np.asarray(among(answers)(name), dtype=float), tile.shape))

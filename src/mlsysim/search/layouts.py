@@ -19,6 +19,7 @@ from mlsysim.cases.training_memory import on_device, training_held
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.search.steps import best_by_value
+from mlsysim.search.tiles import TILE
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import Inputs
@@ -48,7 +49,6 @@ _SIMPLER = (
 )
 _FOUND = ("mfu", "step_time_s", "memory_gb")
 _DIGITS = 9
-_TILE = 8192
 
 
 # --- what may be chosen -----------------------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def _together(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: 
     for schedule in dict.fromkeys(row[-2] for row in rows):
         points = TrainingPoints({**shared, "schedule": schedule})
         places = np.flatnonzero(columns["schedule"] == schedule)
-        for first in range(0, len(places), _TILE):
-            tile = places[first : first + _TILE]
+        for first in range(0, len(places), TILE):
+            tile = places[first : first + TILE]
             answers = points.evaluate({name: columns[name][tile] for name in SETTINGS if name not in left_out})
             if not answers["valid"].all():
                 raise InputError("The layouts of a search divide, but a training space refuses one of them.")
