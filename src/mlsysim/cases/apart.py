@@ -139,15 +139,14 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
         waiting = maximum((others + 1) * service - wide, 0.0) / 2
         return both.readers.first(others / wide, 0.0, 0.0 * step_time, a, waiting, others)
 
-    firsts = rounds(both.readers, t, others + 1, a, later)
+    mean, last = rounds(both.readers, t, others + 1, a, later)
     limited = slow | (places < t.concurrency)
     if bound is not None and slow:
         bound = "prompts"
-    mean = sum(firsts) / len(firsts)
     waiting = maximum(t.concurrency - active, 0.0)
     ahead = where(limited, maximum(waiting / active * span - value_of(mean) - both.move, 0.0), 0.0)
     extra = both.after(active, a) + a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
-    seen = mean + extra, firsts[-1] + extra
+    seen = mean + extra, last + extra
     return result(t, step_time / both.gain, *seen, active, step_time, both.first, bound)
 
 

@@ -54,7 +54,7 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
-from mlsysim.cases.traffic import Habits, Traffic
+from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
 from mlsysim.physics.queueing import mgc_wait
 from mlsysim.timing.engines import Engine
@@ -104,8 +104,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     disturbed = turn.alone + (turn.mean - turn.alone) * ((h.rounds - 0.5) / h.rounds)
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, disturbed) / s.gain
     length = s.steps * turn.mean
-    firsts = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, a))
-    mean = sum(firsts) / len(firsts)
+    mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, a))
     # A client's turn takes a while, after which it finds the engine within a step, and the next one ready; where there are others.
     rest = (turn.alone * (1 - turn.busy) + turn.prompts * turn.busy) / 2 + turn.alone * step.engine.steps_ahead
     rest = rest * (minimum(others, 1.0) if h.server else 0.0)
@@ -120,7 +119,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     ttft = mean + idle + place + front
     if not h.warm:
         ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", step.engine.cold_start / h.rounds)
-    return result(t, tpot, ttft, firsts[-1] + idle + place + front, active, turn.alone, turn.prompts, bound)
+    return result(t, tpot, ttft, last + idle + place + front, active, turn.alone, turn.prompts, bound)
 
 
 def front_end(engine: Engine, t: Traffic, a: Algebra) -> Any:
@@ -199,17 +198,17 @@ def least(limits: dict[str, Any]) -> tuple[Any, str | None]:
     return least, min(limits, key=lambda name: limits[name]) if alone else None
 
 
-def rounds(s: Readers, t: Traffic, active: Any, a: Algebra, later: Callable[[int], Any]) -> list[Any]:
-    """Mean time to the first token of each round, without front end and waiting for a place: the first, in which all prompts come at
-    once and answers begin as they are read, and ``later`` ones by their number."""
+def rounds(s: Readers, t: Traffic, active: Any, a: Algebra, later: Callable[[int], Any]) -> tuple[Any, Any]:
+    """Mean time to the first token of all rounds and of the last, without front end and waiting for a place: the first, in which all prompts
+    come at once and answers begin as they are read, and ``later`` ones by their number."""
     read, h, most = a.under(FIRST), t.habits, maximum(s.full, 1.0)
     burst = s.pace(active / 2, read)
     queued = most * burst + a.loss(QUEUE, TAIL, QUEUED, maximum(active - most, 0.0) * burst / 2)
     firsts = [where(active > most, queued, s.reading(minimum(active, most), 0.0, read) * s.chunks)]
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
-    different = h.rounds if h.shortest < 1 else min(h.rounds, 2)
+    different = min(h.rounds, CLIENT_ROUNDS if h.shortest < 1 else 2)
     firsts += [later(number) for number in range(1, different)]
-    return firsts + firsts[-1:] * (h.rounds - different)
+    return (sum(firsts) + (h.rounds - different) * firsts[-1]) / h.rounds, firsts[-1]
 
 
 def window(t: Traffic, number: int, answer: Any, burst: Any, least: Any) -> Any:

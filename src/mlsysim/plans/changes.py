@@ -48,7 +48,9 @@ def settled(answer: Answer) -> Plan:
         return plan.replacing(parallelism=split, workload=lengths, task="training")
     if answer.task == "serving" and layout and "tp" in layout:
         traffic: dict[str, Any] = {"replicas": layout["replicas"]}
-        if plan.serving is None or plan.serving.qps is None:
+        if "qps" in layout:
+            traffic["qps"] = layout["qps"]
+        else:
             traffic["concurrency"] = layout["concurrency"]
         split = {"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}}
         split |= {"attention_dp": layout["attention_dp"] if layout["attention_dp"] > 1 else None, "dp": None}
@@ -149,7 +151,7 @@ def _serving(plan: Plan, answer: Answer) -> Candidates:
         yield [("let the tensor-parallel degree be chosen", free)]
     if given is None or (given.concurrency is None and given.qps is None):
         # The load was ours to find, and is found again for each change.
-        plan = plan.replacing(serving={"concurrency": None})
+        plan = plan.replacing(serving={"concurrency": None, "qps": None})
     narrow = list(_narrower(plan, answer, "weights and arithmetic", ("fp8", "int8")))
     if part is not None and part.cache_precision is None:
         narrow.append((f"caches in fp8{_CAVEAT}", plan.replacing(serving={"cache_precision": "fp8"})))

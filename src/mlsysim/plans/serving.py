@@ -131,7 +131,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if tried > 1:
         sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
-        qps = server.part.qps
+        qps = served.come
         why = "" if qps is None else f" where {qps:g} {'comes' if qps == 1 else 'come'} a second"
         if served.overloaded:
             why = f", as many as there is room for: {qps:g} requests a second are more than are answered"
@@ -139,6 +139,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}
     sheet.shown["layout"] = degrees | {"replicas": served.replicas, "concurrency": served.clients}
+    if served.come is not None:
+        sheet.shown["layout"]["qps"] = served.come
     ledger = sheet.read(served.ledger)
     main = "tokens_per_second" if server.part.qps is None else "tpot"
     if main == "tpot" and served.mean_output > 1:
@@ -200,8 +202,8 @@ def _facts(sheet: Sheet, served: Served) -> None:
     }
     if part.output_rate is not None:
         sheet.facts["measured_rate"] = quantity(part.output_rate, "1/s")
-    elif part.qps is not None:
-        sheet.facts |= {"requests_that_come": quantity(part.qps, "1/s"), "requests_in_all": part.requests}
+    elif served.come is not None:
+        sheet.facts |= {"requests_that_come": quantity(served.come, "1/s"), "requests_in_all": part.requests}
     for name, phase, share, noun in (
         ("ttft", FIRST, 1.0, "the time until it"),
         ("tpot", ANSWER, 1.0 / max(tokens - 1, 1.0), "the answer, for each further token"),
@@ -289,7 +291,7 @@ def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> floa
         return None
     server, part, requests = served.server, served.server.part, served.delivered()
     precision, known = server.options["precision"], chip_power(chip)
-    always = part.qps is None or part.output_rate is not None
+    always = served.come is None or part.output_rate is not None
     busy = 1.0 if always else 1 - math.exp(-requests / served.replicas * served.latency)
     busy *= host_share(chip) if part.host_bound else 1.0
     share = equivalent(chip, precision)

@@ -43,6 +43,8 @@ _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
 _MOST_STAGES = 16
+_ANY_RATE, _HARDLY, _HALVINGS = 1e6, 1e-3, 10
+"""More requests a second than are answered anywhere, a small share of the most, and how often the rate between is halved."""
 _WIDEST = 64
 """Most devices whose groups of attention share experts, where a layout is searched."""
 
@@ -66,9 +68,13 @@ def split_text(split: Degrees) -> str:
 class Served:
     """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet, times in seconds."""
 
-    def __init__(self, server: Server, result: ServingResult, layout: Layout, clients: int | None) -> None:
+    def __init__(
+        self, server: Server, result: ServingResult, layout: Layout, clients: int | None, rate: float | None = None
+    ) -> None:
         part = server.part
         self.server, self.result = server, result
+        # Requests that come a second, given or found; None where clients ask when they are answered.
+        self.come = part.qps if rate is None else rate
         self.split, self.replicas, self.writing, writers = layout
         # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
         self.writers: int = writers or self.replicas
@@ -89,14 +95,14 @@ class Served:
         self.tpot = to_si(result.tpot, "s")
         # The mean time of a whole request.
         self.latency = self.ttft + (self.mean_output - 1) * self.tpot
-        rate = to_si(result.output_tokens_per_sec, "1/s") / self.mean_output
+        answered = to_si(result.output_tokens_per_sec, "1/s") / self.mean_output
         if clients is None:
             # Requests that come at random, in flight by Little's law.
-            self.clients = max(1, round(active * self.writers if first is None else rate * self.latency))
-            self.requests = rate
+            self.clients = max(1, round(active * self.writers if first is None else answered * self.latency))
+            self.requests = answered
         else:
             # Requests that are answered while all clients keep asking; a replica without a client answers nothing.
-            self.clients, self.requests = clients, rate * min(1.0, clients / self.replicas)
+            self.clients, self.requests = clients, answered * min(1.0, clients / self.replicas)
         self.output_rate = self.requests * self.mean_output
         self.carries = part.qps is not None and self.requests >= part.qps * 0.999
         # Requests that end some day are all answered, however late.
@@ -202,16 +208,16 @@ class Server:
             options["cache_precision"] = assumed["cache_precision"] = "bf16"
         return {name: value for name, value in options.items() if value is not None}
 
-    def at(self, layout: Layout, clients: int | None) -> Served:
-        """One layout under one load: clients, or the plan's rate of requests at random where None is given."""
+    def at(self, layout: Layout, clients: int | None, rate: float | None = None) -> Served:
+        """One layout under one load: clients, or a rate of requests at random, the plan's where None is given."""
         names = ("tp_size", "pp_size", "ep_size", "attention_dp", "num_replicas", "decode_replicas")
         degrees = [*zip(names, (*layout.split, layout.replicas, layout.writers), strict=True)]
         if layout.writing is not None and layout.writing != layout.split:
             degrees += [("decode_tp_size", layout.writing.tp), ("decode_ep_size", layout.writing.experts)]
         options = self.options | {name: degree for name, degree in degrees if degree is not None}
-        load = {"concurrency": clients} if clients is not None else {"arrival_rate": self.part.qps}
+        load = {"concurrency": clients} if clients is not None else {"arrival_rate": rate or self.part.qps}
         result = ServingModel().solve(self.model, self.chip, **options, **load)
-        return Served(self, result, layout, clients)
+        return Served(self, result, layout, clients, rate)
 
     @property
     def limited(self) -> bool:
@@ -306,12 +312,28 @@ class Server:
             # The fewest clients whose answers come at that rate, never more than are sent; the most that fit where none do.
             most = most if part.requests is None else min(most, part.requests)
             return self._turn(layout, self.at(layout, 1), most, lambda served: served.requests >= qps)[1]
+        if self.limited and self.calibrated and part.requests is None:
+            return self._fastest(layout)
         if self.limited:
             # The most clients that fit at once and keep the limits; one for each replica where not even they do.
             return self._turn(layout, alone, most, lambda served: not served.within)[0]
         batch = self.plan.workload.batch_size
         clients = batch * replicas if batch else min(_CLIENTS * self.fleet.total_accelerators, most)
         return self.at(layout, clients)
+
+    def _fastest(self, layout: Layout) -> Served:
+        """The highest rate of requests at random that keeps the limits, which are those of a server that people ask; one that hardly
+        anybody asks where not even that does."""
+        low, high = 0.0, self.at(layout, None, _ANY_RATE).requests
+        best = self.at(layout, None, high * _HARDLY)
+        for _ in range(_HALVINGS if best.within else 0):
+            middle = (low + high) / 2
+            tried = self.at(layout, None, middle)
+            if tried.within:
+                low, best = middle, tried
+            else:
+                high = middle
+        return best
 
     def _turn(
         self, layout: Layout, first: Served, most: int, turned: Callable[[Served], bool]
