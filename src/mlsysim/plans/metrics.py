@@ -142,7 +142,7 @@ def value_text(name: str, value: Any) -> str:
             return f"${size:{form}}"
         if unit == "token" and size >= 1e6:
             return f"{size:.4g}"
-        if unit in _RATES and size >= 1e-2:
+        if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
         return format_value(value)
     if isinstance(value, float):

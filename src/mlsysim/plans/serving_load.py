@@ -322,14 +322,14 @@ class Server:
         return self.at(layout, clients)
 
     def _fastest(self, layout: Layout) -> Served:
-        """The highest rate of requests at random that keeps the limits, which are those of a server that people ask; one that hardly
-        anybody asks where not even that does."""
+        """The highest rate of requests at random that keeps the limits, which are those of a server that people ask, and whose requests
+        are all there is room for; one that hardly anybody asks where not even that does."""
         low, high = 0.0, self.at(layout, None, _ANY_RATE).requests
         best = self.at(layout, None, high * _HARDLY)
         for _ in range(_HALVINGS if best.within else 0):
             middle = (low + high) / 2
             tried = self.at(layout, None, middle)
-            if tried.within:
+            if tried.within and (tried.places is None or tried.clients <= tried.places):
                 low, best = middle, tried
             else:
                 high = middle
