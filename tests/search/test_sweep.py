@@ -238,10 +238,10 @@ def test_any_executor_will_do(whole):
 
 
 def test_tiles_are_full():
-    blocks = [np.arange(10), np.arange(10, 20_000), np.arange(20_000, 20_001)]
+    blocks = [np.arange(10), np.arange(10, 40_000), np.arange(40_000, 40_001)]
     found = list(tiles(blocks))
-    assert [tile.size for tile in found] == [8192, 8192, 20_001 - 2 * 8192]
-    assert (np.concatenate(found) == np.arange(20_001)).all()
+    assert [tile.size for tile in found] == [16_384, 16_384, 40_001 - 2 * 16_384]
+    assert (np.concatenate(found) == np.arange(40_001)).all()
 
 
 # --- stopping and going on ----------------------------------------------------------------------------------------

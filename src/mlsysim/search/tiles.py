@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 TILE = 16384
 """Points of a tile: few enough to stay in cache, and so many that the interpreter's time for each operation does not count."""
 
 
 def tiles(blocks: Iterable[Any]) -> Iterator[Any]:
     """Full tiles out of blocks of any length."""
+    import numpy as np
+
     waiting: list[Any] = []
     size = 0
     for block in blocks:
