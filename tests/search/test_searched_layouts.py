@@ -92,3 +92,17 @@ def test_the_search_keeps_the_degrees_of_the_plan_and_its_software() -> None:
         for cap in ("300 W", None)
     )
     assert capped < 0.9 * free
+
+
+def test_a_batch_that_no_larger_fleet_divides_is_named() -> None:
+    """977 is prime: no number of replicas but one and itself divides it, so that no larger fleet is offered, and none is denied."""
+    with pytest.raises(MLSysError, match=r"up to 3,072 of them divides the batch of 977 and fits"):
+        evaluate_plainly(
+            Plan.model_validate(
+                {
+                    "task": "training",
+                    "workload": {"model": "Llama3_405B", "batch_size": 977},
+                    "hardware": {"on": "1xH100"},
+                }
+            )
+        )

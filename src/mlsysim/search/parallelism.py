@@ -192,9 +192,10 @@ def _nothing_fits(
         f"{capacity:,.1f} GB, {miss.needed - capacity:,.1f} GB too much"
     )
     least = _least_fleet(x, shared, modes, fractions)
-    return text + (
-        f"; {least:,} accelerators are the least that would do." if least else "; no larger fleet of them helps."
-    )
+    if least:
+        return f"{text}; {least:,} accelerators are the least that would do."
+    most = 3 * x.fleet.total_accelerators << _DOUBLINGS - 2
+    return f"{text}; no layout on up to {most:,} of them divides the batch of {x.batch_size:,} and fits."
 
 
 def _least_fleet(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]) -> int | None:
