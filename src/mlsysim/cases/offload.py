@@ -58,6 +58,10 @@ class HostTimes(NamedTuple):
     beside: Any = None
 
 
+RESIDENT = HostTimes()
+"""Where nothing is with the host."""
+
+
 def host_link(chip: HardwareNode, setting: str = "optimizer_offload") -> float:
     """Bytes a second between a chip and its host, one direction; a chip that states none cannot offload."""
     if chip.interconnect is None:

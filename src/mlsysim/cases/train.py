@@ -34,7 +34,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import HostTimes
+from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.schedule import Pipelined, pipelined, sharing, stage_layers
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
@@ -191,7 +191,7 @@ def first_order(
     amounts: Amounts,
     device: Device,
     net: Hierarchical,
-    offload: HostTimes = HostTimes(),  # noqa: B008 - nothing
+    offload: HostTimes = RESIDENT,
     a: Algebra = PLAIN,
 ) -> Step:
     """The whole phase as one operator at one efficiency; ``offload`` are times over the host link."""

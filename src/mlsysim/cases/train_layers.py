@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import HostTimes
+from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.schedule import pipelined, sharing, stage_layers
 from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, Step, composed
 from mlsysim.cases.train_operators import (
@@ -79,7 +79,7 @@ def calibrated(
     chip: TrainingChip,
     stack: Stack,
     k: Constants,
-    offload: HostTimes = HostTimes(),  # noqa: B008 - nothing
+    offload: HostTimes = RESIDENT,
     a: Algebra = PLAIN,
 ) -> Step:
     """Every operator of a step, under a software stack."""

@@ -82,6 +82,9 @@ def with_host(job: Job, layout: Layout, held: tuple[Held, ...]) -> HostBytes:
     return HostBytes(sizes["optimizer state"], sizes["weights"], sizes["activations"] / flight)
 
 
+NOTHING_HELPS = "no ZeRO stage, recomputation or smaller micro-batches make this split fit; another split, more accelerators or a smaller batch may"
+
+
 def fitting_change(job: Job, layout: Layout, capacity: float) -> dict[str, Any] | None:
     """The smallest change of settings (fewest, then mildest) that would make the layout fit."""
     start = MODES.index(job.recompute) if job.recompute in MODES else 0

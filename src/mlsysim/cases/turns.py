@@ -27,6 +27,7 @@ those who write. Of N requests a queue is at most as long as N arrivals in a win
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra
@@ -64,7 +65,7 @@ def draft_cost(h: Habits) -> Any:
     return where(h.drafted > 0, table["base"] + table["per_token"] * h.drafted, 1.0) if h.own_heads else 1.0
 
 
-class Readers:
+class Readers(ABC):
     """Devices that read prompts in steps: ``full`` prompts of a step at most, of all devices; a prompt takes ``chunks`` steps."""
 
     h: Habits
@@ -73,9 +74,9 @@ class Readers:
     through: Any = 1.0
     """Steps that a prompt of so many chunks is on its way: those of a pipeline follow each other, a stage behind."""
 
+    @abstractmethod
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
         """A step with ``count`` prompts beside the decode of n sequences."""
-        raise NotImplementedError
 
     def pace(self, n: Any, tag: Tag = untagged) -> Any:
         """Seconds a prompt when many wait."""

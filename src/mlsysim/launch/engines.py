@@ -14,7 +14,6 @@ it is written where the plan has TP 1 and experts over more ranks.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,170 +21,20 @@ from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put
-from mlsysim.launch.model_names import checkpoint_of, precision_in_name
-from mlsysim.launch.serving import Server, cap_of, degrees_of, named, one_server, traffic_of
+from mlsysim.launch.grouped import Drafted, GroupedServer, Split
+from mlsysim.launch.model_names import checkpoint_of
+from mlsysim.launch.serving import cap_of, degrees_of, one_server, traffic_of
 from mlsysim.launch.settings import Rows, Setting, Why, kept, read_documents, write_yaml
 from mlsysim.launch.shell import Script
-from mlsysim.models.registry import Models
-from mlsysim.physics.precision import is_narrow
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
-_DTYPES = {
-    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
-    "float": "fp32", "fp32": "fp32",
-}  # fmt: skip
-_DTYPE_OF = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _OPTIONS = "extra_llm_api_options.yaml"
 _SAME = {
     "tensor_parallel_size": "--tp_size", "pipeline_parallel_size": "--pp_size", "max_batch_size": "--max_batch_size",
     "moe_expert_parallel_size": "--ep_size", "max_num_tokens": "--max_num_tokens",
 }  # fmt: skip
 """Keys of TensorRT-LLM's options that overwrite flags."""
-Split = tuple[Rows, list[str]]
-Drafted = tuple[str | None, str | None, int | None]
-"""How tokens are drafted, by which model (None: not by one), and how many."""
-_HEADS = ("mtp", "nextn")
-"""How methods end that draft with heads of the model's own."""
-
-
-class GroupedServer(Server):
-    """What the three have in common: limits, number formats, the draft model."""
-
-    QUANTISES: tuple[str, ...] = ("fp8",)
-    """Formats that the engine makes of a checkpoint in 16 bits."""
-    CHUNKS: str | None = None
-    """The switch of prefill in chunks, beside their size."""
-
-    @abstractmethod
-    def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
-        """Enter degrees and replicas; gives how often the requests of a server stand beside each other."""
-
-    @abstractmethod
-    def drafted(self, parsed: Parsed) -> Drafted | None:
-        """How tokens are drafted; None where none are."""
-
-    @abstractmethod
-    def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
-        """The settings of degrees and of replicas, where those are its own, and what they cannot say."""
-
-    @abstractmethod
-    def draft(self, model: str | None, tokens: int | None) -> Rows:
-        """The settings of a draft model, or of heads of the model's own."""
-
-    def cap(self, plan: Plan) -> int | None:
-        """Requests at once, as the flag counts them."""
-        return cap_of(plan)
-
-    def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
-        """Enter the split of a replica, the requests at once, number formats and the draft model."""
-        split, traffic = document["parallelism"], document["serving"]
-        copies = self.groups(parsed, split, traffic)
-        cap = parsed.whole(self.table.names["serving.concurrency"])
-        dtype, quantisation, caches = (parsed.text(flag) for flag in self.entry["format_flags"])
-        precision = self._weights(dtype, quantisation, name, document["workload"].get("model"), warnings)
-        if precision is not None:
-            put(document, "workload.precision", precision)
-        traffic |= {} if cap is None else {"concurrency": cap * copies}
-        cells = _cells(caches, warnings)
-        traffic |= {} if cells is None else {"cache_precision": cells}
-        for flag in ("--disaggregation-mode", "--kv-transfer-config"):
-            if flag in self.table.flags and parsed.text(flag) not in (None, "null"):
-                half = "is one half of a service in two pools, and was read as a whole one; give decode_on for the other half"
-                warnings.append(f"A server with {flag} {half}.")
-        if parsed.on("--enable-lora") or "--lora-paths" in parsed.values:
-            traffic.setdefault("adapters", self.entry["adapters"])
-        else:
-            for name in ("adapters", "adapter_rank"):
-                traffic.pop(name, None)
-        drafted = self.drafted(parsed)
-        if drafted is None:
-            return
-        method, draft, tokens = drafted
-        if draft is None and str(method).lower().endswith(_HEADS) and tokens:
-            traffic |= {"draft_tokens": tokens}
-        elif draft is None:
-            warnings.append(
-                f"Speculative decoding by {str(method)[:40]} is not part of a plan; times are those without it."
-            )
-        elif (model := named(draft, warnings)) is not None:
-            traffic |= {"draft_model": model} if tokens is None else {"draft_model": model, "draft_tokens": tokens}
-
-    def _weights(
-        self, dtype: str | None, quantisation: str | None, model: str, key: str | None, warnings: list[str]
-    ) -> str | None:
-        """The number format of weights and arithmetic that flags and the checkpoint's name give."""
-        if quantisation is not None and quantisation.lower() not in ("none", "null"):
-            found: str | None = self.entry["formats"].get(quantisation.lower().replace("-", "_"))
-            if found is not None:
-                return found
-            warnings.append(
-                f"The quantisation {quantisation[:40]!r} does not say its number format; it was taken from the model's name."
-            )
-        precision = precision_in_name(model)
-        if precision is not None or dtype is None or dtype == "auto":
-            return precision or _native(key)
-        if dtype.lower() not in _DTYPES:
-            raise InputError(
-                f"The format of weights is one of {', '.join(_DTYPES)}, got {dtype[:40]!r}.", field="precision"
-            )
-        return _DTYPES[dtype.lower()]
-
-    def own(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> Split:
-        """Degrees and replicas, number formats, requests at once, the draft model and the longest request."""
-        traffic = traffic_of(plan)
-        rows, gaps = self.split(plan, why, degrees_of(plan.parallelism), (traffic.replicas or 1) if replicas else None)
-        rows |= self._formats(plan, why, gaps)
-        rows[self.table.names["serving.concurrency"]] = (self.cap(plan), "serving.concurrency")
-        if self.CHUNKS is not None and traffic.chunk_tokens is not None:
-            rows[self.CHUNKS] = (True, "" if self.CHUNKS.startswith("-") else "serving.chunk_tokens")
-        if traffic.draft_model is not None:
-            rows |= self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens)
-        elif traffic.draft_tokens is not None:
-            rows |= self.draft(None, traffic.draft_tokens)
-        rows["--enable-lora"] = (bool(traffic.adapters) or None, "")
-        if not traffic.adapters:
-            rows |= dict.fromkeys(("--max-loras", "--max-loras-per-batch", "--max-lora-rank"), (None, ""))
-        if traffic.prompt_tokens and traffic.output_tokens:
-            rows[self.entry["lengths"]] = (traffic.prompt_tokens + traffic.output_tokens, "lengths")
-        return rows, gaps
-
-    def _formats(self, plan: Plan, why: Mapping[str, str], gaps: list[str]) -> Rows:
-        rows: Rows = {}
-        dtype, quantisation, caches = self.entry["format_flags"]
-        precision, cells = plan.workload.precision or "bf16", traffic_of(plan).cache_precision
-        own = _native(plan.workload.model) or "bf16"
-        if is_narrow(own) and plan.workload.precision in (None, own):
-            pass  # the checkpoint says so itself
-        elif precision in _DTYPE_OF:
-            rows[dtype] = (_DTYPE_OF[precision], "workload.precision")
-        elif precision in self.entry["quantised"]:
-            note = "" if precision in self.QUANTISES else "; the checkpoint must be quantised so"
-            rows[quantisation] = (self.entry["quantised"][precision], why["workload.precision"] + note)
-        else:
-            gaps.append(f"workload.precision = {precision} (serve a checkpoint in it)")
-        if cells is not None and cells not in self.entry["caches"]:
-            gaps.append(f"serving.cache_precision = {cells} ({self.entry['caches_are']})")
-        rows[caches] = (self.entry["caches"].get(cells), "serving.cache_precision")
-        return rows
-
-
-def _native(key: str | None) -> str | None:
-    """The format that a model's checkpoint is published in."""
-    return Models.get(key).native_format if key is not None and key in Models else None
-
-
-def _cells(text: str | None, warnings: list[str]) -> str | None:
-    """The number format of caches."""
-    if text is None or text == "auto":
-        return None
-    plain = text.lower()
-    if plain.startswith("fp8") or plain == "mxfp8":
-        return "fp8"
-    if plain in (*_DTYPES, "int8", "nvfp4", "mxfp4", "int4", "fp4"):
-        return _DTYPES.get(plain, plain)
-    warnings.append(f"The format of caches {text[:40]!r} was not read.")
-    return None
 
 
 class VLLM(GroupedServer):

@@ -18,6 +18,7 @@ from mlsysim.cases.goodput import Goodput, expected_failures
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.cases.run import run_time, run_work
 from mlsysim.cases.run_inputs import run_days
+from mlsysim.cases.training_memory import NOTHING_HELPS
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
@@ -245,7 +246,7 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     where = "one accelerator" if count == 1 else f"each of {count:,} accelerators"
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     if not step.feasible:
-        remedy = next(iter(step.remedies), "no smaller change than more accelerators or a smaller batch helps")
+        remedy = next(iter(step.remedies), NOTHING_HELPS)
         return worded(f"Does not fit: {where} needs {memory}; ", remedy, ". Times are given as if it fitted.")
     return (
         f"Fits: {memory} on {where}{' with ' + split if split else ''}; a step takes {sheet.text('latency')}"

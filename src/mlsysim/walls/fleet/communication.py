@@ -278,7 +278,7 @@ class DistributedModel(Resolver[DistributedResult]):
 def _does_not_fit(job: Job, layout: Layout, memory: float, capacity: float) -> tuple[Binding, tuple[str, ...]]:
     """What stops a layout, and the smallest change that would help."""
     change = training_memory.fitting_change(job, layout, capacity)
-    remedy = "no smaller change than more accelerators or a smaller batch helps"
+    remedy = training_memory.NOTHING_HELPS
     if change is not None:
         remedy = worded("it fits with ", listed(Setting(*pair) for pair in change.items()))
     needs = f"each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}"
