@@ -186,7 +186,7 @@ def _nothing_fits(
         causes = "; ".join(f"in {n} {words}" for words, n in divided.most_common(3)) or "nothing has these settings"
         return f"No split of {where} divides: {causes}."
     capacity, how = to_si(x.fleet.node.accelerator.memory.capacity, "byte") / 1e9, miss.config
-    spared = f"ZeRO {how['zero_stage']}, recompute {how['recompute']}, {how['microbatch_count']} micro-batches"
+    spared = f"ZeRO {how['zero_stage']}, recompute {how['recompute']}, {how['microbatch_count']:,} micro-batch{'es' * (how['microbatch_count'] > 1)}"
     text = (
         f"None of {searched:,} layouts of {where} fits: the nearest, {_label(how)} with {spared}, needs {miss.needed:,.1f} GB of "
         f"{capacity:,.1f} GB, {miss.needed - capacity:,.1f} GB too much"
