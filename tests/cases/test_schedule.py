@@ -56,6 +56,32 @@ def test_parts_are_the_makespan(schedule, pp, m, v, last, forward, weights, send
     assert ledger_of(taped).seconds == pytest.approx(whole, rel=1e-12)
 
 
+@given(
+    schedule=st.sampled_from([None, *SCHEDULES]),
+    pp=st.sampled_from([2, 4, 6, 16]),
+    m=st.integers(1, 64),
+    v=st.integers(1, 4),
+    first=st.floats(1.0, 2.0),
+    last=st.floats(0.2, 2.0),
+)
+def test_a_longer_first_stage_is_waited_for(schedule, pp, m, v, first, last):
+    """As long as the makespan with it, never shorter than without, at least once longer, at most for every micro-batch."""
+    where = layout(pp, m, v if schedule in (None, *CHUNKED) else 1, schedule)
+    job = Job(LLAMA, "bf16", 4096)
+
+    def found(begun):
+        mean = (pp - 2 + begun + last) / pp
+        return pipelined(
+            PLAIN, job, where, mean=mean, stage=1.0, first=begun, last=last, shares=Shares(), send=0.0, message=0.0
+        )
+
+    even, longer = found(1.0), found(first)
+    name, v = schedule or "interleaved", where.virtual_stages
+    assert longer.paced == pytest.approx(makespan(name, pp, m, 1.0, Shares(), None, first, last, v), rel=1e-12)
+    assert longer.busy >= even.busy - 1e-12 and longer.paced >= longer.busy - 1e-9
+    assert even.paced - 1e-9 <= longer.paced <= even.paced + m * (first - 1.0) + 1e-9
+
+
 def test_stages_and_copies():
     """126 layers over 16 stages: eight each, six in the last; DualPipe has both directions on each device."""
     assert stage_layers(126, layout(16, 16)) == (8, 6)

@@ -84,6 +84,19 @@ def test_a_pipeline_of_one_stage_has_no_bubble():
     assert four.bubble == pytest.approx(3 * (four.ideal / 16), rel=0.2)
 
 
+def test_the_embedding_lengthens_the_first_stage():
+    """14 bytes for each element of the width: a row read and written, its gradient read and added; forward alone of frozen weights."""
+    for layout in (split(pp=1, dp=32), split(pp=4)):
+        for frozen, each in ((None, 14), (8, 4)):
+            ledger = ledger_of(lambda a, x=layout, r=frozen: step(layout=x, lora_rank=r, a=a).seconds)
+            (part,) = (part for part in ledger.parts if part.name == "embedding")
+            tokens = layout.micro_batch * layout.micro_batches * 4096
+            assert part.moved == pytest.approx(each * tokens * 8192 / layout.pp)
+            assert 0 < part.exposed < 0.01 * ledger.seconds
+    images = ledger_of(lambda a: step(Models.get("ViT_L_16"), layout=split(tp=1, pp=1, dp=8), a=a).seconds)
+    assert not any(part.name == "embedding" and part.exposed for part in images.parts)
+
+
 def test_no_calibrated_step_beats_the_datasheet():
     tokens = 8 * 16 * 4096
     ideal = training_shape(LLAMA).operations_per_token(4096, causal=True) * tokens / (256 * 989e12)

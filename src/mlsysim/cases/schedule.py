@@ -86,12 +86,13 @@ def pipelined(
     *,
     mean: Any,
     stage: Any,
+    first: Any = None,
     last: Any = None,
     shares: Shares,
     send: Any,
     message: Any,
 ) -> Pipelined:
-    """All micro-batches of a step, from the time of one on a stage, and on the last where it differs.
+    """All micro-batches of a step, from the time of one on a stage, and on the first and the last where they differ.
 
     ``mean`` is the time of stages that split the layers evenly. ``send`` is the time of a ``message`` to the next stage; what of it is not
     hidden delays that stage, and the schedule says how often this is on the longest path.
@@ -100,13 +101,14 @@ def pipelined(
     busy = m * stage
     if last is not None:
         # Even stages differ by rounding; none is shorter than their mean.
-        # A device of DualPipe has half of the micro-batches on each of two stages, so that the ends share the longer one.
-        most = 0.5 * (stage + last) if layout.schedule == "dualpipe" else last
+        # A device of DualPipe has half of the micro-batches on each of two stages: the outer ones have both ends.
+        first = stage if first is None else first
+        most = 0.5 * (first + last) if layout.schedule == "dualpipe" else a.longest(first, last)
         busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
         return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy)
     name, chunks = layout.schedule or "interleaved", (layout.virtual_stages, layout.group)
-    alone = makespan(name, layout.pp, m, stage, shares, None, None, last, *chunks)
+    alone = makespan(name, layout.pp, m, stage, shares, None, first, last, *chunks)
     delay = (1 - job.overlap.pipeline) * send
     late = sends_waited(name, layout.pp, m, a.plain(stage), shares, delay, a.plain(last), *chunks)
 

@@ -8,8 +8,8 @@ ZeRO stage and recomputation may be arrays; stack and precision are one for all 
 
 Assumed: rings keep their bandwidth, experts are balanced, layers of different kinds are spread evenly over stages. Left
 out: stragglers and failures (production runs of thousands of chips are 20 to 35 % slower than benchmark runs of the same
-layout), wave quantisation and tile padding (within 1 %), the uneven work of a causal ring, the look-up of tokens' embeddings and the scatter of their
-gradients (16 bytes for each element of the width: 0.2 to 0.5 % of a first stage, and the last one, with its head, is longer).
+layout), wave quantisation and tile padding (within 1 %), the uneven work of a causal ring, the sum of embeddings over a tensor group (one of
+those of two layers), embeddings that the loss shares with the head (their gradients are summed over two stages once a step).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from mlsysim.cases.train_operators import (
     Setting,
     attention_core,
     elementwise_bytes,
+    embedding_time,
     exchange_time,
     experts_time,
     head_time,
@@ -46,7 +47,7 @@ from mlsysim.units.ops import log2, maximum, minimum, where
 
 PARTS = (
     "products", "starts of products", "starts of kernels", "attention", "attention scores", "elementwise", "conversion", "experts",
-    "permutation", "scan", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
+    "permutation", "scan", "embedding", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
     "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
     "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
     BESIDE,
@@ -106,6 +107,8 @@ def calibrated(
         ring = ring + kind.count * layer.ring
     head = head_time(s, shape, tokens * shape.head_tokens)
     head = a.grown("stalls of the software", 3, "device share", head, head / stack.device_share)
+    begun = embedding_time(s, shape, tokens)
+    begun = a.grown("stalls of the software", 3, "device share", begun, begun / stack.device_share)
     inside = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(exchange, 1 - hide.expert)
     dense, experts = _local_parameters(shape, layout)
     beside, after = _data(s, shape, dense, experts)
@@ -118,7 +121,7 @@ def calibrated(
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
     halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
     ending = head + job.predicted_tokens * (halves * per_layer + head)
-    even = (layers + ending) / pp
+    even = (layers + begun + ending) / pp
     mean = a.grown("stragglers", 14, "stragglers", even, job.straggler * even)
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", after)
     boundary = HALF * tokens * shape.hidden / (layout.tp if job.sequence_parallel else 1)
@@ -129,6 +132,7 @@ def calibrated(
         layout,
         mean=mean,
         stage=job.straggler * most * per_layer,
+        first=job.straggler * (most * per_layer + begun),
         last=job.straggler * (last * per_layer + ending),
         shares=Shares(ahead, 1 - ahead - settled, settled),
         send=net.send(boundary, s.groups.stage_near),
@@ -162,8 +166,8 @@ def calibrated(
     share = layout.micro_batches * job.accumulation / pp
     return Step(
         seconds=step,
-        compute=share * job.straggler * (compute + ending),
-        ideal=share * (compute + ending) + updated,
+        compute=share * job.straggler * (begun + compute + ending),
+        ideal=share * (begun + compute + ending) + updated,
         tensor=share * tensor,
         expert=share * exchange,
         context=share * ring,

@@ -30,6 +30,7 @@ __all__ = [
     "Setting",
     "attention_core",
     "elementwise_bytes",
+    "embedding_time",
     "exchange_time",
     "experts_time",
     "head_time",
@@ -277,3 +278,13 @@ def head_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
     operations = (2 if s.job.frozen else 3) * 2 * FLOP * tokens * shape.hidden * vocab
     products = s.a.tag("output head", 1, "peak", "head", operations / s.chip.half_rate, flop=operations)
     return products + stream(s, "loss", s.stack.loss_bytes * tokens * vocab, s.stack.elementwise_share)
+
+
+def embedding_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
+    """Rows of the embedding looked up, and their gradients scattered back; without a vocabulary (patches, frames) there is no table.
+
+    Forward a row is read and written; backward a gradient is read and added to its row of the gradient: ``gradient_traffic`` bytes.
+    """
+    looked_up = 0.0 if shape.images else tokens * shape.hidden
+    moved = (2 * HALF + (0.0 if s.job.frozen else HALF + s.k.gradient_traffic)) * looked_up
+    return stream(s, "embedding", moved, s.stack.elementwise_share)

@@ -95,7 +95,9 @@ def makespan(
         form = {"zb_h2": _zb_h2, "zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
         f, b, w = (share * t for share in shares)
         found = _between(schedule, m, t, form(p, m, f, b, w, c), first, last)
-    return where(p > 1, maximum(found + spared, m * t), alone)
+    # No device is through before its own work is done; one of DualPipe has half of the micro-batches at either end.
+    busiest = 0.5 * (first + last) if schedule == "dualpipe" else maximum(first, last)
+    return where(p > 1, maximum(found + spared, m * busiest), alone)
 
 
 def sends_waited(
