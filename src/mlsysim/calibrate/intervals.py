@@ -15,7 +15,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from mlsysim.calibrate.leave_out import trained_left_out
+from mlsysim.calibrate.leave_out import powered_left_out, trained_left_out
 from mlsysim.calibrate.validate import FileReport, grouped, percentile, validate
 
 _FEWEST = 5
@@ -58,7 +58,8 @@ def main(arguments: list[str]) -> None:
         for entry in tomllib.loads(path.read_text(encoding="utf-8")).values():
             kept[entry["regime"], entry["chip_measured"]] = (entry["low"], entry["high"], entry["rows"])
     reports = validate(*tables)
-    reports += [trained_left_out(report) for report in reports if report.table == "training"]
+    left_out = {"training": trained_left_out, "energy": powered_left_out}
+    reports += [left_out[report.table](report) for report in reports if report.table in left_out]
     path.write_text(render(kept | bands(reports)), encoding="utf-8")
 
 

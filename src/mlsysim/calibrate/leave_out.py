@@ -4,7 +4,8 @@
 
 A chip without measurements gets the constants of its class, which come from another chip. How wrong that is shows when a
 measured chip is treated the same way. FOLDER holds ``operators.csv``; our own H200 measurements ship with the
-package. ``trained_left_out`` gives the intervals of training on a chip, or with a stack on a chip, that no published run was on.
+package. ``trained_left_out`` gives the intervals of training on a chip, or with a stack on a chip, that no published run was on,
+``powered_left_out`` those of energy on a chip whose power nobody measured.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from mlsysim.calibrate.fitting import line
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
@@ -25,6 +27,7 @@ from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.user import user_profile
 from mlsysim.calibrate.validate import FileReport, validate_file
 from mlsysim.hardware.registry import Hardware
+from mlsysim.timing.power import power_constants
 from mlsysim.timing.profile import profile, standing_in
 
 STAND_INS = {"A100": ("H100",), "H100": ("A100", "B200"), "B200": ("H100",), "H200": ("H100", "A100")}
@@ -60,6 +63,22 @@ def trained_left_out(report: FileReport) -> FileReport:
     forget_answers()
     times = [replace(p, chip_measured=False) for p in found.scored if "memory" not in p.regime]
     return replace(found, scored=times)
+
+
+def powered_left_out(report: FileReport) -> FileReport:
+    """A report of energies with those of Blackwell predicted by shares of its TDP, as those of chips without measurements are."""
+    forget_answers()
+    dies, chips = power_constants()["die"], power_constants()["chip"]
+    with patch.dict(dies), patch.dict(chips):
+        chips.pop("B200")
+        for name in [name for name, die in dies.items() if die["of"] == "B200"]:
+            dies.pop(name)
+        found = validate_file(Path(report.file))
+    forget_answers()
+    energies = [p for p in found.scored if p.regime.startswith("energy ")]
+    before = {(p.row, p.metric): p.predicted for p in report.scored}
+    moved = [replace(p, chip_measured=False) for p in energies if before[p.row, p.metric] != p.predicted]
+    return replace(found, scored=moved)
 
 
 if __name__ == "__main__":

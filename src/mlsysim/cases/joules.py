@@ -23,9 +23,10 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, power_of, throttle
+from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, power_interval, power_of, throttle
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.zoo.intervals import independent
 
 IDLE = "idle"
 _WALL = 18
@@ -87,6 +88,23 @@ def draw_of(chip: HardwareNode, activity: Activity, cap: Any = None) -> Draw | N
 def parts_of(known: ChipPower, activity: Activity, watts: Any) -> Draw:
     """What watts are made of."""
     return Draw(watts, known.waiting(activity.clock), known.per_flop, known.per_byte, known.floor_of(activity))
+
+
+OF_A_PASS = "energy of a pass"
+"""A kind of power that nobody measured; it has the widest interval of those that somebody did."""
+
+
+def energy_band(
+    timed: Any, chip: HardwareNode, kind: str, cap: Any, devices: int = 1, over: float | None = None
+) -> tuple[float, float] | None:
+    """The interval of the energy of a pass: those of its power and of its time, as independent; of its power alone where the time
+    that it takes is given (``over``)."""
+    if timed.energy is None or timed.band is None:
+        return None
+    longer = (timed.band[0] / timed.seconds, timed.band[1] / timed.seconds) if over is None else None
+    watts = timed.energy / (devices * (timed.seconds if over is None else over))
+    factors = independent(longer, power_interval(kind, chip, watts, cap).factors)
+    return factors and (timed.energy * factors[0], timed.energy * factors[1])
 
 
 def activity_of(ledger: Ledger, share: Any, vector: Any, over: Any = None, clock: Any = 1.0) -> Activity:

@@ -21,7 +21,7 @@ from typing import Any
 from mlsysim.cases.algebra import Algebra, Clocked, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.deployment import Deployment
-from mlsysim.cases.joules import Draw, activity_of, draw_of, throttled, with_joules
+from mlsysim.cases.joules import OF_A_PASS, Draw, activity_of, draw_of, energy_band, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
 from mlsysim.cases.serve import Engines
@@ -40,7 +40,7 @@ from mlsysim.timing.engine_rates import engine_latency
 from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
-from mlsysim.timing.power import Activity, power_constants, vector_share
+from mlsysim.timing.power import Activity, vector_share
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.stacks import software, software_names
@@ -80,10 +80,8 @@ def calibrated_pass(
     does = partial(_does, question, chip, denoises) if denoises or question.rate is not None else None
     vector = "kernels" if operators else "eager" if "eager" in (runtime or "") else "fused"
     timed = timed_by(form, work, held, capacity, device, chip, band, spilled, does=does, vector=vector)
-    if not denoises or question.rate is None or timed.energy is None:
-        return timed
-    measured = chip.metadata.key in power_constants()["provenance"]["measured"]
-    return replace(timed, energy_band=interval(ENERGY, measured).around(timed.energy))
+    kind, over = ENERGY if denoises else OF_A_PASS, None if question.rate is None else question.batch / question.rate
+    return replace(timed, energy_band=energy_band(timed, chip, kind, device.cap, question.devices, over))
 
 
 def _does(
@@ -267,7 +265,12 @@ def _by_engine(
     # An engine looks for the next token after the last one of a prompt alone: less than the model's own count.
     ledger = timed.case()
     run = ledger.total("flop")
-    return replace(timed, work=replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved") - spilled))
+    joules = energy_band(timed, chip, "energy per token", device.cap)
+    return replace(
+        timed,
+        energy_band=joules,
+        work=replace(work, flops=run, hardware_flops=run, moved=ledger.total("moved") - spilled),
+    )
 
 
 # --- named runtimes ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.job import Job
+from mlsysim.cases.joules import energy_band
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
@@ -112,7 +113,9 @@ def training_pass(
     how = "training" if layers else "eager"
     timed = timed_by(seconds, work, held, device.capacity, device, chip, band, bounded=not layers, vector=how)
     # Bands of training runs are of rates, so a time is divided by them.
-    return timed if not layers else replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
+    if layers:
+        timed = replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
+    return replace(timed, energy_band=energy_band(timed, chip, "energy of training", device.cap))
 
 
 def _by_its_layers(model: Workload) -> bool:

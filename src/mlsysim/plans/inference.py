@@ -16,6 +16,7 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import NETWORKED, fidelity_of, find_fleets, find_region, precision_of, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time
+from mlsysim.plans.spending import times
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES
@@ -153,12 +154,15 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
         joules = to_si(sample, "J")
         sheet.facts["energy_of_the_pass"] = profile.energy
         sheet.add("energy_per_sample", joules, band)
+        factors = sheet.metrics["energy_per_sample"].factors
         if region is not None:
             place = site_of(region, None, Assumptions())
             sheet.facts |= {"carbon_of_the_grid": quantity(place.carbon, "kgCO2e/kWh"), "pue": place.pue}
-            sheet.add("carbon_per_million", footprint(to_si(sample, "kWh") * 1e6, place).carbon)
+            found = footprint(to_si(sample, "kWh") * 1e6, place).carbon
+            sheet.add("carbon_per_million", found, times(found, factors))
         if chip.battery_capacity is not None:
-            sheet.add("samples_per_charge", float(to_si(chip.battery_capacity, "J") / joules))
+            held = float(to_si(chip.battery_capacity, "J") / joules)
+            sheet.add("samples_per_charge", held, factors and (held / factors[1], held / factors[0]))
         lines.append(f"Each sample takes {sheet.text('energy_per_sample')}.")
         sheet.score(18, f"{sheet.text('energy_per_sample')} a sample")
     sheet.add("purchase", chip.unit_cost)

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 from mlsysim.units.fields import Record
-from mlsysim.units.registry import Quantity, quantity
+from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.units.text import byte_unit, format_value, time_unit
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.result import as_plain
@@ -103,6 +103,14 @@ class Metric(Record):
         """The same with its unit, where the label says that: of counts a second."""
         rate = isinstance(self.value, Quantity) and str(self.value.units) in _RATES
         return f"{self.text} 1/s" if rate else self.text
+
+    @property
+    def factors(self) -> tuple[float, float] | None:
+        """The ends of its interval over it."""
+        if self.low is None or self.high is None:
+            return None
+        low, high = (side / self.value for side in (self.low, self.high))
+        return (to_si(low, ""), to_si(high, "")) if isinstance(low, Quantity) else (low, high)
 
     @property
     def interval_text(self) -> str:

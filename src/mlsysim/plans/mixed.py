@@ -75,7 +75,7 @@ def _fullest(answers: list[Answer]) -> Answer:
     return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
 
 
-def _sums(groups: Named, names: Iterable[str]) -> tuple[list[Metric], dict[str, Together]]:
+def _sums(groups: Named, names: Iterable[str], banded: bool = True) -> tuple[list[Metric], dict[str, Together]]:
     """Metrics that all groups have together, with their intervals where all have one, and the equations of these sums."""
     metrics, equations = [], {}
     for name in names:
@@ -83,7 +83,8 @@ def _sums(groups: Named, names: Iterable[str]) -> tuple[list[Metric], dict[str, 
         if len(held) == len(groups):
             sides = {side: [getattr(m, side) for _, m in held] for side in ("value", "low", "high")}
             sums = {side: None if None in each else sum(each[1:], start=each[0]) for side, each in sides.items()}
-            metrics.append(held[0][1].model_copy(update=sums))
+            unknown = {} if banded else {"low": None, "high": None}  # days that follow from the work have no interval
+            metrics.append(held[0][1].model_copy(update=sums | unknown))
             equations[name] = summed({group: m.amount for group, m in held})
     return metrics, equations
 
@@ -294,9 +295,8 @@ def _joint_training(
         days = run_time(wanted, rate, goodput, 1.0) / 86400.0
     days = days if days is not None else run_days()
     costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
-    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], TAKEN)
-    full = _fullest(active)
-    useful, possible = _joint_work(groups, joint, plan)
+    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], TAKEN, wanted is None)
+    full, (useful, possible) = _fullest(active), _joint_work(groups, joint, plan)
     values = {
         "latency": joint.step,
         "mfu": min(1.0, useful / possible),

@@ -21,13 +21,13 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.serving_load import Served, Server, split_text
 from mlsysim.plans.sheet import Sheet, compact_time, many
-from mlsysim.plans.spending import Share, energy_sentence, power_facts, spend
+from mlsysim.plans.spending import Share, energy_sentence, power_band, power_facts, spend, times
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
-from mlsysim.timing.power import chip_power, equivalent, host_share, power_constants, power_of, waiting_power_of
+from mlsysim.timing.power import chip_power, equivalent, host_share, power_of, waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
-from mlsysim.zoo.intervals import interval
+from mlsysim.zoo.intervals import independent
 
 _DAYS = 1.0
 _REQUEST = "request"
@@ -171,7 +171,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if result.max_batch_size:
         notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
-    _costs(sheet, served)
+    _costs(sheet, served, bands["requests"])
     # The first token's step and those of the answer, under the roofs of the chips that take them.
     phases = ((FIRST, server.fleet, "prefill"), (ANSWER, server.decode_fleet or server.fleet, "decode"))
     precision = server.options["precision"]
@@ -239,29 +239,31 @@ def _bands(served: Served) -> dict[str, Any]:
     return found
 
 
-def _costs(sheet: Sheet, served: Served) -> None:
+def _costs(sheet: Sheet, served: Served, rates: Any) -> None:
     plan, server = sheet.plan, served.server
     days = plan.ops.days or _DAYS
     pools = _pools(served)
     powers = [_power(sheet, served, fleet.node.accelerator, pool) for fleet, pool in pools]
-    if powers[0] is not None:
-        measured = server.chip.metadata.key in power_constants()["provenance"]["measured"]
-        band = interval("energy per token", measured).around(powers[0]) if server.calibrated else None
-        sheet.add("accelerator_power", powers[0], band)
+    first, draws = powers[0], None
+    if first is not None and server.calibrated:
+        draws = power_band(sheet, "energy per token", server.chip, first)
+    sheet.add("accelerator_power", first, times(first, draws))
     idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they wait, and are paid for"
-    made = served.delivered() * served.mean_output * days * 86400.0
+    rate = served.delivered()
+    made = rate * served.mean_output * days * 86400.0
+    slower = rates and tuple(rate / to_si(side, "1/s") for side in reversed(rates)) if rate > 0 else None
     shares = (Share(fleet, _mean(fleet, pool, power)) for (fleet, pool), power in zip(pools, powers, strict=True))
-    spent = spend(sheet, days, made, *shares)
+    spent = spend(sheet, days, made, *shares, slower=slower, draws=draws)
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
-    energy, carbon = spent["energy"], spent["carbon_footprint"]
-    if energy is not None and made > 0:
-        sheet.add("energy_per_token", energy * 3.6e6 / made)
-    if carbon is not None and made > 0:
-        sheet.add("carbon_per_mtoken", carbon / made * 1e6 * 1e3)
+    band = independent(slower, draws and sheet.metrics["power"].factors)
+    for name, of, unit in (("energy_per_token", "energy", 3.6e6), ("carbon_per_mtoken", "carbon_footprint", 1e9)):
+        if (amount := spent[of]) is not None and made > 0:
+            each = amount * unit / made
+            sheet.add(name, each, times(each, band))
 
 
 def _pools(served: Served) -> list[tuple[Fleet, Pool]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
+from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.money import rental_cost
 from mlsysim.cases.run_inputs import LOCAL
 from mlsysim.errors import DataWarning, InputError
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import voltage
 from mlsysim.plans.answer import Part
 from mlsysim.plans.metrics import kinds
@@ -15,13 +17,14 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_region
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
-from mlsysim.timing.power import Activity, ChipPower
+from mlsysim.timing.power import Activity, ChipPower, power_constants, power_interval
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
+from mlsysim.zoo.intervals import Factors, independent, to_power
 
-TAKEN = ("tco", "rent", "purchase", "power", "energy", "carbon_footprint", "water")
+TAKEN = ("tco", "electricity", "rent", "purchase", "power", "energy", "carbon_footprint", "water")
 """Metrics that are fields of the results of both walls, and that add up over fleets."""
 _COST_PARTS = {
     "capex_usd": "Hardware, its share of the lifetime",
@@ -59,18 +62,38 @@ def power_facts(known: ChipPower, activity: Activity, cap: float | None = None) 
     }
 
 
-_BY_TIME = ("tco", "rent")
-"""Metrics in proportion to the time that a fleet works, and to nothing else that is uncertain."""
+def power_band(sheet: Sheet, kind: str, chip: HardwareNode, watts: float) -> Factors:
+    """The interval of the power of an accelerator over it, by what runs, which is said."""
+    cap = sheet.plan.hardware.power_cap
+    found = power_interval(kind, chip, watts, None if cap is None else to_si(cap, "W"))
+    runs = f"90 % of {found.rows} measured powers"
+    if found.extrapolating:
+        runs = f"no measured power of {chip.name}, the widest of its kind"
+    words = f"{runs}; errors of power, hosts, and the time or rate that energy goes with are independent"
+    sheet.assumed.say("interval_of_energy", kind, INFERRED, words)
+    return found.factors
+
+
+def _bands(sheet: Sheet, spent: dict[str, float | None], slower: Factors | None, draws: Factors | None) -> Any:
+    """The factors of each metric, of which ``draws`` are those of an accelerator's power: what is bought by the hour goes with the time, where the work is given and not the days; energy
+    with time and power; owning with time, and its electricity with power."""
+    lasts = slower if sheet.plan.workload.tokens is not None else None
+    draws = draws and independent(draws, power_constants()["node"]["interval"])
+    energy = independent(lasts, draws)
+    electric = (spent["electricity"] or 0.0) / (spent["tco"] or 1.0)
+    owning = independent(lasts, to_power(draws, electric))
+    by_energy = dict.fromkeys(("electricity", "energy", "carbon_footprint", "water"), energy)
+    return {"tco": owning, "rent": lasts, "power": draws, "node_power": draws, **by_energy}
 
 
 def spend(
-    sheet: Sheet, days: float, work: float, *shares: Share, slower: tuple[float, float] | None = None
+    sheet: Sheet, days: float, work: float, *shares: Share, slower: Factors | None = None, draws: Factors | None = None
 ) -> dict[str, float | None]:
     """What fleets take that work for some days, by metric; None where it is not known of one of them. Of ``work``, tokens or
     samples, a million is priced. The sheet learns what is not known.
 
-    ``slower`` is the interval of the time that the work takes, over it. What is bought by the hour has the same interval, where the
-    work is given and not the days.
+    ``slower`` is the interval of the time that the work takes, over it, and ``draws`` that of an accelerator's power. PUE, prices and the
+    carbon of a grid are taken as certain.
     """
     region = find_region(sheet.plan.ops, shares[0].fleet)
     bills, footprints, each = [], [], []
@@ -83,9 +106,9 @@ def spend(
         unknown = "No region is given, so carbon and water are not known; give one, such as "
         sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
     spent = {name: _sum([taken[name] for taken in each]) for name in each[0]}
-    lasts = slower if sheet.plan.workload.tokens is not None else None
+    bands = _bands(sheet, spent, slower, draws)
     for name, value in spent.items():
-        sheet.add(name, value, _times(value, lasts if name in _BY_TIME else None))
+        sheet.add(name, value, times(value, bands.get(name)))
     _score(sheet, spent, sum(bill.capex_usd for bill in bills), region)
     sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
@@ -99,17 +122,19 @@ def spend(
             "power_factor": around.factor,
             "accelerators_of_a_node": first.node.accelerators_per_node,
         }
-        sheet.add("node_power", sum(scopes) * 1000 / (days * 24 * first.count))
+        of_node = sum(scopes) * 1000 / (days * 24 * first.count)
+        sheet.add("node_power", of_node, times(of_node, bands["node_power"]))
     price = paid(sheet.plan, spent["tco"], spent["rent"])
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")
         each_million = price / work * 1e6
-        sheet.add("usd_per_mtoken", each_million, _times(each_million, slower))
+        sheet.add("usd_per_mtoken", each_million, times(each_million, slower))
     return spent
 
 
-def _times(value: float | None, factors: tuple[float, float] | None) -> tuple[float, float] | None:
-    return None if value is None or factors is None else (value * factors[0], value * factors[1])
+def times(value: float | None, factors: Factors | None) -> tuple[float, float] | None:
+    """The interval of a value; None where either is not known."""
+    return None if not value or factors is None else (value * factors[0], value * factors[1])
 
 
 def paid(plan: Plan, owning: Any, renting: Any) -> Any:

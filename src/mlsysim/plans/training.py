@@ -26,7 +26,7 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, count_text
-from mlsysim.plans.spending import Share, energy_sentence, power_facts, spend
+from mlsysim.plans.spending import Share, energy_sentence, power_band, power_facts, spend, times
 from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
@@ -104,7 +104,9 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     days, tokens, kept = _run(sheet, model, fleet, options, rate, slower)
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
-    sheet.add("accelerator_power", watts)
+    chip = fleet.node.accelerator
+    draws = power_band(sheet, "energy of training", chip, watts) if band and watts is not None else None
+    sheet.add("accelerator_power", watts, times(watts, draws))
     if (powered := step._facts.context["powered"]) is not None:
         sheet.facts |= power_facts(*powered)
     shares, spares = [Share(fleet, watts, step.mfu)], plan.ops.spares
@@ -112,12 +114,11 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
         waiting = None if watts is None else waiting_power_of(fleet.node.accelerator)
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
-    spend(sheet, days, made, *shares, slower=slower)
+    spend(sheet, days, made, *shares, slower=slower, draws=draws)
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
     _scaling(sheet, model, made)
-    chip, label = fleet.node.accelerator, "training step of one device"
-    sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], label)
+    sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], "training step of one device")
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(step.feasible),

@@ -35,6 +35,7 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import shipped
+from mlsysim.zoo.intervals import Interval, interval
 
 
 @kernel("power: W [1, 2000], devices whole [1, 1e3], rate: 1/s [0.01, 1e6] -> energy: J")
@@ -158,6 +159,13 @@ def power_of(chip: HardwareNode | ChipPower, activity: Activity, cap: Any = None
 def waiting_power_of(chip: HardwareNode) -> float:
     """Watts of one device that holds a program and runs nothing."""
     return chip_power(chip).wait
+
+
+def power_interval(kind: str, chip: HardwareNode, watts: float, cap: Any = None) -> Interval:
+    """How far the power of a device may be off, by the kind of work; no limit is exceeded."""
+    found = interval(kind, chip.metadata.key in power_constants()["provenance"]["measured"])
+    most = to_si(chip.tdp, "W") if cap is None else min(cap, to_si(chip.tdp, "W"))
+    return found.model_copy(update={"high": min(found.high, max(most / watts, 1.0))})
 
 
 def _largest(value: Any) -> float:

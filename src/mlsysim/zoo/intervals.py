@@ -7,6 +7,7 @@ and 95th percentile of measured over predicted. ``interval(regime, measured)`` i
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
@@ -26,6 +27,27 @@ class Interval(Record):
     def around(self, predicted: float) -> tuple[float, float]:
         """The band around a predicted value."""
         return predicted * self.low, predicted * self.high
+
+    @property
+    def factors(self) -> Factors:
+        return self.low, self.high
+
+
+Factors = tuple[float, float]
+"""Ends of an interval over the value."""
+
+
+def independent(*bands: Factors | None) -> Factors | None:
+    """The interval of a product of values whose errors are independent: logarithms add in squares. A band that is None is not
+    known, and adds nothing; all of them None give None."""
+    known = [band for band in bands if band is not None]
+    low, high = (math.hypot(*(math.log(band[side]) for band in known)) for side in (0, 1))
+    return (math.exp(-low), math.exp(high)) if known else None
+
+
+def to_power(band: Factors | None, share: float) -> Factors | None:
+    """The interval of a sum of which a share has this one, to first order."""
+    return band and (band[0] ** share, band[1] ** share)
 
 
 def _band(piece: Slice) -> Interval:

@@ -15,12 +15,18 @@ from mlsysim.calibrate.cells import cell, key_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan
 from mlsysim.calibrate.training_rows import hardware_of
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.timing.power import power_constants
 
 COLUMNS = ("id", "source", "run", "model", "gpu", "n_gpus", "n_nodes", "mean_node_w", "includes", "measured")
+ENERGY = "energy of training"
 _RUNS: dict[str, Any] = settings("rows")["training_energy"]
 _PARALLEL = ("tp", "pp", "cp", "virtual_stages", "micro_batch", "micro_batches", "zero")
+
+
+def _known(chip: HardwareNode) -> bool:
+    return chip.metadata.key in power_constants()["provenance"]["measured"]
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -50,6 +56,6 @@ def read(row: Mapping[str, str]) -> list[Question]:
     inferred = ("settings of other submitters", "liquid cooling")
     return [
         Question(
-            "mean_node_w", float(row["mean_node_w"]), plan, asked, "W", factor * each, "training power", True, inferred
+            "mean_node_w", float(row["mean_node_w"]), plan, asked, "W", factor * each, ENERGY, _known(chip), inferred
         )
     ]
