@@ -75,7 +75,7 @@ def test_energy_of_a_token_has_the_interval_of_power_and_of_the_rate():
     found = independent((1 / rate[1], 1 / rate[0]), power)
     for name in ("energy_per_token", "carbon_per_mtoken"):
         assert ends(answer, name) == pytest.approx(found)
-    assert ends(answer, "usd_per_mtoken") == pytest.approx((1 / rate[1], 1 / rate[0]))
+    assert ends(answer, "usd_per_mtoken") == pytest.approx((1 / rate[1], 1 / rate[0]), rel=1e-2)
 
 
 def test_a_pass_of_vision_has_one_too():

@@ -81,9 +81,12 @@ def _bands(sheet: Sheet, spent: dict[str, float | None], slower: Factors | None,
     draws = draws and independent(draws, power_constants()["node"]["interval"])
     energy = independent(lasts, draws)
     electric = (spent["electricity"] or 0.0) / (spent["tco"] or 1.0)
-    owning = independent(lasts, to_power(draws, electric))
+    bill = to_power(draws, electric)
+    rented = paid(sheet.plan, spent["tco"], spent["rent"]) != spent["tco"]
+    million = slower if rented else independent(slower, bill)
     by_energy = dict.fromkeys(("electricity", "energy", "carbon_footprint", "water"), energy)
-    return {"tco": owning, "rent": lasts, "power": draws, "node_power": draws, **by_energy}
+    by_time = {"tco": independent(lasts, bill), "rent": lasts, "usd_per_mtoken": million}
+    return {"power": draws, "node_power": draws, **by_time, **by_energy}
 
 
 def spend(
@@ -128,7 +131,7 @@ def spend(
     if price is not None and work > 0:
         sheet.facts["cost"] = quantity(price, "USD")
         each_million = price / work * 1e6
-        sheet.add("usd_per_mtoken", each_million, times(each_million, slower))
+        sheet.add("usd_per_mtoken", each_million, times(each_million, bands["usd_per_mtoken"]))
     return spent
 
 
