@@ -98,7 +98,9 @@ def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any
     short = _SHORT if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
     hints = {leaf.flat: _annotation(leaf, short.get(leaf.key), own) for leaf in offered}
     if not keys:
-        hints["layout"] = _text(_LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective", "parallelism")
+        hints["layout"] = _text(
+            _LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective, or TP8PP4, DEP8", "parallelism"
+        )
     if not keys and task in (None, "serving"):
         hints["slo"] = _text(_SLO, "limits: ttft=500ms,tpot=30ms,latency=10s", "serving")
     hints = {_PREFIX + name: hint for name, hint in hints.items() if "--" + name.replace("_", "-") not in own}
@@ -180,11 +182,13 @@ def _pairs(option: str, text: str, keys: list[str]) -> dict[str, Any]:
     """The value of an option that takes several keys, such as tp=8,zero=1."""
     from mlsysim.errors import nearest
     from mlsysim.plans.schema import key_named
+    from mlsysim.zoo.labels import mapping
 
     offered = {key: _leaves()[key] for key in keys}
     names = [leaf.flat for leaf in offered.values()]
     found: dict[str, Any] = {}
-    for piece in text.split(","):
+    degrees = mapping(text) if option == _LAYOUT and "=" not in text else None
+    for piece in text.split(",") if degrees is None else [f"{name}={degree}" for name, degree in degrees.items()]:
         name, mark, value = piece.partition("=")
         key = key_named(name, offered)
         if not mark:

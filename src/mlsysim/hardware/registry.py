@@ -7,6 +7,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import Q_
+from mlsysim.zoo.labels import Chips
 from mlsysim.zoo.registry import Registry, provenance
 
 FILES = (
@@ -51,4 +52,5 @@ Hardware = Registry(
     build,
     names=FILES,
     namespaces=("Cloud", "Workstation", "Mobile", "Edge", "Tiny"),
+    reads=Chips(),
 )

@@ -9,12 +9,13 @@ from typing import Any
 from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, put
-from mlsysim.launch.model_names import checkpoint_of, precision_in_name
+from mlsysim.launch.model_names import checkpoint_of
 from mlsysim.launch.serving import Server, cap_of, degrees_of, named, traffic_of
 from mlsysim.launch.settings import Rows
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import is_narrow
 from mlsysim.plans.plan import Plan
+from mlsysim.zoo.labels import format_named
 
 _DTYPES = {
     "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
@@ -101,7 +102,7 @@ class GroupedServer(Server):
             warnings.append(
                 f"The quantisation {quantisation[:40]!r} does not say its number format; it was taken from the model's name."
             )
-        precision = precision_in_name(model)
+        precision = format_named(model)
         if precision is not None or dtype is None or dtype == "auto":
             return precision or _native(key)
         if dtype.lower() not in _DTYPES:

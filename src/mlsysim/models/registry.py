@@ -7,6 +7,7 @@ from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.models.base import Workload
+from mlsysim.zoo.labels import Names
 from mlsysim.zoo.registry import Registry, provenance
 
 KINDS = {
@@ -62,4 +63,5 @@ Models = Registry(
     names=FILES,
     namespaces=("Language", "Vision", "Multimodal", "Speech", "Diffusion", "Recommendation", "Tiny"),
     beyond=_counted,
+    reads=Names(),
 )

@@ -17,6 +17,7 @@ An unknown precision raises; there is no default.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,14 +117,17 @@ def __getattr__(name: str) -> Any:
 def precision_name(name: str) -> str:
     """The canonical name of a precision; raises with the nearest valid one.
 
-    >>> precision_name("BFloat16"), precision_name("awq_marlin"), precision_name("Q4_K_M")
-    ('bf16', 'awq', 'q4_k_m')
+    >>> precision_name("BFloat16"), precision_name("awq_marlin"), precision_name("Q4_K_M"), precision_name("amp_bf16")
+    ('bf16', 'awq', 'q4_k_m', 'bf16')
     """
     if isinstance(name, str):
         if name in _formats():
             return name
-        if len(name) <= 40 and (key := _aliases().get(_plain(name))) is not None:
-            return key
+        if len(name) <= 40:
+            ignored = _table()["words"]["ignored"]
+            told = "".join(word for word in re.findall(r"[a-z0-9.]+", name.lower()) if word not in ignored)
+            if (key := _aliases().get(_plain(name)) or _aliases().get(told)) is not None:
+                return key
     raise unknown_name("precision", name, _formats(), remedy="use one of " + ", ".join(_formats()) + ".")
 
 

@@ -5,6 +5,8 @@
     64xDGX_H100@NDR          on that fabric
     Meta_16K                 a cluster of the zoo
     8xB200 + 8xH100          groups of different accelerators
+    p5.48xlarge, v5p-256     machines of clouds, slices of pods
+    512 H100, H100 SXM x8    other ways to write a number of them
 
 A chip without a node in the zoo gets eight to a node on its own link (or PCIe), said in the assumptions. Fewer
 accelerators than a node holds are a part of that node, with their share of its host and adapters.
@@ -22,8 +24,9 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.labels import counted, machine
 
-_GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@+×*]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
+_GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@+]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
 _MOST_GROUPS = 8
 _MOST = 10**8
 _PER_NODE = 8
@@ -67,6 +70,7 @@ def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
             field="on",
         )
     name, count, chosen = match["name"].strip(), _count(match["count"], text), match["fabric"] or fabric
+    name, count = _counted(name, count)
     kind, entry = find_system(name)
     given = None if chosen is None else find_fabric(chosen)
     if kind == "cluster":
@@ -80,6 +84,16 @@ def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
     return Fleet(name=label, node=node, count=nodes, fabric=network)
 
 
+def _counted(name: str, count: int | None) -> tuple[str, int | None]:
+    """A name and how many of it, where the name itself says a number: a cloud's machine, ``512 H100``."""
+    if any(registry.has(name) for registry in _SYSTEMS.values()):
+        return name, count
+    if held := machine(name):
+        return held[1], (count or 1) * held[0]
+    ways = () if count is not None else counted(name)
+    return next(((each, n) for n, each in ways if _is_system(each)), (name, count))
+
+
 def _count(text: str | None, whole: str) -> int | None:
     if text is None:
         return None
@@ -90,13 +104,22 @@ def _count(text: str | None, whole: str) -> int | None:
     return int(digits)
 
 
+_SYSTEMS = {"chip": Hardware, "node": Nodes, "cluster": Clusters}
+
+
+def _is_system(name: str) -> bool:
+    return any(name in registry for registry in _SYSTEMS.values())
+
+
 def find_system(name: str) -> tuple[str, Any]:
-    """A chip, node or cluster by name: ("chip" | "node" | "cluster", entry)."""
-    for kind, registry in (("chip", Hardware), ("node", Nodes), ("cluster", Clusters)):
-        # A default in place of an exception: to find the nearest names takes longer than all the rest.
+    """A chip, node or cluster by name: ("chip" | "node" | "cluster", entry). One that is called so goes before a label that is read."""
+    # A default in place of an exception: to find the nearest names takes longer than all the rest.
+    for kind, registry in sorted(_SYSTEMS.items(), key=lambda item: not item[1].has(name)):
         found = registry.get(name, None)
         if found is not None:
             return kind, found
+    if why := Hardware.why(name):
+        raise InputError(why, field="on")
     raise unknown_name("chip, node or cluster", name, [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()])
 
 

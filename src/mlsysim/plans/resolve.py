@@ -18,12 +18,13 @@ from mlsysim.infra.types import GridProfile
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import is_narrow
+from mlsysim.physics.precision import is_narrow, precision_name
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ChipPart, HardwarePart, OpsPart, WorkloadPart
 from mlsysim.systems.types import Fleet
+from mlsysim.zoo.labels import format_named
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 _HUB = "hf://"
@@ -33,6 +34,10 @@ def looks_like_path(name: str) -> bool:
     """Whether a name is meant as a file or folder: it has the form of a path, or something is there."""
     if "/" in name or os.sep in name or name.lower().endswith(_ENDINGS):
         return True
+    return _is_there(name)
+
+
+def _is_there(name: str) -> bool:
     try:
         return _files_allowed.get() and os.path.exists(name)
     except ValueError:
@@ -53,7 +58,11 @@ def without_files() -> Iterator[None]:
 
 
 def find_model(name: str) -> Workload:
-    """A model of the zoo by name, or of a file by its path."""
+    """A model of the zoo by name, of a file by its path, or of the zoo by what a checkpoint is called."""
+    if not Models.has(name) and looks_like_path(name) and _is_there(name):
+        from mlsysim.importers.model import read_model
+
+        return read_model(Path(name)).workload
     try:
         found: Workload = Models.get(name)
         return found
@@ -208,6 +217,9 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     if plan.workload.precision is not None:
         return plan.workload.precision
     own, trains = model.native_format, plan.kind == "training"
+    named = format_named(plan.workload.model)
+    if named is not None and not trains and not (own or "").startswith(named):
+        own = precision_name(named)
     have = () if chip.family == "mcu" else chip.compute.precision_flops
     plain = not trains and (model.fixed_shape or getattr(model, "structure", "") == "encoder")
     first = own if own is not None and not is_narrow(own) else "fp16" if plain else "bf16"
@@ -217,7 +229,7 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
         chosen, words = (
             (chosen, f"{chosen}, what training computes in; the checkpoint is published in {own}")
             if trains
-            else (own, f"{own}, that of the checkpoint")
+            else (own, f"{own}, that of the checkpoint" + (" by its name" if named else ""))
         )
     if isinstance(assumed, Assumptions):
         assumed.say("precision", chosen, INFERRED, words)

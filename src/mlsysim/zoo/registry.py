@@ -3,8 +3,8 @@
     Hardware.Cloud.H100   Hardware.H100   Hardware["h100-sxm"]   Hardware.get("H100")   "H100" in Hardware
     Hardware.list(sort_by="memory.bandwidth", vendor="NVIDIA")   dir(Hardware)   len(Hardware)
 
-Names are matched exactly first, then by alias, then without case and separators when that is unambiguous; anything
-else raises with the nearest names. A user's own entries come from TOML files in the user's folder (the
+Names are matched exactly first, then by alias, then without case and separators when that is unambiguous, then as labels that people write
+(:mod:`mlsysim.zoo.labels`); anything else raises with the nearest names. A user's own entries come from TOML files in the user's folder (the
 environment variable ``MLSYSIM_ZOO``, see :mod:`mlsysim.zoo.store`), ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
 fabrics, clusters, grids, facilities, racks, prices), or from ``Hardware.add(object, key=...)``. A bad entry is refused
 with file, entry and reason and the rest still loads; ``Hardware.problems`` lists what was refused.
@@ -47,13 +47,14 @@ class Registry:
         names: tuple[str, ...] | None = None,
         namespaces: tuple[str, ...] = (),
         beyond: Callable[[str], Any] | None = None,
+        reads: Any = None,
     ) -> None:
         folder = name.rpartition(".")[2].lower()
         package = kind.__module__.rpartition(".")[0]
         self._name, self._kind, self._beyond, self._only = name, kind, beyond, ""
         self._columns = {"name": "name", **columns, "source": "metadata.kind"}
         self._store = Store(
-            word, package, (f"{folder}.toml",) if names is None else names, build or builder(kind), folder
+            word, package, (f"{folder}.toml",) if names is None else names, build or builder(kind), folder, reads
         )
         self._namespaces = {space: self._part(space) for space in namespaces}
 
@@ -109,15 +110,27 @@ class Registry:
         if isinstance(name, self._kind):
             return name
         if isinstance(name, str):
-            key = self._find(name)
-            found = self._store.entry(key) if key is not None else self._other(name)
+            found = None if self.has(name) else self._other(name)
+            if found is None and (key := self._find(name)) is not None:
+                found = self._store.entry(key)
             if found is not None:
                 return found
         if default:
             return default[0]
         raise self._unknown(name)
 
+    def has(self, name: str) -> bool:
+        """Whether an entry is called so itself, without reading what else a label says."""
+        return self._store.named(name) is not None
+
+    def why(self, name: str) -> str:
+        """A sentence about a label that is read but means no entry, empty where nothing is known of it."""
+        store = self._store
+        return "" if store.reads is None or store.find(name) else str(store.reads.why(name, store))
+
     def _unknown(self, name: Any) -> UnknownNameError:
+        if isinstance(name, str) and (why := self.why(name)):
+            return UnknownNameError(why, kind=self._store.word, name=name[:80], suggestions=[])
         names = self.keys() if self._only else self._store.names()
         return unknown_name(
             self._store.word, name, [*names, *self._namespaces], remedy=f"list({self._name}) shows what there is."

@@ -91,8 +91,10 @@ def folded_name(name: str) -> str:
 class Store:
     """Entries of one zoo: objects that were added, the user's entries and shipped slices, in that order of precedence."""
 
-    def __init__(self, word: str, package: str, names: tuple[str, ...], build: Builder, folder: str) -> None:
-        self.word, self.build, self.folder = word, build, folder
+    def __init__(
+        self, word: str, package: str, names: tuple[str, ...], build: Builder, folder: str, reads: Any = None
+    ) -> None:
+        self.word, self.build, self.folder, self.reads = word, build, folder, reads
         self._place = (package, *(f"data/{name}" for name in names))
         self.added: dict[str, tuple[str | None, Any]] = {}
         self._user: dict[str, tuple[str | None, Any]] = {}
@@ -102,6 +104,8 @@ class Store:
         self._user_aliases: dict[str, str] = {}
         self._shipped_aliases: dict[str, str] | None = None
         self._folded: dict[str, str | None] | None = None
+        self._by_name: dict[str, str] = {}
+        self._read: dict[str, str | None] = {}
         self.problems: Problems = []
 
     @property
@@ -190,20 +194,38 @@ class Store:
         return self.shipped[key].namespace
 
     def find(self, name: str) -> str | None:
-        """The key that a name means, or None."""
+        """The key that a name means, or a label that is read, or None."""
+        key = self.named(name)
+        if key is not None or self.reads is None:
+            return key
+        if name not in self._read:
+            self._read[name] = self.reads.key(name, self)
+        return self._read[name]
+
+    def named(self, name: str) -> str | None:
+        """The key that a name means by itself, or None."""
         user = self.user()
         if name in self.added or name in user or name in self.shipped:
             return name
         for aliases in self.aliases:
             if name in aliases:
                 return aliases[name]
+        return self._fold().get(folded_name(name))
+
+    def keys_by_name(self) -> dict[str, str]:
+        """Keys by every name, those that come first in precedence first; the same object until names change."""
+        self._fold()
+        return self._by_name
+
+    def _fold(self) -> dict[str, str | None]:
         if self._folded is None:
-            self._folded = {}
+            self._folded, self._by_name, self._read = {}, {}, {}
             for pairs in ({key: key for key in self.keys()}, *self.aliases):
                 for alias, key in pairs.items():
                     short = folded_name(alias)
                     self._folded[short] = key if self._folded.get(short, key) == key else None
-        return self._folded.get(folded_name(name))
+                    self._by_name.setdefault(alias, key)
+        return self._folded
 
     def entry(self, key: str) -> Any:
         for layer in (self.added, self.user()):

@@ -1,0 +1,357 @@
+"""What people write: labels of chips, machines and models, and how layouts are written, to the names of the zoo.
+
+    NVIDIA H100-SXM5-80GB            H100: vendors say nothing, memory and form factor have to agree with the entry
+    A100 PCIe 40GB                   A100_PCIe_40GB; "A100 PCIe" alone is two chips, and is refused
+    8x H100 SXM, p5.48xlarge         a number of chips
+    meta-llama/Llama-3.1-8B-FP8      the model, and the number format of the checkpoint
+    llama-2-13b.Q4_K_M.gguf          likewise
+    DEP8, TEP4, TP4PP2               degrees of a layout
+
+A label has a core, what is left of it without the words of ``data/labels.toml``, and qualities: memory, kind of memory, form factor, power. The
+entries whose names have the same core are compared: one that contradicts a quality is out, and of the rest the one that says least beyond the
+label is meant. Two that say equally much are a refusal that names both. A registry asks here only for names that it does not have itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from mlsysim.errors import fold
+from mlsysim.units.registry import to_si
+from mlsysim.zoo.files import shipped
+
+_MEMORY = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?)\s*(gib|gb|g|tib|tb)(?![a-z\d])")
+_POWER = re.compile(r"(?<![a-z\d.])(\d{2,4})\s*w(?![a-z\d])")
+_GLUED = re.compile(r"(.*\d[a-z]?)(sxm\d?|pcie|nvl|oam)")
+_NEAR = 0.08
+"""By how much the memory that a label gives may differ from the entry's: 192 and 180 GB are one B200, 80 and 94 GB two H100."""
+_ALIKE = 0.01
+_COUNTED = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>.+)",
+        r"(?P<name>.+?)\s*[x×*]\s*(?P<count>\d[\d_,]*)",
+        r"(?P<name>.+?)\s*\(\s*x?\s*(?P<count>\d+)\s*x?\s*\)",
+        r"(?P<count>\d[\d_,]*)\s*(?P<name>[a-z].*)",
+    )
+)
+
+
+def words() -> dict[str, Any]:
+    """The table of words."""
+    return shipped("mlsysim.data", "labels.toml")
+
+
+class Label(NamedTuple):
+    """What a label of a chip says."""
+
+    core: str
+    memory: float | None = None
+    kind: str = ""
+    form: str = ""
+    power: float | None = None
+
+    @property
+    def qualities(self) -> frozenset[str]:
+        return frozenset(name for name in ("memory", "kind", "form", "power") if getattr(self, name))
+
+
+@lru_cache(maxsize=4096)
+def chip_label(text: str) -> Label:
+    """The core of a chip's label and its qualities.
+
+    >>> chip_label("NVIDIA A100-SXM4-80GB"), chip_label("RTX 4090 24 GB").core
+    (Label(core='a100', memory=80.0, kind='', form='sxm', power=None), 'rtx4090')
+    """
+    table, memory, power = words()["chip"], None, None
+    left = re.sub(r"\d+-core|pci-e", lambda m: "pcie" if m[0] == "pci-e" else " ", text.lower().replace("_", " "))
+    left = re.sub(r"[-/,;:®™()\[\]\s]+", " ", left)
+    for phrase in table["phrases"]:
+        left = left.replace(phrase, " ")
+    if found := _MEMORY.search(left):
+        memory = float(found[1]) * (1000 if found[2].startswith("t") else 1)
+        left = _MEMORY.sub(" ", left)
+    if found := _POWER.search(left):
+        power, left = float(found[1]), _POWER.sub(" ", left)
+    kind = form = ""
+    core = []
+    for word in left.split():
+        glued = _GLUED.fullmatch(word)
+        for piece in glued.groups() if glued else (word,):
+            piece = table["same"].get(piece, piece)
+            if piece in table["forms"]:
+                form = table["forms"][piece]
+            elif piece in table["memories"]:
+                kind = piece
+            elif piece not in table["ignored"]:
+                core.append(piece)
+    return Label("".join(core).replace("-", ""), memory, kind, form, power)
+
+
+class Zoo(Protocol):
+    """What a reader asks of a zoo."""
+
+    def keys_by_name(self) -> dict[str, str]:
+        """Keys by every name; the same object until names change."""
+
+    def entry(self, key: str) -> Any:
+        """The entry of a key."""
+
+    def named(self, name: str) -> str | None:
+        """The key that a name means by itself."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The names of a chip with one core: their forms and powers, and what its shortest name already says."""
+
+    key: str
+    labels: tuple[Label, ...]
+
+    @property
+    def least(self) -> frozenset[str]:
+        return min((label.qualities for label in self.labels), key=len)
+
+    def holds(self, name: str, value: Any) -> bool:
+        return any(getattr(label, name) == value for label in self.labels)
+
+    def states(self, name: str) -> bool:
+        return any(getattr(label, name) for label in self.labels)
+
+
+class Chips:
+    """Reads labels of chips: ``key`` is what one means, ``why`` says why nothing is meant."""
+
+    def __init__(self) -> None:
+        self._for: dict[str, str] | None = None
+        self._cores: dict[str, list[_Entry]] = {}
+
+    def key(self, text: str, zoo: Zoo) -> str | None:
+        """The key that a label means, or None."""
+        found = self.capped(text, zoo)
+        return None if found is None or found[1] is not None else found[0]
+
+    def capped(self, text: str, zoo: Zoo) -> tuple[str, float | None] | None:
+        """The key that a label means and a power limit that is not the chip's own."""
+        found, label = self._meant(text, zoo), chip_label(text)
+        if len(found) != 1:
+            return None
+        return found[0].key, None if _powered(found[0], label, zoo.entry) else label.power
+
+    def why(self, text: str, zoo: Zoo) -> str:
+        """A sentence about a label that is refused, empty where nothing is known of it."""
+        said = repr(text[:60])
+        if held := machine(text):
+            return f"{said} is {held[0]:,} x {held[1]}; give it as a fleet, or name the chip."
+        for count, name in counted(text):
+            if key := zoo.named(name) or self.key(name, zoo):
+                return f"{said} is {count:,} x {key}; give it as a fleet, or name the chip."
+        label, found = chip_label(text), self._meant(text, zoo)
+        if len(found) > 1:
+            return f"{said} may be {' or '.join(each.key for each in found)}; say which."
+        if found:
+            return f"{said} is {found[0].key} at another power; name the chip, and give the limit as power_cap."
+        if known := self._entries(zoo).get(label.core):
+            keys = " or ".join(each.key for each in known)
+            return f"{said} has other memory or another form than what the zoo knows; did you mean {keys}?"
+        return ""
+
+    def _meant(self, text: str, zoo: Zoo) -> list[_Entry]:
+        """The entries that agree with a label and say least beyond it."""
+        label = chip_label(text)
+        known = self._entries(zoo).get(label.core, [])
+        formed = any(each.states("form") for each in known)
+        fitting = [each for each in known if _agrees(each, label, formed, zoo.entry)]
+        if label.memory is not None and fitting:
+            apart = {each.key: _apart(each, label.memory, zoo.entry) for each in fitting}
+            fitting = [each for each in fitting if apart[each.key] <= min(apart.values()) + _ALIKE]
+        beyond = {each.key: len(each.least - label.qualities) for each in fitting}
+        return [each for each in fitting if beyond[each.key] == min(beyond.values())]
+
+    def _entries(self, zoo: Zoo) -> dict[str, list[_Entry]]:
+        """Entries by the cores of their names."""
+        names = zoo.keys_by_name()
+        if names is not self._for:
+            cores: dict[str, dict[str, list[Label]]] = {}
+            for name, key in names.items():
+                label = chip_label(name)
+                if label.core:
+                    cores.setdefault(label.core, {}).setdefault(key, []).append(label)
+            self._for = names
+            self._cores = {core: [_Entry(k, tuple(v)) for k, v in held.items()] for core, held in cores.items()}
+        return self._cores
+
+
+def _agrees(found: _Entry, label: Label, formed: bool, entry: Callable[[str], Any]) -> bool:
+    """Whether nothing of a label contradicts an entry; ``formed`` says that chips of this core come in several forms."""
+    plain = words()["chip"]["plain_forms"]
+    if label.form and not found.holds("form", label.form) and (formed or label.form not in plain):
+        return False
+    own = str(entry(found.key).memory.type or "").lower() if label.kind else ""
+    if own and own != label.kind and not found.holds("kind", label.kind):
+        return False
+    return label.memory is None or _apart(found, label.memory, entry) <= _NEAR
+
+
+def _apart(found: _Entry, memory: float, entry: Callable[[str], Any]) -> float:
+    if found.holds("memory", memory):
+        return 0.0
+    size = to_si(entry(found.key).memory.capacity, "byte")
+    return min(abs(memory * unit / size - 1) for unit in (1e9, 2**30))
+
+
+def _powered(found: _Entry, label: Label, entry: Callable[[str], Any]) -> bool:
+    if label.power is None or found.holds("power", label.power):
+        return True
+    tdp = entry(found.key).tdp
+    return tdp is not None and abs(label.power / to_si(tdp, "W") - 1) < _ALIKE
+
+
+@cache
+def _machines() -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(rule, re.IGNORECASE), held) for rule, held in words()["machines"].items()]
+
+
+@lru_cache(maxsize=1024)
+def machine(text: str) -> tuple[int, str] | None:
+    """Number and chip of a cloud's machine or of a slice of a pod; None where the name is none of them.
+
+    >>> machine("a3-highgpu-8g"), machine("v5litepod-256"), machine("v5p-256"), machine("H100")
+    ((8, 'H100'), (256, 'TPU_v5e'), (128, 'TPU_v5p'), None)
+    """
+    for rule, held in _machines():
+        if found := rule.fullmatch(text.strip()):
+            count, _, chip = found.expand(held).partition("x")
+            number, _, divided = count.partition("/")
+            return max(1, int(number) // int(divided or 1)), chip
+    return None
+
+
+def counted(text: str) -> Iterable[tuple[int, str]]:
+    """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100``."""
+    for rule in _COUNTED:
+        if found := rule.fullmatch(text.strip()):
+            digits = re.sub("[_,]", "", found["count"])
+            if len(digits) <= 9 and int(digits) > 0:
+                yield int(digits), found["name"].strip()
+
+
+# --- models ---------------------------------------------------------------------------------------------------------------
+
+
+def checkpoint_name(text: str) -> str:
+    """The last part of a Hub id, a path or a snapshot in a local cache (models--ORG--NAME/snapshots/HASH)."""
+    parts = [part for part in text.replace("\\", "/").split("/") if part]
+    cached = next((part for part in parts if part.startswith("models--")), None)
+    return cached.split("--")[-1] if cached is not None else parts[-1] if parts else text
+
+
+@cache
+def _ends() -> re.Pattern[str]:
+    table = words()["model"]
+    plain = "|".join(re.escape(word) for word in (*table["tuned"], *table["formats"]))
+    ends = "|".join(table["endings"])
+    return re.compile(rf"[-_.\s(\[]+(?:{plain}|i?q\d(?:_\w{{1,2}}){{1,2}}|\d+bit|q\d|{ends})[)\]]*$", re.IGNORECASE)
+
+
+@cache
+def _begins() -> re.Pattern[str]:
+    return re.compile(rf"^(?:{'|'.join(words()['model']['before'])})[-_\s]+", re.IGNORECASE)
+
+
+@cache
+def _within() -> re.Pattern[str]:
+    return re.compile(r"[-_\s](?:instruct|chat|it|base)(?=[-_\s])", re.IGNORECASE)
+
+
+def model_names(text: str) -> list[str]:
+    """A checkpoint's name and shorter forms of it, the most specific first.
+
+    >>> model_names("meta-llama/Meta-Llama-3.1-70B-Instruct-FP8")[-1]
+    'Llama-3.1-70B'
+    """
+    last = checkpoint_name(text)
+    found = [text, last]
+    bare = _begins().sub("", last)
+    for base in dict.fromkeys((last, bare, _within().sub("", bare))):
+        short = base
+        while short:
+            found.append(short)
+            cut = _ends().sub("", short)
+            if cut == short:
+                break
+            short = cut
+    return list(dict.fromkeys(name for name in found if name))
+
+
+@lru_cache(maxsize=1024)
+def format_named(text: str) -> str | None:
+    """The number format that a checkpoint's name states: ``nvfp4``, ``awq``, ``q4_k_m``.
+
+    >>> format_named("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4"), format_named("llama-2-13b.Q4_K_M.gguf"), format_named("Llama-2-7b")
+    ('gptq', 'q4_k_m', None)
+    """
+    name = checkpoint_name(text).lower()
+    if stored := re.search(r"(?<![a-z\d])(i?q\d(?:_(?:[01k]|nl|xs|xxs|s|m))(?:_[sml])?)(?![a-z\d])", name):
+        return stored[1]
+    plain = "-" + re.sub(r"[-_./\s()\[\]]+", "-", name) + "-"
+    return next((held for word, held in words()["model"]["formats"].items() if f"-{word}-" in plain), None)
+
+
+class Names:
+    """Reads names of models: Hub ids, checkpoints, GGUF files."""
+
+    _HUB = re.compile(r"(?:[\w.-]+/)?[^/\\:]+")
+
+    def __init__(self) -> None:
+        self._for: dict[str, str] | None = None
+        self._checkpoints: dict[str, str | None] = {}
+
+    def key(self, text: str, zoo: Zoo) -> str | None:
+        """The key of the first shorter form that something answers to; paths and addresses are not names."""
+        if not self._HUB.fullmatch(text) or text.startswith((".", "~")):
+            return None
+        names = zoo.keys_by_name()
+        if names is not self._for:
+            # Hub ids of the zoo without who published them, where one model alone is called so.
+            self._for, self._checkpoints = names, {}
+            for name, key in names.items():
+                if "/" in name:
+                    last = fold(checkpoint_name(name))
+                    self._checkpoints[last] = key if self._checkpoints.get(last, key) == key else None
+        known = (zoo.named(name) or self._checkpoints.get(fold(name)) for name in model_names(text))
+        return next((key for key in known if key is not None), None)
+
+    def why(self, text: str, zoo: Zoo) -> str:
+        """Nothing is known of a name that is refused."""
+        return ""
+
+
+# --- layouts ------------------------------------------------------------------------------------------------------------
+
+
+_DEGREES = re.compile(r"([a-z]+)\s*[=:_-]?\s*(\d+)")
+
+
+def mapping(text: str) -> dict[str, int] | None:
+    """The degrees of a layout such as TP4PP2, DEP8 (attention in eight copies, experts on eight) or TEP4; None where it is none.
+
+    >>> mapping("TP4PP2"), mapping("DEP8"), mapping("TEP4"), mapping("fast")
+    ({'tp': 4, 'pp': 2}, {'tp': 1, 'ep': 8}, {'tp': 4, 'ep': 4}, None)
+    """
+    plain = re.sub(r"[\s,;/+&]+", "", re.sub(r"(?<=\d)\s*[x_-]\s*(?=[a-z])", " ", text.strip().lower()))
+    pieces = _DEGREES.findall(plain)
+    if not pieces or "".join(name + degree for name, degree in pieces) != re.sub(r"[=:_-]", "", plain):
+        return None
+    found: dict[str, int] = {}
+    for name, digits in pieces:
+        degree = int(digits)
+        both = {"dep": {"tp": 1, "ep": degree}, "tep": {"tp": degree, "ep": degree}}.get(name)
+        if both is None and name not in words()["mapping"]:
+            return None
+        found |= both or {words()["mapping"][name]: degree}
+    return found

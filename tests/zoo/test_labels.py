@@ -1,0 +1,228 @@
+"""What people write, read as the zoo's names: a table of labels, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.errors import InputError, MLSysError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
+from mlsysim.physics.precision import precision_name
+from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.zoo.labels import chip_label, format_named, machine, mapping
+
+CHIPS = """
+A100: A100 | a100-sxm | NVIDIA A100 80GB | NVIDIA-A100-SXM4-80GB | A100-SXM-80G | A100SXM4 | Tesla A100 SXM4 80 GB | A100 (80GB)
+A100_40GB: A100 40GB | A100-SXM4-40GB | NVIDIA A100-SXM-40GB | a100_40g
+A100_PCIe_40GB: A100 PCIe 40GB | NVIDIA A100-PCIE-40GB | A100-40GB-PCIe
+A100_PCIe_80GB: A100 80GB PCIe | NVIDIA A100 - PCIe - 80 GB | a100-pci-e-80gb | NVIDIA A100 80GB PCIe
+H100: H100 | H100 SXM | H100-SXM5-80GB | NVIDIA H100 80GB HBM3 | NVIDIA-H100-80GB-HBM3 | H100SXM5 | NVIDIA H100 Tensor Core GPU | H100-700W
+H100: nvidia h100 sxm | H100_SXM5_80GB | H100 (SXM) | H100 80 GiB
+H100_PCIe: H100 PCIe | NVIDIA H100 PCIe 80GB HBM2e | H100PCIe | H100-PCI-E-80GB | H100 80GB HBM2e
+H100_NVL: H100 NVL | H100-NVL-94GB | NVIDIA H100 NVL 94GB HBM3 | H100 94GB | H100NVL
+H100_96GB_HBM2e: H100 96GB | H100 96GB HBM2e
+H200: H200 | H200 SXM5 | NVIDIA H200-SXM-141GB-CTS | H200 141GB HBM3e | h200-141g | NVIDIA H200 Tensor Core GPU
+H200_NVL: H200 NVL | NVIDIA H200 NVL 141GB
+H20: H20 96GB | NVIDIA H20 | H20-SXM
+H800: H800 SXM5 80GB | NVIDIA H800
+GH200_96GB: GH200 | NVIDIA GH200 Grace Hopper Superchip 96GB | GH200 96GB HBM3 | GH200-480GB
+GH200_144GB: GH200 144GB | NVIDIA GH200 Grace Hopper Superchip 144GB HBM3e
+B200: B200 | B200-SXM-180GB | B200 192GB | NVIDIA B200 SXM6 | NVIDIA Blackwell B200 | b200_sxm
+B300: B300 | B300-SXM-270GB | NVIDIA B300 288GB HBM3e
+GB200: GB200 NVL72 | NVIDIA GB200 186GB | GB200 | NVIDIA GB200 Grace Blackwell Superchip
+GB300: NVIDIA GB300 | GB300-279GB
+V100_16GB: V100 | Tesla V100-SXM2-16GB | V100 16 GB
+V100_32GB: V100-32GB | Tesla V100-SXM3-32GB | NVIDIA V100 SXM2 32GB
+V100_PCIe_16GB: Tesla V100-PCIE-16GB
+T4: Tesla T4 | NVIDIA Tesla T4 16GB | T4-PCIe
+L4: L4 24GB | NVIDIA L4 | nvidia-l4
+L40S: L40S-48GB | NVIDIA L40S PCIe 48GB GDDR6
+A10: A10 24GB | NVIDIA A10 PCIe
+A10G: NVIDIA A10G | A10G-24GB
+RTX_4090: RTX 4090 24GB | GeForce RTX 4090 | NVIDIA GeForce RTX 4090 24GB GDDR6X | rtx4090
+RTX_3090: RTX 3090 24G | NVIDIA RTX 3090
+RTX_3080Ti: GeForce RTX 3080 Ti 12GB
+RTX_A6000: RTX A6000 48GB | NVIDIA RTX A6000
+RTX_6000_Ada: RTX 6000 Ada Generation | NVIDIA RTX 6000 Ada 48GB
+RTX_PRO_6000_Server: RTX PRO 6000 Blackwell Server Edition 96GB | NVIDIA-RTX-PRO-6000-Blackwell-SE | RTX PRO 6000 SE
+RTX_PRO_6000_Workstation: RTX PRO 6000 Blackwell Workstation Edition | RTX PRO 6000 WS
+MI300X: MI300X-192GB | AMD Instinct MI300X OAM | AMD MI300X | AMD Instinct MI300X 192GB HBM3 | MI300X-NPS1-SPX-192GB-750W
+MI325X: AMD Instinct MI325X 256GB HBM3E | MI325X OAM
+MI355X: AMD Instinct MI355X 288GB HBM3e | mi355x
+MI210: Instinct MI210 64GB PCIe
+Gaudi3: Gaudi 3 | Intel(R) Gaudi(R) 3 | Intel Gaudi3 OAM 128GB | gaudi-3
+TPU_v4: TPU v4 | Cloud TPU v4 | TPUv4 | Google Cloud TPU v4
+TPU_v5e: v5e | TPU-v5e | Google TPU v5e | v5litepod
+TPU_v5p: v5p | Cloud TPU v5p
+TPU_v6e: Trillium | TPU v6e | v6e
+Trainium2: Trn2 | AWS Trainium2 | trainium-2
+Apple_M2_Ultra: Apple M2 Ultra | M2 Ultra 192GB | m2-ultra
+Jetson_AGX_Orin_64GB: Jetson AGX Orin 64GB | NVIDIA Jetson AGX Orin
+Xeon_8480_Plus: INTEL(R) XEON(R) Platinum 8480+
+EPYC_9654: AMD EPYC 9654 96-Core Processor
+"""
+MODELS = """
+Llama3_8B: meta-llama/Meta-Llama-3.1-8B | meta-llama/Llama-3.1-8B-Instruct | Meta-Llama-3-8B-Instruct.Q5_K_M.gguf=q5_k_m | unsloth/llama-3-8b-bnb-4bit=nf4
+Llama3_8B: hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4=awq | Llama 3.1 8B Instruct | llama3.1-8b | llama-3.1-8b-instruct-f16.gguf=fp16
+Llama3_70B: meta-llama/Meta-Llama-3.1-70B-Instruct-FP8=fp8 | Llama-3.1-70B-Instruct-FP8-KV=fp8 | Llama 3 70B | llama-3.1-70b-instruct
+Llama3_405B: neuralmagic/Meta-Llama-3.1-405B-Instruct-FP8-dynamic=fp8 | nvidia/Llama-3.1-405B-Instruct-NVFP4=nvfp4
+Llama3_3_70B: RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8=int8 | Llama-3.3-70B-Instruct-quantized.w4a16=gptq
+Llama2_70B: TheBloke/Llama-2-70B-Chat-GPTQ=gptq | meta-llama/Llama-2-70b-chat-hf | llama2-70b-99.9 | llama2-70b-99
+Llama2_13B: llama-2-13b.Q4_K_M.gguf=q4_k_m | llama-2-13b-chat.Q8_0.gguf=q8_0
+Mixtral_8x7B: mixtral 8x7b | mistralai/Mixtral-8x7B-Instruct-v0.1 | TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ=gptq
+DeepSeek_R1: nvidia/DeepSeek-R1-0528-FP4=nvfp4 | nvidia/DeepSeek-R1-0528-FP4-v2=nvfp4 | deepseek-ai/DeepSeek-R1-0528 | deepseek-r1
+DeepSeek_V3: deepseek-ai/DeepSeek-V3-0324 | nvidia/DeepSeek-V3-0324-NVFP4=nvfp4
+Qwen2_5_72B: Qwen/Qwen2.5-72B-Instruct-AWQ=awq | Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4=gptq | Qwen2.5-72B-Instruct-GPTQ-Int8=w8a16
+Qwen3_32B: Qwen/Qwen3-32B-FP8=fp8 | qwen3-32b | Qwen3-32B-MLX-4bit=int4
+Gemma3_27B: google/gemma-3-27b-it-qat-q4_0-gguf=q4_0 | gemma-3-27b-it
+GPT_OSS_120B: openai/gpt-oss-120b | gpt-oss-120b (mxfp4)=mxfp4
+GPT_J_6B: GPT-J-6B | gptj-6b | EleutherAI/gpt-j-6b
+Mistral_Large_123B: Mistral-Large-Instruct-2411-AWQ=awq
+GLM_4_5_Air: zai-org/GLM-4.5-Air-FP8=fp8
+Kimi_K2: moonshotai/Kimi-K2-Instruct-0905
+InternLM2_20B: internlm2-chat-20b
+OLMo2_13B: OLMo-2-1124-13B | allenai/OLMo-2-1124-13B-Instruct
+Falcon_40B: tiiuae/falcon-40b-instruct
+BLOOM_176B: bigscience/bloom
+ResNet50: resnet-50 | ResNet50
+"""
+
+
+def _cases(table: str) -> list[tuple[str, str]]:
+    rows = [line.partition(": ") for line in table.strip().splitlines()]
+    return [(label, key) for key, _, labels in rows for label in labels.split(" | ")]
+
+
+@pytest.mark.parametrize(("label", "key"), _cases(CHIPS))
+def test_chips(label: str, key: str) -> None:
+    assert Hardware.get(label).metadata.key == key
+
+
+@pytest.mark.parametrize(("label", "key"), _cases(MODELS))
+def test_models_and_formats_of_checkpoints(label: str, key: str) -> None:
+    name, _, held = label.partition("=")
+    assert Models.get(name).metadata.key == key
+    assert (format_named(name) or "") == held
+    assert not held or precision_name(held) == held
+
+
+@pytest.mark.parametrize(
+    ("label", "part"),
+    [
+        ("A100 PCIe", "A100_PCIe_40GB or A100_PCIe_80GB"),  # two chips are called so
+        ("B200 PCIe", "other memory or another form"),
+        ("H100 NVL 80GB", "other memory or another form"),
+        ("H20 141GB", "other memory or another form"),
+        ("RTX 3080 12GB", "other memory or another form"),
+        ("H100-80GB-500W", "power_cap"),
+        ("p5.48xlarge", "8 x H100"),
+        ("8x H100 SXM", "8 x H100"),
+        ("v5p-256", "128 x TPU_v5p"),
+        ("GeForce RTX 4060", "did you mean"),
+        ("XPU9", "no hardware named"),
+    ],
+)
+def test_what_is_not_one_chip_of_the_zoo_is_refused_with_a_reason(label: str, part: str) -> None:
+    assert label not in Hardware
+    with pytest.raises(MLSysError, match=part.replace("?", r"\?")):
+        Hardware.get(label)
+
+
+@pytest.mark.parametrize("name", ["llama-3-nonsense", "./llama-2-7b", "/data/Qwen3-32B", "hf://meta-llama/Llama-2-7b", "a/b/Llama-2-7b"])  # fmt: skip
+def test_paths_and_addresses_are_no_names_of_models(name: str) -> None:
+    assert name not in Models
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "chip"),
+    [
+        ("p4d.24xlarge", 8, "A100_40GB"),
+        ("p4de.24xlarge", 8, "A100"),
+        ("p5.48xlarge", 8, "H100"),
+        ("p5e.48xlarge", 8, "H200"),
+        ("g6e.12xlarge", 4, "L40S"),
+        ("g6e.xlarge", 1, "L40S"),
+        ("g5.16xlarge", 1, "A10G"),
+        ("trn1.32xlarge", 16, "Trainium1"),
+        ("inf2.48xlarge", 12, "Inferentia2"),
+        ("a2-ultragpu-4g", 4, "A100"),
+        ("a3-highgpu-8g", 8, "H100"),
+        ("a3-ultragpu-8g", 8, "H200"),
+        ("ND_H100_v5", 8, "H100"),
+        ("Standard_ND96isr_H200_v5", 8, "H200"),
+        ("Standard_ND96amsr_A100_v4", 8, "A100"),
+        ("Standard_NC40ads_H100_v5", 1, "H100_NVL"),
+        ("BM.GPU.MI300X.8", 8, "MI300X"),
+        ("v5litepod-256", 256, "TPU_v5e"),
+        ("Google Cloud TPU v5p-256", 128, "TPU_v5p"),
+        ("v4-128", 64, "TPU_v4"),
+        ("v6e-8", 8, "TPU_v6e"),
+    ],
+)
+def test_machines_of_clouds_and_slices(text: str, count: int, chip: str) -> None:
+    assert machine(text) == (count, chip)
+    assert chip in Hardware.keys()  # noqa: SIM118
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "chip"),
+    [
+        ("8x H100 SXM", 8, "H100"),
+        ("512 H100", 512, "H100"),
+        ("512H100", 512, "H100"),
+        ("H100 x8", 8, "H100"),
+        ("H200x8", 8, "H200"),
+        ("AMD Instinct MI300X 192GB HBM3 (x32)", 32, "MI300X"),
+        ("2xp5.48xlarge", 16, "H100"),
+        ("a3-highgpu-8g", 8, "H100"),
+        ("v5p-256", 128, "TPU_v5p"),
+        ("64xDGX_H100", 512, "H100"),
+        ("TPU_v4_Pod", 4096, "TPU_v4"),
+    ],
+)
+def test_fleets(text: str, count: int, chip: str) -> None:
+    fleet = parse_fleet(text).one
+    assert fleet.total_accelerators == count
+    assert fleet.node.accelerator.metadata.key == chip
+
+
+def test_a_fleet_of_an_ambiguous_chip_is_refused() -> None:
+    with pytest.raises(InputError, match="say which"):
+        parse_fleet("8xA100 PCIe")
+
+
+@pytest.mark.parametrize(
+    ("text", "degrees"),
+    [
+        ("TP8", {"tp": 8}),
+        ("TP4PP2", {"tp": 4, "pp": 2}),
+        ("tp8-ep8", {"tp": 8, "ep": 8}),
+        ("TP 8 x PP 2", {"tp": 8, "pp": 2}),
+        ("tp=4,cp=2", {"tp": 4, "cp": 2}),
+        ("DEP8", {"tp": 1, "ep": 8}),
+        ("TEP4", {"tp": 4, "ep": 4}),
+        ("fast", None),
+        ("8", None),
+        ("H100", None),
+    ],
+)
+def test_layouts(text: str, degrees: dict[str, int] | None) -> None:
+    assert mapping(text) == degrees
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("amp_bf16", "bf16"), ("BF16-mixed", "bf16"), ("FP8-CS", "fp8"), ("fp8 (E4M3)", "fp8"), ("INT4 AWQ", "awq"), ("INT8 (AQT)", "int8"), ("Q4_K_M", "q4_k_m")],
+)  # fmt: skip
+def test_number_formats(text: str, name: str) -> None:
+    assert precision_name(text) == name
+
+
+@pytest.mark.parametrize("key", Hardware.keys())
+def test_every_name_of_the_zoo_reads_as_itself_with_its_memory_and_vendor(key: str) -> None:
+    """A label that says what the entry says means the entry, or is refused where another entry is as near."""
+    chip = Hardware.get(key)
+    label = f"{chip.vendor or ''} {key} {chip.memory.capacity.to('byte').magnitude / 2**30:g} GiB"
+    if chip_label(key).memory is None and chip.memory.capacity.to("byte").magnitude > 2**30:
+        found = Hardware.get(label, None)
+        assert found is None or found.metadata.key == key
