@@ -72,7 +72,9 @@ class Run:
         self.recipe = known or Recipe("", (), "")
         if self.recipe.stack:
             self.stack = stack(self.recipe.stack)
-        self.gradients: str | None = _WORDS["gradients"].get(self.stack.name.partition("-")[0])
+        family = self.stack.name.partition("-")[0]
+        self.gradients: str | None = _WORDS["gradients"].get(family)
+        self.wide_layers: int | None = _WORDS["wide_layers"].get(family) if self.precision == "nvfp4" else None
         self.adapter, self.power_cap = read_cluster(row)
         self.zero = read_zero(row, self.stack)
         self._read_layout(notes)

@@ -9,7 +9,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK, Keeping
 from mlsysim.models.recompute import Again
 from mlsysim.models.recompute import again as recomputed
-from mlsysim.physics.precision import HALF
+from mlsysim.physics.precision import HALF, Recipe, recipe_of
 
 __all__ = ["Job", "Overlap"]
 
@@ -43,6 +43,7 @@ class Job:
     of that name computes again.
     ``accumulation`` micro-steps of the layout's micro-batches make a step; a first-order one has the optimizer's own work in it where it
     ``updates``. ``frozen`` weights train adapters of ``lora_rank``.
+    ``recipe`` says what narrow arithmetic is for, that of the precision where None, but for ``wide_layers`` of them (its own share where None).
     ``reshards`` says whether what ZeRO 2 and 3 share is gathered and scattered for every micro-batch; None: as the software does.
     """
 
@@ -70,6 +71,21 @@ class Job:
     deduplicated: bool = False
     dispatched: float = HALF
     predicted_tokens: int = 0
+    recipe: Recipe | None = None
+    wide_layers: float | None = None
+
+    @property
+    def arithmetic(self) -> Recipe:
+        """What is computed, kept and sent in the precision."""
+        return self.recipe or recipe_of(self.precision)
+
+    @property
+    def wide_share(self) -> float:
+        """Of the layers those that stay in 16 bits."""
+        share, layers = self.arithmetic.wide_layers, getattr(self.model, "layers", None) or 1
+        if self.wide_layers is not None and self.arithmetic.narrow:
+            share = min(self.wide_layers / layers, 1.0)
+        return share
 
     @property
     def again(self) -> Again:

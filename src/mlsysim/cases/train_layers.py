@@ -96,7 +96,10 @@ def calibrated(
     weights: Any = 0.0
     for kind in shape.kinds:
         own = layout.micro_batch * kind.positions / layout.cp if kind.positions else tokens * kind.token_share
-        layer = _layer(s, kind, own)
+        layer, wide = _layer(s, kind, own), job.wide_share
+        if wide:
+            other = _layer(s._replace(chip=chip.wide), kind, own)
+            layer = _Layer(*((1 - wide) * one + wide * two for one, two in zip(layer, other, strict=True)))
         worked, forward = worked + kind.count * layer.device, forward + kind.count * layer.forward
         weights = weights + kind.count * layer.weights
         device = a.grown("stalls of the software", 3, "device share", layer.device, layer.device / stack.device_share)
@@ -138,8 +141,9 @@ def calibrated(
         send=net.send(boundary, s.groups.stage_near),
         message=boundary,
     )
-    # The constant is Adam's; another optimizer reads and writes its own states instead.
-    states = state_bytes(job.model, job.optimizer, HALF) - optimizer_bytes("adam", HALF)
+    # The constant is Adam's in fp32; another optimizer reads and writes its own states instead, and moments may be narrower.
+    states = state_bytes(job.model, job.optimizer, HALF)
+    states = states - optimizer_bytes("adam", HALF) - (1 - job.keeps.moments / (2 * HALF)) * (states - 2 * HALF)
     update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
     moved = (update + 2 * states) * _owned(s, dense, experts)
     moved = 0.0 * moved if job.frozen else moved

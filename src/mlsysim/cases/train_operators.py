@@ -20,7 +20,7 @@ from mlsysim.models.recompute import Again
 from mlsysim.models.template import Core
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import HARD, attention_prefill_time, overlapped, product_time, stream_time
-from mlsysim.physics.precision import bytes_per_element, format_of
+from mlsysim.physics.precision import PASSES, bytes_per_element, format_of
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import minimum, where
@@ -63,17 +63,34 @@ def stream(s: Setting, name: str, moved: Any, share: Any) -> Any:
     return s.a.tag(name, 2, "bandwidth", "stream", stream_time(moved, s.chip.bandwidth, share), moved=moved)
 
 
-def _product(s: Setting, name: str, operations: Any, moved: Any, rate: Any) -> Any:
-    """A matrix product: its start, and arithmetic or memory, whichever is longer."""
-    seconds = stream_time(moved, s.chip.bandwidth, s.chip.product.memory_share)
+def _product(s: Setting, name: str, chip: TrainingChip, operations: Any, moved: Any, rate: Any = 1.0) -> Any:
+    """A matrix product: its start, and arithmetic at a share of the rate or memory, whichever is longer."""
+    seconds = stream_time(moved, chip.bandwidth, chip.product.memory_share)
     return product_time(
-        s.a.tag(name, 1, "peak", "product", operations / rate, flop=operations),
+        s.a.tag(name, 1, "peak", "product", operations / (chip.product_rate * rate), flop=operations),
         s.a.tag(name, 2, "bandwidth", "product", seconds, moved=moved),
         0.0,
         0.0,
-        s.a.tag("starts of products", 3, "start", "product", s.chip.product.times[0]),
+        s.a.tag("starts of products", 3, "start", "product", chip.product.times[0]),
         HARD,
     )
+
+
+def _arithmetic(s: Setting, part: str) -> tuple[TrainingChip, ...]:
+    """What the products of a part compute in, forward and for the gradients of inputs and weights: the format, or 16 bits."""
+    return tuple(s.chip if s.job.arithmetic.narrows(part, each) else s.chip.wide for each in PASSES)
+
+
+def _converted(s: Setting, part: str, inputs: Any, outputs: Any) -> tuple[Any, Any]:
+    """Times of narrowing inputs forward and the gradients of outputs backward: 16 bits read, a copy written for each product that reads it."""
+    narrow = [s.job.arithmetic.narrows(part, each) for each in PASSES]
+    last = 0 if s.job.frozen else narrow[2]
+
+    def time(copies: int, elements: Any) -> Any:
+        each = s.chip.converts * (HALF + copies * s.chip.product_bytes)
+        return stream(s, "conversion", each * elements, s.chip.product.quantise_share) if copies else 0.0
+
+    return time(narrow[0] + last, inputs), time(narrow[1] + last, outputs)
 
 
 def _expanded(job: Job) -> float:
@@ -84,8 +101,7 @@ def _expanded(job: Job) -> float:
 
 def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tuple[Any, Any]:
     """Forward and backward times of the products of a layer, conversions included; of latent projections alone."""
-    chip, frozen, tp = s.chip, s.job.frozen, s.layout.tp
-    b, expanded = chip.product_bytes, _expanded(s.job)
+    frozen, tp, expanded = s.job.frozen, s.layout.tp, _expanded(s.job)
     forward: Any = 0.0
     backward: Any = 0.0
     for product in kind.products:
@@ -97,22 +113,20 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
         rows = own if product.split else own / tp
         operations = 2 * FLOP * rows * n * depth
         weights, inputs, outputs = n * depth, rows * depth, rows * n
-        forward = forward + _product(
-            s, "products", operations, b * (weights + inputs) + HALF * outputs, chip.product_rate
-        )
-        backward = backward + _product(
-            s, "products", operations, b * (weights + outputs) + HALF * inputs, chip.product_rate
-        )
+        ahead, back, last = _arithmetic(s, product.layer)
+        moved = ahead.product_bytes * (weights + inputs) + HALF * outputs
+        forward = forward + _product(s, "products", ahead, operations, moved)
+        moved = back.product_bytes * (weights + outputs) + HALF * inputs
+        backward = backward + _product(s, "products", back, operations, moved)
         if not frozen:
-            gradient = b * (inputs + outputs) + s.k.gradient_traffic * weights
-            backward = backward + _product(s, "products", operations, gradient, chip.product_rate)
+            gradient = last.product_bytes * (inputs + outputs) + s.k.gradient_traffic * weights
+            backward = backward + _product(s, "products", last, operations, gradient)
         if expanded:
             matrix = stream(s, "expansion of weights", expanded * weights, s.stack.elementwise_share)
             forward, backward = forward + matrix, backward + matrix
-        if chip.converts:
-            each = chip.converts * (HALF + (1 if frozen else 2) * b)
-            forward = forward + stream(s, "conversion", each * inputs, chip.product.quantise_share)
-            backward = backward + stream(s, "conversion", each * outputs, chip.product.quantise_share)
+        if s.chip.converts:
+            there, back_again = _converted(s, product.layer, inputs, outputs)
+            forward, backward = forward + there, backward + back_again
     return forward, backward
 
 
@@ -193,7 +207,7 @@ def _attention_rate(s: Setting, core: Core) -> Any:
     rate = rate * best.head_share((core.qk + core.v) / 2.0)
     if s.stack.attention == "fa2":
         rate = rate * best.flash2
-    return rate * best.fp8_gain if s.job.fp8_attention else rate
+    return rate * best.fp8_gain if s.job.fp8_attention or s.job.arithmetic.narrows("scores") else rate
 
 
 def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
@@ -224,29 +238,30 @@ def elementwise_bytes(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, paral
 
 def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     """Routed experts: forward time without the activation, backward time, and the activation's forward time."""
-    chip, k, job, grouped = s.chip, s.k, s.job, s.chip.kernels.experts["any"]
+    k, job, grouped = s.k, s.job, s.chip.kernels.experts["any"]
     rows = tokens * e.per_token / s.layout.tp * job.imbalance
     wide = (e.matrices - 1) * e.width
     local = e.count / s.layout.ep
-    b, expanded = chip.product_bytes, _expanded(job)
-    rate = chip.product_rate * grouped.rate_share
+    expanded, rate = _expanded(job), grouped.rate_share
+    ahead, back, last = _arithmetic(s, "experts")
     fusion = s.stack.expert_fusion if e.matrices == 3 else 1.0
     forward: Any = 0.0
     backward: Any = 0.0
     for n, depth in ((wide, e.inner), (e.inner, e.width)):
         operations = 2 * FLOP * rows * n * depth
-        once = _product(s, "experts", operations, b * local * n * depth + b * rows * depth + HALF * rows * n, rate)
-        forward, backward = forward + once, backward + once
+        for chip, whence in ((ahead, "forward"), (back, "backward")):
+            moved = chip.product_bytes * (local * n * depth + rows * depth) + HALF * rows * n
+            once = _product(s, "experts", chip, operations, moved, rate)
+            forward, backward = (forward + once, backward) if whence == "forward" else (forward, backward + once)
         if expanded:
             matrix = stream(s, "expansion of weights", expanded * local * n * depth, s.stack.elementwise_share)
             forward, backward = forward + matrix, backward + matrix
         if not job.frozen:
-            gradient = k.gradient_traffic * local * n * depth + b * rows * (n + depth)
-            backward = backward + _product(s, "experts", operations, gradient, rate)
-        if chip.converts:
-            each = chip.converts * (HALF + 2 * b) * fusion
-            forward = forward + stream(s, "conversion", each * rows * depth, chip.product.quantise_share)
-            backward = backward + stream(s, "conversion", each * rows * n, chip.product.quantise_share)
+            gradient = k.gradient_traffic * local * n * depth + last.product_bytes * rows * (n + depth)
+            backward = backward + _product(s, "experts", last, operations, gradient, rate)
+        if s.chip.converts:
+            there, back_again = _converted(s, "experts", fusion * rows * depth, fusion * rows * n)
+            forward, backward = forward + there, backward + back_again
     permuted = stream(s, "permutation", k.permute_passes * 2 * HALF * rows * e.inner * fusion, grouped.activation_share)
     if e.plain:
         each = k.expert_activation_bytes * fusion if e.matrices == 3 else k.ungated_activation_bytes
@@ -273,10 +288,11 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
 
 
 def head_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
-    """Output projection and loss, forward and backward, in 16 bit."""
+    """Output projection and loss, forward and backward, in 16 bit unless the recipe narrows logits."""
     vocab = shape.vocab / s.layout.tp if shape.head else 0.0
     operations = (2 if s.job.frozen else 3) * 2 * FLOP * tokens * shape.hidden * vocab
-    products = s.a.tag("output head", 1, "peak", "head", operations / s.chip.half_rate, flop=operations)
+    rate = s.chip.product_rate if s.job.arithmetic.narrows("logits") else s.chip.half_rate
+    products = s.a.tag("output head", 1, "peak", "head", operations / rate, flop=operations)
     return products + stream(s, "loss", s.stack.loss_bytes * tokens * vocab, s.stack.elementwise_share)
 
 

@@ -65,6 +65,50 @@ class Format:
         return self.kernels or self.name
 
 
+PARTS = ("attention", "ffn", "moe", "mixer", "experts")
+"""Parts of a layer that have products with weights."""
+PASSES = ("forward", "inputs", "weights")
+_UNSAID = {"forward": "forward", "inputs": "gradients of inputs", "weights": "gradients of weights"}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a training step has in a narrow format; its fields are explained in the table. The plain one is that of a wide format."""
+
+    name: str
+    formats: tuple[str, ...]
+    stack: str = ""
+    products: tuple[str, ...] = PARTS
+    passes: tuple[str, ...] = PASSES
+    scaled: str = ""
+    conversion: str = "plain"
+    wide_layers: float = 0.0
+    gathered: str = "bf16"
+    dispatched: str = "bf16"
+    moments: str | None = None
+    activations: str | None = None
+    source: str = ""
+
+    @property
+    def narrow(self) -> bool:
+        return bool(self.source)
+
+    def narrows(self, part: str, step: str = "forward") -> bool:
+        """Whether the product of a part in one of the passes is in the format."""
+        return part in self.products and step in self.passes
+
+    def says(self, wide_layers: float) -> str:
+        """What it computes in, keeps and sends."""
+        passes = ", ".join(_UNSAID[each] for each in self.passes)
+        words = f"products of {', '.join(self.products)} ({passes}) in {compute_precision(self.formats[0])}, {self.scaled}"
+        if wide_layers:
+            words += f", {wide_layers:.3g} layers in 16 bits"
+        kept = {"tokens to experts": self.dispatched, "weights gathered": self.gathered, "moments": self.moments}
+        kept["waiting activations"] = self.activations
+        words += "".join(f"; {what} in {name}" for what, name in kept.items() if name not in (None, "bf16") or what == "moments" and name)
+        return f"{words}; scores, head, embeddings, norms and what else is sent in 16 bits"
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
@@ -100,11 +144,10 @@ def arithmetic_formats() -> frozenset[str]:
 _READ: dict[str, Callable[[], Any]] = {
     "FORMATS": _formats,
     "BYTES_PER_ELEMENT": cache(lambda: {name: each.bytes for name, each in _formats().items()}),
-    "RECIPES": lambda: _table()["recipe"],
     "INSTRUCTIONS": lambda: _table()["expansion"]["instructions"],
     "TILE_ROWS": lambda: _table()["expansion"]["tile_rows"],
 }
-"""Formats by name, their bytes, recipes of training in them, vector instructions of expanding a weight, and rows of a tile."""
+"""Formats by name, their bytes, vector instructions of expanding a weight, and rows of a tile."""
 
 
 def __getattr__(name: str) -> Any:
@@ -165,6 +208,22 @@ def is_narrow(name: str) -> bool:
 def compute_precision(name: str) -> str:
     """The format that products compute in on a chip that has it; 16 bits of a weight-only format."""
     return next(iter(format_of(name).arithmetic), "bf16")
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Recipes of training by name."""
+    found = {}
+    for name, entry in _table()["recipe"].items():
+        found[name] = Recipe(name, **{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
+    return found
+
+
+@cache
+def recipe_of(precision: str, stack: str = "") -> Recipe:
+    """The recipe of training in a format, that of the software itself first; a plain one of what has none."""
+    found = [each for each in recipes().values() if precision in each.formats and each.stack in ("", stack)]
+    return max(found, key=lambda each: bool(each.stack), default=Recipe(precision, (precision,)))
 
 
 @kernel("""

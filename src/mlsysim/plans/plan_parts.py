@@ -110,6 +110,7 @@ class WorkloadPart(Part):
     gradient_precision: Text = _text(40, "format of gradients, kept and sent; the stack's")
     activation_precision: Text = _text(40, "format of what waits for the backward pass")
     exchange_precision: Text = _text(40, "format of tokens sent to experts; 16 bits come back")
+    wide_layers: Int = _within(0, 10**5, "layers in 16 bits where products are narrower; the recipe's")
     predicted_tokens: Int = _within(0, 16, "further tokens that heads of their own predict in training")
     target_share: Real = _above_0(1000, "tokens of the decoder over those of the encoder")
     dimensions: DimensionsPart | None = _open("dimensions other than the zoo's")

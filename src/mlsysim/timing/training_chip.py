@@ -14,7 +14,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.precision import RECIPES, bytes_per_element, compute_precision, format_of
+from mlsysim.physics.precision import HALF, bytes_per_element, compute_precision, format_of, recipe_of, recipes
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, collective_constants, measured_network
 from mlsysim.timing.kernels import Products, Profile
@@ -62,6 +62,14 @@ class TrainingChip:
     kernels: Profile
     product: Products
 
+    @property
+    def wide(self) -> TrainingChip:
+        """The same where products compute in 16 bits; wider ones stay as they are."""
+        if self.product_bytes >= HALF:
+            return self
+        half = self.kernels.gemm_for("bf16")
+        return replace(self, product_rate=self.half_rate, product_bytes=HALF, converts=0.0, product=half)
+
     def measured(self, stack: str) -> bool:
         """Whether runs of this stack were measured on the chip, or on one that is built like it."""
         return self.kernels.passes_measured and stack in self.kernels.stacks
@@ -77,13 +85,6 @@ def constants() -> Constants:
     return Constants(**{name: to_si(Q_(table[name]), _SI[name]) if name in _SI else table[name] for name in table})
 
 
-_CONVERSIONS = {"plain": 1.0, "block": -1.0}
-PRODUCT_FORMATS = {"bf16": ("bf16", 0.0)} | {
-    name: (compute_precision(name), _CONVERSIONS[recipe["conversion"]]) for name, recipe in RECIPES.items()
-}
-"""Formats of products: the arithmetic, and what converting an input costs (0 nothing, 1 plain, -1 block scales)."""
-
-
 def training_chip(
     chip: HardwareNode,
     precision: str,
@@ -91,13 +92,15 @@ def training_chip(
     adapter: float | None = None,
     domain: int | None = None,
     link: float | None = None,
+    stack: str = "",
 ) -> TrainingChip:
     """Constants of a chip at a precision (fp16, bf16, fp8, mxfp8, nvfp4, tf32, fp32), in a cluster with these facts.
 
     ``adapter`` is byte/s of network per accelerator, ``link`` byte/s inside the link domain, one direction.
     """
     k, own = constants(), profile(chip, "training")
-    wanted, conversion = PRODUCT_FORMATS.get(precision, (precision, 0.0))
+    recipe = recipe_of(precision, stack)
+    wanted = compute_precision(precision)
     if wanted == "fp16":
         wanted = "bf16"
     faster = _against_measured(chip)
@@ -111,7 +114,7 @@ def training_chip(
         half_rate=half,
         product_rate=product,
         product_bytes=bytes_per_element(wanted),
-        converts=0.0 if not conversion else (k.block_scale_cost if conversion < 0 else 1.0),
+        converts=recipe.narrow * (k.block_scale_cost if recipe.conversion == "block" else 1.0),
         attention_rate=attention,
         bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
         capacity=to_si(chip.memory.capacity, "byte"),
@@ -143,16 +146,14 @@ def _network(
     )
 
 
-_FORMATS = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "fp16": "bf16"}
-_KNOWN = ("bf16", *RECIPES, "tf32", "fp32")
 _NODE = 8
 """Chips of the usual node; a larger link domain is a rack of them."""
 
 
 def _format(precision: str) -> str:
-    found = _FORMATS.get(precision) or ("bf16" if format_of(precision).weight_only else precision)
-    if found not in _KNOWN:
-        known = ", ".join((*_KNOWN, "fp16"))
+    found = "bf16" if precision == "fp16" or format_of(precision).weight_only else precision
+    if found not in ("bf16", "tf32", "fp32") and not recipe_of(found).narrow:
+        known = ", ".join(("bf16", "fp16", *(name for each in recipes().values() for name in each.formats if not each.stack), "tf32", "fp32"))
         text = f"a calibrated training step knows {known} and adapters on weight-only formats, not {precision}."
         raise InputError(text, field="precision")
     return found
@@ -171,15 +172,15 @@ def rated(chip: HardwareNode) -> tuple[HardwareNode, float | None]:
     return chip.model_copy(update={"tdp": full}), to_si(chip.tdp, "W")
 
 
-def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any) -> TrainingChip:
-    """The chip's constants in this fleet: ``fabric`` byte/s of network for each, its link domain."""
+def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, stack: str = "") -> TrainingChip:
+    """The chip's constants in this fleet, under a software: ``fabric`` byte/s of network for each, its link domain."""
     hardware = fleet.node.accelerator
     precision = _format(precision)
     link, domain = hardware.link, fleet.node.accelerators_per_node
     if link is not None and link.domain is not None and link.domain > max(domain, _NODE):
         domain = link.domain
     inside = to_si(fleet.node.intra_node_bw, "byte/s") / 2
-    found = training_chip(hardware, precision, adapter=fabric, domain=domain, link=inside)
+    found = training_chip(hardware, precision, adapter=fabric, domain=domain, link=inside, stack=stack)
     return replace(found, network=replace(found.network, **wide_area(fleet)))
 
 

@@ -113,6 +113,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
         lora_rank=_ADAPTER_RANK if run.frozen else None,
         predicted_tokens=known.predicted_tokens or None,
         gradient_precision=None if run.frozen else run.gradients,
+        wide_layers=run.wide_layers,
         target_share=run.target_share if run.target_share != 1 else None,
         dimensions=run.dimensions or None,
         hardware={

@@ -175,7 +175,8 @@ class DistributedModel(Resolver[DistributedResult]):
         update_step = no | flag | count the optimizer's own work in a first-order step; a calibrated one always has it
         gradient_precision? | object | format in which gradients are kept and sent | fp32 | the stack's; that of the weights
         activation_precision? | object | format in which what products and activation functions read is kept | fp8 | the stack's; 16 bit
-        exchange_precision? | precision | format in which tokens are sent to experts; what comes back has 16 bits | | 16 bits
+        exchange_precision? | precision | format in which tokens are sent to experts; what comes back has 16 bits | | the recipe's
+        wide_layers? | [0, 1e5] | layers that stay in 16 bits where products are narrower | | the recipe's
         optimizer_offload = 0.0 | [0, 1] | fraction of the optimizer state that rests in host memory
         weights_offload = 0.0 | [0, 1] | fraction of the weights that rests there
         activations_offload = 0.0 | [0, 1] | fraction of the activations that waits there

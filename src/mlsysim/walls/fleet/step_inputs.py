@@ -24,7 +24,7 @@ from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
-from mlsysim.physics.precision import HALF, RECIPES, bytes_per_element, precision_name
+from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
@@ -52,12 +52,10 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     elif calibrated and x.model.looks_up:
         software = _of_tables(x, net, assumed)
     elif calibrated:
-        found, chosen = chip_in_fleet(fleet, x.precision, net.fabric), stack(stack_name(x))
+        chosen = stack(stack_name(x))
+        found = chip_in_fleet(fleet, x.precision, net.fabric, chosen.name)
         software = Software(training_shape(x.model, x.target_share), found, chosen)
         assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
-        if x.precision in RECIPES:
-            rest = "attention, head, embeddings, norms and what is sent in 16 bits, master weights and optimizer states by their keys"
-            assumed.say("recipe", x.precision, SOFTWARE, f"{x.precision}: {RECIPES[x.precision]['says']}; {rest}")
         if not found.kernels.passes_measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
@@ -126,6 +124,7 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
         "ZeRO shards nothing": (zero == 0, ("zero_shard",)),
         "no tokens are sent to experts": (layout.ep == 1, ("exchange_precision",)),
         "adapters have few gradients": (bool(x.is_lora), ("gradient_precision",)),
+        f"{x.precision} has no recipe of narrow products": (not recipe_of(x.precision).narrow, ("wide_layers",)),
         "recomputation is not selective": (x.activation_recomputation != "selective", ("recomputed",)),
         f"{x.model.name} has no encoder": (getattr(x.model, "encoder_stack", None) is None, ("target_share",)),
     }
@@ -191,10 +190,16 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         keeps = replace(keeps, gradient=bytes_per_element(x.gradient_precision))
     if x.activation_precision is not None:
         keeps = replace(keeps, activation=precision_name(x.activation_precision))
-    dispatched = HALF if x.exchange_precision is None else bytes_per_element(x.exchange_precision)
-    return Job(
+    recipe = recipe_of(x.precision, "" if software is None else software.name)
+    if recipe.moments is not None:
+        keeps = replace(keeps, moments=bytes_per_element(recipe.moments))
+    if recipe.activations is not None and x.activation_precision is None:
+        keeps = replace(keeps, activation=recipe.activations)
+    job = Job(
+        recipe=recipe,
+        wide_layers=x.wide_layers,
         model=x.model,
-        dispatched=dispatched,
+        dispatched=bytes_per_element(x.exchange_precision or recipe.dispatched),
         precision=x.precision,
         seq_len=(getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
         recompute=mode,
@@ -218,6 +223,10 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         deduplicated=bool(x.deduplicated_exchange),
         predicted_tokens=x.predicted_tokens,
     )
+    if recipe.narrow:
+        wide = job.wide_share * (getattr(x.model, "layers", None) or 1)
+        assumed.say("recipe", recipe.name, SOFTWARE, f"{recipe.name}: {recipe.says(wide)}")
+    return job
 
 
 def _habits(software: Stack) -> dict[str, Any]:
