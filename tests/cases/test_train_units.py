@@ -119,6 +119,7 @@ def test_a_calibrated_step_carries_its_units(
     own = fresh(chip.kernels)
     with_units = carried(chip, network=carried(chip.network), kernels=own, product=fresh(chip.product))
     offload = HostTimes(host_round_trip(Q_(state, "byte"), Q_(50e9, "byte/s")), Q_(0.01, "s"))
+    job = replace(job, keeps=carried(job.keeps))
     found = calibrated(job, layout, shape, with_units, carried(how), carried(constants()), offload)
     for name in TIMED:
         value, expected = getattr(found, name), getattr(plain, name)
@@ -131,6 +132,7 @@ def test_a_literal_that_hides_bytes_is_noticed(carrying: None, monkeypatch: pyte
     chip = training_chip(Hardware.get("H100"), "bf16")
     with_units = carried(chip, network=carried(chip.network), kernels=fresh(chip.kernels), product=fresh(chip.product))
     job, shape = Job(Models.get("Llama3_8B"), "bf16", 4096), training_shape(Models.get("Llama3_8B"))
+    job = replace(job, keeps=carried(job.keeps))
     for module, name in ((train_operators, "HALF"), (train_operators, "FLOP"), (train_layers, "HALF")):
         with monkeypatch.context() as changed, pytest.raises(DimensionalityError):
             changed.setattr(module, name, 2.0)

@@ -13,7 +13,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.models.storage import stored
-from mlsysim.physics.precision import FORMATS
+from mlsysim.physics.precision import FORMATS, PARTS, PASSES, recipe_of, recipes
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 from mlsysim.walls.node.compute_memory import SingleNodeModel
@@ -147,3 +147,60 @@ def test_tokens_go_to_experts_in_a_format_of_their_own():
             answer = asked("training", "DeepSeek_V3", "256xH200", **keys)
             sent.append(sum(part.sent for part in answer.ledger.parts if part.name == "expert parallelism"))
     assert sent[2] == pytest.approx(0.75 * sent[0]) and sent[3] == pytest.approx(0.75 * sent[1])
+
+
+def test_recipes_are_tables_that_name_what_exists():
+    for recipe in recipes().values():
+        assert recipe.source and recipe.scaled and recipe.conversion in ("plain", "block")
+        assert set(recipe.products) <= {*PARTS, "scores", "logits"} and set(recipe.passes) <= set(PASSES)
+        assert all(FORMATS[name].multiplied for name in recipe.formats) and 0 <= recipe.wide_layers < 1
+    assert recipe_of("fp8", "dualpipe").name == "deepseek_v3" and recipe_of("fp8", "bridge").name == "fp8"
+    assert not recipe_of("bf16", "dualpipe").narrow
+
+
+STEP = {"batch_size": 64, "seq_len": 4096, "tp": 1, "pp": 1, "micro_batch": 1, "recompute": "none", "zero": 1}
+
+
+@pytest.mark.parametrize("efficiency", ["calibrated", 0.5])
+def test_layers_in_16_bits_lead_from_one_format_to_the_other(efficiency):
+    """No layer wide, some, all: each is slower, the last as slow as bf16 but for what it sends; MXFP4 narrows two products of three."""
+
+    def seconds(precision: str, **more: Any) -> float:
+        keys = STEP | {"precision": precision, "efficiency": efficiency} | more
+        return float(asked("training", "Llama3_8B", "8xB200", **keys).value("latency").to("s").magnitude)
+
+    times = [seconds("fp8", wide_layers=wide) for wide in (0, 4, 16, 32)]
+    assert times == sorted(times) and times[0] < 0.85 * times[-1]
+    assert times[-1] == pytest.approx(seconds("bf16"), rel=0.01)
+    published, every = seconds("nvfp4"), seconds("nvfp4", wide_layers=0)
+    assert every < published < seconds("mxfp4") < seconds("bf16")
+
+
+@pytest.mark.parametrize("efficiency", ["calibrated", 0.5])
+def test_what_no_recipe_narrows_takes_as_long_as_in_16_bits(efficiency):
+    """At 131,072 tokens attention is most of the work: fp8 gains less than on a short sequence."""
+
+    def gain(seq_len: int) -> float:
+        found = []
+        for precision in ("bf16", "fp8"):
+            keys = STEP | {"seq_len": seq_len, "batch_size": 8, "precision": precision, "efficiency": efficiency}
+            found.append(asked("training", "Llama3_8B", "8xB200", **keys).value("latency").to("s").magnitude)
+        return float(found[0] / found[1])
+
+    assert 1.05 < gain(131072) < 0.85 * gain(4096) < 2
+
+
+def test_deepseeks_recipe_sends_and_keeps_less():
+    """arXiv 2412.19437, section 3.3: tokens are dispatched in fp8 (three quarters of what is exchanged), moments are bf16 (8 bytes of state
+    a parameter instead of 12), activations wait in fp8; in bf16 the same software does neither."""
+    layout = {"tp": 1, "pp": 16, "ep": 64, "zero": 1, "batch_size": 15360, "seq_len": 4096, "micro_batch": 1}
+    own, wide = (
+        asked("training", "DeepSeek_V3", "DeepSeek_2K", stack="dualpipe", precision=precision, **layout)
+        for precision in ("fp8", "bf16")
+    )
+    sent = [sum(p.sent for p in each.ledger.parts if p.name == "expert parallelism") for each in (own, wide)]
+    held = [{h.name: h.bytes for h in each.ledger.held if h.where == "device"} for each in (own, wide)]
+    assert sent[0] == pytest.approx(0.75 * sent[1])
+    assert held[0]["optimizer state"] == pytest.approx(8 / 12 * held[1]["optimizer state"])
+    assert held[0]["activations"] < 0.8 * held[1]["activations"]
+    assert "moments in bf16; waiting activations in fp8; tokens to experts in fp8" in own.assumptions["recipe"]

@@ -49,6 +49,8 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("workload.activation_precision", DENSE, "fp8"),
     ("workload.exchange_precision", EXPERTS, "fp8"),
     ("workload.exchange_precision", DENSE, "fp8"),
+    ("workload.wide_layers", DENSE | {"workload": DENSE["workload"] | {"precision": "fp8"}}, 4),
+    ("workload.wide_layers", DENSE, 4),
     ("workload.predicted_tokens", DENSE, 1),
     ("workload.target_share", BOTH_ENDS, 0.25),
     ("workload.target_share", DENSE, 0.25),

@@ -10,6 +10,7 @@ from mlsysim.models.footprint import TEXTBOOK, Keeping
 from mlsysim.models.recompute import Again
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.physics.precision import HALF, Recipe, recipe_of
+from mlsysim.units.ops import minimum
 
 __all__ = ["Job", "Overlap"]
 
@@ -72,7 +73,7 @@ class Job:
     dispatched: float = HALF
     predicted_tokens: int = 0
     recipe: Recipe | None = None
-    wide_layers: float | None = None
+    wide_layers: Any = None
 
     @property
     def arithmetic(self) -> Recipe:
@@ -80,12 +81,11 @@ class Job:
         return self.recipe or recipe_of(self.precision)
 
     @property
-    def wide_share(self) -> float:
+    def wide_share(self) -> Any:
         """Of the layers those that stay in 16 bits."""
-        share, layers = self.arithmetic.wide_layers, getattr(self.model, "layers", None) or 1
-        if self.wide_layers is not None and self.arithmetic.narrow:
-            share = min(self.wide_layers / layers, 1.0)
-        return share
+        if self.wide_layers is None or not self.arithmetic.narrow:
+            return self.arithmetic.wide_layers
+        return minimum(self.wide_layers / (getattr(self.model, "layers", None) or 1), 1.0)
 
     @property
     def again(self) -> Again:

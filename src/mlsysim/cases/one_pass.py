@@ -2,7 +2,7 @@
 
     T = max( F / (P eta), (B - S) / W + S / L ) + dispatch                     (Williams, Waterman, Patterson 2009)
 
-F operations at a fraction eta of the peak P; B bytes at memory bandwidth W. Of a model that does not fit, the share S that is
+F operations at a fraction eta of the peak P (where that is of a narrow format, what is no product with weights at the 16-bit one); B bytes at memory bandwidth W. Of a model that does not fit, the share S that is
 not in memory is streamed over the host link L on every pass: a part of wall 2 whose resource is the link. A chip without a host
 link is timed as if the model fitted.
 
@@ -32,10 +32,10 @@ from mlsysim.models.base import Workload
 from mlsysim.models.footprint import inference_bytes
 from mlsysim.models.storage import expanded_work, stored
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, bytes_per_element, expansion_time
+from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, bytes_per_element, expansion_time, format_of
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
-from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent
-from mlsysim.units.ops import where
+from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent, wide_peak
+from mlsysim.units.ops import maximum, where
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
 
@@ -72,7 +72,8 @@ class Work:
     """What a pass asks for, in flop and bytes. ``in_place`` where its weights may be executed from flash.
 
     A training step (``is_step``) is timed as if it fitted, without the dispatch of a pass, as a fleet's is. Weights of a narrow
-    format have ``expanded`` operations for a single row, and ``products`` for all.
+    format have ``expanded`` operations for a single row, and ``products`` for all; ``wide`` operations are in 16 bits where those are
+    narrower.
     """
 
     flops: Any
@@ -88,6 +89,7 @@ class Work:
     is_step: Any = False
     expanded: Any = 0.0
     products: Any = 0.0
+    wide: Any = 0.0
 
     @property
     def total(self) -> Any:
@@ -99,7 +101,7 @@ class Work:
 class Device:
     """Figures of a chip at a precision, in SI units; ``UNKNOWN`` where it states none.
 
-    ``energy`` is that of an operation over one of 16 bits, ``cap`` the limit of power, where it is lower than the chip's own.
+    ``energy`` is that of an operation over one of 16 bits, whose peak is ``wide``, ``cap`` the limit of power, where it is lower than the chip's own.
     """
 
     peak: Any
@@ -111,6 +113,7 @@ class Device:
     expansion: Any = math.inf
     energy: Any = 1.0
     cap: Any = None
+    wide: Any = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,8 @@ class Roofline:
         computing = self.compute + self.expanding
         running = where(computing >= self.memory, computing, self.resident)
         time = self.seconds
-        return Activity(device.energy * work.hardware_flops / time, work.moved / time, running / time, 0.0, clock)
+        operations = work.wide + device.energy * (work.hardware_flops - work.wide)
+        return Activity(operations / time, work.moved / time, running / time, 0.0, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +256,7 @@ def work_of(question: Pass) -> Work:
         in_place=model.fixed_shape,
         expanded=expanded,
         products=products / devices,
+        wide=maximum(demand.hardware_flops - products, 0.0) / devices if format_of(precision).multiplied else 0.0,
     )
 
 
@@ -270,6 +275,7 @@ def device_of(chip: HardwareNode, precision: str, bandwidth_efficiency: float, a
         flash=UNKNOWN if memory.flash_capacity is None else to_si(memory.flash_capacity, "byte"),
         expansion=expansion_rate(chip, precision),
         energy=equivalent(chip, precision),
+        wide=min(peak, wide_peak(chip)),
     )
 
 
@@ -304,7 +310,8 @@ def roofline(work: Work, device: Device, efficiency: Any) -> Roofline:
     linked = (device.host_link == device.host_link) & (work.is_step <= 0)
     spilled = where((held > capacity) & linked, work.moved * (1 - capacity / held), 0.0)
     return Roofline(
-        compute=compute_time(work.hardware_flops, device.peak, efficiency),
+        compute=compute_time(work.hardware_flops - work.wide, device.peak, efficiency)
+        + compute_time(work.wide, device.wide, efficiency),
         expanding=expansion_time(work.expanded, work.products, INSTRUCTIONS, TILE_ROWS, device.expansion),
         resident=memory_time(work.moved - spilled, device.bandwidth),
         streamed=memory_time(spilled, where(linked, device.host_link, math.inf)),

@@ -41,8 +41,9 @@ from mlsysim.models.demand import Demand
 from mlsysim.models.footprint import expert_parameters, local_parameters
 from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
+from mlsysim.models.training_shape import training_shape
 from mlsysim.physics.pipeline import Shares
-from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
+from mlsysim.physics.precision import HALF, PASSES, activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import maximum, minimum, some, where
@@ -110,11 +111,13 @@ def composed(
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A chip by its datasheet: rates in flop/s and byte/s. Its dispatch of a pass (10 us) is left out of a step."""
+    """A chip by its datasheet: rates in flop/s and byte/s, ``wide`` that of 16 bits where it is another. Its dispatch of a pass (10 us)
+    is left out of a step."""
 
     peak: Any
     efficiency: Any
     bandwidth: Any
+    wide: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,24 @@ class Amounts:
     expert_gradient_bytes: Any
     expert_weight_bytes: Any
     table_message: Any = 0.0
+    narrow: Any = 1.0
+
+
+def narrow_share(job: Job, micro: Demand) -> Any:
+    """Of the operations of a step those in the arithmetic of the precision; a recipe leaves the others in 16 bits.
+
+    What is recomputed has the share of the rest. Of a model without layers all products are taken to be in the format.
+    """
+    recipe, model = job.arithmetic, job.model
+    if not recipe.narrow:
+        return 1.0
+    all_of = PASSES[:2] if job.frozen else PASSES
+    passes = [each for each in all_of if each in recipe.passes]
+    share = (1 - job.wide_share) * len(passes) / len(all_of)
+    if not getattr(model, "has_dimensions", False):
+        return share
+    products = training_shape(model).products_of(recipe.products)
+    return share * minimum(2 * len(all_of) * products * micro.tokens / micro.flops, 1.0)
 
 
 def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
@@ -182,6 +203,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
         expert_weight_bytes=weight * experts,
         update_bytes=update_bytes(job, layout) if job.updates else 0.0,
         table_message=layout.micro_batch * model.pooled_elements * activation,
+        narrow=narrow_share(job, micro),
     )
 
 
@@ -197,7 +219,9 @@ def first_order(
     """The whole phase as one operator at one efficiency; ``offload`` are times over the host link."""
     x, hide, g = amounts, job.overlap, layout.groups(net)
     m = layout.micro_batches * job.accumulation
-    computing = x.balance * compute_time(x.flops, device.peak, device.efficiency)
+    computing = x.balance * compute_time(x.flops * x.narrow, device.peak, device.efficiency)
+    if device.wide is not None:
+        computing = computing + x.balance * compute_time(x.flops * (1 - x.narrow), device.wide, device.efficiency)
     moving = x.balance * memory_time(x.moved, device.bandwidth)
     even = maximum(
         a.tag("arithmetic", 1, "peak", "roofline", computing, flop=x.flops),

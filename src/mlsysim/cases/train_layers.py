@@ -97,7 +97,7 @@ def calibrated(
     for kind in shape.kinds:
         own = layout.micro_batch * kind.positions / layout.cp if kind.positions else tokens * kind.token_share
         layer, wide = _layer(s, kind, own), job.wide_share
-        if wide:
+        if _asked(wide):
             other = _layer(s._replace(chip=chip.wide), kind, own)
             layer = _Layer(*((1 - wide) * one + wide * two for one, two in zip(layer, other, strict=True)))
         worked, forward = worked + kind.count * layer.device, forward + kind.count * layer.forward

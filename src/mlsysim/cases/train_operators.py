@@ -249,10 +249,9 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     backward: Any = 0.0
     for n, depth in ((wide, e.inner), (e.inner, e.width)):
         operations = 2 * FLOP * rows * n * depth
-        for chip, whence in ((ahead, "forward"), (back, "backward")):
-            moved = chip.product_bytes * (local * n * depth + rows * depth) + HALF * rows * n
-            once = _product(s, "experts", chip, operations, moved, rate)
-            forward, backward = (forward + once, backward) if whence == "forward" else (forward, backward + once)
+        read, written = local * n * depth + rows * depth, HALF * rows * n
+        forward = forward + _product(s, "experts", ahead, operations, ahead.product_bytes * read + written, rate)
+        backward = backward + _product(s, "experts", back, operations, back.product_bytes * read + written, rate)
         if expanded:
             matrix = stream(s, "expansion of weights", expanded * local * n * depth, s.stack.elementwise_share)
             forward, backward = forward + matrix, backward + matrix

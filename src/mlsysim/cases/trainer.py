@@ -15,7 +15,7 @@ from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
-from mlsysim.cases.train import Device, Step, first_order, first_order_amounts, repeated_share
+from mlsysim.cases.train import Device, Step, first_order, first_order_amounts, narrow_share, repeated_share
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
 from mlsysim.cases.train_network import NetworkSoftware, network_step
@@ -28,7 +28,7 @@ from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import TrainingChip, constants
-from mlsysim.units.ops import minimum, some, where
+from mlsysim.units.ops import some, where
 from mlsysim.zoo.intervals import Interval, interval, published
 
 __all__ = ["Software", "Trainer"]
@@ -122,10 +122,9 @@ class Trainer:
         shards = layout.tp * layout.pp * layout.cp
         often = layout.micro_batches * job.accumulation / step.seconds
         share = equivalent(self.chip, job.precision)
-        if share != 1.0 and not job.fp8_attention and job.model.parameters is not None:
-            # Attention stays in 16 bits where products are narrower: what is no product of weights counts in full.
-            products = (4 if job.frozen else 6) * job.model.active_parameter_count * micro.tokens / micro.flops
-            share = 1 - (1 - share) * minimum(products, 1.0)
+        if share != 1.0 and not job.fp8_attention:
+            # What the recipe leaves in 16 bits counts in full.
+            share = 1 - (1 - share) * narrow_share(job, micro)
         moved = micro.weight_bytes / (layout.tp * layout.pp) + micro.activation_bytes / shards
         rate, busy = share * often * micro.hardware_flops / shards, step.ideal / step.seconds
         clock = 1.0 if self.clock is None else self.clock.clock

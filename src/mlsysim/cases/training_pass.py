@@ -20,6 +20,7 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import Form, refuse_runtime, say_profile, say_runtime, timed_by
+from mlsysim.cases.train import narrow_share
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import lookup_band, lookup_parts, lookup_time
 from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
@@ -78,6 +79,7 @@ def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
         working=sizes["activations"],
         reserve=sizes[RESERVE],
         is_step=True,
+        wide=(1 - narrow_share(_job(step), demand)) * demand.hardware_flops,
     )
     return work, held
 

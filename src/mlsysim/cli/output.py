@@ -211,6 +211,6 @@ def _metrics_table(answer: Answer, width: int) -> Any:
 
 
 _SHOWN = ("node", "fabric", "precision", "arithmetic", "cache_precision", "seq_len", "batch_size", "layout", "micro_batch", "duration", "concurrency",
-          "prompt_tokens", "output_tokens", "engine", "stack", "runtime", "chip", "idle_devices", "groups",
+          "prompt_tokens", "output_tokens", "engine", "stack", "recipe", "runtime", "chip", "idle_devices", "groups",
           "kwh_price", "pue", "around the accelerators", "interval_of_energy", "checkpoint_time", "mtbf", "restart_time", "run")  # fmt: skip
 """Assumptions that a terminal shows; the others are in the JSON."""

@@ -75,6 +75,16 @@ class TrainingShape:
     def expert_parameters(self) -> float:
         return sum(kind.count * kind.experts.parameters for kind in self.kinds if kind.experts)
 
+    def products_of(self, parts: Sequence[str]) -> float:
+        """Parameters of the products of these parts that a token meets."""
+        total = 0.0
+        for kind in self.kinds:
+            routed = kind.experts if "experts" in parts else None
+            own = sum(product.parameters for product in kind.products if product.layer in parts)
+            own += routed.per_token * routed.matrices * routed.inner * routed.width if routed else 0.0
+            total += kind.count * kind.token_share * own
+        return total
+
     def operations_per_token(self, seq_len: float, causal: bool = False, recompute: str = "none") -> float:
         """Model operations of a training step per token, as publications count them.
 

@@ -60,6 +60,11 @@ class Format:
         return self.bytes < HALF
 
     @property
+    def multiplied(self) -> bool:
+        """Whether chips multiply in it and it is narrow, so that what is no product with weights is in another."""
+        return self.narrow and not self.weight_only
+
+    @property
     def measured(self) -> str:
         """The format whose measured kernels apply."""
         return self.kernels or self.name
@@ -68,7 +73,7 @@ class Format:
 PARTS = ("attention", "ffn", "moe", "mixer", "experts")
 """Parts of a layer that have products with weights."""
 PASSES = ("forward", "inputs", "weights")
-_UNSAID = {"forward": "forward", "inputs": "gradients of inputs", "weights": "gradients of weights"}
+_PASSED = {"forward": "forward", "inputs": "gradients of inputs", "weights": "gradients of weights"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,6 @@ class Recipe:
     scaled: str = ""
     conversion: str = "plain"
     wide_layers: float = 0.0
-    gathered: str = "bf16"
     dispatched: str = "bf16"
     moments: str | None = None
     activations: str | None = None
@@ -99,14 +103,13 @@ class Recipe:
 
     def says(self, wide_layers: float) -> str:
         """What it computes in, keeps and sends."""
-        passes = ", ".join(_UNSAID[each] for each in self.passes)
-        words = f"products of {', '.join(self.products)} ({passes}) in {compute_precision(self.formats[0])}, {self.scaled}"
-        if wide_layers:
-            words += f", {wide_layers:.3g} layers in 16 bits"
-        kept = {"tokens to experts": self.dispatched, "weights gathered": self.gathered, "moments": self.moments}
-        kept["waiting activations"] = self.activations
-        words += "".join(f"; {what} in {name}" for what, name in kept.items() if name not in (None, "bf16") or what == "moments" and name)
-        return f"{words}; scores, head, embeddings, norms and what else is sent in 16 bits"
+        passes, narrow = ", ".join(_PASSED[each] for each in self.passes), compute_precision(self.formats[0])
+        words = f"products of {', '.join(self.products)} ({passes}) in {narrow}, {self.scaled}"
+        wide = f"{wide_layers:.3g} layers, " if wide_layers else ""
+        kept = {"moments": self.moments, "waiting activations": self.activations}
+        kept["tokens to experts"] = None if self.dispatched == "bf16" else self.dispatched
+        said = "".join(f"; {what} in {name}" for what, name in kept.items() if name)
+        return f"{words}{said}; {wide}scores, head, embeddings, norms and what else is sent in 16 bits"
 
 
 def _plain(name: str) -> str:

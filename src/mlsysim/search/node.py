@@ -225,6 +225,7 @@ def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, R
         flash=np.asarray(chip["flash"]),
         expansion=chip["expansion"],
         energy=chip["energy"],
+        wide=np.minimum(chip["peak"], chip["wide"]),
         cap=_plain(space, columns, "power_cap"),
     )
     known = _power(chip)

@@ -153,7 +153,15 @@ _NODE = 8
 def _format(precision: str) -> str:
     found = "bf16" if precision == "fp16" or format_of(precision).weight_only else precision
     if found not in ("bf16", "tf32", "fp32") and not recipe_of(found).narrow:
-        known = ", ".join(("bf16", "fp16", *(name for each in recipes().values() for name in each.formats if not each.stack), "tf32", "fp32"))
+        known = ", ".join(
+            (
+                "bf16",
+                "fp16",
+                *(name for each in recipes().values() for name in each.formats if not each.stack),
+                "tf32",
+                "fp32",
+            )
+        )
         text = f"a calibrated training step knows {known} and adapters on weight-only formats, not {precision}."
         raise InputError(text, field="precision")
     return found

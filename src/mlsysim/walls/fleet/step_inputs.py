@@ -26,6 +26,7 @@ from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
 from mlsysim.timing.network import Hierarchical, datasheet_network
+from mlsysim.timing.power import wide_peak
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
 from mlsysim.timing.training_chip import chip_in_fleet, rated
@@ -68,7 +69,8 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
             if getattr(x, name) != plain:
                 why = "a first-order step is one operator"
                 raise InputError(f"{name} needs efficiency='calibrated': {why}.", field=name)
-    device = Device(peak, x.efficiency if software is None else 1.0, to_si(chip.memory.bandwidth, "byte/s"))
+    efficiency, bandwidth = x.efficiency if software is None else 1.0, to_si(chip.memory.bandwidth, "byte/s")
+    device = Device(peak, efficiency, bandwidth, min(peak, wide_peak(chip)) if recipe_of(x.precision).narrow else None)
     shares = (x.optimizer_offload, x.weights_offload, x.activations_offload)
     resident = all(isinstance(share, (int, float)) and not share for share in shares)
     link = None if resident else offload.host_link(chip)
@@ -223,7 +225,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         deduplicated=bool(x.deduplicated_exchange),
         predicted_tokens=x.predicted_tokens,
     )
-    if recipe.narrow:
+    if recipe.narrow and isinstance(job.wide_share, (int, float)):
         wide = job.wide_share * (getattr(x.model, "layers", None) or 1)
         assumed.say("recipe", recipe.name, SOFTWARE, f"{recipe.name}: {recipe.says(wide)}")
     return job
