@@ -218,7 +218,8 @@ def recipes() -> dict[str, Recipe]:
     """Recipes of training by name."""
     found = {}
     for name, entry in _table()["recipe"].items():
-        found[name] = Recipe(name, **{key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()})
+        fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+        found[name] = Recipe(name, **fields)
     return found
 
 
