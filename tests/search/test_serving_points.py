@@ -69,6 +69,20 @@ CASES: dict[str, dict[str, Any]] = {
             "pp": [1, 2],
         },
     },
+    "limits of power": {
+        "fixed": {"model": "Llama3_8B", "precision": "fp8"},
+        "axes": {
+            "hardware": ["H100", "A100", "B200"],
+            "decode_hardware": ["none", "H200"],
+            "power_cap": ["180 W", "300 W", "450 W", "2 kW"],
+            "tp": [1, 2],
+            "pp": [1, 2],
+            "batch": {"range": [1, 300]},
+            "isl": [128, 2000],
+            "osl": [1, 300],
+            "efficiency": [0.3, 0.6],
+        },
+    },
     "windows": {
         "fixed": {"model": "Gemma2_27B", "precision": "bf16"},
         "axes": {
@@ -155,6 +169,9 @@ def inputs_of(space: Space, index: int) -> dict[str, Any]:
     for name in ("draft_model", "decode_hardware"):
         if found.get(name) == "none":
             del found[name]
+    if "power_cap" in found:
+        found["power_cap"] = f"{found['power_cap']} W"
+    found.pop("cooling", None)
     if "decode_hardware" not in found:
         found.pop("network_bandwidth", None)
     elif "network_bandwidth" in found:
@@ -215,6 +232,7 @@ CALIBRATED = {
     "state space": {},
     "draft models": {},
     "apart": {"engine": "TensorRT_LLM"},
+    "limits of power": {},
 }
 
 
@@ -583,8 +601,13 @@ def test_the_example_answers_within_its_limits():
     assert fewer > few and more < many
 
 
+_LAYOUTS = {"tp": [2, 4, 8], "replicas": [1, 2]}
+_CAPPED = {"tp": [2, 8], "replicas": [1], "power_cap": ["350 W", "550 W", "900 W"], "cooling": ["air", "liquid"]}
+
+
 @pytest.mark.parametrize("efficiency", [0.5, None])
-def test_a_point_is_what_the_plan_answers(efficiency):
+@pytest.mark.parametrize("layouts", [_LAYOUTS, _CAPPED], ids=["layouts", "limits of power"])
+def test_a_point_is_what_the_plan_answers(efficiency, layouts):
     """The same clients on the same replicas: sweep, solve() and plan say one thing, calibrated unless somebody says otherwise."""
     fixed = {
         "model": "Llama3_70B",
@@ -595,7 +618,7 @@ def test_a_point_is_what_the_plan_answers(efficiency):
         "hardware": "H100",
     }
     fixed |= {} if efficiency is None else {"efficiency": efficiency}
-    axes = {"tp": [2, 4, 8], "concurrency": [1, 16, 3000], "replicas": [1, 2]}
+    axes = {"concurrency": [1, 16, 3000], **layouts}
     space = Space.from_dict({"kind": "serving", "axes": axes, "fixed": fixed})
     found = evaluate(space, space.decode(np.arange(space.size)))
     for place in range(space.size):
@@ -606,7 +629,8 @@ def test_a_point_is_what_the_plan_answers(efficiency):
             "task": "serving",
             "workload": {"model": "Llama3_70B", "precision": "fp8"},
             "hardware": {"on": f"{point['tp'] * point['replicas']}xH100"}
-            | ({"efficiency": efficiency} if efficiency else {}),
+            | ({"efficiency": efficiency} if efficiency else {})
+            | ({"power_cap": f"{point['power_cap']} W", "cooling": point["cooling"]} if "power_cap" in axes else {}),
             "parallelism": {"tp": point["tp"]},
             "serving": {
                 "prompt_tokens": 2000,

@@ -187,6 +187,9 @@ class Seconds:
         inverse = 1.0 / other
         return Seconds(self.tape, self.value / other, ((self, inverse, inverse),))
 
+    def __ge__(self, other: Any) -> Any:
+        return self.value >= _value(other)
+
     @classmethod
     def __maximum__(cls, a: Any, b: Any) -> Seconds:
         """The longer of two activities that both take place: the shorter is hidden."""

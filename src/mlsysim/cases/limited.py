@@ -10,20 +10,31 @@ Left out: that the clock of a step changes with its batch while a queue fills an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.joules import activity_of, throttled
 from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.cases.traffic import Traffic
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.timing.power import Clock, equivalent, vector_share
+from mlsysim.timing.power import ChipPower, Clock, chip_power, equivalent, vector_share
+
+
+class Drawing(NamedTuple):
+    """The power of a device, and the energy of an operation over one of 16 bits."""
+
+    power: ChipPower
+    energy: Any
+
+    @classmethod
+    def of(cls, chip: HardwareNode, precision: str) -> Drawing:
+        return cls(chip_power(chip), equivalent(chip, precision))
 
 
 def limited(
-    machine: Replicated | Engines, t: Traffic, reading: HardwareNode, writing: HardwareNode, precision: str, cap: Any
+    machine: Replicated | Engines, t: Traffic, reading: Drawing, writing: Drawing, cap: Any
 ) -> Replicated | Engines:
-    """The machine under a limit of power in watts, on chips that read prompts and that write answers."""
+    """The machine under a limit of power in watts, on devices that read prompts and that write answers; numbers or arrays."""
 
     def read(a: Algebra) -> Any:
         return machine.reading(t, t.new, a.tag)(t.prompt - t.new)
@@ -31,15 +42,12 @@ def limited(
     def write(a: Algebra) -> Any:
         return machine.writing(t, a.tag)(t.prompt + t.answer / 2)
 
-    def clock(chip: HardwareNode, case: Any) -> Clock:
+    def clock(drawing: Drawing, case: Any) -> Clock:
         ledger = ledger_of(case)
-        activity = activity_of(ledger, equivalent(chip, precision), vector_share("serving"))
-        return throttled(chip, activity, ledger, cap)
+        activity = activity_of(ledger, drawing.energy, vector_share("serving"))
+        return throttled(drawing.power, activity, ledger, cap)
 
     clocks = clock(reading, read), clock(writing, write)
-    if isinstance(machine, Engines):
-        reader = machine.reader.at(clocks)
-        writer = reader if machine.writer is machine.reader else machine.writer.at(clocks)
-        return replace(machine, reader=reader, writer=writer)
-    first = replace(machine.reader, clocks=clocks)
-    return replace(machine, reader=first, writer=replace(machine.writer, clocks=clocks) if machine.apart else first)
+    reader: Any = machine.reader.at(clocks)
+    writer: Any = reader if machine.writer is machine.reader else machine.writer.at(clocks)
+    return replace(machine, reader=reader, writer=writer)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -135,6 +136,12 @@ class Replica:
     adapters: Any = 0
     """Low-rank adapters that requests choose among, in 16 bits, of rank ``adapter_rank``."""
     adapter_rank: Any = 0
+
+    def at(self, clocks: tuple[Clock, Clock]) -> Replica:
+        """The same at lower clocks."""
+        found = copy(self)
+        object.__setattr__(found, "clocks", clocks)
+        return found
 
     def take(self, index: Any) -> Replica:
         """At some of many points: one replica is the same at all."""
@@ -311,7 +318,7 @@ class Replica:
                 return tag(name, 14, "", equation, whole, sent=size)
             start = minimum(cost(0.0 * size), whole)
             moving = tag(name, 14, net.reach(ranks), equation, whole - start, sent=size)
-            return moving + tag(name, 14, "start", equation, start)
+            return moving + tag(name, 14, "messages", equation, start)
 
         if some(self.tp > 1):
             group, sums = net.group(self.tp), self._reductions

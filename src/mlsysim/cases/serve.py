@@ -244,7 +244,12 @@ class Engines:
         return t if most is None else replace(t, habits=replace(t.habits, slots=most / groups))
 
     def take(self, index: Any) -> Engines:
-        return self
+        if self.reader.clocks is None:
+            return self
+        clocks = (self.reader.clocks[0].take(index), self.reader.clocks[1].take(index))
+        reader = self.reader.at(clocks)
+        writer = reader if self.writer is self.reader else self.writer.at(clocks)
+        return replace(self, reader=reader, writer=writer)
 
 
 @dataclass(frozen=True, slots=True)

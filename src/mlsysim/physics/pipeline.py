@@ -333,9 +333,11 @@ def _between(schedule: str, m: Any, t: Any, even: Any, first: Any, last: Any) ->
 def pipelined_period(time: Any, groups: Any, stage: Any) -> Any:
     """Time between two tokens of a group when ``groups`` groups take turns on the stages.
 
-    A group needs ``time`` for all stages; the longest one, which is busy with it for ``stage``, serves every group in turn.
+    A group needs ``time`` for all stages; the longest one, which is busy with it for ``stage``, serves every group in turn. Both
+    are of the same work, one or the other is on the critical path.
     """
-    return maximum(time, groups * stage)
+    turns = groups * stage
+    return where(time >= turns, time, turns)
 
 
 @kernel("time: s [1e-6, 1e3], groups whole [1, 1e3], stage: s [1e-6, 1e3] -> last: s")

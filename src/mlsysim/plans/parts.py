@@ -26,6 +26,7 @@ _ASPECTS = {
     "bandwidth": "memory",
     "link": "over links",
     "start": "start-up",
+    "messages": "start-up",
     "": "lost",
 }
 _SMALL = 1e-3

@@ -47,14 +47,14 @@ NONE = "none"
 DEPLOYMENT = (
     *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
     *("memory_fraction", "tp_size", "pp_size", "ep_size", "attention_dp"),
-    *("decode_tp_size", "decode_ep_size", "redundant_experts", "adapters", "adapter_rank"),
+    *("decode_tp_size", "decode_ep_size", "redundant_experts", "adapters", "adapter_rank", "cooling"),
 )
 """Inputs that shape a deployment. Its numbers are worked out once for each combination."""
 
 NUMBERS = (
     *("seq_len", "output_len", "batch_size", "concurrency", "cached_prefix_len", "prefill_chunk_tokens"),
     *("prefill_batch_size", "num_replicas", "decode_replicas", "draft_acceptance_rate", "num_speculative_tokens"),
-    "mtp_tokens",
+    *("mtp_tokens", "power_cap"),
     *("efficiency", "bandwidth_efficiency", "network_bandwidth"),
 )
 """Inputs that may differ from point to point within a deployment."""
@@ -71,11 +71,12 @@ _NEEDED = ("model", "hardware", "seq_len", "output_len")
 def _declared() -> dict[str, Input]:
     """What a space may set, under the resolvers' names."""
     found = {name: ServingModel.inputs[name] for name in (*DEPLOYMENT, *NUMBERS) if name in ServingModel.inputs}
-    found |= {name: EconomicsModel.inputs[name] for name in COSTS if name in EconomicsModel.inputs}
+    found |= {name: EconomicsModel.inputs[name] for name in (*COSTS, "cooling") if name in EconomicsModel.inputs}
     # These have other names too, so that which of them is missing is said when all are known.
     for name in ("hardware", "seq_len", "output_len", "batch_size"):
         found[name] = replace(found[name], default=None)
     found["average_power"] = replace(found["average_power"], unit="W")
+    found["power_cap"] = replace(found["power_cap"], plain_unit="W")
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
     # Names, because an axis may also say "none".
     found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
@@ -191,10 +192,10 @@ _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
 _AROUND = ("around_host", "around_factor", "around_network", "around_size")
 
 
-def _around(chip: HardwareNode) -> list[float]:
+def _around(chip: HardwareNode, cooling: str | None) -> list[float]:
     """What stands around a chip in its usual node, and how many of it are there."""
     node, bandwidth = usual_node(chip)
-    found = around_node(node, bandwidth)
+    found = around_node(node, bandwidth, cooling)
     return [float(found.host), float(found.factor), float(found.network), float(node.accelerators_per_node)]
 
 
@@ -223,6 +224,7 @@ class Replicas(Replica):
         grouped: dict[str, Any] = {"power": ChipPower(*(taken(value, index) for value in self.power))}
         a = self.around
         grouped["around"] = Around(taken(a.host, index), taken(a.factor, index), taken(a.network, index))
+        grouped |= {} if self.clocks is None else {"clocks": tuple(clock.take(index) for clock in self.clocks)}
         numbers = {name: taken(value, index) for name, value in self.__dict__.items() if name not in grouped}
         return Replicas.of(**numbers, **grouped)
 
@@ -235,6 +237,7 @@ class Built:
     status: int
     machine: Replicated | Engines | None = None
     replicas: Replicated | None = None
+    cooling: str | None = None
 
     @property
     def apart(self) -> bool:
@@ -255,7 +258,7 @@ class Built:
                     np.nan if cost is None else to_si(cost, "USD"),
                     equivalent(chip, replica.precision),
                     *(unknown if chip.tdp is None else chip_power(chip)),
-                    *_around(chip),
+                    *_around(chip, self.cooling),
                 ]
         return found
 
@@ -355,7 +358,7 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     except InputError:
         return Built(described, COMMUNICATION)
     try:
-        return Built(described, 0, described.machine({}) if calibrated else replicas, replicas)
+        return Built(described, 0, described.machine({}) if calibrated else replicas, replicas, given["cooling"])
     except InputError as error:
         if error.field == "model":
             raise

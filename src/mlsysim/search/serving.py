@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.pools import Pool
 from mlsysim.cases.serve import Engines, Replicated, loads, serve
@@ -157,8 +158,13 @@ class ServingPoints:
             raise InputError(f"concurrency needs the size of the cache of {model.name}.", field="concurrency")
         stated = "draft_acceptance_rate" in (*self.on_axes, *self.fixed)
         x = _traffic(given | {"head_acceptance": given["draft_acceptance_rate"] if stated else None})
-        memories = machine.memories(x)
+        memories, asked = machine.memories(x), x
         x = x.admitted(memories[0])
+        if given["power_cap"] is not None:
+            # As ServingModel does: at the batch that the clients make.
+            batch = replace(asked, concurrency=None, batch=x.batch).admitted(memories[0])
+            reads, writes = (Drawing(each.power, each.energy) for each in (reader, writer))
+            machine = limited(machine, batch, reads, writes, given["power_cap"])
         pools = [(memory.used(held), memory.capacity) for memory, held in loads(machine, x, memories)]
         needed, capacity = pools[0]
         for used, room in pools[1:]:
@@ -167,7 +173,7 @@ class ServingPoints:
         served = serve(machine, x, total=sums_over_steps(places.size))
         x = replace(x, batch=served.active / x.replicas)
         tokens = served.requests * x.answer
-        costed = self._pools(built, reader, writer, x, served.requests)
+        costed = self._pools(built, reader, writer, x, served.requests, given["power_cap"])
         devices = sum((pool.devices for pool in costed), 0.0)
         at = columns.positions[self.on_axes["datacenter"]][index] if "datacenter" in self.on_axes else 0
         return {
@@ -188,17 +194,19 @@ class ServingPoints:
             **served_tokens(given, site_at(self.sites, at), costed, tokens),
         }
 
-    def _pools(self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any) -> list[CostedPool]:
+    def _pools(
+        self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any, cap: Any
+    ) -> list[CostedPool]:
         """The devices at work: one pool, or one that reads prompts and one that writes answers."""
-        pools = [(built.described.writing_chip, writer, x.replicas, not built.apart, True)]
+        pools = [(writer, x.replicas, not built.apart, True)]
         if built.apart:
-            pools.insert(0, (built.described.chip, reader, x.prefills, True, False))
+            pools.insert(0, (reader, x.prefills, True, False))
         return [
-            self._pool(built.described, chip, each, Pool(count, each.width * each.pp, reads, writes), x, requests)
-            for chip, each, count, reads, writes in pools
+            self._pool(built.described, each, Pool(count, each.width * each.pp, reads, writes), x, requests, cap)
+            for each, count, reads, writes in pools
         ]
 
-    def _pool(self, of: Any, chip: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any) -> CostedPool:
+    def _pool(self, of: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any, cap: Any) -> CostedPool:
         model, precision = of.model, of.precision
         mfu = requests * pool.operations(model, x) / (pool.devices * replica.peak)
 
@@ -206,6 +214,7 @@ class ServingPoints:
             """kW of a device that is in use so much of the time, and waits for the rest."""
             known = replica.power
             drawn = power_of(known, pool.activity(model, known, replica.energy, precision, x, requests))
+            drawn = drawn if cap is None else np.minimum(drawn, cap)
             return (utilization * drawn + (1 - utilization) * known.wait) / 1000
 
         around = replica.around, replica.per_node

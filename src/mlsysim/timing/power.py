@@ -32,7 +32,7 @@ from mlsysim.physics.power import (
 )
 from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import maximum, minimum, some, where
+from mlsysim.units.ops import maximum, minimum, some, taken, where
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import shipped
 from mlsysim.zoo.intervals import Interval, interval
@@ -178,6 +178,10 @@ class Clock(NamedTuple):
     clock: Any
     slower: Any
     streaming: Any
+
+    def take(self, index: Any) -> Clock:
+        """At some of many points."""
+        return Clock(*(taken(value, index) for value in self))
 
 
 def throttle(chip: HardwareNode | ChipPower, activity: Activity, clocked: Any, streamed: Any, cap: Any) -> Clock:

@@ -21,6 +21,7 @@ _MADE_OF = {
     "fabric": "the fabric",
     "host": "the host",
     "start": "starts of kernels",
+    "messages": "starts of messages",
     "host link": "the host link",
 }
 

@@ -33,7 +33,7 @@ from typing import Annotated, Any, NamedTuple
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
-from mlsysim.cases.limited import limited
+from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
 from mlsysim.cases.pools import pool_rates
@@ -204,8 +204,8 @@ class ServingModel(Resolver[ServingResult]):
             assumed.pop("batch_size", None)
         batch, traffic = traffic.batch, traffic.admitted(first)
         if x.power_cap is not None:
-            chips = x.hardware, deployment.writing_chip
-            machine = limited(machine, traffic, *chips, x.precision, x.power_cap)
+            reads, writes = (Drawing.of(chip, x.precision) for chip in (x.hardware, deployment.writing_chip))
+            machine = limited(machine, traffic, reads, writes, x.power_cap)
             looped = None if clients is None else serve(machine, clients)
         # Calibrated, parts of passes are bounds at the datasheet's rates.
         bounds = machine if isinstance(machine, Replicated) else deployment.replicated(Assumptions())
