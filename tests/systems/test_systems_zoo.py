@@ -4,6 +4,7 @@ import pytest
 
 from mlsysim import Q_, Fleet, Hardware, NetworkFabric, Node, Systems
 from mlsysim.systems import checks
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.zoo.checks import has_sources, run_checks
 
 REQUIRED = {
@@ -127,3 +128,16 @@ def test_every_check_has_a_planted_mistake():
     marks = test_each_check_catches_a_planted_mistake.pytestmark
     cases = {case[0] for mark in marks for case in mark.args[1]}
     assert cases == {*checks.NODE_CHECKS, *checks.FABRIC_CHECKS, *checks.CLUSTER_CHECKS}
+
+
+def test_files_name_other_entries_by_their_keys() -> None:
+    """So that the entries which hold another are found without building all of them."""
+    for zoo, field, other in (
+        (Nodes, "accelerator", Hardware), (Clusters, "node", Nodes), (Clusters, "fabric", Fabrics),
+    ):  # fmt: skip
+        for key in zoo.keys():  # noqa: SIM118
+            assert zoo._store.said(key, field) in other.keys(), (key, field)  # noqa: SIM118
+    assert [n.name for n in Nodes.of("accelerator", "H100")] == [
+        n.name for n in Nodes if n.accelerator is Hardware.H100
+    ]
+    assert [c.name for c in Clusters.of("node", "DGX_H100")] == [c.name for c in Clusters if c.node is Nodes.DGX_H100]

@@ -44,7 +44,7 @@ def test_slices_agree_with_parsing_the_whole_file(path):
     for piece in pieces:
         assert piece.file == path.name
         assert piece.aliases == whole[piece.key].get("aliases", [])
-        assert piece.namespace == whole[piece.key].get("namespace")
+        assert piece.said("namespace") == whole[piece.key].get("namespace")
 
 
 SAMPLE = """# a comment with [Brackets]
@@ -74,7 +74,7 @@ name = "two [Third]"
 def test_a_file_with_every_kind_of_table():
     first, second = slices("sample.toml", SAMPLE)
     assert (first.key, second.key) == ("First", "Second")
-    assert first.namespace == "Cloud" and second.namespace is None
+    assert first.said("namespace") == "Cloud" and second.said("namespace") is None
     assert second.aliases == []
     whole = tomllib.loads(SAMPLE)
     assert {p.key: parse_slice(p) for p in (first, second)} == whole

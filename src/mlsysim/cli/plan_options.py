@@ -72,12 +72,19 @@ class PlanCommand(TyperCommand):
         """Own parameters, then those of the plan."""
         own = super().get_params(ctx)
         if self._made is None:
-            self._made = _options(self.task, self.keys, {"--" + opt.lstrip("-") for param in own for opt in param.opts})
+            self._made = _options(self._hints(own))
         return [*own, *self._made]
+
+    def _hints(self, own: list[Any]) -> dict[str, Any]:
+        return _offered(self.task, self.keys, {"--" + opt.lstrip("-") for param in own for opt in param.opts})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Other names of options become theirs, and what is given of the plan is put aside."""
-        rest: list[str] = super().parse_args(ctx, _in_our_words(args, self.get_params(ctx), self.task))
+        own = super().get_params(ctx)
+        hints = self._hints(own)
+        args = _in_our_words(args, own, hints, self.task)
+        self._made = _options(_given(args, own, hints))
+        rest: list[str] = super().parse_args(ctx, args)
         held = [name for name in ctx.params if name.startswith(_PREFIX)]
         given = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in held}
         ctx.meta[_GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
@@ -89,8 +96,8 @@ def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
     return type("PlanCommand", (PlanCommand,), {"task": for_task, "keys": only})
 
 
-def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any]:
-    """Parameters for the keys of a plan, made by typer from a function that nobody calls."""
+def _offered(task: str | None, keys: tuple[str, ...], own: set[str]) -> dict[str, Any]:
+    """Typer's options for the keys of a plan that a command takes, by name, but for those that it has of its own."""
     from mlsysim.plans.schema import SAID
 
     leaves = [leaf for key, leaf in _leaves().items() if not keys or key in keys]
@@ -103,7 +110,31 @@ def _options(task: str | None, keys: tuple[str, ...], own: set[str]) -> list[Any
         )
     if not keys and task in (None, "serving"):
         hints["slo"] = _text(_SLO, "limits: ttft=500ms,tpot=30ms,latency=10s", "serving")
-    hints = {_PREFIX + name: hint for name, hint in hints.items() if "--" + name.replace("_", "-") not in own}
+    return {_PREFIX + name: hint for name, hint in hints.items() if "--" + name.replace("_", "-") not in own}
+
+
+def _flags(hint: Any) -> list[str]:
+    """What an option is written as; typer keeps the first where a default would stand."""
+    info = hint.__metadata__[0]
+    return [flag for names in (info.default, *info.param_decls) for flag in names.split("/")]
+
+
+def _given(args: list[str], own: list[Any], hints: dict[str, Any]) -> dict[str, Any]:
+    """The options that arguments name, since typer takes a millisecond for each; all where one is not known, which typer then says."""
+    names = {flag: name for name, hint in hints.items() for flag in _flags(hint)}
+    known = {opt for param in own for opt in (*param.opts, *param.secondary_opts)} - {"--help"}
+    found: dict[str, Any] = {}
+    for arg in args:
+        flag = arg.partition("=")[0] if arg.startswith("--") else arg[:2]
+        if flag in names:
+            found[names[flag]] = hints[names[flag]]
+        elif flag.startswith("-") and flag not in known:
+            return hints
+    return found
+
+
+def _options(hints: dict[str, Any]) -> list[Any]:
+    """Parameters, made by typer from a function that nobody calls."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in hints.items()]
 
@@ -140,11 +171,12 @@ def _annotation(leaf: Leaf, letter: str | None, own: set[str]) -> Any:
     return Annotated[kind | None, typer.Option(*short, name, help=words, rich_help_panel=panel, show_default=False)]
 
 
-def _in_our_words(args: list[str], params: list[Any], task: str | None) -> list[str]:
+def _in_our_words(args: list[str], own: list[Any], hints: dict[str, Any], task: str | None) -> list[str]:
     """Arguments with other names of options, such as --tp_size or --parallelism.tp, as the options that they mean."""
     from mlsysim.plans.schema import key_named
 
-    known = {opt for param in params for opt in (*param.opts, *param.secondary_opts)}
+    known = {opt for param in own for opt in (*param.opts, *param.secondary_opts)}
+    known |= {flag for hint in hints.values() for flag in _flags(hint)}
     found: list[str] = []
     for place, arg in enumerate(args):
         if arg == "--":

@@ -133,7 +133,7 @@ def find_fabric(name: str) -> NetworkFabric:
 
 def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[Node, int]:
     """The node that the zoo has for a chip (the first), or one of eight, and how many."""
-    node = next((n for n in Nodes if n.accelerator.name == chip.name), None)
+    node = next((n for n in Nodes.of("accelerator", chip.metadata.key) if n.accelerator.name == chip.name), None)
     if node is None:
         rate, joined = _link(chip)
         per_node = min(_PER_NODE, count)
@@ -184,7 +184,8 @@ def _link(chip: HardwareNode) -> tuple[Any, str]:
 
 def _fabric_for(node: Node, nodes: int, assumed: dict[str, str]) -> NetworkFabric:
     """The fabric of the first cluster of the zoo with this node, else the InfiniBand of its adapters, else 100G Ethernet."""
-    fabric = next((cluster.fabric for cluster in Clusters if cluster.node.name == node.name), None)
+    clusters = Clusters.of("node", node.metadata.key)
+    fabric = next((cluster.fabric for cluster in clusters if cluster.node.name == node.name), None)
     if fabric is None:
         rate = to_si(node.nic_bandwidth, "byte/s") if node.nic_bandwidth is not None else None
         same = [f for f in Fabrics if rate and abs(to_si(f.bandwidth, "byte/s") / rate - 1) < 0.01]

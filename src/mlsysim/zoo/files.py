@@ -19,7 +19,6 @@ from mlsysim.errors import ZooFileError
 _HEADER = re.compile(r"^\[\[?\s*([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\][ \t]*(?:#.*)?$", re.MULTILINE | re.DOTALL)
 _STRING_OR_COMMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|#[^\n]*')
-_NAMESPACE = re.compile(r'^namespace\s*=\s*"([^"]*)"', re.MULTILINE)
 
 
 class Slice(NamedTuple):
@@ -37,9 +36,9 @@ class Slice(NamedTuple):
         strings = (match[1] for match in _STRING_OR_COMMENT.finditer(found[1]) if match[1] is not None)
         return [text.replace('\\"', '"').replace("\\\\", "\\") for text in strings]
 
-    @property
-    def namespace(self) -> str | None:
-        found = _NAMESPACE.search(self.text)
+    def said(self, field: str) -> str | None:
+        """The text of a field, such as its ``namespace`` or the key of an entry of another zoo."""
+        found = re.search(rf'^{field}\s*=\s*"([^"]*)"', self.text, re.MULTILINE)
         return found[1] if found else None
 
 

@@ -81,6 +81,10 @@ class Registry:
     def __iter__(self) -> Iterator[Any]:
         return (self._store.entry(key) for key in self.keys())
 
+    def of(self, field: str, key: str | None) -> Iterator[Any]:
+        """Entries whose ``field`` may be another zoo's entry of this key; those whose file names another are not built."""
+        return (self._store.entry(own) for own in self.keys() if self._store.said(own, field) in (None, key))
+
     def __len__(self) -> int:
         return len(self.keys())
 
