@@ -71,7 +71,7 @@ def test_the_quick_answer_is_the_answer(document):
     found = ask("explore", plan=document, width=500, wide=900)
     assert found["headline"] == answer.headline and found["binding"] == answer.binding.sentence
     assert {m["path"]: (m["text"], m["interval"], m["wall"]) for m in found["metrics"]} == {
-        m.path: (m.text, m.interval_text, m.wall) for m in answer.metrics
+        m.path: (m.text, m.interval, m.wall) for m in answer.metrics
     }
     assert found["feasible"] is answer.feasible and found["passed"] is answer.passed
     assert [check["sentence"] for check in found["checks"]] == [check.sentence for check in answer.checks]

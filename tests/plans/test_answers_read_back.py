@@ -1,15 +1,40 @@
-"""The document of an answer reads back into an equal answer; so does that of a scenario's evaluation."""
+"""The document of every result and answer reads back into an equal one: whatever class of the package writes one is found here."""
 
+import importlib
+import inspect
 import json
+import pkgutil
+import typing
 
 import pytest
 
-from mlsysim.engine.evaluation import SystemEvaluation
+import mlsysim
+from mlsysim.calibrate.verify import Verification
+from mlsysim.engine.evaluation import EvaluationLevel, Metric, SystemEvaluation
+from mlsysim.engine.explain import Difference, compare
+from mlsysim.engine.pipeline import Pipeline, PipelineResult
 from mlsysim.engine.scenario import Scenario, Scenarios
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer
+from mlsysim.importers.codecarbon import EmissionsReport, EmissionsRow
+from mlsysim.importers.hf import read_config
+from mlsysim.importers.report import ImportReport
+from mlsysim.importers.trace import KernelTime, KindTime, TraceReport
+from mlsysim.importers.trace_what_if import WhatIf, what_if
+from mlsysim.labs.codes import Submission
+from mlsysim.labs.grading import Grade
+from mlsysim.plans.answer import Answer, Change
+from mlsysim.plans.audit import Audit, audit
+from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
-from mlsysim.walls.result import finite
+from mlsysim.plans.metrics import Metric as AnswerMetric
+from mlsysim.search.optimize import OptimizeResult, optimize
+from mlsysim.search.space import Space
+from mlsysim.search.sweep import SweepResult, sweep
+from mlsysim.units.uncertain import Uncertain
+from mlsysim.walls.document import Document, finite
+from mlsysim.walls.node.compute_memory import SingleNodeModel
+from mlsysim.walls.result import Result
+from mlsysim.walls.uncertain_result import Percentiles
 
 PLANS = (
     {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}, "ops": {"region": "Quebec"}},
@@ -38,8 +63,120 @@ def test_what_is_no_answer_is_refused(document):
         Answer.from_dict(document)
 
 
-def test_an_evaluation_of_a_scenario_reads_back():
+SPACE = {
+    "kind": "serving",
+    "minimize": "tpot_s",
+    "pareto": ["tpot_s", "ttft_s"],
+    "fixed": {"model": "Llama3_8B", "isl": 512, "osl": 64},
+    "axes": {"hardware": ["H100", "A100"], "batch": [1, 8, 64]},
+}
+
+
+def _space():
+    return Space.from_dict(SPACE)
+
+
+def _trace():
+    kernel = KernelTime(name="k", kind="gemm", count=2, time=1e-3, flops=1e11)
+    kind = KindTime(kind="gemm", count=2, time=1e-3, share=1.0, flops=1e11)
+    times = {"step": 2e-3, "busy": 1e-3, "idle": 1e-3, "communication": 0.0, "exposed_communication": 0.0}
+    found = {"chip": "H100", "device_name": None, "devices": 1, "steps": 1, "precision": "bf16"}
+    return TraceReport(name="trace", **found, **times, kinds=(kind,), kernels=(kernel,) * 30)
+
+
+def _emissions():
+    fields = {"project": "run", "timestamp": "", "duration": 10.0, "chip": None, "gpus": 1, "grid": None}
+    others = {name: None for name in EmissionsRow.model_fields if name not in fields and name != "flags"}
+    row = EmissionsRow(**fields, **{**others, "measured_energy": 1.0, "measured_carbon": 0.1}, flags=("odd",))
+    return EmissionsReport(name="emissions.csv", rows=(row,), utilisation=0.5)
+
+
+def _verification():
+    given = {name: "x" for name, hint in typing.get_type_hints(Verification).items() if hint is str}
+    sizes = {"batch": 1, "seq_len": None, "layers": 2, "of_layers": None, "extrapolating": False, "graph": True}
+    times = {"measured_s": 1.0, "predicted_s": 1.1, "low_s": 0.9, "high_s": float("inf")}
+    return Verification(**given, **sizes, **times, parts={"a": 1.0})
+
+
+def _spread():
+    return SingleNodeModel().solve("Llama3_8B", "H100", efficiency=Uncertain.uniform(0.3, 0.6), samples=20).latency
+
+
+def _two(first, second):
+    return SingleNodeModel().solve("Llama3_8B", first), SingleNodeModel().solve("Llama3_8B", second)
+
+
+def _evaluation():
     scenario: Scenario = next(iter(Scenarios))
-    found = scenario.evaluate()
-    again = SystemEvaluation.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert again == found and again.scorecard() == found.scorecard()
+    return scenario.evaluate()
+
+
+MADE = {
+    Answer: lambda: evaluate(PLANS[0], change=False),
+    AnswerMetric: lambda: evaluate(PLANS[4]).metrics[0],
+    Audit: audit,
+    Change: lambda: evaluate(PLANS[0]).change,
+    Comparison: lambda: compare_answers(*(evaluate(plan, change=False) for plan in PLANS[:2])),
+    Difference: lambda: compare(*_two("H100", "A100")),
+    EmissionsReport: _emissions,
+    EvaluationLevel: lambda: _evaluation().performance,
+    Grade: lambda: Grade(correct=True, counts=False, message="right"),
+    ImportReport: lambda: read_config(
+        {
+            "model_type": "new",
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "vocab_size": 99,
+            "intermediate_size": 256,
+        }
+    ),
+    Metric: lambda: next(iter(_evaluation().performance.metrics.values())),
+    OptimizeResult: lambda: optimize(_space()),
+    Percentiles: _spread,
+    PipelineResult: lambda: Pipeline([SingleNodeModel]).run(model="Llama3_8B", hardware="H100"),
+    Submission: lambda: Submission("A-1", attempts={"q": 2}),
+    SweepResult: lambda: sweep(_space()),
+    SystemEvaluation: _evaluation,
+    TraceReport: _trace,
+    Verification: _verification,
+    WhatIf: lambda: what_if(_trace(), "A100"),
+}
+
+SUMMARIES = ("FileReport", "Calibration", "Reading", "Review")
+"""What their documents tell is made of rows, samples or files that are not written: they are for reading by others."""
+
+OF_OTHERS = ("Plan", "Uncertain", "Binding", "LazyBinding")
+"""What is given, and read by its own name: Plan(**document), uncertain(document), the binding of a result."""
+
+
+def _writers():
+    """Every class of the package that has ``to_dict``, but for results of walls, which test_read_back goes through."""
+    found = set()
+    for module in pkgutil.walk_packages(mlsysim.__path__, "mlsysim."):
+        if not module.name.endswith(("__main__", "site")):
+            loaded = importlib.import_module(module.name)
+            found |= {each for _, each in inspect.getmembers(loaded, inspect.isclass) if hasattr(each, "to_dict")}
+    own = {each for each in found if each.__module__.startswith("mlsysim.") and each is not Document}
+    return {each for each in own if not issubclass(each, Result)}
+
+
+def test_every_class_that_writes_a_document_is_tried():
+    names = {each.__name__ for each in _writers() - set(MADE)}
+    assert names <= {*SUMMARIES, *OF_OTHERS}, f"written and never read back: {names - {*SUMMARIES, *OF_OTHERS}}"
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: f"{kind.__module__.removeprefix('mlsysim.')}.{kind.__name__}")
+def test_a_document_reads_back(kind):
+    made = MADE[kind]()
+    assert type(made) is kind
+    again = kind.from_json(made.to_json())
+    assert again == made and again.to_json() == made.to_json()
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"nosuch": 1}', "{}"])
+def test_what_is_no_document_is_refused_in_a_sentence(kind, text):
+    if (kind, text) != (PipelineResult, "{}"):
+        with pytest.raises(InputError, match=r"^[A-Z].*[.?)]$"):
+            kind.from_json(text)

@@ -22,7 +22,7 @@ def test_every_question_has_an_answer(chip, task):
     answer = evaluate({"task": task, "workload": workload, "hardware": {"on": on}}, change=False)
     assert answer.feasible, answer.headline
     latency = answer.metric("tpot" if task == "serving" else "latency")
-    assert to_si(latency.value, "s") > 0 and latency.interval_text
+    assert to_si(latency.value, "s") > 0 and latency.interval
     assert answer.interval_key
     words = answer.interval.lower()
     assert words.startswith("extrapolating") or "none of them with this software on this chip" in words, answer.interval

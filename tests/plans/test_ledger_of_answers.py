@@ -22,7 +22,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plot.answers import memory_of, time_of
 from mlsysim.report.content import sections_of
 from mlsysim.units.registry import Quantity
-from mlsysim.walls.result import as_plain
+from mlsysim.walls.document import as_plain
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.toml"))
 SEED, PLANS = 12, 200

@@ -25,7 +25,7 @@ def test_an_entry_is_whole(kind):
 
 def test_plain_numbers_are_printed_in_the_unit_that_suits_them():
     assert metric("memory", 85.9e9, "training").text == "85.90 GB"
-    assert metric("latency", 0.0453, "samples", band=(0.04, 0.05)).interval_text == "40 ms to 50 ms"
+    assert metric("latency", 0.0453, "samples", band=(0.04, 0.05)).interval == "40 ms to 50 ms"
     assert metric("power", 2.5e6, "serving").text == "2.50 MW"
     assert metric("mfu", 0.415, "training").text == "41.5%" and value_text("", 0.415) == "0.4150"
 

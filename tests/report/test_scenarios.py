@@ -22,7 +22,7 @@ def told(report) -> list[str]:
     """What must be in a report in whatever format."""
     answer = report.answer
     found = [answer.headline, *answer.verdict, answer.binding.sentence, answer.interval]
-    found += [text for metric in answer.metrics for text in (metric.label, metric.text, metric.interval_text)]
+    found += [text for metric in answer.metrics for text in (metric.label, metric.text, metric.interval)]
     found += [check.sentence for check in answer.checks]
     found += [text for name, text in answer.assumptions.items()]
     found += [text for e in answer.equations for text in (e.text, e.value, *e.inputs.values())]

@@ -14,9 +14,9 @@ from mlsysim.errors import InputError, MLSysError
 from mlsysim.units.registry import Quantity
 from mlsysim.units.uncertain import Uncertain
 from mlsysim.walls.binding import Binding
+from mlsysim.walls.document import as_plain, finite, from_plain
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.tail import TailLatencyModel
-from mlsysim.walls.result import as_plain, finite, from_plain
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.device import Device
@@ -25,6 +25,7 @@ from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
+from mlsysim.walls.document import Document
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 
@@ -36,8 +37,10 @@ _CPU_LAYERS = 2
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Document):
     """A prediction beside a measurement."""
+
+    beside: ClassVar = ("error_pct", "inside")
 
     model: str
     phase: str
@@ -67,9 +70,6 @@ class Verification:
     @property
     def inside(self) -> bool:
         return self.low_s <= self.measured_s <= self.high_s
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "error_pct": self.error_pct, "inside": self.inside}
 
 
 def verify(

@@ -49,7 +49,7 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
 
 def print_json(document: Any) -> None:
     """One JSON document; what is not a number becomes null."""
-    from mlsysim.walls.result import finite
+    from mlsysim.walls.document import finite
 
     sys.stdout.write(json.dumps(finite(document), indent=2, ensure_ascii=False) + "\n")
 
@@ -146,7 +146,7 @@ def print_answer(answer: Answer, form: str) -> None:
         for line, style in sentences(answer):
             sys.stdout.write(f"**{line}**\n\n" if style and "bold" in style else f"- {line}\n")
         sys.stdout.write("\n")
-        rows = [[m.label, m.text, m.interval_text, m.wall] for m in answer.metrics]
+        rows = [[m.label, m.text, m.interval, m.wall] for m in answer.metrics]
         print_table("markdown", ["metric", "value", "90 % interval", "wall"], rows, right=(1, 2, 3))
     else:
         print_lines([(answer.subject, "bold"), *sentences(answer), ""])
@@ -194,7 +194,7 @@ def _metrics_table(answer: Answer, width: int) -> Any:
 
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     wide = width >= _NARROW
-    banded = wide and any(metric.interval_text for metric in answer.metrics)
+    banded = wide and any(metric.interval for metric in answer.metrics)
     table.show_header = wide
     table.add_column("", overflow="fold")
     for header, shown in (("", True), ("90 % interval", banded), ("wall", wide)):
@@ -205,7 +205,7 @@ def _metrics_table(answer: Answer, width: int) -> Any:
         if held:
             table.add_row(title, style="bold")
         for metric in held:
-            more = [metric.interval_text] * banded + [str(metric.wall)] * wide
+            more = [metric.interval] * banded + [str(metric.wall)] * wide
             table.add_row(f"  {metric.label}", metric.text, *more)
     return table
 

@@ -345,7 +345,7 @@ def explain(
         return
     if metric is not None:
         held = answer.metric(metric)
-        print_text(f"{held.label}: {held.text}" + (f" ({held.interval_text})" if held.interval_text else ""), "bold")
+        print_text(f"{held.label}: {held.text}" + (f" ({held.interval})" if held.interval else ""), "bold")
     for equation in found:
         by = f" ({equation.resolver})" if equation.resolver else ""
         print_text(f"{equation.gives}{by}: {equation.text}")

@@ -59,7 +59,7 @@ def print_trace(report: TraceReport, form: str, on: str | None, batch: float | N
     if change is not None:
         first, *others = change.text.split("\n")
         print_lines([(first, "bold"), *others])
-        times = [[kind, _ms(a), _ms(b)] for kind, (a, b) in change.kinds.items()]
+        times = [[kind, *map(_ms, both.values())] for kind, both in change.kinds.items()]
         print_table(form, ["kind", "ms measured", "ms predicted"], times, right=(1, 2))
 
 

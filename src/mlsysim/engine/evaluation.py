@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from mlsysim.units.fields import Record
 from mlsysim.units.text import format_value
-from mlsysim.walls.result import as_plain, from_plain
+from mlsysim.walls.document import Document
 
 LEVELS = ("Feasibility", "Performance", "Macro")
+_LEVELS = ("feasibility", "performance", "macro")
 
 
-class Metric(Record):
+class Metric(Document, Record):
     """A value with the wall that it belongs to."""
 
     value: Any
     wall: int
 
 
-class EvaluationLevel(Record):
+class EvaluationLevel(Document, Record):
     """One of the three levels."""
 
     level_name: str
@@ -34,8 +35,10 @@ class EvaluationLevel(Record):
         return self.status == "PASS"
 
 
-class SystemEvaluation(Record):
+class SystemEvaluation(Document, Record):
     """The three levels of a scenario."""
+
+    beside: ClassVar = ("passed_all",)
 
     scenario_name: str
     feasibility: EvaluationLevel
@@ -62,28 +65,13 @@ class SystemEvaluation(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """All levels and metrics; quantities as {"magnitude", "unit"}."""
-        return {
-            "scenario_name": self.scenario_name,
-            "passed_all": self.passed_all,
-            "levels": [
-                {
-                    "level_name": level.level_name,
-                    "status": level.status,
-                    "summary": level.summary,
-                    "metrics": {n: {"value": as_plain(m.value), "wall": m.wall} for n, m in level.metrics.items()},
-                }
-                for level in self.levels
-            ],
-            "assumptions": dict(self.assumptions),
-        }
+        told = super().to_dict()
+        return told | {"levels": [told.pop(name) for name in _LEVELS]}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> SystemEvaluation:
-        """The evaluation that a document of :meth:`to_dict` was written from."""
-        told = from_plain(dict(document))
-        levels = dict(zip(("feasibility", "performance", "macro"), told.pop("levels", ()), strict=False))
-        told.pop("passed_all", None)
-        return cls(**told, **levels)
+    def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        rest = {name: value for name, value in document.items() if name != "levels"}
+        return rest | dict(zip(_LEVELS, document.get("levels", ()), strict=False))
 
 
 class Collector:

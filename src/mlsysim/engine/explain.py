@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.units.registry import DimensionalityError, Quantity, format_unit
-from mlsysim.walls.result import Result, as_plain
+from mlsysim.walls.binding import Binding
+from mlsysim.walls.document import Document
+from mlsysim.walls.result import Result
 
 _NOTABLE = 0.005
 
@@ -18,48 +21,51 @@ def explain(result: Any, style: str = "text") -> str:
     return result.explain(style)
 
 
-class Difference:
-    """Two answers side by side: what changed, by what factor, and what now binds."""
+@dataclass(frozen=True)
+class Changed:
+    """A field of two results: both values, and the factor between them where there is one."""
 
-    def __init__(self, before: Result, after: Result) -> None:
-        self.before, self.after = before, after
-        self.changes: dict[str, tuple[Any, Any, float | None]] = {}
-        for name in type(before).model_fields:
-            if name in ("assumptions", "binding", "constraint_trace", "node_profile"):
-                continue
-            old, new = getattr(before, name), getattr(after, name)
-            factor = _factor(old, new)
-            if old != new if factor is None else abs(factor - 1) > _NOTABLE:
-                self.changes[name] = (old, new, factor)
+    before: Any
+    after: Any
+    factor: float | None
+
+
+@dataclass(frozen=True)
+class Difference(Document):
+    """Two answers side by side: what changed, by what factor, and what now binds and why, in one sentence."""
+
+    changes: dict[str, Changed]
+    reason: str
 
     def __str__(self) -> str:
         lines = []
-        for name, (old, new, factor) in self.changes.items():
-            times = f" ({factor:.3g} x)" if factor is not None else ""
-            lines.append(f"{name}: {_show(old)} -> {_show(new)}{times}")
+        for name, each in self.changes.items():
+            times = f" ({each.factor:.3g} x)" if each.factor is not None else ""
+            lines.append(f"{name}: {_show(each.before)} -> {_show(each.after)}{times}")
         return "\n".join([*(lines or ["Nothing changes."]), self.reason])
-
-    @property
-    def reason(self) -> str:
-        """Why, in one sentence."""
-        old, new = self.before.binding, self.after.binding
-        if old is None or new is None:
-            return "No binding wall is known."
-        if old.wall == new.wall:
-            return f"The same wall binds in both: {new.name} ({new.sentence})"
-        return f"The binding wall moves from {old.name} to {new.name}: {new.sentence}"
-
-    def to_dict(self) -> dict[str, Any]:
-        found = self.changes.items()
-        changes = {n: {"before": as_plain(a), "after": as_plain(b), "factor": f} for n, (a, b, f) in found}
-        return {"changes": changes, "reason": self.reason}
 
 
 def compare(a: Result, b: Result) -> Difference:
     """What changes from ``a`` to ``b``, and why."""
     if type(a) is not type(b):
         raise InputError(f"compare() takes two answers of one resolver, got {type(a).__name__} and {type(b).__name__}.")
-    return Difference(a, b)
+    changes = {}
+    for name in type(a).model_fields:
+        if name in ("assumptions", "binding", "constraint_trace", "node_profile"):
+            continue
+        old, new = getattr(a, name), getattr(b, name)
+        factor = _factor(old, new)
+        if old != new if factor is None else abs(factor - 1) > _NOTABLE:
+            changes[name] = Changed(old, new, factor)
+    return Difference(changes, _reason(a.binding, b.binding))
+
+
+def _reason(old: Binding | None, new: Binding | None) -> str:
+    if old is None or new is None:
+        return "No binding wall is known."
+    if old.wall == new.wall:
+        return f"The same wall binds in both: {new.name} ({new.sentence})"
+    return f"The binding wall moves from {old.name} to {new.name}: {new.sentence}"
 
 
 class DifferentialExplainer:

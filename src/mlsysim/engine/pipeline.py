@@ -7,14 +7,16 @@ a mismatch; both raise :class:`CompositionError` with one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import DimensionalityError, conversion_factor
 from mlsysim.walls.base import Resolver
-from mlsysim.walls.result import Amount, Result
+from mlsysim.walls.catalog import resolver as resolver_named
+from mlsysim.walls.document import Document
+from mlsysim.walls.result import Amount, Result, produced_by
 
 
 class CompositionError(InputError):
@@ -34,11 +36,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class PipelineResult:
+class PipelineResult(Document):
     """Results by resolver, and every produced value by name (the last one wins)."""
 
     results: dict[str, Result]
-    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {name: getattr(each, name) for each in self.results.values() for name in produced_by(type(each))}
 
     def __getitem__(self, name: str) -> Any:
         if name in self.results:
@@ -52,7 +57,12 @@ class PipelineResult:
         return all(result.feasible for result in self.results.values())
 
     def to_dict(self) -> dict[str, Any]:
+        """Results by the name of their resolver."""
         return {name: result.to_dict() for name, result in self.results.items()}
+
+    @classmethod
+    def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"results": {name: resolver_named(name).result.from_dict(told) for name, told in document.items()}}
 
 
 class Pipeline:
@@ -140,11 +150,10 @@ class Pipeline:
             }
             result = stage.resolver.solve(**{name: value for name, value in arguments.items() if value is not None})
             results[stage.name] = result
-            for name in type(stage.resolver).produces:
-                values[name] = getattr(result, name)
+            values |= {name: getattr(result, name) for name in type(stage.resolver).produces}
             for callback in self._callbacks:
                 callback(stage.name, result)
-        return PipelineResult(results, values)
+        return PipelineResult(results)
 
 
 def produced_unit(resolver: type[Resolver[Any]], name: str) -> str | None:

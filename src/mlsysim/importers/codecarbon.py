@@ -19,7 +19,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
@@ -32,6 +32,7 @@ from mlsysim.infra.types import GridProfile
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.walls.document import Document
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 
 _LARGEST = 50_000_000
@@ -72,18 +73,17 @@ class EmissionsRow(Record):
     flags: tuple[str, ...] = ()
 
 
-class EmissionsReport(Record):
+class EmissionsReport(Document, Record):
     """All runs of a file."""
+
+    beside: ClassVar = ("type",)
+    type: ClassVar = "emissions"
 
     name: str
     rows: tuple[EmissionsRow, ...]
     utilisation: float
     unread: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text, for JSON: kWh, W, kg, g/kWh, seconds."""
-        return self.model_dump(mode="json") | {"type": "emissions"}
 
     @property
     def text(self) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from mlsysim.errors import unknown_name
 from mlsysim.importers.quantisation import Quantisation
+from mlsysim.models import types
 from mlsysim.models.base import Workload
 from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Record
+from mlsysim.walls.document import Document
 
 _LONG = 1e9
 """A context far beyond every window and far below what counts as unbounded."""
@@ -35,8 +39,10 @@ def cache_slopes(workload: Workload) -> tuple[float, float]:
     return later, early
 
 
-class ImportReport(Record):
+class ImportReport(Document, Record):
     """A model as it was read. ``unread`` lists the keys that nobody used, ``warnings`` what deserves a look."""
+
+    beside: ClassVar = ("type", "saved")
 
     name: str
     family: str
@@ -77,11 +83,17 @@ class ImportReport(Record):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text, for JSON."""
-        plain = self.model_dump(mode="json", exclude={"workload"})
-        for key in ("parameters", "active_parameters"):
-            plain[key] = round(plain[key])
-        for key in ("kv_bytes_per_token", "kv_bytes_per_token_in_window"):
+        """Plain numbers and text, for JSON; the workload with what is not its default."""
+        plain: dict[str, Any] = {"name": self.name, "family": self.family, "type": type(self.workload).__name__}
+        plain |= self.model_dump(mode="json", exclude={"workload"})
+        for key in ("parameters", "active_parameters", "kv_bytes_per_token", "kv_bytes_per_token_in_window"):
             # A compressed cache can add a fraction of a byte.
             plain[key] = int(plain[key]) if plain[key] == int(plain[key]) else plain[key]
-        return {"name": self.name, "family": self.family, "type": type(self.workload).__name__} | plain
+        return plain | {"workload": self.workload.model_dump(mode="json", exclude_defaults=True)}
+
+    @classmethod
+    def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind = getattr(types, str(document.get("type")), None)
+        if kind is None or not issubclass(kind, Workload):
+            raise unknown_name("type of workload", str(document.get("type")), types.__all__)
+        return {**document, "workload": kind.model_validate(document["workload"])}

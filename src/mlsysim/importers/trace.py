@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
@@ -25,8 +25,8 @@ from mlsysim.importers.trace_file import Event, load_trace
 from mlsysim.importers.trace_kinds import COMMUNICATION, COMPUTE, kind_of, precision_of, work_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import to_si
+from mlsysim.walls.document import Document
 
-_TOP = 20
 Interval = tuple[float, float]
 
 
@@ -59,8 +59,11 @@ class KindTime(Record):
     """What eta is a fraction of."""
 
 
-class TraceReport(Record):
+class TraceReport(Document, Record):
     """A trace, measured. Times are in seconds; ``step``, ``busy``, ``idle`` and ``exposed_communication`` are of one step."""
+
+    beside: ClassVar = ("type", "what_if")
+    type: ClassVar = "trace"
 
     name: str
     chip: str | None
@@ -77,11 +80,6 @@ class TraceReport(Record):
     kernels: tuple[KernelTime, ...]
     on_host: bool = False
     warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and text, for JSON: seconds, operations, bytes."""
-        document = self.model_dump(mode="json")
-        return document | {"kernels": document["kernels"][:_TOP], "type": "trace"}
 
     @property
     def text(self) -> str:

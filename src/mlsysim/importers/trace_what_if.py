@@ -23,19 +23,18 @@ Left out: other kernels that a library picks for another chip or shape, memory t
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.importers.trace import KernelTime, TraceReport, chip_of
 from mlsysim.importers.trace_kinds import COMMUNICATION, COMPUTE
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import to_si
+from mlsysim.walls.document import Document
 
 _LAUNCH = 5e-6
 
 
-class WhatIf(Record):
+class WhatIf(Document, Record):
     """A predicted step beside the measured one, in seconds."""
 
     chip: str | None
@@ -47,13 +46,9 @@ class WhatIf(Record):
     high: float
     measured_step: float
     measured_busy: float
-    kinds: dict[str, tuple[float, float]]
-    """Seconds of a step by kind: measured and predicted."""
+    kinds: dict[str, dict[str, float]]
+    """Seconds of a step by kind, ``measured`` and ``predicted``."""
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        kinds = {kind: {"measured": a, "predicted": b} for kind, (a, b) in self.kinds.items()}
-        return self.model_dump(mode="json") | {"kinds": kinds}
 
     @property
     def text(self) -> str:
@@ -110,7 +105,7 @@ def what_if(trace: TraceReport, chip: str | HardwareNode | None = None, batch_sc
         high=max(max(high, mid) + trace.idle, trace.step),
         measured_step=trace.step,
         measured_busy=trace.busy,
-        kinds=kinds,
+        kinds={kind: {"measured": a, "predicted": b} for kind, (a, b) in kinds.items()},
         notes=tuple(note for note in notes if note),
     )
 

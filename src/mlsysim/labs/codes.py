@@ -19,13 +19,13 @@ import csv
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.labs.lab import Lab, lab, labs
 from mlsysim.labs.scope import student_name
+from mlsysim.walls.document import Document
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOKALIKES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
@@ -136,7 +136,7 @@ def _bytes(text: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Submission:
+class Submission(Document):
     """A code that somebody handed in, and what became of it; ``note`` says why it does not count."""
 
     code: str
@@ -155,9 +155,6 @@ class Submission:
     def attempts_text(self) -> str:
         """Attempts until each question was solved, in their order; - for one that was not."""
         return " ".join(str(count) if count else "-" for count in self.attempts.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def read_submissions(given: Iterable[str], student: str = "") -> list[Submission]:

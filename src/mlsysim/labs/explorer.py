@@ -93,7 +93,7 @@ def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
 
 def _metric(metric: Any) -> Document:
     told = {name: getattr(metric, name) for name in ("path", "label", "level", "text", "wall")}
-    return {**told, "interval": metric.interval_text}
+    return {**told, "interval": metric.interval}
 
 
 def _chosen(answer: Answer) -> Document:

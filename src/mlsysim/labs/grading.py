@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.labs.lab import Lab, Question
 from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
+from mlsysim.walls.document import Document
 
 _MONEY = re.compile(r"^\$\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*(k|K|M|B|bn|thousand|million|billion)?$")
 _SCALES = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
@@ -41,16 +42,13 @@ _DIMENSIONS = {
 
 
 @dataclass(frozen=True)
-class Grade:
+class Grade(Document):
     """What came of an answer. ``counts`` is false for one that could not be read, which is no attempt."""
 
     correct: bool
     counts: bool
     message: str
     hint: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def right_answer(scope: Scope, question: Question) -> Any:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from html import escape
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -16,7 +15,7 @@ from mlsysim.plans.metrics import Level, Metric, kinds
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
-from mlsysim.walls.result import as_plain, from_plain
+from mlsysim.walls.document import Document
 
 
 class Part(Record):
@@ -49,7 +48,7 @@ class Limit(Record):
     limit: str | None = None
 
 
-class Change(Record):
+class Change(Document, Record):
     """A change of the plan and what it does to its main metric (a factor; below 1 is less) and to what it costs."""
 
     sentence: str
@@ -95,8 +94,10 @@ class Checked(Record):
     )
 
 
-class Answer(Record):
+class Answer(Document, Record):
     """The answer to a plan."""
+
+    beside: ClassVar = ("passed",)
 
     name: str
     task: Task
@@ -203,27 +204,14 @@ class Answer(Record):
         return 0 if self.passed else 3 if self.feasible or self.overloaded else 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON; quantities as {"magnitude", "unit"}."""
-        change = self.change
-        own = {
-            "metrics": {metric.path: metric.to_dict() for metric in self.metrics},
-            "change": change and {**change.model_dump(exclude={"plan"}), "plan": change.plan.document()},
-            "assumed": [as_plain(asdict(each)) for each in self.assumed],
-            "plan": self.plan.document(),
-        }
-        told = {name: own[name] if name in own else as_plain(getattr(self, name)) for name in type(self).model_fields}
-        return told | {"passed": self.passed}
+        """Everything as JSON; quantities as {"magnitude", "unit"}, metrics by their path."""
+        return super().to_dict() | {"metrics": {metric.path: metric.to_dict() for metric in self.metrics}}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Answer:
-        """The answer that a document of :meth:`to_dict` was written from: equal to it, without the ledger behind it."""
-        if not isinstance(document, Mapping) or not isinstance(document.get("metrics"), Mapping):
+    def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not isinstance(document.get("metrics"), Mapping):
             raise InputError("An answer is read from the document that to_dict() or --json wrote, with its 'metrics'.")
-        told = from_plain({name: value for name, value in document.items() if name != "passed"})
-        fields = Metric.model_fields
-        told["metrics"] = [{n: v for n, v in each.items() if n in fields} for each in told["metrics"].values()]
-        told["assumed"] = tuple(Assumption(**each) for each in told.get("assumed", ()))
-        return cls(**told)
+        return {**document, "metrics": list(document["metrics"].values())}
 
     def __eq__(self, other: object) -> bool:
         """Equal in what they say: all fields."""
@@ -257,7 +245,7 @@ class Answer(Record):
     def _repr_html_(self) -> str:
         """The verdict and the metrics, as a notebook shows them."""
         rows = "".join(
-            f"<tr><th>{escape(m.label)}</th><td>{escape(m.text)}</td><td>{escape(m.interval_text)}</td></tr>"
+            f"<tr><th>{escape(m.label)}</th><td>{escape(m.text)}</td><td>{escape(m.interval)}</td></tr>"
             for m in self.metrics
         )
         words = "".join(f"<p>{escape(line)}</p>" for line in (self.headline, *self.verdict, self.binding.sentence))

@@ -6,8 +6,7 @@ one. A row says which wall it is and whether it binds.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
@@ -18,8 +17,8 @@ from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, precision_used, work
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
 from mlsysim.walls.data.ingestion import DataModel
+from mlsysim.walls.document import Document, as_plain
 from mlsysim.walls.node.compute_memory import SingleNodeModel
-from mlsysim.walls.result import as_plain
 
 _TOKEN_BYTES = 4
 _TUTORIAL_RATE = "8 MB/s"
@@ -52,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Document):
     """The table, and the two answers behind it."""
 
     rows: tuple[Row, ...]
@@ -64,14 +63,6 @@ class Audit:
     def answer(self) -> Answer:
         """The answer that leads: the calibrated one where there is one."""
         return self.calibrated or self.first_order
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "rows": [asdict(row) for row in self.rows],
-            "first_order": self.first_order.to_dict(),
-            "calibrated": None if self.calibrated is None else self.calibrated.to_dict(),
-            "notes": list(self.notes),
-        }
 
 
 def audit(plan: Plan = AUDITED) -> Audit:

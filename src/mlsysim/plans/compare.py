@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
 from mlsysim.units.registry import DimensionalityError, Quantity
+from mlsysim.walls.document import Document
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Document):
     """What changes from one answer to another."""
 
     rows: tuple[Row, ...]
@@ -36,14 +38,14 @@ class Comparison:
     second: Answer
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "sentences": list(self.sentences),
-            "changes": {
-                row.name: {"first": row.first, "second": row.second, "factor": row.factor} for row in self.rows
-            },
-            "first": self.first.to_dict(),
-            "second": self.second.to_dict(),
-        }
+        """Everything as JSON; rows by the metric's path."""
+        told = super().to_dict()
+        return {"changes": {row.pop("name"): row for row in told.pop("rows")}} | told
+
+    @classmethod
+    def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        rest = {name: value for name, value in document.items() if name != "changes"}
+        return rest | {"rows": [{"name": name, **row} for name, row in document.get("changes", {}).items()]}
 
 
 def compare_answers(first: Answer, second: Answer) -> Comparison:

@@ -95,7 +95,7 @@ def _within(metric: Metric, label: str, most: Any) -> Checked:
         # Times of requests are means; half of them or so are longer.
         held += " on average"
         if passed and metric.high is not None and to_si(metric.high, unit) > limit:
-            held += f", which its interval reaches beyond ({metric.interval_text})"
+            held += f", which its interval reaches beyond ({metric.interval})"
     return Checked(
         metric=metric.path,
         sentence=f"{metric.label} is {metric.text}, {held}.",

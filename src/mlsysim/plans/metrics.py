@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.units.text import byte_unit, format_value, time_unit
+from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import Equation, written
-from mlsysim.walls.result import as_plain
 from mlsysim.zoo.files import shipped
 
 Level = Literal["feasibility", "performance", "macro"]
@@ -78,8 +78,10 @@ def kinds() -> dict[str, Kind]:
     return {name: Kind(name, level, **entry) for level, held in levels.items() for name, entry in held.items()}  # type: ignore[arg-type]
 
 
-class Metric(Record):
+class Metric(Document, Record):
     """A number of the answer, the wall that it belongs to, and its 90 % interval where there is one."""
+
+    beside: ClassVar = ("text", "interval")
 
     name: str
     label: str
@@ -113,15 +115,11 @@ class Metric(Record):
         return (to_si(low, ""), to_si(high, "")) if isinstance(low, Quantity) else (low, high)
 
     @property
-    def interval_text(self) -> str:
+    def interval(self) -> str:
         """The interval as it is printed, or nothing."""
         if self.low is None or self.high is None:
             return ""
         return f"{value_text(self.name, self.low)} to {value_text(self.name, self.high)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        told = {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
-        return told | {"text": self.text, "interval": self.interval_text}
 
 
 def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, binding: int = 0) -> Metric:

@@ -123,6 +123,8 @@ class Plan(Record):
         """The plan as plain data, without what was left out; quantities as text. ``Plan(**plan.document())`` is equal."""
         return _plain(self)
 
+    to_dict = document
+
 
 def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[str, Any]:
     new = {part.field_named(name): value for name, value in fields.items()}

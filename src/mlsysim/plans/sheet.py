@@ -73,7 +73,7 @@ class Sheet:
 
     def band(self, name: str) -> str:
         """The interval of a metric in brackets, as it is printed; nothing where there is none."""
-        found = self.metrics[name].interval_text
+        found = self.metrics[name].interval
         return f" ({found})" if found else ""
 
     def note(self, sentence: str) -> None:

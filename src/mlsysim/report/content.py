@@ -72,7 +72,7 @@ def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
     for name in _KEY[answer.task]:
         metric = answer.held.get(name)
         if metric is not None:
-            yield metric.label, metric.text, metric.interval_text
+            yield metric.label, metric.text, metric.interval
         elif name in _ALWAYS:
             yield kinds()[name].label_of(answer.task), NOT_KNOWN, ""
 
@@ -116,7 +116,7 @@ def _several(answer: Answer) -> bool:
 
 
 def _rows(answer: Answer, level: Level) -> list[tuple[str, str, str, str]]:
-    return [(m.label, m.text, m.interval_text, f"{m.wall}") for m in answer.metrics if m.level == level]
+    return [(m.label, m.text, m.interval, f"{m.wall}") for m in answer.metrics if m.level == level]
 
 
 def _metrics(title: str, rows: list[tuple[str, str, str, str]]) -> Table:

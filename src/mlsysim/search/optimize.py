@@ -23,6 +23,7 @@ from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
 from mlsysim.search.steps import behind, said, shown
+from mlsysim.walls.document import Document
 
 try:
     from mlsysim.search.branch import branch_and_bound, refusal
@@ -46,7 +47,7 @@ _RUNNER_UP_EVALUATIONS = 20_000_000
 
 
 @dataclass(frozen=True)
-class OptimizeResult:
+class OptimizeResult(Document):
     """The best point of a space.
 
     ``best`` and ``runner_up`` hold a point's number, inputs and outputs; the runner-up is the best point whose objective differs, and
@@ -73,9 +74,6 @@ class OptimizeResult:
     sensitivity: dict[str, Any]
     elasticity: dict[str, Any]
     binding: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
     def summary(self) -> str:
         """The answer in a few lines."""

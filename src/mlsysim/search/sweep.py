@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from mlsysim.search.space import Space, points_of
 from mlsysim.search.store import LARGEST_PART, PointStore, Rows
 from mlsysim.search.tiles import tiles
 from mlsysim.search.uncertainty import describe
+from mlsysim.walls.document import Document
 
 LOCAL = "local"
 """Instead of an address: a Dask cluster of processes on this machine."""
@@ -48,8 +49,10 @@ Progress = Callable[[int, int, Reduction], None]
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Document):
     """What a sweep found. ``best`` and ``pareto`` hold the inputs and outputs of points, best first."""
+
+    beside: ClassVar = ("explanation",)
 
     name: str
     size: int
@@ -74,7 +77,7 @@ class SweepResult:
 
     def to_dict(self, *, timings: bool = True) -> dict[str, Any]:
         """Everything as JSON; without timings it is the same for the same space, however it was computed."""
-        return {name: value for name, value in self.__dict__.items() if timings or name not in _TIMINGS}
+        return {name: value for name, value in super().to_dict().items() if timings or name not in _TIMINGS}
 
 
 def part_size(space: Space, stored: bool = False) -> int:

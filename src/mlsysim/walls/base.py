@@ -19,7 +19,7 @@ from mlsysim.vocabulary import same_as
 from mlsysim.walls.binding import Binding, wall_says
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.walls.inputs import CALIBRATED, Input, Inputs, declared, input_schema, read_input
-from mlsysim.walls.result import Result
+from mlsysim.walls.result import Result, produced_by
 
 __all__ = ["CALIBRATED", "Assumptions", "Binding", "Inputs", "Resolver", "declared", "wall_says", "written"]
 
@@ -69,7 +69,7 @@ class Resolver(Generic[R]):
         if "result" not in cls.__dict__:
             (cls.result,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
         cls.requires = tuple(name for name, spec in cls.inputs.items() if spec.required)
-        cls.produces = tuple(n for n in cls.result.model_fields if n not in Result.model_fields)
+        cls.produces = produced_by(cls.result)
         cls._defaults = {
             name: Assumption(name, spec.default, DEFAULT, spec.default_text if spec.default is not None else "")
             for name, spec in cls.inputs.items()

@@ -9,22 +9,19 @@ looked up in the same way in what the resolver shows, then among the fields, the
 from __future__ import annotations
 
 import html
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
 from pydantic_core import core_schema
 
 from mlsysim.cases.assumptions import Assumption, Assumptions
 from mlsysim.cases.ledger import Ledger
-from mlsysim.errors import InputError, unknown_name
-from mlsysim.units.fields import sentence_for
-from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si, ureg
+from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
 from mlsysim.walls.binding import Binding, LazyBinding, binding_of
+from mlsysim.walls.document import Document, as_plain
 from mlsysim.walls.explanation import Equation, render
 from mlsysim.walls.inputs import Input, Inputs
 from mlsysim.zoo.provenance import cite
@@ -112,38 +109,6 @@ def _read(sources: Sequence[Any], path: list[str]) -> Any:
     return _MISSING
 
 
-def as_plain(value: Any) -> Any:
-    """A value as JSON has it: quantities become a magnitude and a unit."""
-    if isinstance(value, Quantity):
-        return {"magnitude": value.magnitude, "unit": format_unit(value.units)}
-    if isinstance(value, (Binding, Result)):
-        return value.to_dict()
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): as_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_plain(item) for item in value]
-    return value
-
-
-def from_plain(value: Any) -> Any:
-    """A value of JSON as results have it, the inverse of :func:`as_plain`: quantities by their magnitude and unit, infinities
-    by their name, and what binds by its four fields."""
-    if isinstance(value, list):
-        return [from_plain(item) for item in value]
-    if not isinstance(value, dict):
-        return math.inf if value == _INFINITE else -math.inf if value == f"-{_INFINITE}" else value
-    read = {name: from_plain(item) for name, item in value.items()}
-    if read.keys() == {"magnitude", "unit"} and isinstance(read["unit"], str):
-        return Quantity(read["magnitude"], ureg.parse_units(read["unit"]))
-    return Binding(**read) if read.keys() == _BINDING else read
-
-
-_INFINITE = "Infinity"
-_BINDING = Binding.__dataclass_fields__.keys()
-
-
 @dataclass(slots=True)
 class Facts:
     """What a result knows beside its fields: what equations show, inputs, sources, assumptions, and the case behind it."""
@@ -168,7 +133,7 @@ class Facts:
         return shown
 
 
-class Result(BaseModel):
+class Result(Document, BaseModel):
     """What a resolver answers. ``assumptions`` has every default that was used; ``binding`` says which wall binds."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -262,31 +227,7 @@ class Result(BaseModel):
         """Equal in what they say: all fields."""
         return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in type(self).model_fields)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields; quantities as {"magnitude", "unit"}."""
-        return {name: as_plain(getattr(self, name)) for name in type(self).model_fields}
-
-    def to_json(self, indent: int | None = None) -> str:
-        """The same as strict JSON, which :meth:`model_validate_json` reads back; infinities are written as "Infinity"."""
-        return json.dumps(finite(self.to_dict(), named=True), indent=indent, ensure_ascii=False)
-
-    json = model_dump_json = to_json  # type: ignore[assignment]
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The result that a document of :meth:`to_dict` or :meth:`to_json` was written from.
-
-        It is equal to it in all fields; what stood behind it (ledger, equations, sources) was not written.
-        """
-        if not isinstance(document, Mapping):
-            raise InputError(f"A {cls.__name__} is read from a table of its fields, got {type(document).__name__}.")
-        unknown = next((name for name in document if name not in cls.model_fields), None)
-        if unknown is not None:
-            raise unknown_name(f"field of {cls.__name__}", str(unknown), cls.model_fields)
-        try:
-            return cls(**from_plain(dict(document)))
-        except ValidationError as error:
-            raise sentence_for(cls, error) from None
+    json = model_dump_json = Document.to_json  # type: ignore[assignment]
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
@@ -294,12 +235,7 @@ class Result(BaseModel):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **kwargs: Any) -> Self:
-        try:
-            return cls.from_dict(json.loads(json_data))
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"A {cls.__name__} is read from JSON, and this is none: {error}.") from None
+        return cls.from_json(json_data)
 
     def explain(self, style: str = "text") -> str:
         """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
@@ -311,20 +247,14 @@ class Result(BaseModel):
         return f"<table><caption>{html.escape(self._facts.resolver or type(self).__name__)}</caption>{rows}</table>"
 
 
+def produced_by(kind: type[Result]) -> tuple[str, ...]:
+    """The fields that a kind of result has beside those of all."""
+    return tuple(name for name in kind.model_fields if name not in Result.model_fields)
+
+
 def _read_binding(outcome: Result, noun: str) -> Binding:
     assert outcome.ledger is not None
     return binding_of(outcome.ledger, noun)
-
-
-def finite(value: Any, named: bool = False) -> Any:
-    """A plain value as strict JSON has it, keys as text: numbers that are not finite become null, or infinities their name."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if not named or value != value else f"{'-' * (value < 0)}{_INFINITE}"
-    if isinstance(value, dict):
-        return {str(key): finite(item, named) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item, named) for item in value]
-    return value
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from pydantic import PrivateAttr
 
@@ -16,9 +16,10 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import format_value
 from mlsysim.walls.binding import Binding
+from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import STYLES, sentence
 from mlsysim.walls.inputs import Input, read_input
-from mlsysim.walls.result import Result, as_plain
+from mlsysim.walls.result import Result
 
 PERCENTILES = (5, 25, 50, 75, 95)
 _STATISTICS = (*(f"p{share}" for share in PERCENTILES), "mean")
@@ -26,8 +27,8 @@ _MOST_SHARES = 20
 
 
 @dataclass(frozen=True)
-class Percentiles:
-    """Where an output lies: numbers or quantities, over the draws that gave it."""
+class Percentiles(Document):
+    """Where an output lies: numbers or quantities, over the draws that gave it, of which ``known`` is the share."""
 
     p5: Any
     p25: Any
@@ -49,10 +50,6 @@ class Percentiles:
         """The same in another unit."""
         return replace(self, **{name: getattr(self, name).to(unit) for name in _STATISTICS})
 
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers; quantities as {"magnitude", "unit"}. ``known`` is the share of draws that gave the output."""
-        return {name: as_plain(getattr(self, name)) for name in (*_STATISTICS, "known")}
-
     def __str__(self) -> str:
         return f"{format_value(self.p50)} ({format_value(self.p5)} to {format_value(self.p95)})"
 
@@ -67,7 +64,7 @@ class UncertainResult(Result):
     samples: int
     seed: int
     distributions: dict[str, str]
-    outputs: dict[str, Any]
+    outputs: dict[str, Percentiles]
     shares: dict[str, dict[str, float]]
     binding_probability: dict[str, float]
     feasible_probability: float
@@ -148,20 +145,6 @@ class UncertainResult(Result):
         if output not in self._draws:
             raise unknown_name(f"output of {self.resolver} with numbers", output, self._draws)
         return self._draws[output]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields; quantities as {"magnitude", "unit"}."""
-        return super().to_dict() | {"outputs": {name: spread.to_dict() for name, spread in self.outputs.items()}}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The result that a document was written from, without its draws."""
-        found = super().from_dict(document)
-        outputs = {
-            name: spread if isinstance(spread, Percentiles) else Percentiles(**spread)
-            for name, spread in found.outputs.items()
-        }
-        return found.model_copy(update={"outputs": outputs})
 
     def explain(self, style: str = "text") -> str:
         """The percentiles as a table, what binds how often, what was drawn and what was assumed."""
