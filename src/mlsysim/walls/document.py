@@ -82,8 +82,12 @@ class Document:
             raise InputError(f"A {cls.__name__} is read from JSON, and this is none: {error}.") from None
 
 
-@lru_cache(maxsize=512)
 def _types(kind: Any) -> dict[str, Any]:
+    return _declared(kind)
+
+
+@lru_cache(maxsize=512)
+def _declared(kind: Any) -> dict[str, Any]:
     """The fields of a record or dataclass, with their types."""
     if issubclass(kind, BaseModel):
         return {name: info.annotation for name, info in kind.model_fields.items()}
