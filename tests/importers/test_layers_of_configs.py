@@ -171,3 +171,52 @@ def test_a_result_of_a_resolver_says_it_too():
     workload = read_config({**LLAMA, "model_type": "brandnew"}).workload
     assert "is not known" in SingleNodeModel().solve(workload, "H100").assumptions["caveats"]
     assert "caveats" not in SingleNodeModel().solve("Llama3_8B", "H100").assumptions
+
+
+# google/gemma-4-E2B and E4B, text_config: the last layers attend to the keys and values of earlier ones.
+E2B = {
+    "model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35, "intermediate_size": 6144, "num_attention_heads": 8,
+    "head_dim": 256, "global_head_dim": 512, "vocab_size": 262144, "vocab_size_per_layer_input": 262144, "num_key_value_heads": 1,
+    "num_kv_shared_layers": 20, "hidden_size_per_layer_input": 256, "sliding_window": 512, "max_position_embeddings": 131072,
+    "use_double_wide_mlp": True, "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+}  # fmt: skip
+E4B = E2B | {
+    "hidden_size": 2560, "num_hidden_layers": 42, "intermediate_size": 10240, "num_key_value_heads": 2, "num_kv_shared_layers": 18,
+    "use_double_wide_mlp": False, "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "billions", "encoders"), [(E2B, 5.1, 0.45), (E4B, 8.0, 0.45)])
+def test_small_gemmas_with_their_published_counts(config, billions, encoders):
+    """Gemma 4 model card: 5.1 and 8 billion with embeddings, with about 150 M of vision and 300 M of audio encoders beside the text."""
+    report = read_config(config, "gemma")
+    assert report.parameters / 1e9 + encoders == pytest.approx(billions, rel=0.015)
+    assert any("looked up" in line for line in report.warnings)
+
+
+def test_layers_that_borrow_keys_keep_none():
+    """E2B has 15 layers with keys of their own: 12 of 256 behind a window of 512 and 3 of 512, one head, two bytes, keys and values."""
+    report = read_config(E2B, "gemma")
+    assert (report.kv_bytes_per_token, report.kv_bytes_per_token_in_window) == (3 * 2048, 3 * 2048 + 12 * 1024)
+    alone = read_config({**E2B, "num_kv_shared_layers": 0}, "gemma")
+    assert cache(alone, 10_000) / cache(report, 10_000) == pytest.approx(7 / 3, rel=0.01)
+    read = [
+        sum(op.cache_bytes * op.count for op in each.workload.lower("decode", seq_len=9000).operators)
+        for each in (report, alone)
+    ]
+    assert read[0] == pytest.approx(read[1], rel=0.01), "each layer reads the keys that it attends to"
+    with pytest.raises(InputError, match="35 layers share keys and values of 35 layers"):
+        read_config({**E2B, "num_kv_shared_layers": 35}, "gemma")
+
+
+def test_a_decoder_behind_an_encoder_has_two_lengths():
+    """T5-Base, 12 layers of 768, two bytes: a source of 1,000 tokens leaves keys for cross-attention, 50 written tokens their own."""
+    model, each = Models.get("T5_Base"), 12 * 2 * 768 * 2
+    step = model.lower("decode", seq_len=1000, target_len=49)
+    assert step.cache_bytes.to("byte").magnitude == 1000 * each + 50 * each
+    assert sum(op.cache_bytes * op.count for op in step.operators) == pytest.approx(1050 * each)
+    assert model.get_kv_cache_size(1050).to("byte").magnitude == 1050 * each
+    shorter = model.lower("decode", seq_len=10, target_len=49)
+    assert sum(op.cache_bytes * op.count for op in shorter.operators) == pytest.approx(60 * each)
+    # The first token of a text reads the source alone.
+    assert model.lower("decode", seq_len=1000).cache_bytes.to("byte").magnitude == 1001 * each

@@ -203,11 +203,12 @@ def test_what_if_follows_the_roofline(write):
     assert same.low <= same.step <= same.high
     other = what_if(report, "A100")
     # bf16 989 -> 312 TFLOP/s, 4.8 -> 2.039 TB/s
-    assert other.kinds["gemm"][1] == pytest.approx(300e-6 * 989 / 312, rel=0.02)
-    assert other.kinds["elementwise"][1] == pytest.approx(100e-6 * 4.8 / 2.039, rel=0.02)
+    assert other.kinds["gemm"]["predicted"] == pytest.approx(300e-6 * 989 / 312, rel=0.02)
+    assert other.kinds["elementwise"]["predicted"] == pytest.approx(100e-6 * 4.8 / 2.039, rel=0.02)
     assert other.low < other.step < other.high and other.step > report.step * 0.99
     double = what_if(report, batch_scale=2)
-    assert double.kinds["gemm"][1] == pytest.approx(600e-6) and double.kinds["collective"][1] == pytest.approx(200e-6)
+    assert double.kinds["gemm"]["predicted"] == pytest.approx(600e-6)
+    assert double.kinds["collective"]["predicted"] == pytest.approx(200e-6)
     assert "2 times the batch" in double.text and double.to_dict()["kinds"]["gemm"]["measured"] == pytest.approx(300e-6)
 
 

@@ -243,11 +243,11 @@ class Replica:
         """Bytes of one sequence's cache, each element counted once."""
         return self.model.stack.cache_bytes(length, self.cache_element) if self.model.has_dimensions else 0.0
 
-    def group_cache(self, length: Any) -> Any:
+    def group_cache(self, length: Any, read: bool = False) -> Any:
         """Bytes of one sequence's cache that one position of its tensor-parallel group keeps, over all stages."""
         if not self.model.has_dimensions:
             return 0.0
-        return self.model.stack.cache_bytes(length, self.cache_element, self.tp)
+        return self.model.stack.cache_bytes(length, self.cache_element, self.tp, read=read)
 
     def device_cache(self, batch: Any, length: Any) -> Any:
         """Bytes of cache on the fullest device."""
@@ -380,7 +380,7 @@ class Passes:
             r.activation_element,
             cache_bytes=0.0,
         )
-        read = self.local * r.group_cache(context)
+        read = self.local * r.group_cache(context, read=True)
         if self.phase != "decode":
             read = where(context > 0, read, 0.0)
         moved = device_bytes(0.0, 0.0, demand.activation_bytes, read, r.tp, r.width, groups)

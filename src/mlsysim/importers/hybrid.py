@@ -180,16 +180,42 @@ def two_head_sizes(config: Config, model_type: str, name: str, warnings: list[st
     else:
         global_key = config.integer("global_head_dim", default=key)
         global_kv = config.integer("num_global_key_value_heads", default=kept)
+        borrowed = config.integer("num_kv_shared_layers", default=0, least=0)
+        own = draft.mixers[: fields["layers"] - borrowed]
         shared = config.flag("attention_k_eq_v", default=False)
-        exact = wide * hidden * (2 * heads * global_key + (1 if shared else 2) * global_kv * global_key)
-        exact += narrow * hidden * (2 * heads + 2 * kept) * key
+        exact = hidden * 2 * heads * (wide * global_key + narrow * key)
+        exact += hidden * (own.count("attention") * (1 if shared else 2) * global_kv * global_key)
+        exact += hidden * own.count("window") * 2 * kept * key
         fields |= {"kv_heads": global_kv, "head_dim": global_key, "window_kv_heads": kept, "window_head_dim": key}
-        if config.integer("num_kv_shared_layers", default=0, least=0):
-            warnings.append("Layers that share the keys and values of others are counted as having their own.")
+        fields["shared_kv_layers"] = borrowed
+        if config.flag("use_double_wide_mlp", default=False) and borrowed:
+            # Layers without keys of their own have feed-forward parts of twice the width: the mean does the same work.
+            mean = fields["ffn_dim"] * (1 + borrowed / fields["layers"])
+            exact += 3 * hidden * (mean - round(mean)) * fields["layers"]
+            fields["ffn_dim"] = round(mean)
+        draft.extra += _embedded_in_layers(config, fields, warnings)
     workload = finish(draft)
     stack = workload.stack
     counted = sum(block.count * mixer.parameters for block in stack.blocks for mixer in block.mixers)
     return settle(workload, stack.parameters - counted + exact), draft.family.label
+
+
+def _embedded_in_layers(config: Config, fields: Mapping[str, Any], warnings: list[str]) -> float:
+    """Parameters of embeddings that small Gemmas add in every layer: a table, a projection of the first input, and a gate with its way
+    back, a norm and a scale in each layer."""
+    width, layers, hidden = (
+        config.optional("hidden_size_per_layer_input", least=0),
+        fields["layers"],
+        fields["hidden_dim"],
+    )
+    if not width:
+        return 0.0
+    looked_up = config.integer("vocab_size_per_layer_input", default=fields["vocab_size"]) * layers * width
+    warnings.append(
+        f"{looked_up / 1e6:,.0f} M of the parameters are embeddings of the layers: they are held and looked up, which first order "
+        "counts as work on all of them."
+    )
+    return float(looked_up + layers * (3 * hidden * width + hidden + 1) + width)
 
 
 def lightning(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:

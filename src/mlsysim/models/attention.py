@@ -21,7 +21,7 @@ from mlsysim.units.ops import minimum
 
 @dataclass(frozen=True, slots=True)
 class Attention(Mixer):
-    """Multi-head, grouped-query or multi-query attention; ``cross`` reads the keys of an encoder.
+    """Multi-head, grouped-query or multi-query attention; ``cross`` reads the keys of an encoder, ``shared`` those of an earlier layer.
 
     The encoder's keys and values are made once, with the first decoder pass. There are ``source`` of them whatever the text,
     or at most as many as there are tokens where an encoder reads the prompt.
@@ -37,13 +37,14 @@ class Attention(Mixer):
     gate: bool = False
     cross: bool = False
     source: float | None = None
+    shared: bool = False
 
     family: ClassVar[tuple[str, ...]] = ("attention",)
 
     @property
     def beside_products(self) -> float:
         """Biases."""
-        qkv = (self.heads + 2 * self.kv_heads) * self.head_dim
+        qkv = (self.heads + (0 if self.shared else 2 * self.kv_heads)) * self.head_dim
         return (qkv if self.qkv_bias else 0) + (self.hidden if self.output_bias else 0)
 
     @property
@@ -51,6 +52,8 @@ class Attention(Mixer):
         """Queries, keys, values and the output of attention are saved."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         pairs = 0.0 if self.cross else 4.0 * q
+        if self.shared:
+            return Counts(2 * q, pairs, self.window, 0.0, self.kv_heads, attended=q, borrowed=2 * kv)
         return Counts(2 * (q + kv), pairs, self.window, 2 * kv, self.kv_heads, attended=q)
 
     def cache_tokens(self, length: Any) -> Any:
@@ -61,6 +64,7 @@ class Attention(Mixer):
         q = self.heads * d
         gated = (Between("output_gate", "attention", 2 * q, q),) if self.gate else ()
         if not self.cross:
+            kv = 0 if self.shared else kv
             n = q * (2 if self.gate else 1) + kv
             made = [Product("qkv", "attention", n, h, "n", keys=kv, heads=self.kv_heads)]
         else:

@@ -39,6 +39,9 @@ class TransformerDimensions(Workload):
     window_kv_heads: int | None = Field(default=None, gt=0)
     window_head_dim: int | None = Field(default=None, gt=0)
     global_every: int = Field(default=0, ge=0)
+    shared_kv_layers: int = Field(
+        default=0, ge=0, description="last layers that attend to the keys and values of earlier ones and keep none"
+    )
     attention_output_gate: bool = False
     mla: MLA | None = None
     sparse_attention: SparseIndexer | None = None
@@ -57,6 +60,10 @@ class TransformerDimensions(Workload):
         if self.heads and self.hidden_dim and not (self.head_dim or self.mla) and self.hidden_dim % self.heads:
             raise InputError(
                 f"{self.name}: a width of {self.hidden_dim} does not divide into {self.heads} heads; give 'head_dim' where it need not."
+            )
+        if self.shared_kv_layers and self.shared_kv_layers >= (self.layers or 0):
+            raise InputError(
+                f"{self.name}: {self.shared_kv_layers} layers share keys and values of {self.layers or 0} layers."
             )
         if self.csa is not None and self.layers and sum(self.csa.compress_counts) != self.layers:
             raise InputError(

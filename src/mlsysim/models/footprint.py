@@ -151,8 +151,8 @@ def inference_bytes(
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
     kept = bytes_per_element(cache_precision) if cache_precision else activation_element(precision)
-    text = model.written(phase, length)  # type: ignore[attr-defined]
-    return float(weights + stack.cache_bytes(text, kept, source=length) * batch)
+    text, source = model.written(phase, length, 0)  # type: ignore[attr-defined]
+    return float(weights + stack.cache_bytes(text, kept, source=source) * batch)
 
 
 def _layer_bytes(

@@ -110,18 +110,20 @@ class Stack:
         )
         return replace(self, blocks=tuple(blocks))
 
-    def cache_bytes(self, length: Any, element: Any, tp: Any = 1, source: Any = None) -> Any:
+    def cache_bytes(self, length: Any, element: Any, tp: Any = 1, source: Any = None, read: bool = False) -> Any:
         """Bytes that one of ``tp`` devices keeps of a sequence of ``length`` tokens: growing caches of ``element`` bytes each, and
         fixed states, which keep their own format, or that of the cache and 16 bits at least. An encoder that reads the prompt leaves keys
-        of its ``source`` tokens, as many as the text has where that is not said."""
+        of its ``source`` tokens; where that is not said ``length`` is of source and text together, as a token of either leaves as much. ``read`` counts keys of an earlier layer again for each layer that reads them."""
         total: Any = 0.0
         wide = maximum(element, HALF)
         for block in self.blocks:
             for mixer in block.mixers:
                 counts = mixer.counts
-                if counts.cached:
-                    heard = length if source is None or not getattr(mixer, "cross", False) else source
-                    grown = counts.cached * mixer.cache_tokens(heard) / minimum(tp, counts.heads)
+                kept = counts.cached + (counts.borrowed if read else 0.0)
+                if kept:
+                    cross = getattr(mixer, "cross", False)
+                    heard = (0.0 if source is None else source) if cross else length
+                    grown = kept * mixer.cache_tokens(heard) / minimum(tp, counts.heads)
                     total = total + block.count * element * grown
                 if counts.state:
                     own = counts.state_element or wide

@@ -236,7 +236,7 @@ class Counts(NamedTuple):
     ``saved`` elements per token wait for the backward pass, of which attention gives ``attended`` and latent projections can make
     ``rebuilt`` again; ``pair_operations`` are those of each attended query-key pair, and a query
     sees ``reach`` keys at most; ``beyond`` has operations for each further token and how many of these it sees, of keys that stand for
-    several tokens. A token leaves ``cached`` elements behind, which can be split over ``heads`` devices; ``state`` elements of a recurrence, of
+    several tokens. A token leaves ``cached`` elements behind, which can be split over ``heads`` devices, or reads ``borrowed`` ones of an earlier layer; ``state`` elements of a recurrence, of
     ``state_element`` bytes where it has a format of its own, and the ``tail`` of its last inputs are kept for each sequence, whatever
     its length.
     """
@@ -252,6 +252,7 @@ class Counts(NamedTuple):
     tail: float = 0.0
     state_element: float = 0.0
     beyond: tuple[tuple[float, float], ...] = ()
+    borrowed: float = 0.0
 
 
 class Part:

@@ -94,7 +94,7 @@ class TransformerWorkload(TransformerDimensions):
         """The encoder of an encoder-decoder; it shares the decoder's embeddings."""
         return self._encoder(self.effective_ffn_dim) if self.structure == "encoder-decoder" else None
 
-    def _attention(self, window: float = UNBOUNDED, cross: bool = False) -> Mixer:
+    def _attention(self, window: float = UNBOUNDED, cross: bool = False, shared: bool = False) -> Mixer:
         assert self.hidden_dim is not None and self.heads is not None
         if self.mla is not None and not cross:
             return LatentAttention(self.hidden_dim, self.heads, self.mla, self.sparse_attention)
@@ -104,7 +104,7 @@ class TransformerWorkload(TransformerDimensions):
             width = self.window_head_dim or width
         biased, source = self.bias or self.qkv_bias, self._source_keys if cross else None
         sizes = self.hidden_dim, heads, kept, width, window
-        return Attention(*sizes, biased, self.bias, self.attention_output_gate, cross, source)
+        return Attention(*sizes, biased, self.bias, self.attention_output_gate, cross, source, shared)
 
     @property
     def _source_keys(self) -> float | None:
@@ -119,11 +119,15 @@ class TransformerWorkload(TransformerDimensions):
             sizes = self.hidden_dim, self.heads, self.effective_head_dim, self.csa
             kinds = zip(self.csa.compress_ratios, self.csa.compress_counts, strict=True)
             return [(CompressedAttention(*sizes, ratio), count) for ratio, count in kinds]
-        if self.window is None:
-            return [(self._attention(), self.layers)]
-        wide = self.layers // self.global_every if self.global_every else 0
-        narrow = self.layers - wide
-        return [pair for pair in ((self._attention(self.window), narrow), (self._attention(), wide)) if pair[1]]
+        every, window = (1, UNBOUNDED) if self.window is None else (self.global_every, self.window)
+        found, before = [], 0
+        # Layers with keys of their own, then those that attend to the keys of these.
+        for behind, shared in ((self.layers - self.shared_kv_layers, False), (self.layers, True)):
+            wide = behind // every - before // every if every else 0
+            found += [(self._attention(window, shared=shared), behind - before - wide)]
+            found += [(self._attention(shared=shared), wide)]
+            before = behind
+        return [pair for pair in found if pair[1]]
 
     def _ffns(self, width: int) -> list[tuple[FeedForward | MixtureOfExperts | None, int]]:
         """Kinds of feed-forward layer and how many layers have them."""
@@ -238,7 +242,7 @@ class TransformerWorkload(TransformerDimensions):
         held: Any = 0.0
         if phase != "training" and self.has_dimensions and (phase == "decode" or context):
             kept = bytes_per_element(cache) if cache else activation
-            held = self.stack.cache_bytes(context, kept) * batch
+            held = self.stack.cache_bytes(context, kept, read=True) * batch
         new = 1 if phase == "decode" else new
         return sequence_demand(self.totals, phase, batch, new, context, weight[:2], activation, held, again, frozen)
 
@@ -266,7 +270,8 @@ class TransformerWorkload(TransformerDimensions):
         """The operators of one pass on one device.
 
         ``seq_len`` is the number of new tokens of each sequence in prefill and training, and the context in decode.
-        ``context`` is what a prefill finds in the cache. ``target_len`` is the decoder's length in an encoder-decoder.
+        ``context`` is what a prefill finds in the cache. ``target_len`` is the decoder's length in an encoder-decoder: in
+        decode what it has written so far, while the context is what the encoder read.
         """
         encoder, assumptions = self.structure == "encoder", {}
         default = "inference" if encoder else "decode" if seq_len is None else "prefill"
@@ -297,8 +302,8 @@ class TransformerWorkload(TransformerDimensions):
             ops = training_operators(ops, recompute)
         cache = None
         if self.has_dimensions and phase in ("prefill", "decode") and not encoder:
-            text = self.written(phase, before + new, target_len)
-            held = self.stack.cache_bytes(text, p.cache, source=before + new)
+            text, source = self.written(phase, before, new, target_len)
+            held = self.stack.cache_bytes(text, p.cache, source=source)
             cache = Quantity(held * batch_size, "byte")
         known = {"tokens": p.tokens, "cache_bytes": cache, "assumptions": assumptions}
         each = stored(self, precision).mean if precision_bytes is None else element_bytes(precision_bytes, precision)
@@ -319,16 +324,19 @@ class TransformerWorkload(TransformerDimensions):
     def _source_and_target(self, p: Pass, target_len: Any) -> tuple[Any, Pass]:
         """How long the encoder's input is, and the decoder's pass: the source has the pass's length and the target its own."""
         if p.phase == "decode":
-            return maximum(p.context, 1), p
+            written = whole_number(target_len or 0, "target_len", zero=True)
+            return maximum(p.context, 1), replace(p, context=written)
         target = 1 if p.phase == "prefill" else p.new
         if target_len is not None:
             target = whole_number(target_len, "target_len")
         return p.new, replace(p, new=target, context=0)
 
-    def written(self, phase: str, tokens: Any, target_len: Any = None) -> Any:
-        """Tokens of the decoder's own text after a pass over so many: a prompt that an encoder reads leaves ``target_len``, or the first."""
-        reads = self.encoder_stack is not None and self._source_keys is None
-        return (target_len or 1) if phase == "prefill" and reads else tokens
+    def written(self, phase: str, before: Any, new: Any, target_len: Any = None) -> tuple[Any, Any]:
+        """Tokens of the decoder's own text after a pass, and of the source. An encoder reads the prompt, and beside it stand ``target_len``
+        tokens of the text: by default the first one."""
+        if self.encoder_stack is None or self._source_keys is not None:
+            return before + new, None
+        return ((target_len or 0) + 1, before) if phase == "decode" else (target_len or 1, before + new)
 
     def _stem(self, p: Pass) -> list[Operator]:
         """What comes before the encoder."""
