@@ -3,6 +3,13 @@ slots, and the cache crosses the network in between.
 
     first token   a queue for the prefill pool + own step + hand-over + a first step of the decode pool (+ waiting for a place) + front end
     per token     a step of the decode pool, which no prompt disturbs
+    hand-over     KV / W + t_0, and the rest of the step that the decode pool runs, half of one where it has requests
+
+A cache goes over the ports of all devices that hold it at once, each its own part (all of a latent cache, which every device of a tensor-parallel
+group keeps), over links where the pools share a domain. t_0 is what is left of it for an idle service: the request is passed on, blocks are found for it, and its
+arrival is noticed. Splitwise (Patel et al. 2024, section VI) has 5 to 8 ms of it on H100 and A100. An idle service of two pools has so the first
+token of one pool, the transfer, t_0 and a decode step; with W infinite the transfer is none. Left out: layers that are sent while later ones are
+computed, and caches that share a port with others'.
 
 Clients come in rounds (:mod:`mlsysim.cases.closed_loop`), or requests at random at a rate: then the prefill pool is a queue of its own, N of the
 decode pool follows from Little's law, and the slower of the two pools says which rate is too much.
@@ -29,12 +36,12 @@ from mlsysim.cases.closed_loop import (
     waiting_for,
     window,
 )
-from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, value_of
+from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.ops import maximum, minimum, where
+from mlsysim.units.ops import exp, maximum, minimum, where
 
 
 def _overflow(requests: float, slots: float, workers: int) -> float:
@@ -52,6 +59,11 @@ def _overflow(requests: float, slots: float, workers: int) -> float:
         total += max(room - count, 0.0) * weight
         weight *= mean / (count + 1)
     return workers * max(mean - room + total, 0.0)
+
+
+def fullest_port(reader: Any, writer: Any, tokens: Any) -> Any:
+    """Bytes of a sequence's cache that the fullest port between two pools carries."""
+    return maximum(reader.port_bytes(tokens), writer.port_bytes(tokens))
 
 
 class _Pool(Readers):
@@ -83,9 +95,9 @@ class _Apart:
         self.service = value_of(self.readers.pace(0.0))
         self.first = self.readers.reading(1.0, 0.0)
         devices = prefill.deployment.devices * t.prefills + decode.deployment.devices * t.replicas
-        self.hand_over = where(devices <= decode.network.domain, engine.hand_over, engine.hand_over_network)
         self.size = prefill.cache_bytes(t.mean_prompt)
-        self.move = decode.network.hand_over(self.size, t.network)
+        handed = self.size if t.network is not None else fullest_port(prefill, decode, t.mean_prompt)
+        self.move = decode.network.hand_over(handed, t.network, devices <= decode.network.domain)
 
     def places(self) -> dict[str, Any]:
         """What limits the requests of the decode pool, whatever clients do."""
@@ -107,8 +119,10 @@ class _Apart:
     def after(self, n: Any, a: Algebra) -> Any:
         """What follows the prefill until the first token is with the client."""
         moved = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", self.move, sent=self.size)
-        handed = a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_hand", self.hand_over)
-        return moved + handed + front_end(self.engine, self.t, a) + self.writing(n, a.under(FIRST))
+        handed = a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_0", self.engine.hand_over)
+        step = self.writing(n, a.under(FIRST))
+        rest = a.loss(RUNNING, SERVING, "t = (1 - e^-N) t_d/2", step * ((1 - exp(-n / self.groups)) / 2))
+        return moved + handed + front_end(self.engine, self.t, a) + step + rest
 
 
 def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
@@ -119,7 +133,7 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
         overflow = _overflow(t.concurrency, limits["slots"], t.replicas) * serving_table("balance")["slots"]
         limits["slots"] = min(limits["slots"], max(t.concurrency - overflow, 1.0))
     places, bound = least(limits)
-    service, before = both.service, both.first + both.move + both.hand_over
+    service, before = both.service, both.first + both.move + both.engine.hand_over
     active, slow = places, False
     for _ in range(FIXED_POINT):
         length = both.length(active)

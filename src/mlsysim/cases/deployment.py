@@ -17,7 +17,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
-from mlsysim.timing.network import chip_network
+from mlsysim.timing.network import chip_network, port_rate
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
 
@@ -184,6 +184,7 @@ class Deployment:
             redundant=self.redundant,
             adapters=self.adapters,
             adapter_rank=self.adapter_rank,
+            port=None if self.fabric is None else port_rate(self.fabric),
         )
         if note := arithmetic_peak(chip, self.precision)[1]:
             assumed["arithmetic"] = note

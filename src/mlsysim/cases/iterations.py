@@ -75,6 +75,10 @@ class Iterations:
         own = self.step.sequence_bytes(tokens) * (1 + self.head)
         return self.groups * (own if self.draft is None else own + self.draft.sequence_bytes(tokens))
 
+    def port_bytes(self, tokens: Any) -> Any:
+        """Bytes of a sequence's cache that go over the port of each device to another pool."""
+        return self.step.port_bytes(tokens)
+
     def cache_bytes(self, tokens: Any) -> Any:
         """Bytes of a sequence's cache, each counted once."""
         return self.step.cache_bytes(tokens)

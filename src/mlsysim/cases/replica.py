@@ -249,6 +249,10 @@ class Replica:
             return 0.0
         return self.model.stack.cache_bytes(length, self.cache_element, self.tp, read=read)
 
+    def port_bytes(self, length: Any) -> Any:
+        """Bytes of one sequence's cache that go over the port of each device to another pool: its own, all of them at once."""
+        return self.group_cache(length) * self.longest_stage
+
     def device_cache(self, batch: Any, length: Any) -> Any:
         """Bytes of cache on the fullest device."""
         return ceil(batch / self.attention_groups) * self.group_cache(length) * self.longest_stage

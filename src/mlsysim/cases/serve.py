@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mlsysim.cases.algebra import PLAIN, Algebra
-from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop
+from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop, fullest_port
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
 from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop, recalled
 from mlsysim.cases.iterations import Iterations
@@ -54,6 +54,10 @@ Sum = Callable[..., Any]
 
 class Machine(Protocol):
     """A replica that reads prompts and one that writes answers, at either fidelity."""
+
+    @property
+    def reader(self) -> Any:
+        """The replica that reads prompts."""
 
     @property
     def writer(self) -> Any:
@@ -296,14 +300,9 @@ def batch_times(machine: Machine, t: Traffic, a: Algebra = PLAIN, total: Sum = s
     transfer: Any = 0.0
     if machine.apart:
         size = machine.cache(t.prompt) * t.together
-        transfer = a.tag(
-            HAND_OVER,
-            COMMUNICATION,
-            "fabric",
-            "t = KV / W + a",
-            machine.writer.network.hand_over(size, t.network),
-            sent=size,
-        )
+        handed = size if t.network is not None else fullest_port(machine.reader, machine.writer, t.prompt) * t.together
+        moved = machine.writer.network.hand_over(handed, t.network)
+        transfer = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W + a", moved, sent=size)
     return Times(prefill, longest, transfer, itl, machine.pace(t))
 
 

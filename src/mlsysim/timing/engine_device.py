@@ -35,7 +35,7 @@ class EngineDevice:
         d = self.deployment = deployment
         self.engine = d.engine
         self.kernels = profile(d.chip, f"serving.{d.engine.kernels}")
-        self.network = engine_network(d.chip, d.engine.reduce_scale)
+        self.network = engine_network(d.chip, d.engine.reduce_scale, d.port)
         self.family = chip_class(d.chip)
         self.usable_memory = to_si(d.chip.memory.capacity, "byte") * offered_memory(d.chip)
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
@@ -124,6 +124,10 @@ class EngineDevice:
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
         return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) * self.longest_stage
+
+    def port_bytes(self, tokens: Any) -> Any:
+        """Bytes of a sequence's cache that go over the port of each device to another pool: its own, all of them at once."""
+        return self.sequence_bytes(tokens)
 
     def cache_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state of a sequence of so many tokens, each counted once."""

@@ -22,6 +22,7 @@ from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.zoo.constants import constant
 from mlsysim.zoo.files import entries
 from mlsysim.zoo.provenance import Source
 
@@ -51,7 +52,6 @@ class Engine(Record):
     tokenise: Span = 0.0
     steps_ahead: int = Field(default=0, ge=0)
     hand_over: Span
-    hand_over_network: Span
     expert_block: Span
     cold_start: Span
     gather_steps: int = Field(ge=0)
@@ -146,8 +146,10 @@ _NODE = 8
 """Chips of a node."""
 
 
-def engine_network(chip: HardwareNode, scale: float = 1.0) -> Tabled:
-    """What messages between chips reach inside an engine."""
+def engine_network(chip: HardwareNode, scale: float = 1.0, port: float | None = None) -> Tabled:
+    """What messages between chips reach inside an engine; ``port`` is the line rate of what each has of the fabric (bytes a second), that of the
+    runs which the shares were read off where None."""
+    port = to_si(constant("infiniband_ndr_bandwidth").quantity, "byte/s") if port is None else port
     link, sums = chip.link, serving_table("all_reduce")
     stated = chip.interconnect.bandwidth if chip.interconnect is not None else profile(chip).collective.unlinked
     two_way = 2 * to_si(stated, "byte/s")
@@ -159,16 +161,16 @@ def engine_network(chip: HardwareNode, scale: float = 1.0) -> Tabled:
     return Tabled(
         link=serving_table("exchange")["link_share"] * (two_way / 2),
         link_latency=table_seconds("exchange", "start"),
-        fabric=table_bytes("exchange", "network_bandwidth"),
+        fabric=serving_table("exchange")["network_share"] * port,
         fabric_latency=table_seconds("exchange", "network_start"),
         domain=domain,
         near=near,
         host=host,
         wide=Reduction(
-            table_seconds("all_reduce_network", "start"), 0.0, {0: table_bytes("all_reduce_network", "bandwidth")}
+            table_seconds("all_reduce_network", "start"), 0.0, {0: serving_table("all_reduce_network")["share"] * port}
         ),
         node=_NODE,
-        pools=table_bytes("cache_transfer", "bandwidth"),
+        pools=serving_table("cache_transfer")["share"] * port,
         scale=scale,
     )
 

@@ -96,7 +96,8 @@ class Network:
         return send(message, where(near, self.link, self.fabric), where(near, self.link_latency, self.fabric_latency))
 
     def hand_over(self, cache: Any, rate: Any = None) -> Any:
-        """A cache from the devices that read a prompt to those that write the answer; at a ``rate`` where it is known."""
+        """A cache from the devices that read a prompt to those that write the answer: what goes over one port, or at a ``rate`` where it is known
+        all of it."""
         return send(cache, self.fabric if rate is None else rate, self.fabric_latency)
 
 
@@ -190,9 +191,9 @@ class Tabled(Network):
             return total
         return total + over("fabric", self.fabric_latency, (1 - g.inside / g.ranks) * (token * choices), self.fabric)
 
-    def hand_over(self, cache: Any, rate: Any = None) -> Any:
-        """A cache between pools, without the engine's own time for it."""
-        return cache / (self.pools if rate is None else rate)
+    def hand_over(self, cache: Any, rate: Any = None, near: Any = False) -> Any:
+        """A cache between pools, over links where they are ``near``, without the engine's own time for it."""
+        return cache / (where(near, self.link, self.pools) if rate is None else rate)
 
 
 def copies(g: Group, choices: Any, deduplicated: bool) -> Any:
@@ -220,13 +221,18 @@ def chip_network(
             "give the chip a 'link' or use one device.",
             field="tp_size",
         )
-    start, share = constant("fabric_latency").quantity, 1.0
-    rate = constant("infiniband_ndr_bandwidth").quantity
+    start, port = constant("fabric_latency").quantity, constant("infiniband_ndr_bandwidth").quantity
+    rate = to_si(port, "byte/s")
     if fabric is not None:
-        start, rate, share = fabric.latency or start, fabric.bandwidth, 1.0 / fabric.oversubscription_ratio
+        start, rate = fabric.latency or start, port_rate(fabric)
     elif devices > domain:
-        assumed["fabric"] = f"{rate:g~P} for each device and {start:g~P} a message between nodes"
-    return Hierarchical(link, latency, to_si(rate, "byte/s") * share, to_si(start, "s"), domain)
+        assumed["fabric"] = f"{port:g~P} for each device and {start:g~P} a message between nodes"
+    return Hierarchical(link, latency, rate, to_si(start, "s"), domain)
+
+
+def port_rate(fabric: NetworkFabric) -> float:
+    """What one port has of a fabric when all send at once, in bytes a second."""
+    return to_si(fabric.bandwidth, "byte/s") / fabric.oversubscription_ratio
 
 
 def datasheet_network(fleet: Fleet, share: float | None = None, assumed: dict[str, str] | None = None) -> Hierarchical:

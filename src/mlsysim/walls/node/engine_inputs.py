@@ -11,8 +11,7 @@ from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
 from mlsysim.cases.turns import head_acceptance
 from mlsysim.errors import InputError
-from mlsysim.timing.engines import table_bytes
-from mlsysim.units.registry import quantity
+from mlsysim.timing.engines import serving_table
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
 from mlsysim.zoo.constants import constant
@@ -129,8 +128,8 @@ def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:
     if x.decode_hardware is not None and x.network_bandwidth is None:
         rate = x.fabric.bandwidth if x.fabric is not None else constant("infiniband_ndr_bandwidth").quantity
         if x.efficiency == CALIBRATED:
-            rate = quantity(table_bytes("cache_transfer", "bandwidth"), "byte/s").to("GB/s")
-        assumed["network_bandwidth"] = f"{rate:g~P} between the prefill and the decode replica"
+            rate = (serving_table("cache_transfer")["share"] * rate).to("GB/s")
+        assumed["network_bandwidth"] = f"{rate:g~P} for each device between the prefill and the decode replica"
     return Traffic(
         prompt=x.seq_len,
         answer=x.output_len or 1,
