@@ -288,7 +288,7 @@ class Replica:
             own = where(self.adapters > 0, 2.0 * self.adapter * local * new / self.tp, 0.0)
             seconds = compute_time(own, self.peak, self.efficiency)
             expanding = expanding + tag("adapters", 1, "peak", "t = F / (n P eta)", seconds, flop=own)
-        return Passes(self, phase, local, new, reading, expanding, self._communication(local * new, tag), tag)
+        return Passes(self, phase, local, new, reading, expanding, self._communication(phase, local * new, tag), tag)
 
     def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
         """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
@@ -307,7 +307,7 @@ class Replica:
         shared = totals.parameters - totals.expert_parameters
         return shared, totals.weights_hit(tokens) - shared
 
-    def _communication(self, tokens: Any, tag: Tag) -> Any:
+    def _communication(self, phase: str, tokens: Any, tag: Tag) -> Any:
         hidden, net = self.model.hidden_dim, self.network
         time: Any = 0.0
         if not hidden:
@@ -334,7 +334,7 @@ class Replica:
             times, experts = where(self.attention_groups > 1, 2 * self._expert_layers, 0.0), net.group(self.ep)
 
             def exchanged(routed: Any) -> Any:
-                return times * net.exchange(routed / choices, choices, experts, deduplicated=False)
+                return times * net.exchange(routed / choices, choices, experts, deduplicated=phase == "prefill")
 
             time = time + sent("expert exchange", "t = 2 L (M/W + a)", self.width, exchanged, token * choices)
         if some(self.pp > 1):

@@ -147,7 +147,7 @@ class EngineStep(EngineDevice):
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
         for count, routed in self.blocks.experts:
             experts = experts + count * self._experts_time(routed, everywhere, tag)
-        communication = self._communication(tokens, everywhere, tag)
+        communication = self._communication(tokens, everywhere, _some(prompts), tag)
         moved = serving_table("small")["passes"] * tokens * self.hidden * self.half
         small = self.blocks.layers * (
             started(self.engine.small_kernels * k.memory_bound.times[0], tag)
@@ -250,7 +250,7 @@ class EngineStep(EngineDevice):
             started(to_si(own.start, "s") + self.engine.expert_block, tag),
         )
 
-    def _communication(self, tokens: Any, everywhere: Any, tag: Tag) -> Any:
+    def _communication(self, tokens: Any, everywhere: Any, once_each: bool, tag: Tag) -> Any:
         d, net = self.deployment, self.network
         total: Any = 0.0
         token = self.hidden * self.half
@@ -261,7 +261,7 @@ class EngineStep(EngineDevice):
         if d.attention_dp > 1 and self.blocks.experts:
             leg = partial(tag, _EXCHANGE, _COMMUNICATION)
             if d.moe_ep > 1:
-                once = self._exchange(tokens, leg)
+                once = self._exchange(tokens, once_each, leg)
             else:
                 # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
                 once = net.all_reduce(everywhere * token, net.group(d.devices), leg)
@@ -277,13 +277,13 @@ class EngineStep(EngineDevice):
         moving = leg("link" if near else "fabric", "t = (p-1) M / W", hops * (size / rate), sent=hops * size)
         return moving + leg("start", "t = (p-1) a", hops * start)
 
-    def _exchange(self, tokens: Any, leg: Callable[..., Any]) -> Any:
-        """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens."""
+    def _exchange(self, tokens: Any, once_each: bool, leg: Callable[..., Any]) -> Any:
+        """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens, sent ``once_each`` to a domain or to every expert."""
         d, routed = self.deployment, self.blocks.experts[0][1]
         group, copies = self.network.group(d.moe_ep), minimum(routed.per_token, d.moe_ep)
         sent = tokens * routed.inner / d.tp
         sizes = sent * (self.byte if self.quantises else self.half), sent * self.half
-        return sum(self.network.exchange(size, copies, group, leg=leg) for size in sizes)
+        return sum(self.network.exchange(size, copies, group, once_each, leg) for size in sizes)
 
 
 def _some(number: Any) -> bool:

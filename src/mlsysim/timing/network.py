@@ -181,7 +181,8 @@ class Tabled(Network):
     def exchange(
         self, token: Any, choices: Any, g: Group, deduplicated: bool = False, leg: Callable[..., Any] = _alone
     ) -> Any:
-        """Tokens of ``token`` bytes to ``choices`` experts each: all of it over links, then what leaves the domain."""
+        """Tokens of ``token`` bytes to ``choices`` experts each: what leaves the domain over the fabric, and all of it over links, which also bring
+        a ``deduplicated`` token from the device of its node that got it to those with its experts."""
 
         def over(resource: str, start: float, size: Any, rate: float) -> Any:
             return leg("start", "t = a", start) + leg(resource, "t = M / W", size / rate, sent=size)
@@ -189,7 +190,7 @@ class Tabled(Network):
         total = over("link", self.link_latency, token * choices, self.link)
         if g.ranks <= self.domain:
             return total
-        return total + over("fabric", self.fabric_latency, (1 - g.inside / g.ranks) * (token * choices), self.fabric)
+        return total + over("fabric", self.fabric_latency, token * copies(g, choices, deduplicated), self.fabric)
 
     def hand_over(self, cache: Any, rate: Any = None, near: Any = False) -> Any:
         """A cache between pools, over links where they are ``near``, without the engine's own time for it."""
@@ -197,7 +198,11 @@ class Tabled(Network):
 
 
 def copies(g: Group, choices: Any, deduplicated: bool) -> Any:
-    """How often a token crosses the fabric: once for each expert elsewhere, or once for each domain that has one."""
+    """How often a token crosses the fabric: once for each expert elsewhere, or once for each domain that has one.
+
+    Training stacks have one or the other (:attr:`mlsysim.timing.stacks.Stack.deduplicated`). Serving engines send prompts once to each
+    domain (DeepEP's normal kernels, which forward over links) and the few tokens of a decode step directly, each copy by itself (its low-latency ones).
+    """
     domains = maximum(g.ranks / g.inside, 1.0)
     return distinct_domains(domains, choices) if deduplicated else choices * (1 - 1 / domains)
 
