@@ -211,7 +211,7 @@ def test_a_step_of_an_engine_carries_its_units(
         monkeypatch.setattr(module, "to_si", kept)
     monkeypatch.setattr(engine_device, "profile", lambda chip, software: fresh(own))
     monkeypatch.setattr(
-        engine_device, "engine_network", lambda chip, scale: carried_network(engine_network(chip, scale))
+        engine_device, "engine_network", lambda chip, *more: carried_network(engine_network(chip, *more))
     )
     for module in (template, passes, engine_step):
         monkeypatch.setattr(module, "MULTIPLY_ADD", Q_(2.0, "flop"))
@@ -236,7 +236,7 @@ WORK = [
     {"prompts": 2.0, "prompt_tokens": 512.0, "prompt_context": 64.0},
     {"sequences": 16.0, "context": 300.0, "prompts": 1.0, "prompt_tokens": 128.0, "drafted": 1},
 ]
-TIMES = ("step", "per_sequence", "host_operator", "prefill_step", "expert_block")
+TIMES = ("step", "per_sequence", "host_operator", "waited_operator", "expert_block")
 
 
 def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:

@@ -27,7 +27,7 @@ from mlsysim.timing.engines import Engine, engine, trying
 
 _LEAST = table_of("engine_least")
 _STEPS = ("step", "per_sequence", "small_kernels")
-_SERVING = (*_STEPS, "host_operator", "prefill_step", "front_end", "tokenise", "cold_start")
+_SERVING = (*_STEPS, "host_operator", "waited_operator", "front_end", "tokenise", "cold_start")
 _SATURATED: dict[str, tuple[str, ...]] = {"scenario": ("max-throughput offline",)}
 ENGINES: dict[str, tuple[dict[str, tuple[str, ...]], tuple[str, ...]]] = {
     **dict.fromkeys(("vLLM", "SGLang", "TensorRT_LLM"), ({}, _SERVING)),

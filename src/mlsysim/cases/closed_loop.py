@@ -105,10 +105,9 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, disturbed) / s.gain
     length = s.steps * turn.mean
     mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, a))
-    # A client's turn takes a while, after which it finds the engine within a step, and the next one ready; where there are others.
-    rest = (turn.alone * (1 - turn.busy) + turn.prompts * turn.busy) / 2 + turn.alone * step.engine.steps_ahead
-    rest = rest * (minimum(others, 1.0) if h.server else 0.0)
-    idle = a.loss(RUNNING, SERVING, REST, rest + (turn.poll - 1) / 2 * turn.alone + h.wait_steps * turn.mean)
+    # A client's turn takes a while, after which it finds the engine within a step, where there are others; an engine's own client takes none.
+    rest = (turn.alone * (1 - turn.busy) + turn.prompts * turn.busy) / 2 * (1.0 if h.server else 0.0)
+    idle = a.loss(RUNNING, SERVING, REST, (rest + s.missed(turn)) * minimum(others, 1.0))
     # Prompts that cannot be read as fast as answers end wait for that; caches and slots are waited for before.
     span = value_of(length)
     own = where(places > active, 1 / s.steps, 0.0)
@@ -151,9 +150,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     # An arrival finds the engine at work unless nobody is there.
     there, carried = 1 - exp(-n), minimum(rate, fastest * ALMOST)
     first = s.first(carried, n, turn.alone * there, a, 0.0)
-    ahead = (turn.alone * engine.steps_ahead + (turn.poll - 1) / 2 * turn.alone + h.wait_steps * turn.mean) * there
     place = waiting_for(places, carried, length, h, a) + backlog(t, fastest, length, a)
-    ttft = first + a.loss(RUNNING, SERVING, REST, ahead) + place + front_end(engine, t, a)
+    ttft = first + a.loss(RUNNING, SERVING, REST, s.missed(turn) * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts)
     return Loop(tpot, ttft, ttft, n, *steps, minimum(rate, fastest), bound, endless(t, fastest))
 

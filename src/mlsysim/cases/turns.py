@@ -181,6 +181,13 @@ class Turns(Readers):
         mean = alone + came / poll * steps * prompts
         return Cycle(alone, prompts, mean, poll, 1 - value_of(alone) / value_of(mean))
 
+    def missed(self, turn: Cycle) -> Any:
+        """Seconds of the steps that a prompt cannot join where others are answered: those that are scheduled ahead, half of those until the next look
+        for prompts, and those that the engine waits for more. Of an idle engine there are none; with a server in front or without it they are the
+        engine's."""
+        ahead = self.engine.steps_ahead + (turn.poll - 1) / 2
+        return turn.alone * ahead + turn.mean * self.h.wait_steps
+
     def answered(self, n: Any) -> Any:
         """Requests a second that n sequences give."""
         return n / (self.steps * self.cycle(n, n).mean)

@@ -15,7 +15,7 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     small kernels        a fixed number per layer, and passes over m x h elements
 
 and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the
-host's time for its operators, and a constant more. Active experts are counted over the tokens of all attention ranks:
+host's time for its operators, and a time of each of them more that the device waits for. Active experts are counted over the tokens of all attention ranks:
 E/ep (1 - (1 - k/E)^T).
 
 With p stages a step is one group of sequences on its way through all of them; its time is that of the whole way, and ``stage`` the part
@@ -155,14 +155,17 @@ class EngineStep(EngineDevice):
         )
         device = products + attention + experts + communication + small
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
-        busy, launches = device, 0.0
+        busy, launches, waited = device, 0.0, 0.0
         if _some(prompts):
-            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", self.blocks.launches * self.engine.host_operator)
+            launched, engine = self.blocks.launches, self.engine
             # Operators that the host launches one by one: a step cannot be faster than the launches.
-            busy, host = maximum(device, launches), host + tag(_ENGINE, 3, "host", "t = c_p", self.engine.prefill_step)
+            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * engine.host_operator)
+            waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * engine.waited_operator)
+            busy = maximum(device, launches) + waited
         total = stage = busy + host
         if d.pp > 1:
-            stage = maximum(self.longest_stage * device, self.longest_stage * launches + host)
+            longest = self.longest_stage
+            stage = maximum(longest * device, longest * launches + host) + longest * waited
             total = total + self._sends(tokens, tag)
         return StepTime(total, stage, device, attention, experts)
 

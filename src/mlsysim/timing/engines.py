@@ -47,7 +47,7 @@ class Engine(Record):
     per_sequence: Span
     small_kernels: float = Field(ge=0)
     host_operator: Span
-    prefill_step: Span
+    waited_operator: Span
     front_end: Span
     tokenise: Span = 0.0
     steps_ahead: int = Field(default=0, ge=0)
