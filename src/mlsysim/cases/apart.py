@@ -140,8 +140,8 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
         behind = active / length > 1 / service
         slow = slow | behind
         active = where(behind, minimum(active, length / service), active)
-        away = t.concurrency * before / (before + length)
-        left = minimum(maximum(t.concurrency - away, 1.0), length / service)
+        written = t.concurrency * length / (before + length)
+        left = minimum(maximum(written, 1.0), length / service)
         active = 0.5 * active + 0.5 * minimum(places, left)
     step_time = both.writing(active, a.under(ANSWER))
     length = both.answer * step_time / both.gain

@@ -38,7 +38,7 @@ from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.ops import exp, floor, maximum, minimum, sqrt, where
+from mlsysim.units.ops import exp, expm1, floor, maximum, minimum, sqrt, where
 
 Stepping = EngineStep | Iterations
 
@@ -93,7 +93,7 @@ class Readers(ABC):
         count: Any = 1.0 + 0.0 * rate
         for _ in range(_FIXED_POINT):
             step = self.reading(count, beside) * self.chunks
-            begun = 1 - exp(-rate * pause)
+            begun = -expm1(-rate * pause)
             share = begun / (begun + exp(-rate * step))
             mean = share * step + (1 - share) * pause
             count = minimum(maximum(rate * mean / share, 1.0), most)
