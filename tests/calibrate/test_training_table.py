@@ -11,7 +11,7 @@ import pytest
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.training import COLUMNS, plan_of
-from mlsysim.calibrate.training_rows import Run, read_precision
+from mlsysim.calibrate.training_rows import Run
 from mlsysim.errors import MLSysError
 from mlsysim.plans.evaluate import evaluate_plainly
 
@@ -56,21 +56,79 @@ def test_a_published_step_is_predicted_within_ten_per_cent():
 
 
 @pytest.mark.parametrize(
-    ("label", "name"),
-    [("amp_bf16", "bf16"), ("FP8-CS", "fp8"), ("MXFP8", "mxfp8"), ("NVFP4", "nvfp4"), ("fp16", "fp16")],
+    ("change", "name"),
+    [
+        ({"precision": "amp_bf16"}, "bf16"),
+        ({"precision": "FP8-CS", "gpu": "H100-80GB"}, "fp8"),
+        ({"precision": "MXFP8", "gpu": "B200"}, "mxfp8"),
+        ({"precision": "float8", "notes": "torch.compile + float8 rowwise", "gpu": "H100-80GB"}, "fp8_row"),
+        ({"precision": "int8 (AQT)", "gpu": "TPU v5e"}, "int8"),
+        # Nothing is said: 16 bits as far as the chip has them, 8 in a benchmark whose submitters use them.
+        ({"precision": ""}, "bf16"),
+        ({"precision": "", "gpu": "Tesla V100-SXM2-32GB"}, "fp16"),
+        ({"precision": "", "source": "mlperf-training-5.0-somebody", "gpu": "NVIDIA H100-SXM5-80GB"}, "fp8"),
+        ({"precision": "", "source": "mlperf-training-5.0-somebody"}, "bf16"),
+        ({"precision": "", "source": "mlperf-training-2.0-somebody", "gpu": "NVIDIA H100-SXM5-80GB"}, "bf16"),
+    ],
 )
-def test_precision_labels_are_read_by_prefix(label, name):
-    assert read_precision(label) == name
+def test_number_formats_that_rows_say_or_leave_open(change, name):
+    run = Run({**ROW, **change})
+    assert run.precision == name
+    assert any(text.startswith("products") for text in run.inferred) is not bool({**ROW, **change}["precision"])
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"source": "somebody-2024"}, "mcore24"),
+        ({"source": "somebody", "notes": "arXiv:2502.01234"}, "bridge"),
+        ({"source": "somebody", "gpu": "H100-80GB"}, "mcore24"),  # no year is told: two after the chip
+        ({"source": "somebody-2024", "notes": "PyTorch FSDP", "zero_stage": "3"}, "titan"),
+        ({"source": "somebody", "gpu": "TPU v5p"}, "maxtext"),
+        ({"source": "palm-table3", "gpu": "TPU v4"}, "jax"),
+        ({"source": "maxtext-readme", "gpu": "TPU v5e"}, "maxtext"),
+        # A baseline in a paper is not the paper's system.
+        ({"source": "deepseek-v3-report", "notes": "Megatron-LM baseline; 2024", "gpu": "H800"}, "mcore24"),
+        ({"source": "torchtitan-benchmarks", "notes": "2D + async TP; float8"}, "titanc"),
+        ({"source": "torchtitan-benchmarks", "notes": "no torch.compile"}, "titan"),
+    ],
+)
+def test_software_comes_from_the_row_itself(change, name):
+    assert Run({**ROW, **change}).stack.name == name
+
+
+@pytest.mark.parametrize("devices", [6, 24, 48, 96, 120, 768])
+def test_an_inferred_layout_uses_every_accelerator(devices):
+    row = {**ROW, "model": "gpt3-175b", "gpu": "H100-80GB", "source": "somebody-2024", "n_gpus": str(devices)}
+    row |= dict.fromkeys(
+        ("tp", "pp", "dp", "layers", "hidden", "ffn", "heads", "kv_heads", "microbatch", "zero_stage"), ""
+    )
+    run = Run(row)
+    assert run.tp * run.pp * run.dp == devices and 96 % run.tp == 0 and run.tp <= 8
+
+
+def test_a_guess_widens_the_interval():
+    known = {**ROW, "source": "megatron-core", "gpu": "A100-80GB", "precision": "bf16"}
+    (said,), (guessed,) = (TABLES["training"].predict({**known, "precision": text}) for text in ("bf16", ""))
+    assert guessed.predicted == said.predicted
+    assert guessed.low < said.low and guessed.high > said.high
+
+
+def test_operations_that_count_recomputation_are_more():
+    rows = [
+        {**ROW, "reported_metric": m, "unit": "TFLOP/s/GPU"} for m in ("hfu_tflops_per_gpu", "model_tflops_per_gpu")
+    ]
+    hardware, model = (TABLES["training"].predict(row)[0].predicted for row in rows)
+    assert 1.2 < hardware / model < 1.4
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"precision": "posit8"}, "precision"),
-        ({"gpu": "Z900"}, "accelerator"),
+        ({"gpu": "Z900"}, "chip"),
         ({"model": "nobody-1b", "layers": ""}, "not in the zoo"),
         ({"recompute": "some"}, "recompute"),
-        ({"seq": ""}, "sequence"),
         ({"reported_metric": "loss"}, "metric"),
         ({"precision": "fp8"}, "no fp8 arithmetic"),
     ],
@@ -83,6 +141,8 @@ def test_what_is_unknown_is_skipped_with_the_reason(change, reason):
 def test_what_is_not_a_measurement_is_excluded():
     with pytest.raises(Excluded):
         TABLES["training"].predict({**ROW, "reported_metric": "mfu_range", "value": "38-43"})
+    with pytest.raises(Excluded, match="convergence"):
+        TABLES["training"].predict({**ROW, "reported_metric": "time_to_train", "unit": "min"})
 
 
 def test_settings_that_a_row_lacks_are_inferred_and_listed():

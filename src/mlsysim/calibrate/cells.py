@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
@@ -13,6 +14,8 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
+from mlsysim.systems.registry import Nodes
+from mlsysim.zoo.labels import counted, format_named, machine
 
 
 def cell(row: Mapping[str, str], name: str) -> str:
@@ -38,11 +41,27 @@ def whole(row: Mapping[str, str], name: str, default: int | None = None) -> int:
     return int(number(row, name, default))
 
 
-def chip_of(name: str) -> HardwareNode:
-    """A chip of the zoo."""
-    found: HardwareNode | None = Hardware.get(name, None)
+def whole_or_none(row: Mapping[str, str], name: str) -> int | None:
+    """A whole number, or None where it is not given."""
+    return int(number(row, name)) if cell(row, name) else None
+
+
+@lru_cache(maxsize=256)
+def chip_of(label: str) -> HardwareNode:
+    """The chip that a cell names: alone, as a number of them, as a machine that holds them, with a power limit beside its name."""
+    if label in ("", "N/A"):
+        raise Skipped("the row does not name its processor")
+    found: HardwareNode | None = Hardware.get(label, None)
+    if found is None and (held := machine(label)):
+        found = Hardware.get(held[1])
     if found is None:
-        raise Skipped(f"unknown chip: {name}")
+        found = next((chip for _, name in counted(label) if (chip := Hardware.get(name, None))), None)
+    if found is None and label in Nodes:
+        found = Nodes.get(label).accelerator
+    if found is None and (capped := Hardware.capped(label)) is not None:
+        found = capped[0]
+    if found is None:
+        raise Skipped(Hardware.why(label) or f"unknown chip: {label}")
     return found
 
 
@@ -67,11 +86,34 @@ def experts_of(model: Any) -> int:
 
 
 def format_of(name: str, model: str = "") -> str:
-    """A number format; "fp4" is what the model is published in."""
-    folded = name.lower()
-    if folded == "fp4" and "gpt-oss" in model.lower():
-        return "mxfp4"
+    """A number format; "fp4" is what the model is published in, or NVIDIA's."""
+    if name.lower() == "fp4":
+        return "mxfp4" if "gpt-oss" in model.lower() else "nvfp4"
     try:
-        return settings("rows")["formats"].get(folded) or precision_name(name)
+        return precision_name(name)
     except MLSysError:
         raise Skipped(f"unknown precision: {name}") from None
+
+
+def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, inferred: list[str]) -> str:
+    """The format of a served model: the cell's, else that of the checkpoint's name, else what the model is published in, else 16 bits."""
+    text, label = cell(row, column), cell(row, "model")
+    if text:
+        return format_of(text, label)
+    named = format_named(label) or model_of(label).native_format
+    half = next((name for name in ("bf16", "fp16") if chip.compute.supports(name)), "fp32")
+    inferred.append(f"weights in {named or half}")
+    return format_of(named or half, label)
+
+
+def year_of(*texts: str) -> int | None:
+    """The year that texts tell: of a paper's number, of a benchmark's round, or as it stands."""
+    text = " ".join(texts)
+    paper = re.search(r"arXiv:? ?(\d\d)\d\d\.\d{4,5}", text, re.IGNORECASE)
+    plain = re.search(r"\b20([12]\d)\b", text)
+    if found := paper or plain:
+        return 2000 + int(found[1])
+    if found := re.search(r"mlperf-(?:training|inference)-v?(\d+)\.\d", text, re.IGNORECASE):
+        # Rounds of either benchmark: 1.x is of 2021, and a further number a year.
+        return 2020 + int(found[1])
+    return None

@@ -15,9 +15,10 @@ convention of counting operations). The text says so in its ``description``. The
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from mlsysim.errors import InputError, MLSysError
@@ -28,7 +29,7 @@ from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import Quantity, quantity
-from mlsysim.zoo.intervals import interval
+from mlsysim.zoo.intervals import Factors, independent, interval
 
 PART = "part: "
 """Before the name of a part of the ledger, whose seconds on the critical path are asked."""
@@ -86,7 +87,7 @@ class Question:
     """One measured value of a row, and what to ask for it.
 
     ``regime`` and ``chip_measured`` group values in reports and in refits of intervals; ``inferred`` lists settings that the
-    row did not give.
+    row did not give, ``guessed`` counts those that make the answer less certain than the plan says.
     """
 
     metric: str
@@ -98,6 +99,7 @@ class Question:
     regime: str = ""
     chip_measured: bool = True
     inferred: tuple[str, ...] = ()
+    guessed: int = 0
 
     def text(self) -> str:
         """The plan as TOML, with a description of how its answer gives the value."""
@@ -174,7 +176,22 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
         return None if number is None else float(number) * question.factor
 
     q, value, ends = question, plain(found), (plain(low), plain(high))
+    if q.guessed and None not in ends and value:
+        band = independent((ends[0] / value, ends[1] / value), *[guess()] * q.guessed)
+        ends = (value * band[0], value * band[1]) if band else ends
     return Prediction(q.metric, q.measured, value, q.regime, q.chip_measured, q.inferred, *ends, q.text())
+
+
+@cache
+def guess() -> Factors:
+    """What a setting that had to be guessed adds to an interval: by how much runs whose layout was inferred scatter more than others."""
+    known, inferred = (interval(f"training dense{text}", True) for text in ("", ", layout inferred"))
+
+    def added(side: str) -> float:
+        wide, narrow = abs(math.log(getattr(inferred, side))), abs(math.log(getattr(known, side)))
+        return math.sqrt(max(wide**2 - narrow**2, 0.0))
+
+    return math.exp(-added("low")), math.exp(added("high"))
 
 
 @dataclass(frozen=True, slots=True)

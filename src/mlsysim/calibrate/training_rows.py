@@ -6,15 +6,15 @@ Settings that a row does not give follow the rules of ``docs/accuracy.md`` and a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, experts_of, key_of, number
+from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, year_of
+from mlsysim.calibrate.cells import whole_or_none as whole
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape
@@ -24,12 +24,22 @@ from mlsysim.plans.resolve import workload_of
 from mlsysim.timing.stacks import Recipe, Stack, nearest_stack, recipe, stack, stack_of_source
 from mlsysim.timing.training_chip import constants
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.labels import chip_label
 
 _WORDS = settings("rows")["training"]
 _GLOBAL_SEQUENCES = 2048
 _MICRO_TOKENS = 16384
 _STATE_SHARE = 0.55
+_NODE = 8
+_EIGHT = 2023
+"""From this year on submissions to MLPerf Training compute in 8 bits where the chip has them."""
 _DECODER_SHARE = 0.25
+_LONGEST = 8192
+"""Tokens of a sequence where a row gives none and the model takes longer ones: what most pre-training uses."""
+_AFTER = 2
+"""Years after a chip that published runs on it are of, where a row tells no year."""
+GUESSED = ("layout", "stack", "products", "sequences")
+"""How settings begin that no row of the table behind the intervals left open."""
 
 
 class Run:
@@ -45,17 +55,15 @@ class Run:
         assert isinstance(found, TransformerWorkload)
         self.model = found
         self.frozen = "lora" in notes.lower() or "lora" in row["model"].lower()
-        self.hardware = hardware_of(cell(row, "gpu"))
-        unsaid = _WORDS["unsaid"].get(row["model"], "")
-        self.precision = read_precision(cell(row, "precision") or unsaid)
-        if unsaid and not cell(row, "precision"):
-            self.inferred.append(f"products in {unsaid}")
-        seq_len, accelerators = whole(row, "seq"), whole(row, "n_gpus")
+        self.hardware = chip_of(cell(row, "gpu"))
+        self.precision = read_precision(row, self.hardware, self.inferred)
+        seq_len, accelerators = whole(row, "seq"), whole(row, "n_gpus") or _product(row, "tp", "pp", "cp", "dp")
         if seq_len and "padding removed" in notes:
             seq_len = round(seq_len * _WORDS["unpadded"])
             self.inferred.append(f"{seq_len} tokens of a sequence without its padding")
         if not seq_len:
-            raise Skipped("no sequence length is given")
+            seq_len = min(self.model.max_context or _LONGEST, _LONGEST)
+            self.inferred.append(f"sequences of {seq_len} tokens")
         if not accelerators:
             raise Skipped("the number of accelerators is not given")
         self.seq_len, self.accelerators = seq_len, accelerators
@@ -98,9 +106,7 @@ class Run:
         if virtual is None:
             virtual = 1
             if pp > 1:
-                # One for each layer, or two of an interleaved schedule.
-                chunks = max(int(-(-self.shape.layers // pp)), 1) if self.stack.virtual_stages == "layer" else 0
-                virtual = known.virtual_stages or chunks or (2 if "Interleaved" in notes else 1)
+                virtual = known.virtual_stages or self._virtual_stages(pp) or (2 if "Interleaved" in notes else 1)
                 self.inferred.append(f"{virtual} virtual stages")
         self.batch, self.virtual_stages = batch, virtual
         self.local_batch = max(batch / self.dp, 1.0)
@@ -115,21 +121,30 @@ class Run:
                 self.micro_batch = max(self.local_batch / (pp * virtual), 1.0) if titan else 1
             self.inferred.append(f"micro-batch {self.micro_batch}")
 
+    def _virtual_stages(self, pp: int) -> int:
+        """What the software's recipes interleave: a stage for each layer, or for each two; 0 where it is not said."""
+        each = max(int(-(-self.shape.layers // pp)), 1)
+        if self.stack.virtual_stages == "layer":
+            return each
+        return max(1, *_divisors(each // 2)) if self.stack.virtual_stages == "pairs" and each % 2 == 0 else 0
+
     def _infer_layout(self, tp: int | None, pp: int | None) -> tuple[int, int]:
-        """The smallest tensor-parallel degree up to 8, then the fewest stages, whose state fills at most 55 % of memory."""
+        """The smallest tensor-parallel degree of a node, then the fewest stages, whose state fills at most 55 % of memory. Degrees
+        divide the accelerators, the heads and the layers."""
         if self.zero >= 3:
             return tp or 1, pp or 1
-        shape = self.shape
+        shape, devices = self.shape, self.accelerators // self.cp
         parameters = shape.dense_parameters + shape.embedding + shape.expert_parameters
-        choices = [(t, p) for p in (1, 2, 4, 8, 16, 32, 64) for t in (1, 2, 4, 8)]
-        choices = [(t, p) for t, p in choices if (p == 1 or t == 8) and t * p <= self.accelerators]
-        choices = [(t, p) for t, p in choices if tp in (None, t) and pp in (None, p)] or [(tp or 1, pp or 1)]
+        heads = int(self.model.heads or 1)
+        wide = [t for t in _divisors(devices) if t <= _NODE and heads % t == 0 and tp in (None, t)]
+        deep = [p for p in _divisors(devices) if p <= shape.layers and pp in (None, p)]
+        choices = [(t, p) for p in deep for t in wide if devices % (t * p) == 0 and (p == 1 or t == wide[-1] or pp)]
         for t, p in choices:
-            dp = max(self.accelerators // (t * p), 1)
+            dp = devices // (t * p)
             state = parameters / (t * p) * (2 + self.stack.gradient_bytes + 12 / (dp if self.zero else 1))
             if state < _STATE_SHARE * to_si(self.hardware.memory.capacity, "byte"):
                 return t, p
-        return choices[-1]
+        return choices[-1] if choices else (tp or 1, pp or 1)
 
     def _read_recompute(self, label: str) -> None:
         mode, known, software = read_recompute(label, self.stack), self.recipe, self.stack
@@ -174,18 +189,30 @@ class Run:
         return float(state + 2 * tokens * self.model.stack.saved.total / self.tp * shape.layers / self.pp * flight)
 
 
-def whole(row: Mapping[str, str], name: str) -> int | None:
-    """A whole number of a row, or None where it is not given."""
-    return int(number(row, name)) if cell(row, name) else None
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def read_precision(label: str) -> str:
-    """The arithmetic behind a label such as amp_bf16, FP8-CS, MXFP8 or NVFP4; unknown labels are refused."""
-    folded = re.sub(r"[^a-z0-9]", "", label.lower()).removeprefix("amp")
-    for prefix, name in _WORDS["precisions"].items():
-        if folded.startswith(prefix):
-            return str(name)
-    raise Skipped(f"the precision {label!r} is unknown" if label else "no precision is given")
+def _product(row: Mapping[str, str], *names: str) -> int | None:
+    degrees = [whole(row, name) for name in names]
+    return None if None in degrees else math.prod(d for d in degrees if d)
+
+
+def read_precision(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> str:
+    """The arithmetic that a label names; without one that of the benchmark's submitters, or 16 bits, as far as the chip has it."""
+    if label := cell(row, "precision"):
+        return _row_scaled(format_of(label), label, cell(row, "notes"))
+    benchmark = (
+        cell(row, "source").startswith("mlperf") and (year_of(cell(row, "source"), cell(row, "notes")) or 0) >= _EIGHT
+    )
+    wanted = ("fp8", "bf16", "fp16", "fp32") if benchmark else ("bf16", "fp16", "fp32")
+    chosen = next((name for name in wanted if chip.compute.supports(name)), chip.compute.headline)
+    inferred.append(f"products in {chosen}")
+    return chosen
+
+
+def _row_scaled(name: str, *texts: str) -> str:
+    return "fp8_row" if name == "fp8" and re.search(r"row-?\s?wise", " ".join(texts), re.IGNORECASE) else name
 
 
 def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
@@ -213,17 +240,32 @@ def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_stack(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> Stack:
-    """The software of a row, by the name of its source; for an unknown source the nearest in time."""
+    """The software of a row: what a column or a remark on a baseline names, else its source's, else that of its year on that chip."""
     source, notes = cell(row, "source"), cell(row, "notes")
-    found = stack_of_source(source)
+    year = year_of(cell(row, "year"), cell(row, "date"), source, notes) or (chip.release_year or 2023) + _AFTER
+    own = " ".join(cell(row, name) for name in ("software", "framework", "stack"))
+    compared = re.search(r"[^;.]*\bbaseline\b[^;.]*", notes, re.IGNORECASE)
+    found = stack_in_text(own, year) or (stack_in_text(compared[0], year) if compared else None)
     if found is None:
-        year = _year(source + " " + notes) or (chip.release_year or 2023) + 1
+        found = stack_of_source(source)
+    if found is None:
+        found = stack_in_text(f"{source} {notes}", year)
+    if found is None:
         sharded = cell(row, "zero_stage").startswith(("3", "FSDP")) and (cell(row, "tp") or "1") == "1"
-        found = nearest_stack(year, sharded)
+        found = stack_in_text("jax", year) if chip.vendor == "Google" else nearest_stack(year, sharded)
+        assert found is not None
         inferred.append(f"stack {found.name} by the year {year}")
-    if found.name == "titan" and "no torch.compile" not in notes and re.search("compile|float8|AsyncTP", notes):
+    compiled = re.search(r"compile|float8|async[- ]?tp", notes, re.IGNORECASE)
+    if found.name == "titan" and compiled and not re.search(r"no torch\.compile|eager", notes):
         found = stack("titanc")
     return found
+
+
+def stack_in_text(text: str, year: int) -> Stack | None:
+    """The stack of the software that a text names: of the first that is named, the one nearest in time."""
+    places = [(text.lower().find(word), -len(word), names) for word, names in _WORDS["software"].items()]
+    known = sorted(place for place in places if place[0] >= 0)
+    return min((stack(name) for name in known[0][2]), key=lambda each: abs(each.year - year)) if known else None
 
 
 def read_release(row: Mapping[str, str]) -> float:
@@ -232,29 +274,13 @@ def read_release(row: Mapping[str, str]) -> float:
     return float(f"{found[1]}.{found[2]}{found[3] or ''}") if found else 0.0
 
 
-def _year(text: str) -> int | None:
-    paper = re.search(r"arXiv:? ?(\d\d)\d\d\.\d{4,5}", text)
-    plain = re.search(r"\b20([12]\d)\b", text)
-    found = paper or plain
-    return 2000 + int(found[1]) if found else None
-
-
 def read_cluster(row: Mapping[str, str]) -> tuple[float | None, float | None]:
     """Network adapter (bit/s per accelerator) and power cap (W), where the row states them."""
     notes = cell(row, "notes")
     found = re.search(r"(\d+)\s*Gb/s RDMA per GPU|RoCE (\d+)G|\dx[HN]DR(\d+)", notes)
     adapter = float(found[found.lastindex or 0]) * 1e9 if found else None
-    cap = re.search(r"-(\d{3,4})W\b", cell(row, "gpu")) or re.search(r"\b(\d{3,4}) ?W cap", notes)
-    return adapter, float(cap[1]) if cap else None
-
-
-@lru_cache(maxsize=64)
-def hardware_of(label: str) -> HardwareNode:
-    """The accelerator of a row, with or without its power limit in its name."""
-    found: HardwareNode | None = Hardware.get(label, None) or Hardware.get(re.sub(r"-\d{3,4}W$", "", label), None)
-    if found is None:
-        raise Skipped(f"the accelerator {label!r} is unknown")
-    return found
+    cap = re.search(r"\b(\d{3,4}) ?W cap", notes)
+    return adapter, chip_label(cell(row, "gpu")).power or (float(cap[1]) if cap else None)
 
 
 def read_zero(row: Mapping[str, str], software: Stack) -> int:

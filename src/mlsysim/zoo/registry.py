@@ -127,6 +127,11 @@ class Registry:
         """Whether an entry is called so itself, without reading what else a label says."""
         return self._store.named(name) is not None
 
+    def capped(self, name: str) -> tuple[Any, float] | None:
+        """The entry that a label means which names another power limit than the entry's, and that limit in watts."""
+        found = None if self._store.reads is None else self._store.reads.capped(name, self._store)
+        return None if found is None or found[1] is None else (self._store.entry(found[0]), found[1])
+
     def why(self, name: str) -> str:
         """A sentence about a label that is read but means no entry, empty where nothing is known of it."""
         store = self._store

@@ -11,9 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, key_of
+from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of
+from mlsysim.calibrate.cells import whole_or_none as whole
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
-from mlsysim.calibrate.training_rows import Run, hardware_of, read_precision, whole
+from mlsysim.calibrate.training_rows import GUESSED, Run
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
@@ -26,6 +28,8 @@ from mlsysim.units.registry import to_si
 
 COLUMNS = ("model", "seq", "n_gpus", "tp", "pp", "microbatch", "global_batch", "recompute", "reported_metric", "value")
 
+_METRICS: dict[str, str] = settings("rows")["training"]["metrics"]
+_ASYNC = re.compile(r"async[- ]?tp|async(?:hronous)? tensor", re.IGNORECASE)
 _NOT_MEASURED = ("chinchilla_optimal_params", "mfu_range")
 _CAUSAL_SOURCES = ("llama3", "llama-3")
 _ADAPTER_RANK = 16
@@ -34,9 +38,11 @@ _ADAPTER_RANK = 16
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
-    metric = cell(row, "reported_metric")
+    metric = _METRICS.get(cell(row, "reported_metric").lower(), cell(row, "reported_metric").lower())
     if metric in _NOT_MEASURED or cell(row, "source").startswith("seed"):
         raise Excluded("not a measurement")
+    if metric == "time_to_train":
+        raise Excluded("a time to train includes convergence, which is not a property of the system")
     try:
         measured = float(row["value"])
     except ValueError:
@@ -50,7 +56,8 @@ def read(row: Mapping[str, str]) -> list[Question]:
     asked, unit, factor = _memory(plan, metric) if "memory" in metric else _asked(run, plan, metric)
     regime = "training memory" if "memory" in metric else _regime(run)
     known = training_chip(run.hardware, run.precision).measured(plan.hardware.stack or "")
-    return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
+    guessed = sum(text.startswith(GUESSED) for text in run.inferred)
+    return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred), guessed)]
 
 
 def _network(row: Mapping[str, str], model: Workload, measured: float) -> Question:
@@ -59,7 +66,7 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
     own = getattr(model, "resolution", None)
     if pixels and own and int(pixels[1]) != own:
         raise Skipped(f"{model.name} is known for {own} pixels, and the run's images have {pixels[1]}")
-    chip, devices, batch = hardware_of(cell(row, "gpu")), whole(row, "n_gpus"), whole(row, "global_batch")
+    chip, devices, batch = chip_of(cell(row, "gpu")), whole(row, "n_gpus"), whole(row, "global_batch")
     if not devices or not batch or cell(row, "reported_metric") != "samples_per_s":
         raise Skipped("a network needs its accelerators, its batch and its samples a second")
     on = whole_nodes(devices, key_of(chip))
@@ -72,7 +79,7 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
         # These recommenders keep one state (Adagrad), these networks a momentum or what AdamW keeps.
         optimizer="momentum" if model.looks_up else None,
         batch_size=each * ranks,
-        precision=read_precision(cell(row, "precision") or "bf16"),
+        precision=format_of(cell(row, "precision") or ("bf16" if chip.compute.supports("bf16") else "fp16")),
         parallelism={"tp": 1, "micro_batches": 1},
     )
     regime = "recommender training"
@@ -131,7 +138,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "sequence_parallel": run.sequence_parallel,
             "fp8_attention": known.fp8_attention or None,
             "deduplicated_exchange": None if known.deduplicated else False,
-            "overlap_tp": 1 - stack("bridge").tensor_exposed if "AsyncTP" in cell(run.row, "notes") else None,
+            "overlap_tp": 1 - stack("bridge").tensor_exposed if _ASYNC.search(cell(run.row, "notes")) else None,
             "overlap_ep": 1 - constants().overlapped_exchange if known.exchange_overlapped else None,
         },
     )
@@ -155,9 +162,9 @@ def _asked(run: Run, plan: Plan, metric: str) -> tuple[str, str, float]:
     if metric in factors:
         return "tokens_per_second", "1/s", factors[metric]
     causal = any(part in cell(run.row, "source").lower() for part in _CAUSAL_SOURCES)
-    counted = run.recompute if metric.startswith(("hw", "hfu")) else "none"
+    counted = run.recompute if metric.startswith("h") else "none"
     operations = run.shape.operations_per_token(run.seq_len, causal, counted)
-    if metric in ("hw_tflops_per_gpu", "model_tflops_per_gpu", "tflops_per_gpu"):
+    if metric.endswith("tflops_per_gpu"):
         return "tokens_per_second", "1/s", operations * each / 1e12
     if metric in ("mfu", "hfu"):
         chip = run.hardware

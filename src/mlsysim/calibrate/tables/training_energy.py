@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, key_of
+from mlsysim.calibrate.cells import cell, chip_of, key_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan
-from mlsysim.calibrate.training_rows import hardware_of
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.timing.power import power_constants
@@ -38,7 +37,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     known = _RUNS.get(row["model"], {}).get(row["n_gpus"])
     if known is None:
         raise Skipped(f"the settings of {row['model']} on {row['n_gpus']} accelerators are not known")
-    model, chip, nodes = Models.get(row["model"]), hardware_of(row["gpu"]), int(row["n_nodes"])
+    model, chip, nodes = Models.get(row["model"]), chip_of(row["gpu"]), int(row["n_nodes"])
     split = {name: known[name] for name in _PARALLEL if name in known}
     work = {name: value for name, value in known.items() if name not in (*_PARALLEL, "stack")}
     plan = calibrated_plan(
