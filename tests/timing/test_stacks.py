@@ -17,7 +17,14 @@ from mlsysim.timing.training_chip import lone_chip
 
 @pytest.mark.parametrize(
     ("chip", "expected"),
-    [("H100", "bridge"), ("GB200", "bridge"), ("A100", "megatron23"), ("V100_16GB", "nemo23"), ("TPU_v4", "jax"), ("TPU_v5p", "maxtext")],
+    [
+        ("H100", "bridge"),
+        ("GB200", "bridge"),
+        ("A100", "megatron23"),
+        ("V100_16GB", "nemo23"),
+        ("TPU_v4", "jax"),
+        ("TPU_v5p", "maxtext"),
+    ],
 )
 def test_default_is_software_of_the_chips_time(chip: str, expected: str) -> None:
     assert default_stack(Hardware.get(chip), 8) == expected
