@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim import CompressionModel, Grids, Hardware
+from mlsysim import CompressionModel, Grids, Hardware, SingleNodeModel
 from mlsysim.errors import InputError
 from mlsysim.search.compression import FORMS
 from mlsysim.search.optimize import pareto
@@ -19,7 +19,7 @@ SPACE = {
     "fixed": {"model": "Llama3_70B", "seq_len": 4096},
     "axes": {
         "hardware": ["H100", "B200"],
-        "compression": list(FORMS),
+        "compression": list(FORMS)[:7],
         "batch_size": [1, 32],
         "grid": ["Quebec", "Poland"],
     },
@@ -56,7 +56,7 @@ def test_cost_and_carbon_by_hand() -> None:
     point = next(p for p in found if list(p["inputs"].values()) == ["B200", "w8a8_fp", 32, "Poland"])["outputs"]
     chip, grid = Hardware.B200, Grids.Poland
     # 8-bit operations at 0.533 of the energy of the same in 16 bits, and weights and caches read once.
-    rates = 0.533 * point["mfu"] * 2250e12, point["memory_bytes"] / point["latency_s"]
+    rates = 0.533 * point["mfu"] * 4500e12, point["memory_bytes"] / point["latency_s"]
     watts = power_of(chip, Activity(*rates))
     kwh = watts * point["latency_s"] / 3.6e6 * grid.pue / 32 * 1e6
     assert point["kwh_per_mtoken"] == pytest.approx(kwh, rel=1e-9)
@@ -86,6 +86,18 @@ def test_what_nobody_measured_is_not_ranked_by_accuracy() -> None:
     found = sweep(Space.from_dict({**SPACE, "fixed": {"model": "ResNet50"}}).with_goals(maximize="accuracy_delta"))
     assert found.unranked > 0
     assert {point["inputs"]["compression"] for point in found.best} == {"none"}
+
+
+def test_formats_of_the_table_are_forms() -> None:
+    """AWQ, NVFP4 and the rest, as the pass of one device has them."""
+    found = points(axes={**SPACE["axes"], "compression": ["awq", "q4_k_m", "nvfp4"], "batch_size": [1]})
+    assert {point["inputs"]["compression"] for point in found} == {"awq", "q4_k_m", "nvfp4"}
+    for point in found:
+        form, chip = point["inputs"]["compression"], point["inputs"]["hardware"]
+        asked = {"phase": "decode", "seq_len": 4096, "cache_precision": "fp16"}
+        alone = SingleNodeModel().solve("Llama3_70B", chip, 1, form, **asked)
+        assert point["outputs"]["latency_s"] == pytest.approx(alone.latency.to("s").magnitude, rel=1e-12)
+        assert point["outputs"]["memory_bytes"] == pytest.approx(alone.memory_footprint.to("byte").magnitude, rel=1e-12)
 
 
 def test_an_unknown_form_has_a_nearest() -> None:

@@ -40,6 +40,13 @@ _MEASURED: dict[tuple[Any, ...], str] = {
 }
 
 
+_OF_FORMATS = {
+    **{"fp8": ("fp", 8, True), "int8": ("int", 8, True), "w8a16": ("int", 8, False)},
+    **dict.fromkeys(("int4", "gptq", "awq"), ("int", 4, False)),
+}
+"""Formats whose changes were measured."""
+
+
 def published(case: tuple[Any, ...]) -> AccuracyChange:
     """The published range for (format, bits, activations too) or (pattern, sparsity), or unknown."""
     name = _MEASURED.get(case)
@@ -96,7 +103,11 @@ def accuracy_change(x: Any, form: Form, assumed: dict[str, str]) -> AccuracyChan
         return NO_CHANGE
     found = UNKNOWN
     if isinstance(x.model, TransformerWorkload) and not (quantised and sparsity > 0):
-        case = (x.number_format, bits, x.quantize_activations) if quantised else (form.pattern, sparsity)
+        case: tuple[Any, ...] = (form.pattern, sparsity)
+        if quantised:
+            case = (x.number_format, bits, x.quantize_activations)
+        if form.format is not None:
+            case = _OF_FORMATS.get(form.format.name, ())
         found = published(case)
     if found is UNKNOWN:
         assumed["accuracy"] = "not known: no published range for this case; give 'accuracy_curve'"

@@ -1,22 +1,25 @@
-"""Passes of a model before and after its weights are compressed, by the roofline of each.
+"""Passes of a model before and after its weights are compressed: two passes of :mod:`mlsysim.cases.one_pass`.
 
-    compute = F_w / (P_w eta) + F_o / (P eta);  memory = (W / r + O) / BW;  T = max(compute, memory) + dispatch
-
-Operations with weights (2 for each active parameter and token) run at the rate of their own number format, the others at the
-dense rate of the baseline. Weights are read at 1/r of their bytes, activations shrink with their format, caches do not.
+Before, everything has the baseline's format. After, weights have a format of the table or one of so many bits that is made like them
+(:class:`~mlsysim.physics.precision.Format`), which says what they take up, what products compute in and what expanding them costs.
+Sparsity changes a pass as chips do: a 2:4 pattern has its own peak and half of the bytes, whole channels take their operations with them,
+and without a pattern all weights are read and multiplied. What is no product with weights keeps the baseline's rate, and so do caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.one_pass import Device, Pass, Roofline, device_of, roofline, work_of
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import Format
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
@@ -33,56 +36,35 @@ def kept_bits(bits: Any, sparsity: Any, scale_bits: Any, index_bits: Any) -> Any
     return (bits + scale_bits) * (1 - sparsity) + index_bits
 
 
-@kernel("parameters [1e6, 1e13], element: byte [1, 8], ratio [1, 16] -> size: byte")
-def weights_size(parameters: Any, element: Any, ratio: Any) -> Any:
-    """Bytes of weights that are compressed by a ratio."""
-    return parameters * element / ratio
-
-
-@kernel("""
-    weight_work: flop [1e9, 1e15], other_work: flop [1e6, 1e14], weight_bytes: byte [1e6, 1e12],
-    other_bytes: byte [1e3, 1e11], ratio [1, 8], weight_peak: flop/s [1e12, 1e16], other_peak: flop/s [1e12, 1e16],
-    efficiency [0.1, 1], bandwidth: byte/s [1e10, 1e13] -> compute: s, memory: s, time: s
-""")
-def compressed_pass_time(
-    weight_work: Any,
-    other_work: Any,
-    weight_bytes: Any,
-    other_bytes: Any,
-    ratio: Any,
-    weight_peak: Any,
-    other_peak: Any,
-    efficiency: Any,
-    bandwidth: Any,
-) -> Any:
-    """Roofline of a pass whose weights are read at 1/ratio of their bytes and multiplied at a peak of their own."""
-    compute = weight_work / (weight_peak * efficiency) + other_work / (other_peak * efficiency)
-    memory = (weight_bytes / ratio + other_bytes) / bandwidth
-    return compute, memory, maximum(compute, memory)
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How weights are kept: pattern and share of what is removed, bits, and by what factor fewer bytes are read.
+    """How weights are kept: pattern and share of what is removed, bits of a weight, those that are stored and those that a pass reads
+    for each weight of the original.
 
-    ``narrow`` is the kind of numbers ("int", "fp") that activations take too, None where they keep theirs.
+    ``narrow`` is the kind of numbers ("int", "fp") that activations take too, None where they keep theirs; ``format`` an entry of the table
+    that says all of it.
     """
 
     pattern: str
     sparsity: float
     bits: float
+    stored: float
     read: float
     narrow: str | None
+    format: Format | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """Seconds of a pass before and after compression, what bounds it, its operations and tokens, and the dense peak."""
+class Compared:
+    """Seconds of a pass before and after compression, what bounds it and what memory holds, operations after it, tokens, and the peak that they
+    have."""
 
     before: float
     after: float
     bound_before: str
     bound_after: str
+    held: tuple[float, float]
+    capacity: float
     flops: float
     tokens: float
     peak: float
@@ -93,7 +75,7 @@ class Pass:
 
     @property
     def mfu(self) -> float:
-        """Operations of the original over what the dense peak would do in the time after compression."""
+        """Operations over what the peak of the format would do in the time after compression."""
         return self.flops / (self.after * self.peak)
 
 
@@ -106,29 +88,39 @@ def passes(
     seq_len: int | None,
     efficiency: float,
     assumed: Assumptions,
-) -> Mapping[str, Pass]:
+) -> Mapping[str, Compared]:
     """Time before and after, for each kind of pass that the model has."""
-    dense, name = _base_peak(chip, base, assumed)
-    peak, width = _weight_peak(chip, form, base, dense, name, assumed)
-    kept = 1 - form.sparsity if form.pattern == "structured" else 1.0
-    bandwidth, dispatch = to_si(chip.memory.bandwidth, "byte/s"), to_si(chip.dispatch_tax, "s")
+    wide = BASELINES[base][0]
+    device, name = _base(chip, base, assumed)
+    fast, kept = _compressed(chip, form, base, device, name, assumed)
     found = {}
     for phase, new, context in _phases(model, seq_len, assumed):
-        demand = model.demand(phase, batch_size=batch_size, seq_len=new, context=context, precision=name)
-        weighted = demand.flops
-        if phase != "inference":
-            weighted = min(demand.flops, 2 * model.active_parameter_count * demand.tokens)
-        sides: list[tuple[float, str]] = []
-        for share, shrunk, read, rate in ((1.0, 1.0, 1.0, dense), (kept, width / base, form.read, peak)):
-            moved = demand.activation_bytes * shrunk + demand.cache_bytes
-            work, other = weighted * share, demand.flops - weighted
-            compute, memory, time = compressed_pass_time(
-                work, other, demand.weight_bytes, moved, read, rate, dense, efficiency, bandwidth
-            )
-            sides.append((time + dispatch, "Compute" if compute >= memory else "Memory"))
-        (before, bound_before), (after, bound_after) = sides
-        found[phase] = Pass(before, after, bound_before, bound_after, demand.flops, demand.tokens, dense)
+        before, after = (
+            work_of(Pass(model, phase, batch_size, new, context, precision, wide)) for precision in (wide, kept)
+        )
+        if form.format is None:
+            after = replace(after, weights=model.parameter_count * form.stored / 8)
+        if form.pattern == "structured":
+            gone = form.sparsity * after.products
+            after = replace(after, hardware_flops=after.hardware_flops - gone, products=after.products - gone)
+        after = replace(after, wide=maximum(after.hardware_flops - after.products, 0.0))
+        slow, quick = roofline(before, device, efficiency), roofline(after, fast, efficiency)
+        found[phase] = Compared(
+            before=slow.seconds,
+            after=quick.seconds,
+            bound_before=_bound(slow),
+            bound_after=_bound(quick),
+            held=(slow.held, quick.held),
+            capacity=quick.capacity,
+            flops=after.hardware_flops,
+            tokens=before.tokens,
+            peak=fast.peak,
+        )
     return found
+
+
+def _bound(times: Roofline) -> str:
+    return "Compute" if times.compute + times.expanding >= times.memory else "Memory"
 
 
 def _phases(model: Workload, seq_len: int | None, assumed: Assumptions) -> tuple[tuple[str, Any, Any], ...]:
@@ -145,32 +137,44 @@ def _phases(model: Workload, seq_len: int | None, assumed: Assumptions) -> tuple
     return (("decode", 1, seq_len or 0), ("prefill", new, 0))
 
 
-def _base_peak(chip: HardwareNode, bits: int, assumed: Assumptions) -> tuple[float, str]:
-    """The dense peak of the baseline's arithmetic and its name; the chip's headline where it has no such arithmetic."""
+def _base(chip: HardwareNode, bits: int, assumed: Assumptions) -> tuple[Device, str]:
+    """The chip at the baseline's arithmetic and its name; at the chip's headline where it has no such arithmetic."""
     for name in BASELINES[bits]:
         if chip.compute.supports(name):
-            return to_si(chip.compute.peak(name), "flop/s"), name
+            return device_of(chip, name, 1.0, assumed), name
     headline = chip.compute.headline
     assumed["baseline_arithmetic"] = f"at the rate of {headline}: {chip.name} has no {bits}-bit arithmetic"
-    return to_si(chip.compute.peak_flops, "flop/s"), BASELINES[bits][0]
+    return device_of(chip, headline, 1.0, assumed), BASELINES[bits][0]
 
 
-def _weight_peak(
-    chip: HardwareNode, form: Form, base: int, dense: float, name: str, assumed: Assumptions
-) -> tuple[float, float]:
-    """Arithmetic rate of the multiplications with weights, and the bits of the activations that they take."""
-    core, precision, width = chip.compute, name, float(base)
+def _compressed(
+    chip: HardwareNode, form: Form, base: int, device: Device, name: str, assumed: Assumptions
+) -> tuple[Device, Any]:
+    """The chip at the arithmetic of compressed weights, and their format."""
+    core, dense = chip.compute, device.peak
+    if form.format is not None:
+        found = device_of(chip, form.format.name, 1.0, assumed)
+        # Weights that are expanded multiply as the original does.
+        return (found if found.peak > dense else replace(device, expansion=found.expansion)), form.format
+    narrow = None
     if form.narrow is not None and form.bits < base:
-        for bits in (4, 8):
-            narrow = f"{form.narrow}{bits}"
-            if bits >= form.bits and core.supports(narrow) and to_si(core.peak(narrow), "flop/s") >= dense:
-                precision, width = narrow, float(bits)
-                break
         wanted = f"{form.narrow}{form.bits:g}"
-        if precision != wanted:
-            assumed["arithmetic"] = f"in {precision}: {chip.name} has no faster {wanted} arithmetic"
+        for bits in (4, 8):
+            other = f"{form.narrow}{bits}"
+            if bits >= form.bits and core.supports(other) and to_si(core.peak(other), "flop/s") >= dense:
+                narrow = other
+                break
+        if narrow != wanted:
+            assumed["arithmetic"] = f"in {narrow or name}: {chip.name} has no faster {wanted} arithmetic"
+    kept = Format(f"{form.bits:g} bits", form.read, () if narrow is None else (narrow,))
+    if not form.bits < base:
+        kept = Format(name, form.read, (name,))
+    found = replace(device, expansion=expansion_rate(chip, kept), wide=dense)
+    if narrow is not None:
+        found = replace(found, peak=arithmetic_peak(chip, narrow)[0])
     if form.pattern == "2:4":
-        if precision in core.sparse_flops:
-            return to_si(core.sparse_flops[precision], "flop/s"), width
-        assumed["sparse_arithmetic"] = f"dense: {chip.name} states no 2:4 peak in {precision}"
-    return (dense if precision == name else to_si(core.peak(precision), "flop/s")), width
+        units = narrow or name
+        if units in core.sparse_flops:
+            return replace(found, peak=to_si(core.sparse_flops[units], "flop/s")), kept
+        assumed["sparse_arithmetic"] = f"dense: {chip.name} states no 2:4 peak in {units}"
+    return found, kept

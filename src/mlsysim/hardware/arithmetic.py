@@ -32,7 +32,7 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     return to_si(core.peak(precision), "flop/s"), ""
 
 
-def expansion_rate(chip: Any, precision: str) -> float:
+def expansion_rate(chip: Any, precision: Any) -> float:
     """fp32 peak of the vector units, which expand weights to 16 bits; infinite where the chip multiplies in the format.
 
     A chip that states none is taken to expand at no cost.

@@ -61,14 +61,14 @@ def stored(model: Any, precision: str) -> Stored:
     return Stored(shared, own, (shared * rest + own * pool) / total)
 
 
-def expanded_work(model: Any, demand: Any, precision: str) -> tuple[Any, Any, Any]:
-    """Operations with the weights of a narrow format that a forward pass reads, of a single row and of all, and bytes of expanding
+def expanded_work(model: Any, demand: Any, precision: Any) -> tuple[Any, Any, Any]:
+    """Operations with the weights that a forward pass reads: of a narrow format with a single row, and of all; and bytes of expanding
     them in memory."""
     asked = format_of(precision)
-    if not asked.narrow:
-        return 0.0, 0.0, 0.0
-    read = demand.weight_bytes / stored(model, precision).mean
     products = demand.hardware_flops if model.fixed_shape else 2 * model.active_parameter_count * demand.tokens
+    if not asked.narrow:
+        return 0.0, products, 0.0
+    read = demand.weight_bytes / stored(model, precision).mean
     return 2 * read, products, expanded_bytes(read, HALF, demand.tokens) if asked.expanded == "memory" else 0.0
 
 

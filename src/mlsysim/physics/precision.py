@@ -177,8 +177,10 @@ def precision_name(name: str) -> str:
     raise unknown_name("precision", name, _formats(), remedy="use one of " + ", ".join(_formats()) + ".")
 
 
-def format_of(name: str) -> Format:
-    """The entry of a format, by any of its names."""
+def format_of(name: str | Format) -> Format:
+    """The entry of a format, by any of its names; one that is made for the purpose is its own."""
+    if isinstance(name, Format):
+        return name
     found = _formats().get(name) if isinstance(name, str) else None
     return found or _formats()[precision_name(name)]
 

@@ -10,6 +10,7 @@ off in equal parts over ``amortization_years`` and never idle, its upkeep, the p
     w8a8_fp           8-bit floating point for both
     sparse_2_4        two of four weights, 16 bits
     unstructured_50   half of the weights, wherever they are small
+    awq, nvfp4, ...   any narrow format of the table, as it stores and computes
 
 ``accuracy_delta`` is the middle of the published range, relative to the original score (-0.02 is 2 % lower), and
 ``accuracy_worst`` its lower end; a form that nobody measured for this kind of model has neither and is not ranked by them. Host,
@@ -27,7 +28,9 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import Prices
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import LOCAL, maintenance_rate
+from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.physics.precision import FORMATS
 from mlsysim.search.costs import per_mtoken, site_at, sites_of, tariff
 from mlsysim.search.tables import table
 from mlsysim.timing.power import Activity, equivalent, power_of, wide_peak
@@ -47,6 +50,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "w8a8_fp": {"target_bitwidth": 8, "quantize_activations": True, "number_format": "fp"},
     "sparse_2_4": {"method": "pruning", "sparsity_type": "2:4"},
     "unstructured_50": {"method": "pruning", "sparsity": 0.5},
+    **{name: {"format": name} for name, each in FORMATS.items() if each.narrow and name != "w8a16"},
 }
 """Forms of a model, and what wall 13 is asked for each."""
 
@@ -104,8 +108,10 @@ def _watts(chip: HardwareNode, given: Mapping[str, Any], result: CompressionResu
     """Power of the pass: its operations, and weights and cache that are read once."""
     if chip.tdp is None:
         return None
-    narrow = {"w8a8_int": "int8", "w8a8_fp": "fp8"}.get(given.get("compression") or "none", "bf16")
-    operations = equivalent(chip, narrow) * result.mfu * wide_peak(chip)
+    form = given.get("compression") or "none"
+    narrow = {"w8a8_int": "int8", "w8a8_fp": "fp8"}.get(form, form if form in FORMATS else "bf16")
+    peak = wide_peak(chip) if narrow == "bf16" else max(wide_peak(chip), arithmetic_peak(chip, narrow)[0])
+    operations = equivalent(chip, narrow) * result.mfu * peak
     return float(power_of(chip, Activity(operations, to_si(result.memory, "byte") / to_si(result.latency, "s"))))
 
 

@@ -35,7 +35,8 @@ def test_compression_can_make_a_model_fit():
 def test_weights_alone_speed_up_decode_and_not_prefill():
     result = solve(target_bitwidth=4)
     assert result.decode_speedup == pytest.approx(4, rel=0.01)
-    assert result.prefill_speedup == pytest.approx(1)
+    # Every tile of rows expands the weights that it multiplies: a third more than the arithmetic on an H100 (MARLIN, section 3).
+    assert 0.7 < result.prefill_speedup < 0.9
     assert result.inference_speedup == result.decode_speedup
     assert result.bound_before == "Memory"
 
@@ -53,14 +54,34 @@ def test_quantised_arithmetic_speeds_up_compute_bound_work():
 def test_a_compute_bound_decode_gains_nothing_from_narrow_weights():
     result = solve(target_bitwidth=4, batch_size=512, seq_len=128)
     assert result.bound_before == "Compute"
-    assert result.decode_speedup == pytest.approx(1)
+    assert 0.7 < result.decode_speedup < 1
 
 
-def test_the_times_are_those_of_the_single_node_model():
+@pytest.mark.parametrize("name", ["int4", "awq", "nf4", "q4_k_m", "fp8", "int8", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("chip", ["A100", "H100", "B200"])
+def test_times_and_memory_are_those_of_the_single_node_model(name, chip):
     node = SingleNodeModel()
-    before = node.solve("Llama3_8B", "H100", precision="fp16").latency
-    after = node.solve("Llama3_8B", "H100", precision="int4").latency
-    assert solve(target_bitwidth=4).decode_speedup == pytest.approx((before / after).to("").magnitude)
+    found = solve(hardware=chip, format=name, seq_len=1024, batch_size=4)
+    for phase, speedup in (("decode", found.decode_speedup), ("prefill", found.prefill_speedup)):
+        asked = {"phase": phase, "seq_len": 1024, "cache_precision": "fp16"}
+        before, after = (node.solve("Llama3_8B", chip, 4, each, **asked) for each in ("fp16", name))
+        assert speedup == pytest.approx((before.latency / after.latency).to("").magnitude)
+        if phase == "decode":
+            assert found.memory == after.memory_footprint and found.latency == after.latency
+    if name == "int4":
+        plain = solve(hardware=chip, target_bitwidth=4, seq_len=1024, batch_size=4)
+        assert plain.latency == found.latency and plain.memory == found.memory
+
+
+def test_a_format_says_how_weights_are_quantised():
+    with pytest.raises(InputError, match="leave out 'target_bitwidth'"):
+        solve(format="awq", target_bitwidth=4)
+    with pytest.raises(InputError, match="leave out 'method'"):
+        solve(format="awq", method="pruning")
+    with pytest.raises(InputError, match="more bits than the original"):
+        solve(format="fp32")
+    assert solve(format="gptq").accuracy_delta_range == solve(target_bitwidth=4).accuracy_delta_range
+    assert solve(format="q2_k").accuracy_delta_range is None
 
 
 def test_missing_arithmetic_falls_back_and_says_so():
@@ -76,7 +97,7 @@ def test_slow_narrow_arithmetic_is_not_used():
     # B300 gave up most of its int8 units: the weights are expanded and multiplied at 16 bits.
     result = solve(hardware="B300", target_bitwidth=8, quantize_activations=True)
     assert "no faster int8" in result.assumptions["arithmetic"]
-    assert result.prefill_speedup == pytest.approx(1)
+    assert 0.5 < result.prefill_speedup < 1
 
 
 def test_unstructured_sparsity_is_smaller_but_no_faster():
@@ -181,10 +202,11 @@ def test_errors_name_the_remedy(inputs, words):
         solve(**inputs)
 
 
-@given(st.floats(1, 16), st.floats(1, 16), st.integers(1, 4096))
+@given(st.floats(1, 15.9), st.floats(1, 15.9), st.integers(1, 4096))
 def test_fewer_bits_are_never_slower_or_larger(a, b, batch):
+    """Of weights that are expanded; those of 16 bits are not, and faster where arithmetic binds."""
     narrow, wide = sorted((a, b))
     few, many = solve(target_bitwidth=narrow, batch_size=batch), solve(target_bitwidth=wide, batch_size=batch)
     assert few.compressed_size_gb <= many.compressed_size_gb
-    assert few.decode_speedup >= many.decode_speedup >= 1
+    assert few.decode_speedup >= many.decode_speedup >= (1 if batch <= 64 else 0.6)
     assert few.decode_speedup <= few.compression_ratio

@@ -4,19 +4,20 @@
 
 The baseline has 16 bits. What becomes faster follows from the roofline of each pass, before and after:
 
-    weights alone quantised    fewer bytes, the same arithmetic: decode gains up to r, a compute-bound prefill nothing
+    weights alone quantised    fewer bytes, the same arithmetic: decode gains up to r, a compute-bound prefill pays for expanding them
     activations too            arithmetic of the narrow format as well, where the chip has it: prefill gains too
     2:4 sparsity               half the bytes and the chip's sparse peak, where it has one
     unstructured sparsity      a smaller file; kernels still read and multiply the zeros
     structured sparsity        whole channels go, and with them bytes and arithmetic, on any chip
 
-Attention between activations keeps 16 bits and its dense arithmetic, and caches keep their bytes. Activations shrink with
-their format.
+Both are passes of walls 1 and 2 (:mod:`mlsysim.cases.one_pass`), so that narrow weights are expanded there as everywhere, and what does not
+fit is streamed. ``format`` takes an entry of the table of formats (AWQ, NF4, Q4_K_M ...) with its bits, scales and the parts that it leaves
+wide. Attention between activations keeps 16 bits and its dense arithmetic, and caches keep their bytes.
 
-Assumed: all weights are compressed, embeddings included (in practice they stay at 16 bits: 1 to 13 % of the weights).
-Left out: unpacking narrow weights (free while memory binds, 10 to 30 % of a compute-bound pass), scales (``group_size``
-counts them: 16 bits for 128 weights are 3 % at 4 bits), positions of the kept weights (``count_indices``: 1 bit
-for each original weight, 12 % of what is kept at half sparsity), and sparse kernels that reach less of their peak than dense ones.
+Assumed of plain bits: all weights are compressed, embeddings included (a format says which are).
+Left out of them: scales (``group_size`` counts them: 16 bits for 128 weights are 3 % at 4 bits), positions of the kept weights
+(``count_indices``: 1 bit for each original weight, 12 % of what is kept at half sparsity); of both, sparse kernels that reach less of their
+peak than dense ones.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from mlsysim.cases.accuracy import accuracy_change
-from mlsysim.cases.compression import BASELINES, Form, Pass, kept_bits, passes, weights_size
+from mlsysim.cases.compression import BASELINES, Compared, Form, kept_bits, passes
 from mlsysim.errors import InputError
-from mlsysim.models.footprint import inference_bytes
-from mlsysim.units.registry import to_si
+from mlsysim.models.storage import stored
+from mlsysim.physics.precision import format_of
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.result import Amount, Memory, Result, Time
 
@@ -44,8 +45,8 @@ _SCALE_BITS = 16
 class CompressionResult(Result):
     """Sizes, speeds and accuracy of a compressed model. Speed-ups are ratios of times; what is not known is None.
 
-    ``latency``, ``tokens`` and ``mfu`` are of the pass that ``inference_speedup`` speaks of, after compression; the MFU counts the
-    operations of the original against its dense peak. ``memory`` is what weights and cache take up.
+    ``latency``, ``tokens`` and ``mfu`` are of the pass that ``inference_speedup`` speaks of, after compression; the MFU counts
+    operations against the peak of their format. ``memory`` is what weights and cache take up.
     """
 
     original_size_gb: Annotated[Any, Amount("GB", "byte")]
@@ -79,6 +80,7 @@ class CompressionModel(Resolver[CompressionResult]):
         sparsity = 0.0 | [0, 0.999] | fraction of the weights that is removed
         sparsity_type = unstructured | one of unstructured, 2:4, structured_2_4, structured | pattern of the removed weights
         quantize_activations = no | flag | activations take the narrow format too
+        format? | precision | format of the table, in place of bits, numbers and activations | awq
         number_format = int | one of int, fp | integers or floating point
         baseline_bitwidth = 16 | whole [16, 32] | bits of the original weights, 16 or 32
         batch_size = 1 | whole [1, 1e9] | sequences or samples in a pass
@@ -92,8 +94,8 @@ class CompressionModel(Resolver[CompressionResult]):
         compression_ratio: r = b_base / (b (1 - s))
             r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}
             b_base = baseline_bitwidth in bit, b = bits in bit, s = form.sparsity
-        inference_speedup: speed-up = T_before / T_after, T = max(F / (P eta), (W / r + O) / BW) + dispatch
-            \frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}
+        inference_speedup: speed-up = T_before / T_after, T = max(F / (P eta) + T_expand, (W / r + O) / BW) + dispatch
+            \frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta} + T_{\mathrm{expand}}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}
             T_before = latency_before in s, T_after = latency in s
     """)
     known_fallacies = (
@@ -109,22 +111,21 @@ class CompressionModel(Resolver[CompressionResult]):
         main = found.get("decode") or found.get("prefill") or found["inference"]
         if "decode" in found:
             assumed["inference_speedup"] = "that of a decode step"
-        capacity, cache = to_si(x.hardware.memory.capacity, "byte"), _cache(x)
-        original, compressed = (weights_size(x.model.parameter_count, x.baseline_bitwidth / 8, r) for r in (1.0, ratio))
+        original = x.model.parameter_count * x.baseline_bitwidth / 8
         accuracy = accuracy_change(x, form, assumed)
         return CompressionResult.of(
             assumed,
             main,
             form,
             x,
-            feasible=compressed + cache <= capacity,
-            binding=_binding(x, ratio, found, main, compressed + cache, capacity),
+            feasible=main.held[1] <= main.capacity,
+            binding=_binding(x, ratio, found, main),
             original_size_gb=original,
-            compressed_size_gb=compressed,
+            compressed_size_gb=original / ratio,
             compression_ratio=ratio,
             memory_savings_pct=100 * (1 - 1 / ratio),
-            fits_before=original + cache <= capacity,
-            memory=compressed + cache,
+            fits_before=main.held[0] <= main.capacity,
+            memory=main.held[1],
             shown={"form": form, "accuracy": accuracy, "decode": found.get("decode"), "prefill": found.get("prefill")},
             cited={"accuracy": accuracy.source} if accuracy.source else None,
         )
@@ -133,14 +134,31 @@ class CompressionModel(Resolver[CompressionResult]):
 def _form(x: Any, assumed: Assumptions) -> tuple[Form, float]:
     """How the weights are kept, and by what factor they are smaller."""
     pattern, sparsity = _pattern(x, assumed)
+    if x.format is not None:
+        return _named(x, assumed)
     bits, base = _bits(x, assumed), x.baseline_bitwidth
     scale = _SCALE_BITS / x.group_size if x.group_size is not None and bits < base else 0.0
     index = 1.0 if x.count_indices and sparsity > 0 and pattern != "structured" else 0.0
-    ratio = base / kept_bits(bits, sparsity, scale, index)
+    kept = kept_bits(bits, sparsity, scale, index)
     # Without a pattern the weights are expanded and read in full: no kernel for matrix units skips them.
-    read = base / (bits + scale) if pattern == "unstructured" else ratio
+    read = bits + scale if pattern == "unstructured" else kept
     narrow = x.number_format if x.method != "pruning" and x.quantize_activations else None
-    return Form(pattern, sparsity, bits, read, narrow), ratio
+    return Form(pattern, sparsity, bits, kept, read, narrow), base / kept
+
+
+def _named(x: Any, assumed: Assumptions) -> tuple[Form, float]:
+    """Weights in a format of the table."""
+    names = ("target_bitwidth", "number_format", "quantize_activations", "group_size")
+    other = next((name for name in names if name in assumed.given and getattr(x, name) is not None), None)
+    if x.method != "quantization" or other:
+        words = f"CompressionModel: 'format' says how weights are quantised; leave out {other or 'method'!r}."
+        raise InputError(words, field=other or "method")
+    for name in names:
+        assumed.pop(name, None)
+    bits = 8 * stored(x.model, x.format).mean
+    if bits > x.baseline_bitwidth:
+        raise InputError(f"CompressionModel: {x.format} has more bits than the original.", field="format")
+    return Form("none", 0.0, bits, bits, bits, None, format_of(x.format)), x.baseline_bitwidth / bits
 
 
 def _bits(x: Any, assumed: Assumptions) -> float:
@@ -177,15 +195,8 @@ def _pattern(x: Any, assumed: Assumptions) -> tuple[str, float]:
     return "2:4", 0.5
 
 
-def _cache(x: Any) -> float:
-    """Bytes of the cache in 16 bits."""
-    if x.model.fixed_shape or x.seq_len is None:
-        return 0.0
-    with_cache, weights = (inference_bytes(x.model, x.batch_size, length, "fp16", None) for length in (x.seq_len, 0))
-    return with_cache - weights
-
-
-def _binding(x: Any, ratio: float, found: Mapping[str, Pass], main: Pass, needed: float, available: float) -> Binding:
+def _binding(x: Any, ratio: float, found: Mapping[str, Compared], main: Compared) -> Binding:
+    needed, available = main.held[1], main.capacity
     if needed > available:
         asked = f"{x.model.name} needs {needed / 1e9:.1f} GB after compression"
         there = f"{x.hardware.name} has {available / 1e9:.1f} GB"
