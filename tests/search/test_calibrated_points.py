@@ -132,7 +132,9 @@ def test_nodes_stacks_and_flags_as_columns():
         "power_cap": rng.choice([400.0, 700.0], size),
         "tp": rng.choice([1, 2, 4, 8], size),
     }
-    found = evaluate({"model": "Llama3_8B", "fleet": H100, "efficiency": "calibrated", "batch_size": 512}, columns)
+    found = evaluate(
+        {"model": "Llama3_8B", "fleet": H100, "efficiency": "calibrated", "batch_size": 512, "seq_len": 2048}, columns
+    )
     assert found["valid"].all()
     for place in range(size):
         here = {SHORT.get(name, name): column[place].item() for name, column in columns.items()}
@@ -164,7 +166,7 @@ def test_full_stack_of_a_calibrated_run():
     fixed = {"model": "Llama3_70B", "fleet": H100, "efficiency": "calibrated", "batch_size": 768, "grid": "Iowa"}
     found = evaluate({**fixed, "tokens": 1e12}, {"tp": np.array([8]), "pp": np.array([2]), "zero_stage": np.array([1])})
     step = DistributedModel().solve(
-        "Llama3_70B", H100, 768, efficiency="calibrated", tp_size=8, pp_size=2, zero_stage=1
+        "Llama3_70B", H100, 768, "bf16", "calibrated", tp_size=8, pp_size=2, zero_stage=1, seq_len=4096
     )
     saved = run_checkpoint(Models["Llama3_70B"], H100, H100.total_accelerators, "bf16", "adam")
     goodput = kept_of(H100.node.accelerator, H100.total_accelerators, saved, Said(H100.mtbf_hours)).ratio
@@ -267,7 +269,7 @@ def test_a_calibrated_sweep_ranks_what_solve_ranks():
     result = sweep(space)
     best = result.best[0]
     inputs = {SHORT.get(name, name): value for name, value in best["inputs"].items()}
-    answer = DistributedModel().solve("Llama3_70B", "Research_256", 512, efficiency="calibrated", **inputs)
+    answer = DistributedModel().solve("Llama3_70B", "Research_256", 512, "bf16", "calibrated", seq_len=4096, **inputs)
     assert answer.feasible
     assert best["outputs"]["mfu"] == pytest.approx(answer.mfu, rel=TOLERANCE, abs=0)
     assert 0.3 < answer.mfu < 0.6

@@ -30,7 +30,8 @@ AMOUNTS = ("usd", "kwh", "kgco2e", "litres")
 
 def solve(*args, **given):
     """What a space answers: calibrated where it does not say."""
-    return DistributedModel().solve(*args, **{"efficiency": "calibrated", **given})
+    usual = {"efficiency": "calibrated", "seq_len": 4096, "precision": "bf16"}
+    return DistributedModel().solve(*args, **{**usual, **given})
 
 
 def step(**layout: object):
@@ -164,7 +165,13 @@ def test_points_in_places_without_a_price_are_counted_and_not_ranked():
     space = Space.from_dict(
         {
             "kind": "training",
-            "fixed": {"model": "Llama3_8B", "fleet": "Research_256", "batch_size": 512, "kwh_price": "region"},
+            "fixed": {
+                "model": "Llama3_8B",
+                "fleet": "Research_256",
+                "batch_size": 512,
+                "kwh_price": "region",
+                "seq_len": 2048,
+            },
             "axes": {"grid": {"zoo": "Grids"}, "zero_stage": [1, 2]},
             "minimize": "usd_per_run",
             "pareto": ["usd_per_run", "kgco2e_per_run"],

@@ -26,9 +26,14 @@ TOLERANCE = 1e-12
 SEED = 20240607
 
 
+PLANNED = {"overlap_comm": True, "update_step": True}
+"""What a first-order point of a space has, as a plan of it has."""
+
+
 def solve(*args, **given):
-    """What a space answers: calibrated where it does not say."""
-    return DistributedModel().solve(*args, **{"efficiency": "calibrated", **given})
+    """What a space answers: calibrated where it does not say, 4,096 tokens in bf16."""
+    usual = {"efficiency": "calibrated", "seq_len": 4096, "precision": "bf16", **given}
+    return DistributedModel().solve(*args, **(usual if usual["efficiency"] == "calibrated" else PLANNED | usual))
 
 
 def fleet(node: str, fabric: str, count: int) -> Fleet:
@@ -132,7 +137,7 @@ def test_stages_and_virtual_stages_need_layers():
     assert found["valid"].tolist() == ((pp <= 24) & (pp * (v - 1) < 24)).tolist()
     for stages, chunks in ((16, 2), (16, 3), (8, 3), (8, 4), (1, 24), (1, 25)):
         place = int(np.flatnonzero((pp == stages) & (v == chunks))[0])
-        given = {"batch_size": 512, "pp_size": stages, "v_stages": chunks}
+        given = {"batch_size": 512, "pp_size": stages, "v_stages": chunks, "seq_len": 512}
         if found["valid"][place]:
             answer = solve("BERT_Large", A100, **given)
             assert found["step_time_s"][place] == pytest.approx(answer.step_latency_total.magnitude, rel=TOLERANCE)
@@ -160,7 +165,7 @@ def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
         here = A100.model_copy(update={"count": int(columns["nodes"][place])})
         layout = {SHORT.get(n, n): columns[n][place].item() for n in ("tp", "pp", "micro_batches", "batch_size")}
         step = solve(model="Llama3_8B", fleet=here, **layout)
-        saved = run_checkpoint(Models["Llama3_8B"], here, here.total_accelerators, "fp16", "adam")
+        saved = run_checkpoint(Models["Llama3_8B"], here, here.total_accelerators, "bf16", "adam")
         kept = kept_of(here.node.accelerator, here.total_accelerators, saved, Said(write=90.0))
         given = {"avg_recovery_time_s": kept.saving.recovery, "checkpoint_interval": kept.interval}
         failing = here.model_copy(update={"mtbf_hours": kept.mtbf})
@@ -210,10 +215,10 @@ def test_columns_of_names_are_evaluated_in_groups():
         "overlap_comm": np.array([True, False, True, True]),
         "tp": np.array([2, 4, 8, 3]),
     }
-    found = evaluate({"fleet": H100, "batch_size": 192}, columns)
+    found = evaluate({"fleet": H100, "batch_size": 192, "seq_len": 2048}, columns)
     assert found["valid"].tolist() == [True, True, True, False]
     for place in range(3):
-        answer = solve(fleet=H100, batch_size=192, **inputs_of(columns, place))
+        answer = solve(fleet=H100, batch_size=192, seq_len=2048, **inputs_of(columns, place))
         assert found["mfu"][place] == pytest.approx(answer.mfu, rel=TOLERANCE)
     alone = evaluate({"model": "Llama3_8B", "fleet": H100, "batch_size": 192}, {"precision": columns["precision"]})
     assert alone["mfu"][0] == alone["mfu"][2] != alone["mfu"][1]

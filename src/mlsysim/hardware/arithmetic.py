@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.physics.precision import format_of
+from mlsysim.physics.precision import format_of, is_narrow
 from mlsysim.units.registry import to_si
 
 _WIDE = ("bf16", "fp16", "fp32")
+
+
+def usual_format(chip: Any, own: str | None, otherwise: str = "bf16") -> str:
+    """A 16-bit format of the chip: a checkpoint's ``own`` where it is none of the narrow ones; of a microcontroller what it is made for."""
+    have = () if chip.family == "mcu" else chip.compute.precision_flops
+    first = otherwise if own is None or is_narrow(own) else own
+    return next((name for name in (first, "bf16", "fp16") if name in have), str(chip.compute.headline))
 
 
 def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.arithmetic import usual_format
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import GridProfile
@@ -220,11 +221,8 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     named = format_named(plan.workload.model)
     if named is not None and not trains and not (own or "").startswith(named):
         own = precision_name(named)
-    have = () if chip.family == "mcu" else chip.compute.precision_flops
     plain = not trains and (model.fixed_shape or getattr(model, "structure", "") == "encoder")
-    first = own if own is not None and not is_narrow(own) else "fp16" if plain else "bf16"
-    chosen = next((name for name in (first, "bf16", "fp16") if name in have), chip.compute.headline)
-    words = chosen
+    chosen = words = usual_format(chip, own, "fp16" if plain else "bf16")
     if own is not None and is_narrow(own):
         chosen, words = (
             (chosen, f"{chosen}, what training computes in; the checkpoint is published in {own}")

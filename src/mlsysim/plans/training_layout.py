@@ -22,9 +22,8 @@ from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import default_stack, stack_names
 from mlsysim.vocabulary import python_name
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
-from mlsysim.walls.fleet.step_inputs import splits
+from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, splits, usual_length
 
-SEQ_LEN = 4096
 _TOKENS_A_STEP = 4e6
 _IMAGES, _LOOK_UPS = 128, 8192
 """Samples of an accelerator, of networks and of recommenders."""
@@ -58,16 +57,15 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said."""
     seq_len = plan.workload.seq_len
     if seq_len is None:
-        longest = getattr(model, "max_context", None) or SEQ_LEN
-        seq_len = 1 if model.fixed_shape else min(SEQ_LEN, longest)
+        seq_len = usual_length(model)
         if not model.fixed_shape:
-            words = ", the longest that the model takes" if longest < SEQ_LEN else ""
+            words = ", the longest that the model takes" if seq_len < USUAL_LENGTH else ""
             assumed["seq_len"] = f"{seq_len:,} tokens{words}"
     batch = plan.workload.batch_size
     if batch is None:
         accelerators = fleet.total_accelerators
         wanted = max(1, round(_TOKENS_A_STEP / seq_len))
-        if plan.workload.seq_len is None and seq_len < SEQ_LEN:
+        if plan.workload.seq_len is None and seq_len < USUAL_LENGTH:
             # Of short sequences a number that micro-batches divide.
             wanted = 2 ** round(math.log2(wanted))
         if model.fixed_shape:
@@ -85,7 +83,7 @@ def _shared_options(
     plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
 ) -> dict[str, Any]:
     """Those keyword arguments of DistributedModel for a plan that are no part of its layout."""
-    work, hard, split = plan.workload, plan.hardware, plan.parallelism
+    work, hard = plan.workload, plan.hardware
     known = (
         getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator) or model.looks_up
     )
@@ -95,11 +93,10 @@ def _shared_options(
         "precision": precision_of(plan, assumed, fleet.node.accelerator, model),
         "efficiency": fidelity_of(plan, model, assumed, known),
     }
-    # At first order everything that can hide does; a stack says itself what it hides.
-    hides = split.overlap is None and not isinstance(options["efficiency"], str)
-    more = {name: getattr(work, name) for name in _OF_WORK}
-    more |= {"overlap_comm": hides or None, "is_lora": work.lora_rank is not None or None}
-    more["update_step"] = None if isinstance(options["efficiency"], str) else True
+    # A stack says itself what it hides.
+    more = {} if isinstance(options["efficiency"], str) else dict(FIRST_ORDER)
+    more |= {name: getattr(work, name) for name in _OF_WORK}
+    more["is_lora"] = work.lora_rank is not None or None
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}
     more |= {"congestion_factor": hard.congestion, "straggler_factor": hard.straggler}
     return options | {name: value for name, value in more.items() if value is not None}

@@ -116,7 +116,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         chip = x.fleet.node.accelerator
         # What was given, and at first order the defaults of the search.
         calibrated = isinstance(x.efficiency, str)
-        names = [name for name in PASSED if name in _OWN[:5] or name in assumed.given or not calibrated]
+        names = [name for name in PASSED if name in (*_OWN[:5], "seq_len") or name in assumed.given or not calibrated]
         shared = {name: getattr(x, name) for name in names if getattr(x, name) is not None}
         divided: Counter[str] = Counter()
         found = list(layouts.splits(x, divided))

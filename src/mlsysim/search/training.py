@@ -36,12 +36,12 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search import training_inputs
 from mlsysim.search.costs import RunCosts
 from mlsysim.search.kinds import asked_of
-from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, canonical, fleet_named, with_fidelity
+from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, as_planned, canonical, fleet_named
 from mlsysim.timing.stacks import ALONE, default_stack
 from mlsysim.units.ops import taken, where
 from mlsysim.units.registry import quantity
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
-from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
+from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
 
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "answer", "evaluate"]
@@ -72,8 +72,8 @@ class TrainingPoints:
         fleet, self.counted = fleet_named(given)
         if fleet is not None:
             given["fleet"] = fleet
+        given = as_planned(given)
         self.given = frozenset(given)
-        given = with_fidelity(given)
         self.values = {name: spec.default for name, spec in DistributedModel.inputs.items()}
         for name, spec in DistributedModel.inputs.items():
             if name in given:
@@ -142,7 +142,7 @@ class TrainingPoints:
             raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
         if decided and self.fleet.sites > 1:
             raise InputError("sites share a link by their size; fix the nodes of the fleet.", field="nodes")
-        if "efficiency" in numbers and self.values["efficiency"] == CALIBRATED and "efficiency" in self.given:
+        if "efficiency" in numbers and self.fixed.get("efficiency") == CALIBRATED:
             raise InputError("an axis of efficiencies is first order; leave 'calibrated' out.", field="efficiency")
         if any(name in numbers and numbers[name].any() for name in _OFFLOADS):
             host_link(self.fleet.node.accelerator)
@@ -151,6 +151,8 @@ class TrainingPoints:
         """Inputs of the step with the columns in place; whole numbers as floats, as the columns are."""
         sizes = {"nodes": float(self.fleet.count), "accelerators": None, "micro_batch": self.micro_batch, "dp": self.dp}
         x = Inputs({**self.values, **sizes, **numbers})
+        if "efficiency" in numbers:
+            x = x.but(**{name: value for name, value in FIRST_ORDER.items() if name not in self.given})
         per_node, accelerators = self.fleet.node.accelerators_per_node, x.accelerators
         if accelerators is None and x.dp is not None and not self.counted and "nodes" not in numbers:
             accelerators = 1.0 * x.dp * x.tp_size * x.pp_size * x.cp_size
@@ -361,7 +363,7 @@ def answer(given: dict[str, Any]) -> DistributedResult:
     fleet, counted = fleet_named(given)
     micro_batch, dp = given.pop("micro_batch", None), given.pop("dp", None)
     settings = asked_of(DistributedModel, INPUTS, given)
-    settings = with_fidelity(settings if fleet is None else {**settings, "fleet": fleet})
+    settings = as_planned(settings if fleet is None else {**settings, "fleet": fleet})
     if fleet is not None:
         degrees = (settings.get(n, DistributedModel.inputs[n].default) for n in ("tp_size", "pp_size", "cp_size"))
         model_parallel = math.prod(degrees)

@@ -11,6 +11,7 @@ import numpy as np
 from mlsysim.cases.checkpoint import MODES
 from mlsysim.cases.run_inputs import LOCAL, run_days
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.arithmetic import usual_format
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
@@ -20,6 +21,7 @@ from mlsysim.units.registry import quantity
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.fragility import ReliabilityModel
+from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, usual_length
 from mlsysim.walls.inputs import CALIBRATED, Input, declared, read_input
 from mlsysim.walls.operations.capital import EconomicsModel
 
@@ -132,15 +134,19 @@ class Names:
         return self.places == (self.values.index(name) if name in self.values else -1)
 
 
-def with_fidelity(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with their fidelity: calibrated where a space does not say, and the model has layers to sum over or a measured runtime."""
-    if "efficiency" in given or "model" not in given:
+def as_planned(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with what a plan has where it says nothing: format and length, calibrated where the model has layers to sum over or a
+    measured runtime, else what a first-order step counts."""
+    if "model" not in given or given.get("fleet") is None:
         return dict(given)
-    model, fleet = Models.get(given["model"]), given.get("fleet")
-    known = getattr(model, "has_dimensions", False) or model.looks_up
-    if not known and fleet is not None:
-        known = trained_by_runtime(model, Clusters.get(fleet).node.accelerator)
-    return {**given, "efficiency": CALIBRATED} if known else dict(given)
+    model, chip = Models.get(given["model"]), Clusters.get(given["fleet"]).node.accelerator
+    known = getattr(model, "has_dimensions", False) or model.looks_up or trained_by_runtime(model, chip)
+    found = {"precision": usual_format(chip, model.native_format), "seq_len": usual_length(model)}
+    found |= {"efficiency": CALIBRATED} if known else {}
+    found |= {"is_lora": True} if given.get("lora_rank") is not None else {}
+    found |= {"activation_recomputation": "selective"} if given.get("recomputed") is not None else {}
+    found |= given
+    return found if found.get("efficiency") == CALIBRATED else FIRST_ORDER | found
 
 
 def canonical(name: str) -> str:

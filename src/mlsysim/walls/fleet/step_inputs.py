@@ -34,8 +34,18 @@ from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.inputs import CALIBRATED
 
+FIRST_ORDER = {"overlap_comm": True, "update_step": True}
+"""What first-order steps of plans and points of spaces have unless they say otherwise, and the paper's step has not: gradients hide
+behind the backward pass, and the optimizer works."""
+USUAL_LENGTH = 4096
+"""Tokens of a sequence where a plan or a space gives none, and the model takes so many."""
 _OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0}
 """Inputs that speak of single operators, and what leaves them alone."""
+
+
+def usual_length(model: Any) -> int:
+    """Tokens of a sequence where a plan or a space gives none."""
+    return 1 if model.fixed_shape else min(USUAL_LENGTH, getattr(model, "max_context", None) or USUAL_LENGTH)
 
 
 def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
