@@ -106,3 +106,29 @@ def test_a_batch_that_no_larger_fleet_divides_is_named() -> None:
                 }
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ({"zero": 3, "zero_shard": 8}, {"zero": 3}),
+        ({"zero": 3}, {"zero": 3}),
+        ({"recompute": "full"}, {"recompute": "full"}),
+        ({"recomputed": "norm"}, {"recompute": "selective"}),
+        ({"schedule": "zb_v"}, {}),
+    ],
+)
+def test_a_layout_without_a_degree_is_searched_with_what_is_given(given: dict[str, Any], held: dict[str, Any]) -> None:
+    """A stage, a shard or a mode says nothing of how work is split: Mixtral on 64 H100 fits with any of them."""
+    plan = plan_of({"model": "Mixtral_8x7B", "on": "64xH100", "batch_size": 960, "seq_len": 4096, **given})
+    assert plan.parallelism.automatic
+    found = evaluate_plainly(plan)
+    assert found.feasible and {name: found.layout[name] for name in held} == held
+    same = evaluate_plainly(plan.replacing(parallelism={"mode": "auto"}))
+    assert found.layout == same.layout and found.value("latency") == same.value("latency")
+
+
+def test_a_shard_alone_means_that_something_is_sharded() -> None:
+    assert evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "64xH100", "zero_shard": 8})).layout["zero"] >= 1
+    with pytest.raises(MLSysError, match=r"shards of 3 do not divide DP x CP"):
+        evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "8xH100", "zero_shard": 3}))

@@ -26,8 +26,8 @@ from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import FREE
 from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
+from mlsysim.plans.training_layout import BESIDE
 from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
 from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import to_si
@@ -237,7 +237,7 @@ def search_layout(plan: Document) -> Document:
     given = _plan(plan).document()
     searched = {key: value for key, value in given.items() if key != "parallelism"}
     split = given.get("parallelism") or {}
-    kept = {name: split[name] for name in ("sequence_parallel", *FREE) if name in split and name != "mode"}
+    kept = {name: split[name] for name in BESIDE if name in split}
     if "serving" in searched:
         searched["serving"] = {key: value for key, value in searched["serving"].items() if key != "replicas"}
         return {**searched, "parallelism": kept} if kept else searched

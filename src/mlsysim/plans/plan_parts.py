@@ -19,8 +19,11 @@ from mlsysim.units.fields import QuantityField
 _MOST = 10**9
 _TEXT = 400
 
-FREE = ("mode", "overlap", "offload", "offload_weights", "offload_activations", "reshard")
-"""Fields of a layout that are kept where the others are searched."""
+SPLITS = (
+    *("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring"),
+    *("virtual_stages", "micro_batch", "micro_batches", "micro_batch_group"),
+)
+"""Fields of a layout that say how work is split; where none is given it is searched, and what else is given is kept."""
 
 _SIZES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
@@ -221,7 +224,11 @@ class ParallelismPart(Part):
         """Whether the layout is to be searched."""
         if self.mode is not None:
             return self.mode == "auto"
-        return all(getattr(self, name) is None for name in type(self).model_fields if name not in FREE)
+        return all(getattr(self, name) is None for name in SPLITS)
+
+
+FREE = tuple(name for name in ParallelismPart.model_fields if name not in SPLITS)
+"""Fields of a layout that are kept where the others are searched."""
 
 
 class ServingPart(Part):

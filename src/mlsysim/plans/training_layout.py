@@ -30,15 +30,14 @@ _IMAGES, _LOOK_UPS = 128, 8192
 _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
-_BESIDE = (
+BESIDE = (
     *("sequence_parallel", "overlap", "recomputed", "fp8_attention", "deduplicated_exchange", "zero_shard", "reshard"),
-    *("overlap_tp", "overlap_ep", "offload_weights", "offload_activations"),
+    *("overlap_tp", "overlap_ep", "offload_weights", "offload_activations", "offload"),
 )
 """Fields of a plan's parallelism that a search leaves as they are."""
 _PASSED = (
     *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "micro_batch_group", "zero"),
-    *("recompute", "offload"),
-    *_BESIDE,
+    *("recompute", *BESIDE),
 )
 """Fields of a plan's parallelism that DistributedModel takes, under its own names."""
 _OF_WORK = (
@@ -150,11 +149,13 @@ def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, 
             "a size of groups belongs to a layout that is given; give tp, pp and micro_batches too.",
             field="micro_batch_group",
         )
-    given = {name: value for name in _BESIDE if (value := getattr(split, name)) is not None}
+    given = {name: value for name in BESIDE[:-1] if (value := getattr(split, name)) is not None}
     options |= {python_name(f"parallelism.{name}"): value for name, value in given.items()}
     limits: dict[str, Any] = {"max_cp": split.cp or (16 if options["seq_len"] >= 32768 else 1)}
     limits |= {f"max_{name}": value for name in ("tp", "pp", "ep") if (value := getattr(split, name)) is not None}
     limits |= {name: value for name in ("recompute", "schedule") if (value := getattr(split, name)) is not None}
+    if split.recomputed is not None:
+        limits.setdefault("recompute", "selective")
     fixed = {name: value for name, key in _FIXED.items() if (value := getattr(split, key)) is not None}
     if fixed:
         limits["fixed"] = fixed
@@ -188,7 +189,7 @@ def _best_layout(
         "micro_batch": micro,
         "schedule": best.get("schedule"),
     }
-    kept = {name: value for name in (*_BESIDE, "offload") if (value := getattr(plan.parallelism, name)) is not None}
+    kept = {name: value for name in BESIDE if (value := getattr(plan.parallelism, name)) is not None}
     return ParallelismPart(**chosen, **kept)
 
 

@@ -137,7 +137,8 @@ def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
                 counts = only("microbatch_count", (m for m in divisors(max(local, 1)) if m >= pp or m == local))
                 counts = tuple(m for m in counts if size is None or m * size == local)
                 # A single replica has nothing to share its state with.
-                stages = range(x.max_zero_stage + 1) if dp * cp > 1 else (fixed.get("zero_stage", 0),)
+                least = 1 if x.zero_shard else 0
+                stages = range(least, x.max_zero_stage + 1) if dp * cp > 1 else (fixed.get("zero_stage", 0),)
                 zeros = only("zero_stage", stages)
                 if reason is None and not (eps and pipelines and counts and zeros):
                     reason = "of the settings that are fixed"

@@ -180,7 +180,7 @@ def _nothing_fits(
     """Why there is no layout: what does not divide, or the nearest miss, and the least fleet that would do."""
     fixed = " with " + ", ".join(f"{n} {v}" for n, v in x.fixed.items()) if x.fixed else ""
     where = f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{fixed}"
-    if miss is None and not x.fixed:
+    if miss is None and not x.fixed and x.zero_shard is None:
         return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"
     if miss is None:
         causes = "; ".join(f"in {n} {words}" for words, n in divided.most_common(3)) or "nothing has these settings"
