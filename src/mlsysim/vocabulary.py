@@ -192,6 +192,11 @@ class Wording(str):
         first, *rest = self.pieces
         return worded(first.removeprefix(prefix) if isinstance(first, str) else first, *rest)
 
+    def removesuffix(self, suffix: str, /) -> Wording:
+        """The same without its last words."""
+        *rest, last = self.pieces
+        return worded(*rest, last.removesuffix(suffix) if isinstance(last, str) else last)
+
 
 def worded(*pieces: str | Setting) -> Wording:
     """The sentence that pieces make: texts, settings, and other such sentences."""

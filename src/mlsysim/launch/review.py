@@ -77,7 +77,7 @@ class Review(Record):
             "feasible": self.answer.feasible,
             "headline": self.headline,
             "metric": main,
-            "now": self.answer.metric(main).to_dict(),
+            "now": self.answer.metric(main).to_dict() if self.answer.runs else None,
             "best": None if self.best is None else self.best.metric(main).to_dict(),
             "loss": self.loss,
             "problems": list(self.problems),

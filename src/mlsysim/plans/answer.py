@@ -167,6 +167,9 @@ class Answer(Document, Record):
         for metric in self.metrics:
             if name in (metric.name, metric.path, *kinds()[metric.name].aliases):
                 return metric
+        known = (kind for kind in kinds().values() if name in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
+        if not self.feasible and (kind := next(known, None)) is not None:
+            raise InputError(f"What does not fit has no {kind.name}. {self.headline}", field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
         raise unknown_name("metric of this answer", name, names)
 
@@ -181,12 +184,34 @@ class Answer(Document, Record):
 
     @property
     def questions(self) -> dict[Level, str]:
-        """What the metrics of each level answer; of what does not fit as if it did, or with the rest streamed where it is."""
-        streamed = any(part.label == STREAMED for part in self.time_parts)
-        otherwise = "at its most" if self.overloaded else "streaming the rest" if streamed else "if it fitted"
-        if_fitted = "" if self.feasible else f", {otherwise}"
-        fast, costs = f"How fast{if_fitted}", f"What it costs{if_fitted}"
-        return {"feasibility": "Does it fit", "performance": fast, "macro": costs}
+        """What the metrics of each level answer; of what does not fit with the rest streamed."""
+        how = "" if self.feasible else ", at its most" if self.overloaded else ", streaming the rest"
+        return {"feasibility": "Does it fit", "performance": f"How fast{how}", "macro": f"What it costs{how}"}
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is something to time: it fits, or it is overloaded, or it streams what does not fit."""
+        return self.feasible or self.overloaded or any(part.label == STREAMED for part in self.time_parts)
+
+    def of_what_runs(self) -> Answer:
+        """The answer; without rates, times and costs where nothing runs: of what does not fit only what it needs and has."""
+        if self.runs:
+            return self
+        metrics = tuple(metric for metric in self.metrics if metric.level == "feasibility")
+        shown = {name for metric in metrics for name in (metric.name, *kinds()[metric.name].made_from)}
+        nothing: Any = dict.fromkeys(("value", "note"), "") | {"load": None, "status": "not asked"}
+        update: dict[str, Any] = {
+            "metrics": metrics,
+            "main": metrics[0].name,
+            "equations": tuple(equation for equation in self.equations if equation.gives in shown),
+            "scorecard": tuple(
+                score.model_copy(update={"note": ""} if score.wall == self.binding.wall else nothing)
+                for score in self.scorecard
+            ),
+            **dict.fromkeys(("time_parts", "roofline", "cost_parts", "carbon_parts", "energy_parts"), ()),
+            **{"sensitivities": {}, "next_wall": None, "interval": "", "interval_key": ""},
+        }
+        return self.model_copy(update=update)
 
     @property
     def passed(self) -> bool:

@@ -76,7 +76,7 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
     if first.feasible != second.feasible:
         fits, other = (names[0], second) if first.feasible else (names[1], first)
         lines.append(f"Only {fits} fits. {other.headline}")
-    elif first.main == second.main:
+    elif first.runs and first.main == second.main:
         main = first.metric(first.main)
         factor = _factor(main.value, second.value(first.main))
         if factor is not None:

@@ -47,11 +47,12 @@ def _evaluator(kind: str) -> Callable[[Plan], Answer]:
 
 
 def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
-    """The answer to a plan. ``change`` looks for the cheapest change."""
+    """The answer to a plan; what does not fit has no rates and no costs. ``change`` looks for the cheapest change."""
     if not isinstance(plan, Plan):
         plan = Plan.model_validate(plan)
     answer = evaluate_plainly(plan)
-    answer = answer.model_copy(update={"checks": demands(answer), "sensitivities": sensitivities(answer)})
+    told = {"checks": demands(answer.of_what_runs()), "sensitivities": sensitivities(answer)}
+    answer = answer.model_copy(update=told)
     if change and len(find_fleets(plan.hardware).fleets) == 1:
         answer = answer.model_copy(update={"change": cheapest_change(answer, evaluate_plainly)})
-    return answer
+    return answer.of_what_runs()

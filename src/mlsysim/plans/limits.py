@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds, value_text
 from mlsysim.plans.sheet import compact_time
@@ -26,7 +26,13 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
     """The plan's assertions against the answer's metrics."""
     found = []
     for wanted in answer.plan.constraints.assertions:
-        metric = answer.metric(wanted.metric)
+        try:
+            metric = answer.metric(wanted.metric)
+        except InputError as error:
+            if answer.runs or isinstance(error, UnknownNameError):
+                raise
+            found.append(Checked(metric=wanted.metric, sentence=error.message, passed=False, limit=wanted.metric))
+            continue
         for word, limit, sign in (("at most", wanted.max, 1), ("at least", wanted.min, -1)):
             if limit is None:
                 continue

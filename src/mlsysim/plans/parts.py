@@ -13,8 +13,8 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.plans.answer import Limit, MemoryBar, Part
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import worded
+from mlsysim.walls.binding import AS_IF, NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text
 from mlsysim.walls.binding import MEMORY as MEMORY_WALL
-from mlsysim.walls.binding import NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text
 from mlsysim.walls.catalog import TITLES
 
 MEMORY = "memory"
@@ -98,8 +98,8 @@ def binding_of(ledger: Ledger, noun: str, kept: Goodput | None = None) -> Limit:
 
 
 def too_full(binding: Binding) -> Limit:
-    """The limit of what does not fit, as a resolver says it."""
-    return Limit(**binding.to_dict(), limit=MEMORY)
+    """The limit of what does not fit, as a resolver says it; where that gives times as if it fitted, a plan gives none."""
+    return Limit(**binding.to_dict() | {"sentence": binding.sentence.removesuffix(AS_IF)}, limit=MEMORY)
 
 
 def unfit(binding: Binding) -> str:

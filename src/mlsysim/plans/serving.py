@@ -353,7 +353,7 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     """What is found; of what does not fit no rate or cost, which it will not have."""
     server, places = served.server, served.places
     if not served.result.feasible or served.overloaded:
-        return tuple(sheet.unknown)
+        return tuple(sheet.unknown) if served.overloaded else ()
     load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
     tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
     rates = f"{tokens} output tokens and {requests} {'request' if requests == '1' else 'requests'} a second"

@@ -124,7 +124,7 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, fleet, step),
-        verdict=(*(_verdict(sheet, days, kept) if step.feasible else ()), *sheet.unknown),
+        verdict=(*_verdict(sheet, days, kept), *sheet.unknown) if step.feasible else (),
         main="tokens_per_second",
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
         binding=binding_of(ledger, sheet.noun, kept) if step.feasible else too_full(step.binding),
@@ -248,7 +248,7 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     if not step.feasible:
         remedy = next(iter(step.remedies), NOTHING_HELPS)
-        return worded(f"Does not fit: {where} needs {memory}; ", remedy, ". Times are given as if it fitted.")
+        return worded(f"Does not fit: {where} needs {memory}; ", remedy, ".")
     return (
         f"Fits: {memory} on {where}{' with ' + split if split else ''}; a step takes {sheet.text('latency')}"
         f"{sheet.band('latency')} at {sheet.text('mfu')} MFU."

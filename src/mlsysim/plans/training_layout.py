@@ -93,7 +93,7 @@ def _shared_options(
         "efficiency": fidelity_of(plan, model, assumed, known),
     }
     # A stack says itself what it hides.
-    more = {} if isinstance(options["efficiency"], str) else dict(FIRST_ORDER)
+    more: dict[str, Any] = {} if isinstance(options["efficiency"], str) else dict(FIRST_ORDER)
     more |= {name: getattr(work, name) for name in _OF_WORK}
     more["is_lora"] = work.lora_rank is not None or None
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}

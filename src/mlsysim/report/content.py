@@ -73,7 +73,7 @@ def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
         metric = answer.held.get(name)
         if metric is not None:
             yield metric.label, metric.text, metric.interval
-        elif name in _ALWAYS:
+        elif name in _ALWAYS and answer.runs:
             yield kinds()[name].label_of(answer.task), NOT_KNOWN, ""
 
 
@@ -90,7 +90,8 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
         helps = "helps by 2 % or more" if answer.feasible else "makes it fit"
         change = f"None of the settings, formats, networks and chips that were tried {helps}."
     yield "Cheapest change", change
-    yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
+    if answer.runs:
+        yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
     if answer.warnings:
         yield "Note", " ".join(answer.warnings)
 
@@ -187,7 +188,7 @@ def _memory(report: Report) -> Iterator[Block]:
 
 def _pipeline(report: Report) -> Iterator[Block]:
     drawn = pipeline_drawn(report.answer)
-    if drawn is None or "pipeline" not in report.figures:
+    if drawn is None or "pipeline" not in report.figures or not report.answer.runs:
         return
     layout, share = report.answer.layout, report.answer.metric("bubble").text
     yield from _charts(report, "pipeline")
@@ -206,6 +207,9 @@ def _pipeline(report: Report) -> Iterator[Block]:
 
 def _cost(report: Report) -> Iterator[Block]:
     answer = report.answer
+    if not answer.runs:
+        yield Text("What does not fit has no cost.", quiet=True)
+        return
     rows = _rows(answer, "macro")
     missing = [kinds()[name] for name in _MACRO[answer.task] if name not in answer.held]
     rows += [(kind.label_of(answer.task), NOT_KNOWN, "", f"{kind.wall}") for kind in missing]

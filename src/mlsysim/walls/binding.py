@@ -35,6 +35,10 @@ NEGLIGIBLE = 0.001
 """Share of the time below which a wall is no next wall."""
 
 
+AS_IF = " Times are given as if it fitted."
+"""What a resolver says of the times of what does not fit."""
+
+
 @dataclass(frozen=True)
 class Binding:
     """What binds: the wall, by how much it leads over the next (a factor), and a sentence."""

@@ -40,7 +40,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
-from mlsysim.walls.binding import too_full
+from mlsysim.walls.binding import AS_IF, too_full
 from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, say_sharing, schedule_given, trainer_of
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Power, Rate, Result, Time
@@ -283,7 +283,7 @@ def _does_not_fit(job: Job, layout: Layout, memory: float, capacity: float) -> t
     if change is not None:
         remedy = worded("it fits with ", listed(Setting(*pair) for pair in change.items()))
     needs = f"each accelerator needs {bytes_text(memory)} and has {bytes_text(capacity)}"
-    binding = too_full(needs, memory, capacity, remedy, " Times are given as if it fitted.")
+    binding = too_full(needs, memory, capacity, remedy, AS_IF)
     return binding, () if change is None else (remedy,)
 
 
