@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.search.answers import answer
@@ -47,3 +48,36 @@ def test_a_point_is_the_plan(name, efficiency):
     # What is said of the point by one resolver is the same again.
     explained = answer(space, space.point(0))
     assert found["step_time_s"][0] == pytest.approx(to_si(explained.step_latency_total, "s"), rel=1e-12)
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+@pytest.mark.parametrize(
+    ("node", "counts"), [("GB200_NVL72", [4, 72, 512, 577, 2560]), ("DGX_H100", [1, 4, 8, 12, 16])]
+)
+def test_parts_of_racks_and_nodes_are_taken_in_every_face(node, counts, efficiency):
+    """512 GB200 are 64 of 72 in each of 8 racks, however they are said; 577 and 12 fill nothing, and are no designs of a sweep."""
+    shared = {"model": "Llama3_8B", "micro_batch": 1, "zero": 1, "batch_size": 46_080, "efficiency": efficiency}
+    here = {"node": node, "fabric": "InfiniBand_NDR"}
+    space = Space.from_dict({"kind": "training", "fixed": {**shared, **here}, "axes": {"accelerators": counts}})
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    for place, count in enumerate(counts):
+        hardware = {"name": node, "accelerators": count, "fabric": "InfiniBand_NDR"}
+        if count in (12, 577):
+            assert not found["valid"][place]
+            with pytest.raises(InputError, match=r"nodes of \d+ .*use"):
+                evaluate_plainly(Plan(task="training", **shared, tp=1, hardware=hardware))
+            continue
+        for where in (hardware, {"on": f"{count}x{node.partition('_')[0] if 'GB200' in node else 'H100'}@NDR"}):
+            plan = evaluate_plainly(Plan(task="training", **shared, tp=1, hardware=where))
+            assert found["step_time_s"][place] == pytest.approx(to_si(plan.value("latency"), "s"), rel=1e-12)
+        assert answer(space, space.point(place)).accelerators == count
+
+
+def test_replicas_that_size_a_fleet_may_fill_parts_of_racks():
+    fixed = {"model": "Llama3_8B", "micro_batch": 1, "batch_size": 46_080, "efficiency": 0.5, "zero": 1}
+    fixed |= {"node": "GB200_NVL72", "fabric": "InfiniBand_NDR"}
+    sized = Space.from_dict({"kind": "training", "fixed": fixed, "axes": {"dp": [64, 512], "tp": [1, 8]}})
+    counted = Space.from_dict({"kind": "training", "fixed": fixed | {"accelerators": 512}, "axes": {"tp": [1, 8]}})
+    found, same = (evaluate(space, space.decode(np.arange(space.size))) for space in (sized, counted))
+    assert found["valid"].all()
+    assert found["step_time_s"][[2, 1]] == pytest.approx(same["step_time_s"], rel=1e-12)

@@ -141,36 +141,20 @@ def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[
         node = Node(name=name, accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate)
         if count > 1:
             assumed["node"] = f"{per_node} to a node, joined by {joined}; the zoo has no node of {chip.name}"
-    per_node = node.accelerators_per_node
-    if count < per_node:
-        share = count / per_node
-        update: dict[str, Any] = {"name": f"{count} of {node.name}", "accelerators_per_node": count}
-        if node.nics_given:
-            update["nics_per_node"] = max(1, round(node.nics_per_node * share))
-        update |= {f: getattr(node, f) * share for f in ("host_power", "max_power", "unit_cost") if getattr(node, f)}
-        if chip.link is not None and (chip.link.domain or 0) > _PER_NODE:
-            # Of a rack that is used in part the rest is no part of its link domain.
-            link = chip.link.model_copy(update={"domain": count})
-            update["accelerator"] = chip.model_copy(update={"link": link})
-        if count > 1 or node.unit_cost is not None:
-            assumed["node"] = f"{count} of the {per_node} accelerators of a {node.name}"
-        return node.model_copy(update=update), 1
-    if count % per_node and per_node > _PER_NODE:
-        # Racks joined by one link are seldom used whole: equal parts of them.
-        each = max(d for d in range(1, per_node + 1) if count % d == 0)
-        if each > _PER_NODE:
-            part, _ = _node_for(chip, each, assumed)
-            assumed["node"] = f"{each} of the {per_node} accelerators of each {node.name}"
-            return part, count // each
-    if count % per_node:
+    per_node, found = node.accelerators_per_node, node.holding(count)
+    if found is None:
         low = count - count % per_node
         raise InputError(
             f"{count} x {chip.name} is not a whole number of nodes of {per_node} ({node.name}); use {low} or {low + per_node}.",
             field="on",
         )
-    if "node" not in assumed:
+    each = found[0].accelerators_per_node
+    if each < per_node:
+        if count > 1 or node.unit_cost is not None:
+            assumed["node"] = f"{each} of the {per_node} accelerators of {'a' if count == each else 'each'} {node.name}"
+    elif "node" not in assumed:
         assumed["node"] = f"{node.name}, {per_node} to a node"
-    return node, count // per_node
+    return found
 
 
 def _link(chip: HardwareNode) -> tuple[Any, str]:
@@ -184,8 +168,9 @@ def _link(chip: HardwareNode) -> tuple[Any, str]:
 
 def _fabric_for(node: Node, nodes: int, assumed: dict[str, str]) -> NetworkFabric:
     """The fabric of the first cluster of the zoo with this node, else the InfiniBand of its adapters, else 100G Ethernet."""
-    clusters = Clusters.of("node", node.metadata.key)
-    fabric = next((cluster.fabric for cluster in clusters if cluster.node.name == node.name), None)
+    key = node.metadata.key
+    clusters = (cluster for cluster in Clusters.of("node", key) if key and cluster.node.metadata.key == key)
+    fabric = next((cluster.fabric for cluster in clusters), None)
     if fabric is None:
         rate = to_si(node.nic_bandwidth, "byte/s") if node.nic_bandwidth is not None else None
         same = [f for f in Fabrics if rate and abs(to_si(f.bandwidth, "byte/s") / rate - 1) < 0.01]

@@ -179,21 +179,17 @@ def _named_fleets(part: HardwarePart) -> Groups:
     if part.on is not None:
         return parse_fleet(part.on, part.fabric)
     name = part.name or ""
-    kind, _ = find_system(name)
+    kind, entry = find_system(name)
     if kind not in ("cluster", "node"):
         return parse_fleet(f"{part.nodes or part.accelerators or 1}x{name}", part.fabric)
-    groups, count = parse_fleet(name if kind == "cluster" else f"1x{name}", part.fabric), part.nodes
-    if part.accelerators is not None:
-        per_node = groups.one.node.accelerators_per_node
-        count, rest = divmod(part.accelerators, per_node)
-        if rest or not count:
-            text = f"{part.accelerators} accelerators are no whole number of nodes of {per_node}."
-            raise InputError(text, field="accelerators")
-    if count is None:
-        return groups
-    if kind == "node":
-        return parse_fleet(f"{count}x{name}", part.fabric)
-    return Groups((groups.one.model_copy(update={"count": count}),))
+    if part.accelerators is None:
+        if kind == "node":
+            return parse_fleet(f"{part.nodes or 1}x{name}", part.fabric)
+        groups = parse_fleet(name, part.fabric)
+        return groups if part.nodes is None else Groups((groups.one.model_copy(update={"count": part.nodes}),))
+    several = f"{-(-part.accelerators // entry.accelerators_per_node)}x" if kind == "node" else ""
+    groups = parse_fleet(f"{several}{name}", part.fabric)
+    return Groups((groups.one.sized(part.accelerators),), groups.assumed)
 
 
 def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:

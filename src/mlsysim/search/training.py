@@ -108,10 +108,19 @@ class TrainingPoints:
         chip = self.fleet.node.accelerator
         return Names((default_stack(chip, 2), ALONE), np.broadcast_to(alone, len(next(iter(sizing.values())))) * 1)
 
+    def parts(self, columns: Mapping[str, Any]) -> Names | None:
+        """The accelerators of each point where some do not fill nodes: of those that parts of them hold, each size is a fleet of its own."""
+        sizing = {key: column for name, column in columns.items() if (key := canonical(name)) in _SIZING}
+        if "accelerators" not in sizing and ("dp" not in {*sizing, *self.fixed} or self.counted):
+            return None
+        total = np.asarray(self._inputs(sizing).accelerators)
+        if not np.any(total % self.fleet.node.accelerators_per_node):
+            return None
+        return Names.of(np.broadcast_to(total, _size(columns)))
+
     def evaluate(self, columns: Mapping[str, Any], binds: bool = False) -> dict[str, np.ndarray]:
         """All outputs of the points in ``columns``, which have one length; ``binds`` asks for the wall that binds them too."""
-        first = next(iter(columns.values()))
-        size = first.places.size if isinstance(first, Names) else len(first)
+        size = _size(columns)
         numbers: dict[str, Any] = {}
         for name, column in columns.items():
             key = canonical(name)
@@ -136,7 +145,7 @@ class TrainingPoints:
         """One sentence where columns contradict what is fixed, or each other."""
         sizes = [name for name in ("nodes", "accelerators") if name in numbers]
         if len({*sizes, *({"nodes", "accelerators"} & self.fixed.keys() if sizes else ())}) > 1:
-            raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="accelerators")
+            raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="nodes")
         decided = sizes or (not self.counted and ("dp" in numbers or self.dp is not None))
         if decided and self.values["topology_override"] is not None:
             raise InputError("a topology is of one size; fix the nodes, or leave topology_override out.", field="nodes")
@@ -251,6 +260,12 @@ class TrainingPoints:
         return found
 
 
+def _size(columns: Mapping[str, Any]) -> int:
+    """Points of a tile."""
+    first = next(iter(columns.values()))
+    return first.places.size if isinstance(first, Names) else len(first)
+
+
 def _chosen(local: Any, pp: Any, valid: np.ndarray) -> np.ndarray:
     """Micro-batches where none are given, chosen as for one layout; each pair of samples and stages once."""
     parts = np.ones(valid.shape)
@@ -288,10 +303,14 @@ def _evaluate(
     name = next((name for name in columns if canonical(name) in training_inputs.GROUPED), None)
     if name is None:
         points = _points(fixed)
-        stacks = points.stacks(columns)
-        if stacks is None:
+        stacks, parts = points.stacks(columns), points.parts(columns)
+        if parts is not None:
+            own = next((name for name in columns if canonical(name) == "accelerators"), "accelerators")
+            name, columns = own, {**columns, own: parts}
+        elif stacks is not None:
+            name, columns = "stack", {**columns, "stack": stacks}
+        else:
             return points.evaluate(columns, binds), points.costs.unknown
-        name, columns = "stack", {**columns, "stack": stacks}
     names = Names.of(columns[name])
     size = names.places.size
     rest = {other: column for other, column in columns.items() if other != name}
@@ -306,8 +325,8 @@ def _evaluate(
                 few = {"tp": np.full(index.size, _points(settings).values["tp_size"])}
             part, missing = _evaluate(settings, few, binds)
         except InputError as error:
-            # A chip without arithmetic in a precision is no design among others; alone it is a mistake.
-            if getattr(error, "field", None) != "precision":
+            # A chip without arithmetic in a precision, or a fleet that fills no nodes, is no design among others; alone it is a mistake.
+            if getattr(error, "field", None) not in ("precision", "accelerators"):
                 raise
             continue
         unknown |= missing
@@ -368,14 +387,7 @@ def answer(given: dict[str, Any]) -> DistributedResult:
         degrees = (settings.get(n, DistributedModel.inputs[n].default) for n in ("tp_size", "pp_size", "cp_size"))
         model_parallel = math.prod(degrees)
         if dp is not None and not counted:
-            nodes, rest = divmod(dp * model_parallel, fleet.node.accelerators_per_node)
-            if rest or not nodes:
-                raise InputError(
-                    f"dp {dp} with {model_parallel} accelerators to a replica fills no whole number of nodes of "
-                    f"{fleet.node.accelerators_per_node}.",
-                    field="dp",
-                )
-            settings["fleet"] = fleet = fleet.model_copy(update={"count": nodes})
+            settings["fleet"] = fleet = fleet.sized(dp * model_parallel)
         if micro_batch is not None:
             local = settings["batch_size"] * model_parallel // fleet.total_accelerators
             settings["microbatch_count"] = local // micro_batch

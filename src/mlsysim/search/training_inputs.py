@@ -161,7 +161,7 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
     names = ("node", "chip", "fabric", "nodes", "accelerators")
     named, chip, fabric, nodes, accelerators = (given.pop(name, None) for name in names)
     if nodes is not None and accelerators is not None:
-        raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="accelerators")
+        raise InputError("a fleet has a number of nodes or of accelerators, not both.", field="nodes")
     fleet = given.get("fleet")
     described = any(part is not None for part in (named, chip, fabric))
     if described:
@@ -174,10 +174,7 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
         return None, False
     fleet = Clusters.get(fleet)
     if accelerators is not None:
-        nodes, rest = divmod(int(accelerators), fleet.node.accelerators_per_node)
-        if rest:
-            nodes_of = f"nodes of {fleet.node.accelerators_per_node} ({fleet.node.name})"
-            raise InputError(f"{int(accelerators)} accelerators do not fill {nodes_of}.", field="accelerators")
+        fleet = fleet.sized(int(accelerators))
     if nodes is not None:
         fleet = fleet.model_copy(update={"count": int(nodes)})
     told = {name: given.pop(name, None) for name in NETWORKED}
@@ -186,7 +183,7 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
         if name in read:
             read[name] = quantity(read[name], unit)
     fleet = fleet.networked(**read)
-    return fleet, nodes is not None or not described
+    return fleet, nodes is not None or accelerators is not None or not described
 
 
 def _node_of(chip: Any) -> Node:

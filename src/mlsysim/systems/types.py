@@ -23,6 +23,8 @@ from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Record, Seconds, 
 from mlsysim.zoo.provenance import Metadata
 
 __all__ = ["Fleet", "Metadata", "NetworkFabric", "Node"]
+_BOARD = 8
+"""Accelerators of a board: more of them under one link are a rack."""
 
 
 class Node(Record):
@@ -56,6 +58,29 @@ class Node(Record):
     def nics_given(self) -> bool:
         """Whether the number of adapters was stated rather than left at its default."""
         return "nics_per_node" in self.model_fields_set
+
+    def part(self, each: int) -> Node:
+        """So many accelerators of the node, with their share of its host, adapters and price.
+
+        Of a rack that is used in part the rest is no part of its link domain.
+        """
+        share, chip = each / self.accelerators_per_node, self.accelerator
+        update: dict[str, Any] = {"name": f"{each} of {self.name}", "accelerators_per_node": each}
+        if self.nics_given:
+            update["nics_per_node"] = max(1, round(self.nics_per_node * share))
+        update |= {f: getattr(self, f) * share for f in ("host_power", "max_power", "unit_cost") if getattr(self, f)}
+        if chip.link is not None and (chip.link.domain or 0) > _BOARD:
+            update["accelerator"] = chip.model_copy(update={"link": chip.link.model_copy(update={"domain": each})})
+        return self.model_copy(update=update)
+
+    def holding(self, accelerators: int) -> tuple[Node, int] | None:
+        """Nodes, or parts of them, that have so many accelerators in all: whole ones, a part of one, or equal parts of racks (which
+        are seldom used whole) of more than a board each; None where there are none."""
+        own = self.accelerators_per_node
+        if accelerators % own == 0:
+            return self, accelerators // own
+        each = max(d for d in range(1, min(own, accelerators) + 1) if accelerators % d == 0)
+        return (self.part(each), accelerators // each) if accelerators < own or each > _BOARD else None
 
 
 class NetworkFabric(Record):
@@ -127,6 +152,16 @@ class Fleet(Record):
             node = node.model_copy(update={"nics_per_node": told.pop("rails")})
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**fields, "node": node, "fabric": fabric, **told})
+
+    def sized(self, accelerators: int) -> Fleet:
+        """The same with so many accelerators, in whole nodes or equal parts of racks."""
+        found, own = self.node.holding(accelerators), self.node.accelerators_per_node
+        if found is None:
+            low = accelerators - accelerators % own
+            words = f"{accelerators:,} x {self.node.accelerator.name} do not fill nodes of {own} ({self.node.name})"
+            raise InputError(f"{words}; use {low:,} or {low + own:,}.", field="accelerators")
+        label = f"{accelerators:,} x {self.node.accelerator.name}"
+        return self.model_copy(update={"node": found[0], "count": found[1], "name": label})
 
     @property
     def total_accelerators(self) -> int:
