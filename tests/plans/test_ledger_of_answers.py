@@ -70,7 +70,7 @@ def parts_add_up(answer: Answer) -> list[str]:
     """Time parts to the time, memory parts to the memory; it fits where they are at most the capacity."""
     wrong = []
     time = sum(part.value for part in answer.time_parts)
-    if time != pytest.approx(_si(answer.value("latency")), rel=1e-9):
+    if answer.runs and time != pytest.approx(_si(answer.value("latency")), rel=1e-9):
         wrong.append(f"time parts {time} of {answer.value('latency')}")
     if any(part.value < 0 or part.wall is None for part in answer.time_parts):
         wrong.append("a time part is negative or of no wall")
@@ -93,7 +93,7 @@ def the_largest_share_binds(answer: Answer) -> list[str]:
     for part in answer.time_parts:
         assert part.wall is not None
         walls[part.wall] = walls.get(part.wall, 0.0) + part.value
-    most = max(walls.values())
+    most = max(walls.values(), default=0.0)
     if answer.binding.limit is None:
         if not answer.feasible:
             return ["does not fit, and the binding names no limit"]
@@ -201,7 +201,9 @@ def digits_agree(answer: Answer) -> list[str]:
         if document["metrics"][metric.path]["text"] != metric.text:
             wrong.append(f"JSON prints another {metric.name}")
     time = time_of(answer, whole="Whole", title="Time")
-    if time is None or not time.alt.endswith(f"Whole {answer.metric('latency').text}."):
+    if not answer.runs:
+        wrong += ["there is a waterfall of what does not run"] if time is not None else []
+    elif time is None or not time.alt.endswith(f"Whole {answer.metric('latency').text}."):
         wrong.append(f"the waterfall does not end in {answer.metric('latency').text}")
     bar = memory_of([("Each", answer)])
     if bar is None or f"{answer.metric('memory').text} in all" not in bar.alt:
@@ -210,7 +212,22 @@ def digits_agree(answer: Answer) -> list[str]:
     return wrong
 
 
+def what_does_not_run_has_no_rates(answer: Answer) -> list[str]:
+    """No time, rate, cost, energy or share of a wall, in numbers, charts or the scorecard."""
+    if answer.runs:
+        return []
+    parts = answer.time_parts, answer.cost_parts, answer.energy_parts, answer.carbon_parts, answer.roofline
+    others = [score.wall for score in answer.scorecard if score.status != "not asked" and score.wall != 2]
+    wrong = [f"{metric.name} is given" for metric in answer.metrics if metric.level != "feasibility"]
+    wrong += [f"walls {others} are scored"] if others else []
+    return wrong + [f"{len(each)} parts" for each in (*parts, answer.sensitivities) if each]
+
+
+_TIMED = ("the_largest_bar_belongs_to_it", "the_roofline_is_of_the_ledger", "the_interval_says_what_it_rests_on")
+"""Laws of what runs."""
+
 LAWS = (
+    what_does_not_run_has_no_rates,
     parts_add_up,
     the_largest_share_binds,
     the_largest_bar_belongs_to_it,
@@ -336,9 +353,9 @@ def lawful(kind: str) -> tuple[Answer, ...]:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_plans_keep_the_laws(kind: str, law: Any) -> None:
-    found = {
-        answer.subject + str(answer.plan.document()): problem for answer in lawful(kind) if (problem := law(answer))
-    }
+    tried = [answer for answer in lawful(kind) if answer.runs or law.__name__ not in _TIMED]
+    found = {answer.subject + str(answer.plan.document()): problem for answer in tried if (problem := law(answer))}
+    assert len(tried) > len(lawful(kind)) / 4
     assert not found, f"{len(found)} of {len(lawful(kind))}, such as {list(found.items())[:2]}"
 
 
@@ -445,13 +462,20 @@ def test_an_answer_as_json_is_whole_and_its_plan_gives_it_again(kind: str) -> No
     assert json.loads(json.dumps(again.to_dict())) == document
 
 
-def test_what_does_not_fit_prints_no_rate_as_if_it_ran() -> None:
-    for kind in KINDS:
-        for answer in (each for each in lawful(kind) if not each.feasible):
-            rates = [m.text for m in answer.metrics if m.name in ("tokens_per_second", "throughput", "usd_per_mtoken")]
-            words = " ".join((answer.headline, *answer.verdict))
-            assert not any(f" {rate} " in words for rate in rates), words
-            assert answer.questions["performance"] != "How fast"
+def test_what_does_not_fit_has_no_rates_and_demands_of_them_are_not_kept() -> None:
+    plan = {"task": "training", "model": "Llama3_70B", "on": "8xH100", "tp": 8, "batch_size": 64, "seq_len": 4096}
+    asked = {"assert": [{"metric": "mfu", "min": 0.1}, {"metric": "memory", "max": "1 TB"}]}
+    answer = evaluate({**plan, "constraints": asked, "budget": "1 USD"}, change=False)
+    assert not answer.runs and answer.exit_code == 2 and answer.main == "memory"
+    assert {metric.level for metric in answer.metrics} == {"feasibility"} and answer.verdict == ()
+    assert [check.passed for check in answer.checks] == [False, True]
+    assert "does not fit has no mfu" in answer.checks[0].sentence
+    with pytest.raises(InputError, match="does not fit has no latency"):
+        answer.value("latency")
+    with pytest.raises(InputError, match="speed"):
+        answer.value("speed")
+    words = " ".join((answer.headline, answer.binding.sentence))
+    assert "as if it fitted" not in words and not re.search(r"\d s\b|%|\$", words)
 
 
 def test_the_layout_of_a_limit_that_none_keeps_is_the_nearest_to_it() -> None:
