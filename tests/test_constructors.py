@@ -4,23 +4,27 @@ that do not divide, and numbers that are none."""
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlsysim.errors import InputError
+from mlsysim.errors import DataWarning, InputError, MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.registry import build as build_chip
 from mlsysim.hardware.types import ChipLink, ComputeCore, HardwareNode, MemoryHierarchy, Reliability
+from mlsysim.infra.registry import Facilities, Grids
 from mlsysim.infra.types import Facility, GridProfile, Rack
 from mlsysim.models.attention import CSA, MLA
 from mlsysim.models.recurrent import LinearAttention, Mamba
+from mlsysim.models.registry import Models
 from mlsysim.models.registry import build as build_model
 from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.topology import INSIDE, SPELLINGS, TITLES
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 
 H100 = Hardware.get("H100")
@@ -151,3 +155,47 @@ def test_a_table_of_a_file_is_refused_alike(field):
     assert "which is zero" in one_sentence(
         build_chip, "x", {"name": "x", "compute": compute, "memory": memory, "source": SOURCE}
     )
+
+
+JUNK = st.sampled_from(
+    [0, -1, 3, 0.5, math.nan, math.inf, 1e308, 10**30, "", "abc", "0 GB", "5 GB/s", "1e400 GB", [], {}, None, True, b"x", ["a"],
+     {"magnitude": math.nan, "unit": "GB"}, {"magnitude": 1, "unit": "furlong"}, "fat-tree", 65536, object()]
+)  # fmt: skip
+NETWORKS = (
+    "Llama3_8B",
+    "DeepSeek_V3",
+    "Gemma4_E2B",
+    "Jamba_v0_1",
+    "T5_Base",
+    "Whisper_Small",
+    "ViT_B_16",
+    "DLRM_MLPerf",
+)
+MADE = [Models.get(name) for name in NETWORKS]
+MADE += [
+    H100,
+    H100.compute,
+    H100.memory,
+    H100.link,
+    *(next(iter(zoo)) for zoo in (Nodes, Fabrics, Clusters, Facilities, Grids)),
+]
+
+
+@given(made=st.sampled_from(MADE), data=st.data())
+@settings(max_examples=400, deadline=None)
+def test_a_constructor_makes_what_is_finite_or_says_one_sentence(made, data):
+    """Whatever a field is given: an entry with finite counts, caches and operations, or the documented error."""
+    kind = type(made)
+    fields = {name: getattr(made, name) for name in kind.model_fields}
+    for name in data.draw(st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=3)):
+        fields[name] = data.draw(JUNK)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)
+            again = kind(**fields)
+            if isinstance(again, TransformerWorkload) and again.has_dimensions:
+                work = again.lower("prefill", seq_len=16)
+                found = [again.get_kv_cache_size(100).magnitude, sum(op.flops * op.count for op in work.operators)]
+                assert all(math.isfinite(number) and number >= 0 for number in (*found, again.parameter_count))
+    except MLSysError as error:
+        assert "\n" not in str(error) and str(error)[-1] in ".?)"

@@ -99,7 +99,7 @@ def test_widths_under_another_name():
     assert read_config({**config, "n_embed": 1024}).parameters == read_config({**config, "n_embd": 1024}).parameters
 
 
-@pytest.mark.parametrize("kind", ["gemma3n", "gemma3n_text", "recurrent_gemma", "zamba2"])
+@pytest.mark.parametrize("kind", ["recurrent_gemma", "zamba2", "rwkv"])
 def test_what_is_not_understood_is_refused(kind):
     with pytest.raises(InputError, match=r"for which there is no workload type\.$"):
         read_config({"model_type": kind, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})
@@ -192,6 +192,38 @@ def test_small_gemmas_with_their_published_counts(config, billions, encoders):
     report = read_config(config, "gemma")
     assert report.parameters / 1e9 + encoders == pytest.approx(billions, rel=0.015)
     assert any("looked up" in line for line in report.warnings)
+
+
+E4B_3N = {
+    "model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": [16384] * 35, "num_hidden_layers": 35, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 262400, "vocab_size_per_layer_input": 262144,
+    "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 15, "laurel_rank": 64, "altup_num_inputs": 4, "sliding_window": 512,
+    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+}  # fmt: skip
+
+
+def test_gemma_3n():
+    """6.87 billion of text in the E4B checkpoint; 16 windowed and 4 full layers of two heads have keys of their own."""
+    report = read_config(E4B_3N, "gemma")
+    assert report.parameters / 1e9 == pytest.approx(6.87, rel=0.005)
+    assert (report.kv_bytes_per_token, report.kv_bytes_per_token_in_window) == (4 * 2048, 20 * 2048)
+
+
+def test_layers_across_which_keys_are_shared():
+    """Hunyuan-Large: of two layers one makes keys and values (arXiv 2411.02265: 64 layers, 8 heads of 128)."""
+    config = FACTS["meta-llama/Meta-Llama-3.1-8B"] | {"use_cla": True, "cla_share_factor": 2}
+    assert read_config(config).kv_bytes_per_token == 16 * 2 * 8 * 128 * 2
+    assert read_config({**config, "use_cla": False}).kv_bytes_per_token == 32 * 2 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize("named", [{}, {"layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 16}])
+def test_letters_of_layers(named):
+    """EXAONE 4.0 32B: LLLG, three windowed layers before each full one."""
+    sizes = {"hidden_size": 5120, "intermediate_size": 27392, "num_hidden_layers": 64, "num_attention_heads": 40}
+    more = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 102400, "sliding_window": 4096}
+    report = read_config({"model_type": "exaone4", **sizes, **more, "sliding_window_pattern": "LLLG", **named})
+    assert report.parameters / 1e9 == pytest.approx(32.0, rel=0.005)
+    assert report.kv_bytes_per_token == 16 * 2 * 8 * 128 * 2 and not report.warnings
 
 
 def test_layers_that_borrow_keys_keep_none():

@@ -130,3 +130,97 @@ def test_bytes_are_moved_once() -> None:
     assert ledger is not None
     moved = sum(float(part.moved) for part in ledger.parts if part.label == "answer: reading weights")
     assert moved == pytest.approx(63 * 2 * 8.03e9, rel=1e-3)
+
+
+A100_RUNS = [
+    # Smith et al. 2022 (arXiv 2201.11990, section 3.1): 530 billion parameters, 1,920 sequences of 2,048, TP8 PP35 with full recomputation
+    ("MT_NLG_530B", "2240xA100", "megatron21", {"batch_size": 1920, "tp": 8, "pp": 35}, 60.1),
+    ("MT_NLG_530B", "3360xA100", "megatron21", {"batch_size": 1920, "tp": 8, "pp": 35}, 44.4),
+    # BigScience's chronicles: 105 s a step of 2,048 sequences on 384, TP4 PP12, two sequences a micro-batch
+    ("BLOOM_176B", "384xA100", "megatron21", {"batch_size": 2048, "tp": 4, "pp": 12, "micro_batch": 2, "zero": 1}, 105),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "on", "stack", "split", "seconds"), A100_RUNS)
+def test_steps_of_large_runs(model: str, on: str, stack: str, split: dict[str, Any], seconds: float) -> None:
+    keys = {"micro_batch": 1, "recompute": "full", **split}
+    step = to_si(ask("training", model, on, stack, seq_len=2048, **keys).value("latency"), "s")
+    assert step == pytest.approx(seconds, rel=PRODUCTION) and step < seconds, "production loses time"
+
+
+@pytest.mark.parametrize(("count", "batch", "seconds"), [(1536, 768, 10.3), (6144, 2304, 8.0)])
+def test_nemotron_4_340b(count: int, batch: int, seconds: float) -> None:
+    """arXiv 2406.11704, table 2: TP8 PP12 with 8 interleaved stages, sequences of 4,096."""
+    split = {"tp": 8, "pp": 12, "micro_batch": 1, "virtual_stages": 8}
+    answer = ask("training", "Nemotron4_340B", f"{count}xH100", batch_size=batch, seq_len=4096, **split)
+    assert to_si(answer.value("latency"), "s") == pytest.approx(seconds, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "count", "batch", "length", "tokens", "hours"),
+    [
+        # arXiv 2302.13971, table 15 (the paper's 380 tokens a second of 65B is a fitted row)
+        ("Llama1_7B", "A100", 2048, 2048, 2048, 1e12, 82_432),
+        ("Llama1_13B", "A100", 2048, 2048, 2048, 1e12, 135_168),
+        ("Llama1_33B", "A100", 2048, 2048, 2048, 1.4e12, 530_432),
+        # model cards of Falcon-180B, Llama 4 Scout and Maverick
+        ("Falcon_180B", "A100_40GB", 4096, 2048, 2048, 3.5e12, 7.0e6),
+        ("Llama4_Scout", "H100", 16384, 8192, 8192, 40e12, 5.0e6),
+        ("Llama4_Maverick", "H100", 8192, 8192, 8192, 22e12, 2.38e6),
+        # arXiv 2405.04434, section 3.2.3: for each trillion of tokens
+        ("DeepSeek_V2", "H800", 2048, 9216, 4096, 1e12, 172_800),
+    ],
+)
+def test_gpu_hours_of_model_cards(
+    model: str, on: str, count: int, batch: int, length: int, tokens: float, hours: float
+) -> None:
+    """By the default software and a searched layout."""
+    answer = ask("training", model, f"{count}x{on}", batch_size=batch, seq_len=length, tokens=tokens)
+    assert gpu_hours(answer, count) == pytest.approx(hours, rel=PRODUCTION)
+
+
+def test_tinyllama_on_sixteen() -> None:
+    """24,000 tokens a second of each A100-40GB (README of TinyLlama)."""
+    answer = ask("training", "TinyLlama_1_1B", "16xA100_40GB", batch_size=1024, seq_len=2048)
+    assert to_si(answer.value("tokens_per_second"), "1/s") / 16 == pytest.approx(24_000, rel=BENCHMARK)
+
+
+def _held(answer: Answer, *without: str) -> float:
+    assert answer.memory is not None
+    return sum(part.value for part in answer.memory.parts if not any(word in part.label for word in without)) / 1e9
+
+
+@pytest.mark.parametrize(("stage", "count", "gigabytes"), [(0, 1, 120.0), (1, 64, 31.4), (2, 64, 16.6)])
+def test_states_of_adam(stage: int, count: int, gigabytes: float) -> None:
+    """7.5 billion parameters of 16 bytes (ZeRO, arXiv 1910.02054, figure 1)."""
+    keys = {"batch_size": count, "seq_len": 1024, "tp": 1, "micro_batch": 1, "zero": stage}
+    answer = ask("training", "Megatron_7_5B", f"{count}xV100_32GB", **keys)
+    assert _held(answer, "ctivations", "reserve") == pytest.approx(gigabytes, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "gigabytes"),
+    [("Llama1_65B", "A6000", 41), ("Llama1_33B", "RTX_4090", 21), ("Llama1_7B", "RTX_4090", 5)],
+)
+def test_adapters_on_four_bits(model: str, chip: str, gigabytes: float) -> None:
+    """QLoRA, arXiv 2305.14314: 65B on one GPU of 48 GB, 33B on 24 GB; memory as in its figure 6."""
+    keys: dict[str, Any] = {"batch_size": 16, "seq_len": 512, "lora_rank": 64, "precision": "nf4"}
+    assert ask("training", model, f"1x{chip}", **keys).feasible
+    answer = ask("training", model, f"1x{chip}", micro_batch=1, recompute="full", **keys)
+    assert _held(answer) == pytest.approx(gigabytes, rel=0.20)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "precision", "fits"),
+    [
+        ("Llama3_405B", "8xH100", "bf16", False),  # 810 GB; Meta's FP8 checkpoint is for one node of eight
+        ("Llama3_405B", "8xH100", "fp8", True),
+        ("Llama3_405B", "16xH100", "bf16", True),
+        ("Llama3_70B", "1xH100", "bf16", False),
+        ("BLOOM_176B", "8xA100", "bf16", True),
+        ("Mixtral_8x7B", "2xA100", "bf16", True),
+    ],
+)
+def test_what_holds_a_model(model: str, on: str, precision: str, fits: bool) -> None:
+    load = {"prompt_tokens": 512, "output_tokens": 64, "concurrency": 1}
+    assert ask("serving", model, on, precision=precision, **load).feasible is fits

@@ -146,6 +146,11 @@ def _attention(config: Config, model_type: str, draft: Draft) -> None:
         return
     if config.flag("attn_output_gate", "attention_output_gate", default=model_type == "qwen3_next"):
         fields["attention_output_gate"] = True
+    if config.flag(
+        "use_cla", default=False
+    ):  # Hunyuan: of so many layers one makes keys and values, the others read them
+        factor = config.integer("cla_share_factor", default=2)
+        fields["shared_kv_layers"] = layers - -(-layers // factor)
     window = _window(config, family, fields["max_context"])
     draft.mixers = _mixers(config, layers, window is not None, family.full_every)
     if "window" in draft.mixers:
@@ -213,6 +218,7 @@ def _mixers(config: Config, layers: int, windowed: bool, every: int = 0) -> list
     """The kind of each layer's mixer. ``windowed``: there is a window; ``every``: the family's own spacing of full attention."""
     named = config.per_layer("layer_types", "layers_block_type", "attention_layers", layers=layers)
     if named is not None:
+        config.ignore("sliding_window_pattern", "_sliding_window_pattern", "no_rope_layers")
         kinds = [_NAMES.get(name, str(name)) if isinstance(name, str) else repr(name) for name in named]
         odd = next((kind for kind in kinds if kind not in _KNOWN), None)
         if odd is not None:
@@ -241,6 +247,9 @@ def _mixers(config: Config, layers: int, windowed: bool, every: int = 0) -> list
     if rope:
         return ["window" if rotary else "attention" for rotary in rope]
     names = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+    letters = config.raw(*names)
+    if isinstance(letters, str) and letters and set(letters) <= set("LG"):  # EXAONE: local and global layers, repeated
+        return ["attention" if letters[i % len(letters)] == "G" else "window" for i in range(layers)]
     spacing = config.optional(*names) or every
     if spacing:
         return ["attention" if (i + 1) % spacing == 0 else "window" for i in range(layers)]

@@ -5,6 +5,7 @@
     bamba, falcon_h1                 attention in some layers; attention and Mamba side by side in all
     nemotron-nas                     every layer with its own width, or without attention at all
     gemma4, mimo_v2_flash            full and windowed layers with heads of different sizes
+    gemma3n                          embeddings in every layer, and layers that read the keys of others
     minimax, minimax_m1              linear attention with softmax attention in between
     mllama_text_model                layers that attend to images between those of the text
     kimi_linear, kimi_k3             gated linear attention with latent attention in between
@@ -200,6 +201,22 @@ def two_head_sizes(config: Config, model_type: str, name: str, warnings: list[st
     return settle(workload, stack.parameters - counted + exact), draft.family.label
 
 
+def gemma3n(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """Gemma 3n: embeddings in every layer, four streams of which a layer works on one, a low-rank way around attention, and later
+    layers that read the keys of earlier ones, whose own projections the checkpoint keeps."""
+    draft = decoder(config, model_type, name, warnings)
+    fields, hidden = draft.fields, draft.fields["hidden_dim"]
+    layers, streams = fields["layers"], config.integer("altup_num_inputs", default=4)
+    fields["shared_kv_layers"] = config.integer("num_kv_shared_layers", default=0, least=0)
+    unused = 2 * hidden * fields["kv_heads"] * fields["head_dim"] * fields["shared_kv_layers"]
+    around = 2 * hidden * config.integer("laurel_rank", default=64) + hidden
+    mixed = hidden * (streams + 1) + streams**3 + streams**2 + hidden  # the router with its norm, coefficients, a scale
+    draft.extra += unused + layers * (around + mixed) + 2 * (streams - 1) * hidden * hidden
+    draft.extra += _embedded_in_layers(config, fields, warnings)
+    warnings.append("The mixing of streams and the ways around attention are counted as parameters, not as work.")
+    return finish(draft), draft.family.label
+
+
 def _embedded_in_layers(config: Config, fields: Mapping[str, Any], warnings: list[str]) -> float:
     """Parameters of embeddings that small Gemmas add in every layer: a table, a projection of the first input, and a gate with its way
     back, a norm and a scale in each layer."""
@@ -279,5 +296,5 @@ HYBRIDS: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
     "mamba": mamba, "mamba2": mamba, "falcon_mamba": mamba, "nemotron_h": nemotron_h, "bamba": side_by_side,
     "falcon_h1": side_by_side, "nemotron-nas": searched, "gemma4": two_head_sizes, "gemma4_text": two_head_sizes,
     "mimo_v2_flash": two_head_sizes, "kimi_linear": kimi_linear, "mllama_text_model": with_images,
-    "minimax": lightning, "minimax_text_01": lightning, "minimax_m1": lightning,
+    "gemma3n": gemma3n, "gemma3n_text": gemma3n, "minimax": lightning, "minimax_text_01": lightning, "minimax_m1": lightning,
 }  # fmt: skip
