@@ -3,7 +3,8 @@
 A deterministic coordinate search over the constants of :data:`FREE` (of every run, of a stack, or of a chip; never of a
 source, a model or a row). The loss is the mean absolute logarithm of predicted over measured, each cut at 30 % so that
 rows with an unknown cause do not pull; rows with the same settings count as one. Prints figures in sample and with one
-chip, one model or one source left out, and with ``--write`` puts the values into the data files.
+chip, one model or one source left out, and with ``--write`` puts the values into the data files. ``--stack NAME`` fits a
+stack's own constants (table ``training_NAME``) to its rows alone.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ _REACHED = {"median_error": "median", "p90_error": "p90", "bias": "bias"}
 _TIMES = ("iteration_time", "step_time", "gpu_hours_per_trillion_tokens")
 
 
-def read_rows(path: Path) -> Columns:
-    """Time rows that can be predicted; those with the same settings share one vote, and rare groups go by one name."""
+def read_rows(path: Path, stack: str | None = None) -> Columns:
+    """Time rows that can be predicted; those with the same settings share one vote, and rare groups go by one name. Of one stack, where it is named."""
     found = []
     for row in table_rows(path):
         with suppress(Skipped, Excluded):
             if "memory" not in row["reported_metric"]:
                 (question,) = TABLES["training"].questions(row)
+                if stack not in (None, question.plan.hardware.stack):
+                    continue
                 predicted(question)
                 source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
                 setting = (*(row.get(name) for name in _KEY), source, row["notes"][:10])
@@ -161,11 +164,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Fit, print, and with ``--write`` keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path)
+    parser.add_argument("--stack", help="fit the constants of this stack alone")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--write", action="store_true", help="write the constants into the package's data files")
     parser.add_argument("--leave-out", action="store_true", help="also refit without each chip, model and source")
     options = parser.parse_args(arguments)
-    rows = read_rows(options.table)
+    if options.stack:
+        FREE.clear()
+        FREE.update(table_of(f"training_{options.stack}"))
+    rows = read_rows(options.table, options.stack)
     print("before", line(errors(rows, {})))
     groups = _GROUPS if options.leave_out else ()
     found, own, _ = report("training", rows, lambda c: fit(c, options.rounds), errors, *groups)
@@ -174,7 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.write:
         figures = summary(own)
         reached = {f"fit.{name}_pct": round(figures[key], 1) for name, key in _REACHED.items()}
-        write({**found, "fit.rows": figures["points"], **reached}, Path(training_chip.__file__).parents[1] / "data")
+        reached = {} if options.stack else {**reached, "fit.rows": figures["points"]}
+        write({**found, **reached}, Path(training_chip.__file__).parents[1] / "data")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ _NODE = 8
 _EIGHT = 2023
 """From this year on submissions to MLPerf Training compute in 8 bits where the chip has them."""
 _DECODER_SHARE = 0.25
+_UNPADDED = "padding removed"
 _LONGEST = 8192
 """Tokens of a sequence where a row gives none and the model takes longer ones: what most pre-training uses."""
 _AFTER = 2
@@ -58,8 +59,10 @@ class Run:
         self.hardware = chip_of(cell(row, "gpu"))
         self.precision = read_precision(row, self.hardware, self.inferred)
         seq_len, accelerators = whole(row, "seq"), whole(row, "n_gpus") or _product(row, "tp", "pp", "cp", "dp")
-        if seq_len and "padding removed" in notes:
-            seq_len = round(seq_len * _WORDS["unpadded"])
+        self.pack = 1.0
+        if seq_len and _UNPADDED in notes:
+            self.pack = 1 / _WORDS["unpadded"]
+            seq_len = round(seq_len / self.pack)
             self.inferred.append(f"{seq_len} tokens of a sequence without its padding")
         if not seq_len:
             seq_len = min(self.model.max_context or _LONGEST, _LONGEST)
@@ -110,7 +113,7 @@ class Run:
                 self.inferred.append(f"{virtual} virtual stages")
         self.batch, self.virtual_stages = batch, virtual
         self.local_batch = max(batch / self.dp, 1.0)
-        self.micro_batch: float = micro or 0.0
+        self.micro_batch: float = min(self.pack * (micro or 0), self.local_batch)
         if micro is None and known.micro_batch is not None:
             self.micro_batch = min(known.micro_batch, self.local_batch)
             self.inferred.append(f"micro-batch {self.micro_batch} by the published recipe")
@@ -246,6 +249,8 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) 
     own = " ".join(cell(row, name) for name in ("software", "framework", "stack"))
     compared = re.search(r"[^;.]*\bbaseline\b[^;.]*", notes, re.IGNORECASE)
     found = stack_in_text(own, year) or (stack_in_text(compared[0], year) if compared else None)
+    if found is None and source.startswith("mlperf") and _UNPADDED in notes:
+        found = stack(_WORDS["packed"])
     if found is None:
         found = stack_of_source(source)
     if found is None:

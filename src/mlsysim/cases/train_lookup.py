@@ -20,6 +20,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import Pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
+from mlsysim.cases.train_network import summed_bytes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -100,7 +101,7 @@ def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: Any = 0.0,
     message = layout.micro_batch * model.pooled_elements * bytes_per_element("bf16")
     there: Any = 0.0
     ring: Any = 0.0
-    gradients = 0.0 if job.frozen else bytes_per_element("fp32") * (model.parameter_count - model.table_parameters)
+    gradients = summed_bytes(job) * (model.parameter_count - model.table_parameters)
     if some(several):
         there = where(several, s.network.exchange(message, 1, group, False), 0.0)
         ring = where(several, s.network.all_reduce(gradients, group), 0.0)

@@ -3,8 +3,8 @@
     T = [ m t_device + gradients not hidden + T_update ] / s
 
 t_device is a micro-batch, forward, backward and updated with a momentum, as the runtime's training stack was fitted to it
-(:mod:`mlsysim.timing.vision_time`); T_update is what another optimizer does beyond that. Gradients are summed in single precision over the ring of measured training runs, beside the
-backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/software/runtimes.toml``: they
+(:mod:`mlsysim.timing.vision_time`); T_update is what another optimizer does beyond that. Gradients are summed in the format that they are kept in, single precision
+under autocast where a plan has no other, over the ring of measured training runs, beside the backward pass. s is what several devices keep of their speed beside one another (``data_parallel`` in ``data/software/runtimes.toml``: they
 wait for the slowest, and for their images).
 
 Recomputing all activations adds a forward pass; frozen weights leave two thirds. Left out: a device that accumulates micro-batches
@@ -98,7 +98,7 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.
     m = layout.micro_batches * job.accumulation
     alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
-    gradients = 0.0 if job.frozen else bytes_per_element("fp32") * s.inventory.parameters
+    gradients = summed_bytes(job) * s.inventory.parameters
     # ZeRO scatters gradients and gathers 16-bit weights: once, or what is shared and not kept whole for every micro-batch.
     often, weights = sharing(job, layout), bytes_per_element("bf16") * s.inventory.parameters
     scatters = where(job.zero >= 2, often.scatters, 1.0)
@@ -129,6 +129,11 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.
     )
     ideal = alone + update
     return Step(step, device, ideal, none, none, none, lambda: none, data, shown, device, device, host, update)
+
+
+def summed_bytes(job: Job) -> float:
+    """Bytes of a gradient that replicas sum: as autocast keeps them, unless a plan says otherwise; none of frozen weights."""
+    return 0.0 if job.frozen else job.keeps.gradient or bytes_per_element("fp32")
 
 
 def network_update(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra) -> Any:

@@ -32,6 +32,8 @@ _METRICS: dict[str, str] = settings("rows")["training"]["metrics"]
 _ASYNC = re.compile(r"async[- ]?tp|async(?:hronous)? tensor", re.IGNORECASE)
 _NOT_MEASURED = ("chinchilla_optimal_params", "mfu_range")
 _CAUSAL_SOURCES = ("llama3", "llama-3")
+_NODE = 8
+"""Ranks that share the optimizer of packed encoders: distributed LAMB scatters inside a node, and sums over nodes."""
 _ADAPTER_RANK = 16
 """Of adapters where a row trains them; it has no effect on the time."""
 
@@ -65,7 +67,10 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
     pixels = re.search(r"(\d+)x\1\b", cell(row, "notes"))
     own = getattr(model, "resolution", None)
     if pixels and own and int(pixels[1]) != own:
-        raise Skipped(f"{model.name} is known for {own} pixels, and the run's images have {pixels[1]}")
+        scaled = Models.get(f"{key_of(model)}_{pixels[1]}", None)
+        if scaled is None:
+            raise Skipped(f"{model.name} is known for {own} pixels, and the run's images have {pixels[1]}")
+        model = scaled
     chip, devices, batch = chip_of(cell(row, "gpu")), whole(row, "n_gpus"), whole(row, "global_batch")
     if not devices or not batch or cell(row, "reported_metric") != "samples_per_s":
         raise Skipped("a network needs its accelerators, its batch and its samples a second")
@@ -133,6 +138,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             **{name: n for name in ("cp", "ep", "virtual_stages") if (n := getattr(run, name)) > 1},
             "micro_batch": micro,
             "zero": run.zero,
+            "zero_shard": _NODE if run.pack > 1 and run.dp > _NODE and run.dp % _NODE == 0 else None,
             "recompute": run.recompute if plain else "selective",
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,

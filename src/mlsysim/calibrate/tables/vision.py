@@ -104,7 +104,9 @@ def _framework(row: Mapping[str, str]) -> Question:
         inferred += (f"batch {_BATCH}",)
     precision = row["precision"]
     if published:
-        # Of these logs the batch is that of all devices.
+        # Of these logs the batch is that of all devices. Where it is smaller, others evaluate, or help with a share of an image.
+        if batch < devices:
+            devices, inferred = batch, (*inferred, "a sample on each of so many devices")
         batch, precision = max(1, round(batch / devices)), "mixed"
         inferred += ("mixed precision",)
     if not precision:
@@ -131,6 +133,8 @@ def _framework(row: Mapping[str, str]) -> Question:
         task, asked, split = "training", "tokens_per_second", {"tp": 1, "micro_batches": 1}
         # As these benchmarks update.
         work["optimizer"] = "momentum"
+        if published and name == "dle_mxnet":
+            work["gradient_precision"] = "fp16"
     plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
     regime = "vision mlperf training" if published and name == "dle_mxnet" else regime
     return _question(row, plan, asked, "1/s", factor, regime, key_of(chip) in _WORDS["measured"], inferred)
