@@ -138,6 +138,50 @@ def test_what_is_unknown_is_skipped_with_the_reason(change, reason):
         TABLES["training"].predict({**ROW, **change})
 
 
+OTHER = {
+    "source": "mlperf-training-4.1-nvidia",
+    "model": "BERT_Large",
+    "seq": "512",
+    "gpu": "H100-80GB",
+    "n_gpus": "8",
+    "microbatch": "48",
+    "global_batch": "768",
+    "reported_metric": "samples_per_s",
+    "value": "7759.6",
+    "unit": "sequences/s",
+    "notes": "BERT-Large phase 2, padding removed: fewer tokens than 512 per sequence",
+}
+
+
+def other(**changes: str) -> dict[str, str]:
+    return dict.fromkeys(ROW, "") | OTHER | changes
+
+
+def test_packed_encoders_count_packs_and_run_their_own_software():
+    """768 sequences on 8 GPUs are one micro-batch of 48 packs each, of two sequences; LAMB is shared inside a node."""
+    (asked,) = TABLES["training"].questions(other())
+    split, work = asked.plan.parallelism, asked.plan.workload
+    assert (split.micro_batch, work.seq_len, work.precision, split.zero_shard) == (96, 256, "fp8", None)
+    assert asked.plan.hardware.stack == "captured" and asked.regime == "training encoder"
+    (wide,) = TABLES["training"].questions(other(n_gpus="64", microbatch="36", global_batch="4608"))
+    assert (wide.plan.parallelism.micro_batch, wide.plan.parallelism.zero_shard) == (72, 8)
+    (old,) = TABLES["training"].questions(other(gpu="NVIDIA A100 - PCIe - 80 GB"))
+    assert old.plan.workload.precision == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("chip", "devices", "batch", "measured"), [("B200", 16, 512, 815.7), ("GB200", 72, 2304, 4011.8)]
+)
+def test_flux_at_256_pixels_is_near_published_steps(chip: str, devices: int, batch: int, measured: float):
+    """MLPerf Training 5.1, Oracle and NVIDIA: no constant of a step of diffusion was fitted on them."""
+    row = other(model="FLUX_1_schnell", gpu=chip, n_gpus=str(devices), global_batch=str(batch), value=str(measured))
+    row |= {"seq": "", "microbatch": "", "notes": "Flux.1 schnell 11.9B, 256x256 CC12M latents cached"}
+    (found,) = TABLES["training"].predict(row)
+    assert abs(found.error) < 0.12
+    with pytest.raises(Skipped, match="known for 1024 pixels"):
+        TABLES["training"].questions(row | {"notes": "320x320"})
+
+
 def test_what_is_not_a_measurement_is_excluded():
     with pytest.raises(Excluded):
         TABLES["training"].predict({**ROW, "reported_metric": "mfu_range", "value": "38-43"})

@@ -51,6 +51,18 @@ def test_several_keep_their_share_and_hide_gradients():
     assert slow.step_latency_total > many.step_latency_total
 
 
+@pytest.mark.parametrize("model", ["timm/resnet50", "DLRM_DCNv2"])
+def test_gradients_are_sent_in_the_format_that_they_are_kept_in(model: str):
+    """Single precision where nothing is said, as autocast keeps them."""
+
+    def sent(**options: str) -> float:
+        parts = step("64xH100", model, 64 * 1024, **options).ledger.parts
+        return float(sum(part.sent for part in parts if part.name == "gradient synchronisation"))
+
+    assert sent(gradient_precision="fp32") == pytest.approx(sent())
+    assert sent(gradient_precision="bf16") == pytest.approx(sent() / 2)
+
+
 def test_micro_batches_recomputation_and_frozen_weights():
     whole = to_si(step("1xA100").step_latency_total, "s")
     assert to_si(step("1xA100", microbatch_count=4).step_latency_total, "s") > whole

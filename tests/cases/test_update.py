@@ -107,6 +107,69 @@ def test_more_ranks_never_work_longer(dp: int, tp: int, zero: int) -> None:
     assert work(dp, tp) >= whole / max(ranks, 1) * (1 - 1e-9)
 
 
+DEGREES = {"pp": st.sampled_from([1, 2, 4, 8]), "tp": st.sampled_from([1, 2, 8]), "dp": st.sampled_from([8, 64])}
+
+
+@given(**DEGREES, zero=st.sampled_from([0, 1, 3]), shard=st.sampled_from([None, 1, 8]))
+def test_muon_under_pipelines_and_shards(pp: int, tp: int, dp: int, zero: int, shard: int | None) -> None:
+    """Ranks that keep different shares work on different matrices; copies of a shard repeat its work, and of that alone."""
+    layout = laid(pp=pp, tp=tp, dp=dp, shard=shard)
+    job = replace(JOB, optimizer="muon", zero=zero)
+    ledger = ledger_of(lambda a: orthogonalised(a, job, layout, NET, layout.groups(NET), 1e15))
+    shares = tp * ((shard or dp) if zero else 1)
+    dense, _ = matrices(LLAMA)
+    work = ledger.total("flop")
+    assert work * pp * shares >= 5 * dense.operations * (1 - 1e-9)
+    assert work <= 5 * dense.operations * (1 / (pp * shares) + 1 / dense.number) * (1 + 1e-9)
+    if shard == 1:
+        assert work == pytest.approx(ledger_of(lambda a: _unshared(a, layout)).total("flop"))
+
+
+def _unshared(a: object, layout: Layout) -> object:
+    job = replace(JOB, optimizer="muon", zero=0)
+    return orthogonalised(a, job, layout, NET, layout.groups(NET), 1e15)  # type: ignore[arg-type]
+
+
+@given(**DEGREES, zero=st.sampled_from([0, 1, 2, 3]), shard=st.sampled_from([None, 1, 8]), lora=st.booleans())
+def test_each_parameter_is_updated_once_for_each_copy_of_its_state(
+    pp: int, tp: int, dp: int, zero: int, shard: int | None, lora: bool
+) -> None:
+    layout = laid(pp=pp, tp=tp, dp=dp, shard=shard)
+    job = replace(JOB, zero=zero, lora_rank=16 if lora else None)
+    copies = dp / (shard or dp) if zero else dp
+    devices = dp * tp * pp
+    counted = devices * owned_parameters(job, layout)
+    # Stages are those of the fullest device, which has a table beside its layers; norms are on every rank of a tensor group.
+    assert counted >= (0 if lora else copies * LLAMA.parameter_count * (1 - 1e-9))
+    assert counted <= (0 if lora else copies * (LLAMA.parameter_count + devices * LLAMA.vocab_size * LLAMA.hidden_dim))
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+@pytest.mark.parametrize(("model", "tokens"), [("Llama3_8B", 2048), ("BERT_Large", 512), ("ViT_L_16", 197)])
+def test_tensor_parallelism_sums_the_tokens_of_its_samples(model: str, tokens: int, efficiency: object) -> None:
+    """Bytes of a device: all tokens times the width, for each layer of its stage; ZeRO and frozen weights change none of it."""
+    length = {} if model == "ViT_L_16" else {"seq_len": tokens}
+    stack = {"stack": "bridge"} if efficiency == "calibrated" else {}
+
+    def sent(batch: int = 256, **split: object) -> float:
+        how = {"tp_size": 4, "efficiency": efficiency, "microbatch_count": 4} | length | stack | split
+        found = DistributedModel().solve(model, "Research_256", batch, "bf16", **how)
+        return float(sum(part.sent for part in found.ledger.parts if part.name == "tensor parallelism"))
+
+    one = sent()
+    width, layers = Models.get(model).hidden_dim, Models.get(model).layers
+    local = 256 / (256 / 4)
+    message = 2 * local * tokens * width * 3 / 4
+    assert 8 * layers * message * (1 - 1e-6) <= one <= 10 * layers * message * (1 + 1e-6)
+    assert sent(batch=512) == pytest.approx(2 * one)
+    # Twice the stages: half the layers, and twice the samples of a device.
+    assert sent(pp_size=2) == pytest.approx(one)
+    for zero in (0, 1, 2, 3):
+        assert sent(zero_stage=zero) == pytest.approx(one)
+    if model != "ViT_L_16":
+        assert sent(is_lora=True, lora_rank=16) == pytest.approx(one)
+
+
 def test_another_optimizer_and_frozen_weights_have_no_such_products() -> None:
     assert orthogonalised(PLAIN, JOB, laid(), NET, laid().groups(NET), 1e15) == 0
     assert muon(laid(), lora_rank=8) == 0

@@ -6,7 +6,7 @@
 Each device updates the P parameters whose state it keeps. Muon (Jordan et al. 2024) replaces the momentum of each matrix by the nearest orthogonal
 one, in k steps of a Newton-Schulz iteration, each of which takes F operations on all M matrices of a stage (:func:`mlsysim.models.traffic.matrices`);
 tables, heads and vectors are AdamW's. A matrix is whole where it is worked on: the N ranks that keep shares of the stage's matrices (those of the
-tensor group, with ZeRO also the replicas) work on different ones (Liu et al., "Muon is scalable for LLM training", 2025), for which 16-bit momenta are
+tensor group, with ZeRO also the replicas of a shard) work on different ones (Liu et al., "Muon is scalable for LLM training", 2025), for which 16-bit momenta are
 gathered once over replicas with ZeRO, and over the tensor group there and back. Nothing of it is hidden.
 
 Beside the 6 m n operations a token of an m x n matrix, k (4 m n n + 2 n n n) for a batch of B tokens are at most k n / B of the step.
@@ -23,7 +23,7 @@ from mlsysim.models.footprint import shared_parameters
 from mlsysim.models.traffic import matrices
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import MUON, optimizer_key
-from mlsysim.units.ops import ceil, minimum, where
+from mlsysim.units.ops import ceil, maximum, minimum, where
 from mlsysim.zoo.constants import constant
 
 _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
@@ -56,23 +56,24 @@ def orthogonalised(a: Algebra, job: Job, layout: Layout, net: Any, g: Groups, ra
     if job.frozen or optimizer_key(job.optimizer) != MUON:
         return 0.0
     steps = constant("newton_schulz_steps").number
-    sharded = job.zero >= 1
+    sharded, replicas = job.zero >= 1, layout.dp * layout.cp
+    if layout.shard is not None:
+        replicas = minimum(replicas, layout.shard)
     operations: Any = 0.0
     moved: Any = 0.0
     for found, degree in zip(matrices(job.model), (layout.tp, layout.ep), strict=True):
         if found.number:
-            ranks = where(sharded, layout.tp * layout.dp * layout.cp, degree)
+            ranks = where(sharded, maximum(layout.tp * replicas, degree), degree)
             turns = ceil(found.number / (layout.pp * ranks))
             operations = operations + steps * turns * found.operations / found.number
             moved = moved + _HALF * found.parameters / (layout.pp * degree)
-    over = where(sharded, net.gather(moved, g.data), 0.0)
+    over = where(sharded, net.gather(moved, g.shard), 0.0)
     inside = where(layout.tp > 1, 2.0 * net.gather(moved * layout.tp, g.tensor), 0.0)
     worked = a.tag("Newton-Schulz products", 1, "peak", "Muon", operations / rate, flop=operations)
     return worked + a.tag(
-        "momenta gathered", 14, "fabric", "ring", over + inside, sent=lambda: _sent(moved, layout, sharded)
+        "momenta gathered", 14, "fabric", "ring", over + inside, sent=lambda: _sent(moved, layout.tp, replicas, sharded)
     )
 
 
-def _sent(moved: Any, layout: Layout, sharded: Any) -> Any:
-    group = layout.dp * layout.cp
-    return moved * (where(sharded, (group - 1) / group, 0.0) + 2 * (layout.tp - 1))
+def _sent(moved: Any, tp: Any, replicas: Any, sharded: Any) -> Any:
+    return moved * (where(sharded, (replicas - 1) / replicas, 0.0) + 2 * (tp - 1))
