@@ -100,7 +100,12 @@ def test_unknown_labels_are_skipped_with_the_reason(change, reason):
 
 def test_fewer_samples_than_devices_train_on_as_many():
     """MLPerf's 3D U-Net: 56 volumes on 72 GPUs, of which 16 evaluate. MXNet keeps and sums gradients in 16 bits."""
-    row = BLANK | {"source": "mlperf-training-4.0", "model": "unet3d", "task": "train", "device": "NVIDIA H100-SXM5-80GB"}
+    row = BLANK | {
+        "source": "mlperf-training-4.0",
+        "model": "unet3d",
+        "task": "train",
+        "device": "NVIDIA H100-SXM5-80GB",
+    }
     row |= {"n_devices": "72", "batch": "56", "metric": "samples_per_s", "value": "3506.2"}
     (asked,) = TABLES["vision"].questions(row)
     assert asked.plan.hardware.on == "56xH100" and asked.plan.workload.batch_size == 56 and asked.factor == 1
