@@ -166,7 +166,7 @@ def test_packed_encoders_count_packs_and_run_their_own_software():
     (wide,) = TABLES["training"].questions(other(n_gpus="64", microbatch="36", global_batch="4608"))
     assert (wide.plan.parallelism.micro_batch, wide.plan.parallelism.zero_shard) == (72, 8)
     (old,) = TABLES["training"].questions(other(gpu="NVIDIA A100 - PCIe - 80 GB"))
-    assert old.plan.workload.precision == "fp16"
+    assert old.plan.workload.precision == "bf16"
 
 
 @pytest.mark.parametrize(
