@@ -20,12 +20,9 @@ from typing import Any
 
 from mlsysim.cases.algebra import Algebra, Clocked, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, SOFTWARE, Assumptions
-from mlsysim.cases.deployment import Deployment
 from mlsysim.cases.joules import OF_A_PASS, Draw, activity_of, draw_of, energy_band, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.cases.one_pass import Device, Pass, Timed, Work, held_by, room
-from mlsysim.cases.serve import Engines
-from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -243,6 +240,10 @@ def _by_engine(
     question: Pass, work: Work, device: Device, chip: HardwareNode, name: str | None, assumed: Assumptions
 ) -> Timed:
     """What a replica of one device does in one iteration, in the memory that its engine leaves room for."""
+    from mlsysim.cases.deployment import Deployment
+    from mlsysim.cases.serve import Engines
+    from mlsysim.cases.traffic import Traffic
+
     model = question.model
     assert isinstance(model, TransformerWorkload)
     chosen = name or DEFAULT_ENGINE

@@ -54,6 +54,10 @@ class TrainingStep:
     lora_rank: int | None = None
     calibrated: bool = False
 
+    def help(self, available: float) -> list[str]:
+        """The smallest changes that would make the step fit, its reserve included."""
+        return training_remedies(_job(self), _layout(self), available)
+
 
 def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
     """What a step asks for, and what it holds."""
@@ -184,8 +188,3 @@ def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) 
 
     band, words = lookup_band(chip)
     return lambda a: lookup_parts(a, timed), reciprocal(band), words
-
-
-def training_help(step: TrainingStep, available: float) -> list[str]:
-    """The smallest changes that would make the step fit, its reserve included."""
-    return training_remedies(_job(step), _layout(step), available)

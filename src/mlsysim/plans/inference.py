@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.footprint import footprint
-from mlsysim.cases.run_inputs import site_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -16,7 +14,6 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import NETWORKED, fidelity_of, find_fleets, find_region, precision_of, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time
-from mlsysim.plans.spending import times
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES
@@ -156,6 +153,10 @@ def _macro(sheet: Sheet, chip: HardwareNode, profile: PerformanceProfile, region
         sheet.add("energy_per_sample", joules, band)
         factors = sheet.metrics["energy_per_sample"].factors
         if region is not None:
+            from mlsysim.cases.footprint import footprint
+            from mlsysim.cases.run_inputs import site_of
+            from mlsysim.plans.spending import times
+
             place = site_of(region, None, Assumptions())
             sheet.facts |= {"carbon_of_the_grid": quantity(place.carbon, "kgCO2e/kWh"), "pue": place.pue}
             found = footprint(to_si(sample, "kWh") * 1e6, place).carbon

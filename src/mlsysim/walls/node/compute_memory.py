@@ -23,16 +23,19 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlsysim.cases import one_pass
 from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
-from mlsysim.cases.training_pass import TrainingStep, training_help, training_pass, training_work
 from mlsysim.errors import InputError, OOMError
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import NAMES, too_full
 from mlsysim.walls.node.performance import PerformanceProfile
+
+if TYPE_CHECKING:
+    from mlsysim.cases.training_pass import TrainingStep
 
 CARDS = """
 1 Compute: peak FLOP/s
@@ -123,6 +126,9 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
                 raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
             assumed.pop(name, None)
         if phase == "training":
+            # A forward pass needs none of a training step's modules, which take longer to load than it does to answer.
+            from mlsysim.cases.training_pass import TrainingStep, training_pass, training_work
+
             rank, sizes = x.lora_rank if x.is_lora else None, (x.batch_size, new, x.precision, x.optimizer)
             sharing = x.activation_recomputation, x.zero_stage, x.dp_size, rank
             step = TrainingStep(x.model, *sizes, *sharing, efficiency is None)
@@ -196,7 +202,7 @@ def _packed(
 def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str) -> tuple[Binding, tuple[str, ...]]:
     """The limit that stops the pass, and the smallest changes that would help."""
     needed, there = timed.needed, timed.capacity
-    found = tuple(one_pass.remedies(needed, there, x.precision, place) if step is None else training_help(step, there))
+    found = tuple(one_pass.remedies(needed, there, x.precision, place) if step is None else step.help(there))
     needs = f"{x.model.name} needs {bytes_text(needed)}{place and f' of {place}'}"
     stopped = too_full(f"{needs} and {x.hardware.name} has {bytes_text(there)}", needed, there, found[0])
     if x.raise_errors:
