@@ -14,7 +14,7 @@ from mlsysim.cases.serve import Machine
 from mlsysim.cases.traffic import Traffic
 from mlsysim.models.demand import sequence_demand
 from mlsysim.timing.operator_times import untagged
-from mlsysim.timing.power import Activity, ChipPower, serving_activity
+from mlsysim.timing.power import Activity, ChipPower, Clock, serving_activity
 from mlsysim.units.ops import maximum, minimum
 
 _LEAST = 1e-9
@@ -72,12 +72,23 @@ class Pool:
         return reading * self.reads + writing * self.writes
 
     def activity(
-        self, model: Any, known: ChipPower, share: Any, precision: str, t: Traffic, requests: Any, busy: Any = 1.0
+        self,
+        model: Any,
+        known: ChipPower,
+        share: Any,
+        precision: str,
+        t: Traffic,
+        requests: Any,
+        busy: Any = 1.0,
+        clocks: tuple[Clock, Clock] | None = None,
     ) -> Activity:
         """What each device does while so many requests a second are answered by replicas with a batch of the traffic's; an
-        operation counts as ``share`` of a 16-bit one."""
+        operation counts as ``share`` of a 16-bit one. Of the ``clocks`` of prompts and answers under a limit of power, over the usual ones,
+        a device that does both has that of answers, most of its time."""
         batch, tokens = maximum(t.batch, _LEAST), requests * t.mean_answer / self.replicas
         found = serving_activity(model, known, share, self.width, batch, tokens, precision, t.prompt, t.answer, busy)
+        if clocks is not None:
+            found = replace(found, clock=1.0 / clocks[1 if self.writes else 0].slower)
         if self.reads and self.writes:
             return found
         rate = requests * self.operations(model, t) * share

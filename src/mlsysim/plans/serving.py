@@ -24,7 +24,7 @@ from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.spending import Share, energy_sentence, power_band, power_facts, spend, times
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
-from mlsysim.timing.power import chip_power, equivalent, host_share, power_of, waiting_power_of
+from mlsysim.timing.power import chip_power, equivalent, host_share, mean_power, waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.intervals import independent
@@ -297,12 +297,12 @@ def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> floa
     busy = 1.0 if always else 1 - math.exp(-requests / served.replicas * served.latency)
     busy *= host_share(chip) if part.host_bound else 1.0
     share = equivalent(chip, precision)
-    activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy)
+    clocks, cap = served.result._facts.context["clocks"], server.plan.hardware.power_cap
+    activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy, clocks)
+    most = None if cap is None else to_si(cap, "W")
     if pool.reads:
-        sheet.facts |= power_facts(known, activity)
-    # Phases that would draw more are held at a lower limit by their clock.
-    watts, cap = float(power_of(known, activity)), server.plan.hardware.power_cap
-    return watts if cap is None else min(watts, to_si(cap, "W"))
+        sheet.facts |= power_facts(known, activity, most) | {"limit": quantity(known.limit, "W")}
+    return float(mean_power(known, activity, most))
 
 
 def _binding(served: Served) -> Limit:

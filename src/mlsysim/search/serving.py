@@ -38,7 +38,7 @@ from mlsysim.search.costs import CostedPool, served_tokens, site_at, sites_of
 from mlsysim.search.deployments import INPUTS, Built, Deployments, Replicas, is_calibrated
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.series import sums_over_steps
-from mlsysim.timing.power import power_of
+from mlsysim.timing.power import mean_power
 from mlsysim.walls.inputs import CALIBRATED
 from mlsysim.walls.node.serving import ServingModel, ServingResult
 
@@ -173,7 +173,7 @@ class ServingPoints:
         served = serve(machine, x, total=sums_over_steps(places.size))
         x = replace(x, batch=served.active / x.replicas)
         tokens = served.requests * x.answer
-        costed = self._pools(built, reader, writer, x, served.requests, given["power_cap"])
+        costed = self._pools(built, reader, writer, x, served.requests, (given["power_cap"], machine.reader.clocks))
         devices = sum((pool.devices for pool in costed), 0.0)
         at = columns.positions[self.on_axes["datacenter"]][index] if "datacenter" in self.on_axes else 0
         return {
@@ -195,26 +195,28 @@ class ServingPoints:
         }
 
     def _pools(
-        self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any, cap: Any
+        self, built: Built, reader: Replicas, writer: Replicas, x: Traffic, requests: Any, limit: tuple[Any, Any]
     ) -> list[CostedPool]:
         """The devices at work: one pool, or one that reads prompts and one that writes answers."""
         pools = [(writer, x.replicas, not built.apart, True)]
         if built.apart:
             pools.insert(0, (reader, x.prefills, True, False))
         return [
-            self._pool(built.described, each, Pool(count, each.width * each.pp, reads, writes), x, requests, cap)
+            self._pool(built.described, each, Pool(count, each.width * each.pp, reads, writes), x, requests, *limit)
             for each, count, reads, writes in pools
         ]
 
-    def _pool(self, of: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any, cap: Any) -> CostedPool:
+    def _pool(
+        self, of: Any, replica: Replicas, pool: Pool, x: Traffic, requests: Any, cap: Any, clocks: Any
+    ) -> CostedPool:
         model, precision = of.model, of.precision
         mfu = requests * pool.operations(model, x) / (pool.devices * replica.peak)
 
         def power(utilization: Any) -> Any:
             """kW of a device that is in use so much of the time, and waits for the rest."""
             known = replica.power
-            drawn = power_of(known, pool.activity(model, known, replica.energy, precision, x, requests))
-            drawn = drawn if cap is None else np.minimum(drawn, cap)
+            does = pool.activity(model, known, replica.energy, precision, x, requests, clocks=clocks)
+            drawn = mean_power(known, does, cap)
             return (utilization * drawn + (1 - utilization) * known.wait) / 1000
 
         around = replica.around, replica.per_node

@@ -156,6 +156,12 @@ def power_of(chip: HardwareNode | ChipPower, activity: Activity, cap: Any = None
     return limited_power(wanted, known.limit) if cap is None else minimum(wanted, minimum(cap, known.limit))
 
 
+def mean_power(known: ChipPower, activity: Activity, cap: Any) -> Any:
+    """Watts of one device over phases, at clocks over the usual ones; each phase keeps a lower limit by its clock."""
+    usual = power_of(known, activity)
+    return usual if cap is None else minimum(usual, cap)
+
+
 def waiting_power_of(chip: HardwareNode) -> float:
     """Watts of one device that holds a program and runs nothing."""
     return chip_power(chip).wait

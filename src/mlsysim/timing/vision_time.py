@@ -26,9 +26,11 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
+from mlsysim.physics.power import clock_for, voltage, waiting_power
 from mlsysim.physics.precision import bytes_per_element, compute_precision
-from mlsysim.physics.vision import clock_share, elementwise_bandwidth, overlapped_time
+from mlsysim.physics.vision import elementwise_bandwidth, overlapped_time
 from mlsysim.timing.operator_times import Tag, started, untagged
+from mlsysim.timing.power import power_constants
 from mlsysim.timing.profile import software_file
 from mlsysim.units.registry import Q_, to_si
 
@@ -87,13 +89,19 @@ def constants() -> dict[str, Any]:
 
 
 def clock_of(chip: HardwareNode) -> float:
-    """Clock under the card's power limit over that of its datasheet; 1 where the generation's usual limit is not known."""
-    limits = constants()["power_limit"]
-    usual = limits["usual"].get((chip.generation or "").replace(" ", "_"))
+    """Clock under the card's power limit over that of its datasheet; 1 where the generation's usual limit is not known.
+
+    A card at its datasheet's clock would draw what its vector rate takes on the generation's parts that are not limited; all but a share of
+    that, which is drawn asleep, follows clock and voltage (:mod:`mlsysim.physics.power`).
+    """
+    usual = constants()["usual_power"].get((chip.generation or "").replace(" ", "_"))
     if usual is None or chip.tdp is None:
         return 1.0
-    vector = vector_rate(chip)
-    return float(clock_share(to_si(chip.tdp, "W"), vector, to_si(Q_(usual), "J/flop"), limits["exponent"]))
+    tables, tdp = power_constants(), to_si(chip.tdp, "W")
+    whole = vector_rate(chip) * to_si(Q_(usual), "J/flop")
+    deep, slope, least = tables["chip"]["default"]["deep"] * whole, tables["limit"]["slope"], tables["limit"]["least"]
+    found = clock_for(min(tdp, whole), lambda x: waiting_power(deep, whole, x, voltage(x, slope, least)))
+    return float(found)
 
 
 def first_peak(chip: HardwareNode, *formats: str) -> float | None:

@@ -281,6 +281,7 @@ class ServingModel(Resolver[ServingResult]):
                 "device_capacity": first.capacity,
                 "device_fixed": first.fixed,
                 "device_cache": first.each,
+                "clocks": machine.reader.clocks,
                 "first_order": not calibrated,
                 "calibrated": calibrated,
                 "prefill_flops": reading.operations,
