@@ -191,7 +191,25 @@ def test_small_gemmas_with_their_published_counts(config, billions, encoders):
     """Gemma 4 model card: 5.1 and 8 billion with embeddings, with about 150 M of vision and 300 M of audio encoders beside the text."""
     report = read_config(config, "gemma")
     assert report.parameters / 1e9 + encoders == pytest.approx(billions, rel=0.015)
-    assert any("looked up" in line for line in report.warnings)
+    looked_up = report.workload.lookup_parameters
+    assert looked_up == 262144 * config["num_hidden_layers"] * 256
+    assert report.active_parameters == report.parameters - looked_up, "tables are held and not multiplied"
+    plan = {"task": "serving", "workload": {"model": "Gemma4_E2B"}, "hardware": {"on": "H100"}}
+    for efficiency in ("calibrated", 0.5):
+        answer = evaluate({**plan, "hardware": {"on": "H100", "efficiency": efficiency}}, change=False)
+        assert answer.memory is not None
+        held = sum(part.value for part in answer.memory.parts if part.label == "weights")
+        assert held == pytest.approx(2 * Models.get("Gemma4_E2B").parameter_count, rel=0.001)
+
+
+@pytest.mark.parametrize("efficiency", ["calibrated", 0.5])
+def test_utilisation_counts_what_is_multiplied(efficiency):
+    plan = {
+        "task": "training",
+        "workload": {"model": "Gemma4_E2B"},
+        "hardware": {"on": "8xH100", "efficiency": efficiency},
+    }
+    assert evaluate(plan, change=False).value("mfu") < 0.75
 
 
 E4B_3N = {

@@ -303,7 +303,7 @@ class Replica:
         """Weights that ``tokens`` tokens touch: those that all share, and those of the experts hit."""
         totals = self.model.totals
         if totals.experts <= totals.experts_per_token:
-            return totals.parameters, 0.0
+            return totals.active_parameters, 0.0
         shared = totals.parameters - totals.expert_parameters
         return shared, totals.weights_hit(tokens) - shared
 

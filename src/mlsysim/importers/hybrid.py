@@ -194,7 +194,7 @@ def two_head_sizes(config: Config, model_type: str, name: str, warnings: list[st
             mean = fields["ffn_dim"] * (1 + borrowed / fields["layers"])
             exact += 3 * hidden * (mean - round(mean)) * fields["layers"]
             fields["ffn_dim"] = round(mean)
-        draft.extra += _embedded_in_layers(config, fields, warnings)
+        draft.extra += _embedded_in_layers(config, fields)
     workload = finish(draft)
     stack = workload.stack
     counted = sum(block.count * mixer.parameters for block in stack.blocks for mixer in block.mixers)
@@ -212,27 +212,22 @@ def gemma3n(config: Config, model_type: str, name: str, warnings: list[str]) -> 
     around = 2 * hidden * config.integer("laurel_rank", default=64) + hidden
     mixed = hidden * (streams + 1) + streams**3 + streams**2 + hidden  # the router with its norm, coefficients, a scale
     draft.extra += unused + layers * (around + mixed) + 2 * (streams - 1) * hidden * hidden
-    draft.extra += _embedded_in_layers(config, fields, warnings)
+    draft.extra += _embedded_in_layers(config, fields)
     warnings.append("The mixing of streams and the ways around attention are counted as parameters, not as work.")
     return finish(draft), draft.family.label
 
 
-def _embedded_in_layers(config: Config, fields: Mapping[str, Any], warnings: list[str]) -> float:
-    """Parameters of embeddings that small Gemmas add in every layer: a table, a projection of the first input, and a gate with its way
-    back, a norm and a scale in each layer."""
-    width, layers, hidden = (
-        config.optional("hidden_size_per_layer_input", least=0),
-        fields["layers"],
-        fields["hidden_dim"],
-    )
+def _embedded_in_layers(config: Config, fields: dict[str, Any]) -> float:
+    """Embeddings that small Gemmas add in every layer: a table that is looked up, and parameters of a projection of the first input and, in
+    each layer, of a gate with its way back, a norm and a scale."""
+    width = config.optional("hidden_size_per_layer_input", least=0)
     if not width:
         return 0.0
-    looked_up = config.integer("vocab_size_per_layer_input", default=fields["vocab_size"]) * layers * width
-    warnings.append(
-        f"{looked_up / 1e6:,.0f} M of the parameters are embeddings of the layers: they are held and looked up, which first order "
-        "counts as work on all of them."
+    layers, hidden = fields["layers"], fields["hidden_dim"]
+    fields["lookup_parameters"] = (
+        config.integer("vocab_size_per_layer_input", default=fields["vocab_size"]) * layers * width
     )
-    return float(looked_up + layers * (3 * hidden * width + hidden + 1) + width)
+    return float(layers * (3 * hidden * width + hidden + 1) + width)
 
 
 def lightning(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:

@@ -65,7 +65,7 @@ class StackTotals(NamedTuple):
     def weights_hit(self, tokens: Any) -> Any:
         """Parameters that ``tokens`` tokens touch: all of a dense model, the experts hit of a mixture."""
         if self.experts <= self.experts_per_token:
-            return self.parameters
+            return self.active_parameters
         idle = 1 - experts_hit(self.experts, self.experts_per_token, tokens) / self.experts
         return self.parameters - self.expert_parameters * idle
 

@@ -47,6 +47,9 @@ class TransformerDimensions(Workload):
     sparse_attention: SparseIndexer | None = None
     csa: CSA | None = None
     extra_parameters: float = Field(default=0.0, ge=0)
+    lookup_parameters: float = Field(
+        default=0.0, ge=0, description="parameters of tables in the layers, which are looked up and not multiplied"
+    )
     training_ops: Flops | None = None
 
     def model_post_init(self, context: Any) -> None:

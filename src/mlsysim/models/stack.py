@@ -52,6 +52,7 @@ class Stack:
     head: bool = True
     extra_parameters: float = 0.0
     embedding: int = 0
+    looked_up: float = 0.0
 
     @property
     def layers(self) -> int:
@@ -71,7 +72,7 @@ class Stack:
 
     @property
     def parameters(self) -> float:
-        return self.block_parameters + self._around
+        return self.block_parameters + self._around + self.looked_up
 
     @property
     def active_parameters(self) -> float:

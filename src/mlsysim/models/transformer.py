@@ -159,6 +159,7 @@ class TransformerWorkload(TransformerDimensions):
             head=self.structure != "encoder",
             extra_parameters=self.extra_parameters + encoder,
             embedding=self.embedding_dim or 0,
+            looked_up=self.lookup_parameters,
         )
 
     def _encoder(self, width: int) -> Stack:
@@ -167,6 +168,10 @@ class TransformerWorkload(TransformerDimensions):
         return Stack(self.hidden_dim, (block,), norm_width=2 if self.norm == "layernorm" else 1, head=False)
 
     # --- counts -----------------------------------------------------------------------------------------------
+
+    @property
+    def active_parameter_count(self) -> float:
+        return self.parameter_count - self.lookup_parameters
 
     @property
     def derived_parameters(self) -> float | None:

@@ -113,6 +113,8 @@ class EngineDevice:
             total += count * routed.parameters * (1 + d.redundant / routed.count) / d.moe_ep / self.moe_tp * self.weight
         if self.stack.vocab and not (self.stack.tied and self.stack.head):
             total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.half / d.tp
+        # Towers and tables beside the layers are held as well.
+        total += (self.stack.extra_parameters + self.stack.looked_up) * self.half / d.tp
         return total * self.longest_stage
 
     @property
