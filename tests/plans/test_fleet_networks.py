@@ -161,3 +161,18 @@ def test_other_tasks_refuse_what_they_do_not_read(task):
     document = {"task": task, "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100", "congestion": 2}}
     with pytest.raises(InputError, match="congestion belongs to training"):
         evaluate_plainly(Plan.model_validate(document))
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+def test_the_link_between_sites_is_a_part_of_its_own(efficiency):
+    """What two sites add is one part, of wall 14, over the link between them; with a perfect link it is nothing."""
+    wide = {"sites": 2, "wan_bandwidth": "100 Gbps", "wan_round_trip": "30 ms"}
+    one, two = trained(efficiency), trained(efficiency, **wide)
+    (part,) = (part for part in two.ledger.parts if part.name == "wide-area link")
+    assert (part.wall, part.resource) == (14, "wide area") and part.exposed > 0
+    assert not any(each.name == "wide-area link" for each in one.ledger.parts)
+    near = {part.name: part.exposed + part.hidden for part in one.ledger.parts if part.resource == "fabric"}
+    assert near == pytest.approx(
+        {part.name: part.exposed + part.hidden for part in two.ledger.parts if part.resource == "fabric"}, rel=1e-9
+    )
+    assert two.ledger.total("exposed") == pytest.approx(two.ledger.seconds, rel=1e-9)

@@ -7,7 +7,7 @@ chattiest group shares a node. Experts are spread over the tensor and data ranks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -91,6 +91,11 @@ class Groups:
     expert_copies: Group | None
     context_near: Any
     stage_near: Any
+
+    def at_one_site(self) -> Groups:
+        """The same as if all ranks were at one site."""
+        groups = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return replace(self, **{name: g._replace(sites=1) for name, g in groups if isinstance(g, Group)})
 
 
 def divisors(number: int) -> list[int]:

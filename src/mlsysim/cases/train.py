@@ -33,7 +33,7 @@ from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
-from mlsysim.cases.layout import Layout
+from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.schedule import Pipelined, pipelined, sharing, stage_layers
 from mlsysim.cases.update import orthogonalised, update_bytes
@@ -52,6 +52,8 @@ BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
 BESIDE = "weights and activations over the host link"
 """The part of a step that waits for them."""
+BETWEEN_SITES = "wide-area link"
+"""The part of a step that replicas at several sites add to what they say to each other: (S - 1) (M / n (1 / W - 1 / B) + latency)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     gradient = 0.0 if job.frozen else job.gradient_bytes(weight)
     return Amounts(
         flops=micro.hardware_flops / shards * imbalance,
-        moved=weights / (layout.tp * layout.pp * balance) + micro.activation_bytes / shards,
+        moved=weights * weights_read(model, layout) / balance + micro.activation_bytes / shards,
         balance=balance,
         stage_layers=most,
         shares=_shares(micro, job.frozen),
@@ -275,12 +277,14 @@ def first_order(
     gathers = where(job.zero >= 3, often.gathers, 1.0)
     if job.frozen:
         gathers = where(job.zero >= 3, often.gathers - often.whole_weights, 0.0)
-    groups = [(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies)]
-    if some(layout.ep > 1) and getattr(job.model, "experts", 1) > 1:
-        groups.append((x.expert_gradient_bytes, x.expert_weight_bytes, g.expert_data, g.expert_shard, g.expert_copies))
+    apart = some(layout.ep > 1) and getattr(job.model, "experts", 1) > 1
 
-    def synchronised(part: Callable[[Any, Any], Any], whole: Callable[[Any, Any], Any]) -> Any:
+    def synchronised(part: Callable[[Any, Any], Any], whole: Callable[[Any, Any], Any], g: Groups = g) -> Any:
         """Over all groups: ``part`` of a scatter or gather, ``whole`` of a sum that all know."""
+        groups = [(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies)]
+        if apart:
+            own = g.expert_data, g.expert_shard, g.expert_copies
+            groups.append((x.expert_gradient_bytes, x.expert_weight_bytes, *own))
         total: Any = 0.0
         for place, (gradients, weights, group, shard, copies) in enumerate(groups):
             spread = scatters * part(gradients, shard) + gathers * part(weights, shard)
@@ -294,7 +298,10 @@ def first_order(
         return synchronised(lambda size, at: _sent(1.0, size, at.ranks), lambda size, at: _sent(2.0, size, at.ranks))
 
     gathered = synchronised(net.gather, net.all_reduce)
-    data = a.tag("gradient synchronisation", 14, "fabric", "all-reduce", gathered, sent=sent)
+    here = gathered if net.sites == 1 else synchronised(net.gather, net.all_reduce, g.at_one_site())
+    data = a.tag("gradient synchronisation", 14, "fabric", "all-reduce", here, sent=sent)
+    if net.sites > 1:
+        data = data + a.tag(BETWEEN_SITES, 14, "wide area", "wide area", gathered - here)
     # Computing that hides one thing does not hide another.
     window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
     host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload.state)
@@ -344,6 +351,16 @@ def _shares(micro: Demand, frozen: bool) -> Shares:
 def _sent(times: Any, message: Any, ranks: Any) -> Any:
     """Bytes that one rank sends in rings: of each message all but its own share."""
     return times * (ranks - 1) / ranks * message
+
+
+def weights_read(model: Any, layout: Layout) -> Any:
+    """Of the bytes of all weights: those that a device of even stages reads. Routed experts are split over the larger of the expert and the
+    tensor group, the rest over tensors."""
+    evenly = layout.tp * layout.pp
+    if getattr(model, "experts", 1) <= 1:
+        return 1 / evenly
+    routed = routed_parameters(model) / model.parameter_count
+    return (1 - routed * (1 - layout.tp / maximum(layout.ep * 1.0, layout.tp))) / evenly
 
 
 def expert_share(model: Any) -> float:

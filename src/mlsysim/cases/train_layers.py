@@ -14,6 +14,7 @@ those of two layers), embeddings that the loss shares with the head (their gradi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -21,7 +22,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.schedule import pipelined, sharing, stage_layers
-from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, Step, composed
+from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, BETWEEN_SITES, Step, composed
 from mlsysim.cases.train_operators import (
     HALF,
     Setting,
@@ -50,7 +51,7 @@ PARTS = (
     "permutation", "scan", "embedding", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
     "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
     "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
-    BESIDE,
+    BESIDE, BETWEEN_SITES,
 )  # fmt: skip
 """Names of the parts of a calibrated step."""
 
@@ -115,7 +116,7 @@ def calibrated(
     inside = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(exchange, 1 - hide.expert)
     dense, experts = _local_parameters(shape, layout)
     beside, after = _data(s, shape, dense, experts)
-    gathers = a.tag("sharded state", 14, "fabric", "ring", beside)
+    gathers, data = _over(s, beside, after, lambda s: _data(s, shape, dense, experts))
     layers = overlapped(inside, gathers, 1 - hide.gathers)
     if offload.beside is not None:
         layers = maximum(layers, pp * a.tag(BESIDE, 2, "host link", "host", offload.beside))
@@ -126,7 +127,6 @@ def calibrated(
     ending = head + job.predicted_tokens * (halves * per_layer + head)
     even = (layers + begun + ending) / pp
     mean = a.grown("stragglers", 14, "stragglers", even, job.straggler * even)
-    data = a.tag("gradient synchronisation", 14, "fabric", "ring", after)
     boundary = HALF * tokens * shape.hidden / (layout.tp if job.sequence_parallel else 1)
     ahead, settled = forward / worked, weights / worked
     pipeline = pipelined(
@@ -183,6 +183,20 @@ def calibrated(
         offload=host,
         update=updated,
     )
+
+
+def _over(s: Setting, beside: Any, after: Any, asked: Callable[[Setting], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """What is said beside the layers and after them, over the fabric and between sites: what it is more than at one."""
+    here, far = (beside, after), s.chip.network.sites > 1
+    if far:
+        here = asked(s._replace(groups=s.groups.at_one_site()))
+    names = zip(("sharded state", "gradient synchronisation"), here, (beside, after), strict=True)
+    gathers, data = (
+        s.a.tag(name, 14, "fabric", "ring", near)
+        + (s.a.tag(BETWEEN_SITES, 14, "wide area", "wide area", whole - near) if far else 0.0)
+        for name, near, whole in names
+    )
+    return gathers, data
 
 
 # --- a layer ------------------------------------------------------------------------------------------------------

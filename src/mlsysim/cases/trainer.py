@@ -15,7 +15,15 @@ from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
-from mlsysim.cases.train import Device, Step, first_order, first_order_amounts, narrow_share, repeated_share
+from mlsysim.cases.train import (
+    Device,
+    Step,
+    first_order,
+    first_order_amounts,
+    narrow_share,
+    repeated_share,
+    weights_read,
+)
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
 from mlsysim.cases.train_network import NetworkSoftware, network_step
@@ -125,7 +133,7 @@ class Trainer:
         if share != 1.0 and not job.fp8_attention:
             # What the recipe leaves in 16 bits counts in full.
             share = 1 - (1 - share) * narrow_share(job, micro)
-        moved = micro.weight_bytes / (layout.tp * layout.pp) + micro.activation_bytes / shards
+        moved = micro.weight_bytes * weights_read(job.model, layout) + micro.activation_bytes / shards
         rate, busy = share * often * micro.hardware_flops / shards, step.ideal / step.seconds
         clock = 1.0 if self.clock is None else self.clock.clock
         return Activity(rate, often * moved, busy, vector_share("training"), clock)

@@ -252,3 +252,32 @@ def test_the_equation_of_a_pipelined_step_gives_the_step() -> None:
     found = (m + shown["idle"]) * inside / m + shown["sends_waited"] + answer.dp_exposed_latency.magnitude
     assert shown["sends_waited"] > 0
     assert found == pytest.approx(answer.step_latency_total.magnitude, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"zero_stage": 1}, {"zero_stage": 2}, {"zero_stage": 3, "microbatch_count": 4}, {"tp_size": 4, "pp_size": 2}],
+)
+def test_the_equation_of_the_gradients_gives_their_time(given):
+    """Rings of n accelerators in a node, then of each one's share over k nodes, with the numbers that are printed."""
+    found = DistributedModel().solve("Llama3_8B", "Research_256", 1024, "bf16", 0.5, **given)
+    shown = found._facts.context
+    n, k, volume, times = (shown[f"ring_{name}"] for name in ("inside", "nodes", "bytes", "times"))
+    rates = (n - 1) / n / shown["intra_bandwidth"] + (k - 1) / (k * n) / shown["inter_bandwidth"]
+    starts = (n - 1) * shown["intra_latency"] + (k - 1) * shown["inter_latency"]
+    assert shown["one_ring"] and not shown["other_rings"]
+    assert rates * volume + times * starts == pytest.approx(found.dp_communication_latency.magnitude, rel=1e-9)
+
+
+def test_weights_that_a_device_reads_follow_expert_parallelism():
+    """Mixtral's experts are 96.6 % of its weights: with eight ways a device reads an eighth of them."""
+
+    def read(ep):
+        found = DistributedModel().solve("Mixtral_8x7B", "Research_256", 1024, "bf16", 0.5, ep_size=ep)
+        return next(part.moved for part in found.ledger.parts if part.name == "memory traffic")
+
+    model = Models["Mixtral_8x7B"]
+    experts = 32 * 8 * 3 * 4096 * 14336
+    every = model.demand("training", batch_size=4, seq_len=2048, precision="bf16").weight_bytes
+    assert read(1) - read(8) == pytest.approx(every * experts / model.parameter_count * 7 / 8, rel=1e-6)
+    assert read(1) > read(2) > read(4) > read(8)

@@ -28,11 +28,12 @@ from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
 from mlsysim.cases.ledger import Held
-from mlsysim.cases.train import Step, first_order_amounts
+from mlsysim.cases.train import Amounts, Step, first_order_amounts
 from mlsysim.cases.trainer import Trainer
 from mlsysim.errors import InputError
 from mlsysim.models.demand import Demand
 from mlsysim.physics.pipeline import SCHEDULES
+from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.runtimes import training_runtimes
 from mlsysim.timing.stacks import ALONE, stack_names
 from mlsysim.units.fields import Words
@@ -121,9 +122,12 @@ _EQUATIONS = r"""
     tp_communication_latency if first_order: T_tp = m L_stage s x ring(TP, tokens x h x bytes)
         T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)
         m = micro_batches, L_stage = amounts.stage_layers, s = amounts.tensor_sums, M = amounts.tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
-    dp_communication_latency if first_order: T_dp = 2 (D-1)/D M/B + 2 (D-1) alpha
-        T_{\mathrm{dp}} = \frac{2(D-1)}{D}\frac{M}{B} + 2(D-1)\alpha
-        D = dp, M = amounts.gradient_bytes in byte, B = inter_bandwidth in byte/s, alpha = inter_latency in s
+    dp_communication_latency if one_ring: T_dp = ((n-1)/n/B_n + (k-1)/(k n)/B) V + c ((n-1) a_n + (k-1) alpha) + T_sites, rings of n in a node, then of k nodes
+        T_{\mathrm{dp}} = \left(\frac{n-1}{n\,B_n} + \frac{k-1}{k\,n\,B}\right) V + c\,\bigl((n-1)\,\alpha_n + (k-1)\,\alpha\bigr) + T_{\mathrm{sites}}
+        n = ring_inside, k = ring_nodes, V = ring_bytes in byte, c = ring_times, B_n = intra_bandwidth in byte/s, a_n = intra_latency in s, B = inter_bandwidth in byte/s, alpha = inter_latency in s, T_sites = ring_sites in s
+    dp_communication_latency if other_rings: T_dp = sum over what ranks share (layers, experts, copies), in rings or trees inside nodes and between them
+        T_{\mathrm{dp}} = \sum_g T_g
+        T_g = dp_communication_latency in s
     bubble_fraction if first_order: phi / (m + phi)
         \frac{\varphi}{m + \varphi}
         phi = idle, m = micro_batches
@@ -294,6 +298,7 @@ def _shown(
     m, first_order = layout.micro_batches * job.accumulation, trainer.software is None
     amounts, net = first_order_amounts(job, layout, micro), trainer.net
     return {
+        **_ring(job, layout, amounts, net, step, first_order),
         "first_order": first_order,
         "calibrated": not first_order,
         "amounts": amounts,
@@ -307,9 +312,9 @@ def _shown(
         "bandwidth": trainer.device.bandwidth,
         "peak": trainer.device.peak,
         "intra_bandwidth": net.link,
+        "intra_latency": net.link_latency,
         "inter_bandwidth": net.fabric,
         "inter_latency": net.fabric_latency,
-        "dp": layout.dp * layout.cp,
         "step": step.seconds,
         "idle": m * step.bubble / step.busy,
         "inside": step.busy - step.compute,
@@ -319,3 +324,23 @@ def _shown(
         "local_batch": layout.local_batch * job.accumulation,
         "powered": trainer.powered(job, layout, micro, step),
     }
+
+
+def _ring(job: Job, layout: Layout, x: Amounts, net: Hierarchical, step: Step, first_order: bool) -> dict[str, Any]:
+    """What the ring of the gradients shows: V bytes in c messages, of one group of n ranks in each of k nodes; other ways are a sum."""
+    groups, often = layout.groups(net), schedule.sharing(job, layout)
+    group = groups.shard if job.zero else groups.data
+    n, k = group.inside, group.domains
+    scatters = often.scatters if job.zero >= 2 else 1.0
+    gathers = (
+        often.gathers - (often.whole_weights if job.frozen else 0) if job.zero >= 3 else 0.0 if job.frozen else 1.0
+    )
+    bytes_, times = (scatters * x.gradient_bytes + gathers * x.weight_bytes, scatters + gathers)
+    if not job.zero:
+        bytes_, times = 2 * x.gradient_bytes, 2.0
+    sites = times * net.across(bytes_ / times, group)
+    seconds = ((n - 1) / n / net.link + (k - 1) / (k * n) / net.fabric) * bytes_ + sites
+    seconds += times * ((n - 1) * net.link_latency + (k - 1) * net.fabric_latency)
+    alone = groups.copies is None and not x.expert_gradient_bytes and abs(seconds - step.data) <= 1e-9 * step.data
+    shown = {"ring_inside": n, "ring_nodes": k, "ring_bytes": bytes_, "ring_times": times, "ring_sites": sites}
+    return shown | {"one_ring": first_order and alone, "other_rings": first_order and not alone}
