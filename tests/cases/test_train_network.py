@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
@@ -186,3 +188,38 @@ def test_better_hardware_is_never_slower_and_no_step_beats_the_peak(model: str, 
         {"peak_flops": "1978 TFLOPs/s"},
     ):
         assert rate(**chip)[0] >= usual * (1 - 1e-9), chip
+
+
+@settings(max_examples=20)
+@given(
+    model=st.sampled_from(["ResNet50", "ViT_L_16", "StableDiffusion_2_1", "UNet3D", "BERT_Large", "DLRM_DCNv2"]),
+    chip=st.sampled_from(["V100_32GB", "A100", "H100", "B200", "MI300X", "RTX_4090", "TPUv5e"]),
+    devices=st.sampled_from([1, 8, 256]),
+    samples=st.sampled_from([1, 16, 8192]),
+)
+def test_every_answer_is_possible(model: str, chip: str, devices: int, samples: int) -> None:
+    """No more than the peak, parts that add up, an interval around the answer, and memory for weights, states and each sample."""
+    work = {"model": model, "batch_size": devices * samples} | ({"seq_len": 512} if model == "BERT_Large" else {})
+    split = {"tp": 1, "micro_batches": 1} if devices > 1 else {}
+    asked = {"task": "training", "workload": work, "hardware": {"on": f"{devices}x{chip}"}, "parallelism": split}
+    answer = evaluate_plainly(Plan.model_validate(asked))
+    ledger = answer.ledger
+    assert ledger is not None and ledger.total("exposed") == pytest.approx(ledger.seconds, rel=1e-9)
+    assert 0 < answer.value("mfu") <= 1
+    step_time = answer.metric("latency")
+    low, high = (to_si(bound, "s") for bound in (step_time.low, step_time.high))
+    assert 0 < low < ledger.seconds < high
+    held = {each.name: each.bytes for each in ledger.held if each.where == "device"}
+    network = Models.get(model)
+    copied = network.parameter_count - (network.table_parameters if network.looks_up else 0)
+    assert held["weights"] + held["gradients"] >= 4 * copied
+    # Software of encoders shares the optimizer's state over replicas.
+    assert held["optimizer state"] * devices >= 12 * copied * (1 - 1e-9)
+    assert held["activations"] > 0 and answer.feasible == (
+        sum(held.values()) <= to_si(Hardware.get(chip).memory.capacity, "byte")
+    )
+
+
+def test_memory_grows_with_the_samples_of_a_device() -> None:
+    held = [step("8xA100", batch=8 * batch).memory_per_accelerator for batch in (1, 64, 1024)]
+    assert held == sorted(held) and held[2] > 10 * held[1]
