@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
-from mlsysim.physics.precision import HALF, expanded_bytes, format_of
+from mlsysim.physics.precision import HALF, compute_precision, expanded_bytes, format_of, recipe_of
 from mlsysim.vocabulary import Setting, worded
 
 
@@ -82,8 +82,13 @@ def expanded_training(model: Any, demand: Any, precision: str, frozen: bool) -> 
     return 2 * HALF * demand.weight_bytes / stored(model, precision).mean
 
 
-def check_trained(precision: str, frozen: Any) -> None:
-    """Refuse to train weights that are stored in a format which nothing multiplies in."""
+def check_trained(precision: str, frozen: Any, core: Any, chip: str) -> None:
+    """Refuse to train weights that are stored in a format which nothing multiplies in, and to train in one that this chip does not."""
+    recipe, narrow = recipe_of(precision), compute_precision(precision)
+    if recipe.narrow and not core.supports(narrow):
+        wide = "bf16" if core.supports("bf16") else "fp16"
+        words = f"{chip} has no {narrow} arithmetic, in which {precision} trains; train in "
+        raise InputError(worded(words, Setting("precision", wide), "."), field="precision")
     if format_of(precision).weight_only and not frozen:
         raise InputError(
             worded(

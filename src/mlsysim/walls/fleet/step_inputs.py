@@ -51,7 +51,7 @@ def usual_length(model: Any) -> int:
 def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     """The fleet and its software. The efficiency may be an array, congestion is that of the job's points."""
     fleet, chip = x.fleet, x.fleet.node.accelerator
-    check_trained(x.precision, x.is_lora)
+    check_trained(x.precision, x.is_lora, chip.compute, chip.name)
     peak, note = arithmetic_peak(chip, x.precision)
     if note:
         assumed.say("arithmetic", note, CHIP)

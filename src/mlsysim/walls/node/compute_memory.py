@@ -29,6 +29,7 @@ from mlsysim.cases import one_pass
 from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.errors import InputError, OOMError
+from mlsysim.models.storage import check_trained
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import NAMES, too_full
@@ -129,6 +130,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
             # A forward pass needs none of a training step's modules, which take longer to load than it does to answer.
             from mlsysim.cases.training_pass import TrainingStep, training_pass, training_work
 
+            check_trained(x.precision, x.is_lora, x.hardware.compute, x.hardware.name)
             rank, sizes = x.lora_rank if x.is_lora else None, (x.batch_size, new, x.precision, x.optimizer)
             sharing = x.activation_recomputation, x.zero_stage, x.dp_size, rank
             step = TrainingStep(x.model, *sizes, *sharing, efficiency is None)
