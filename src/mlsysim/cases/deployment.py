@@ -15,6 +15,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.timing.device_time import check_known
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
 from mlsysim.timing.network import chip_network, port_rate
@@ -162,6 +163,7 @@ class Deployment:
                 f"efficiency='calibrated' sums operators, and {model.name} states no layers, hidden_dim and heads.",
                 field="model",
             )
+        check_known(model, chip, self.precision)
         split = self.degrees
         check_degrees(model, *split, redundant=self.redundant)
         if self.cache_precision is None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from mlsysim.errors import DataWarning, unknown_name
+from mlsysim.errors import DataWarning, UnknownNameError
 from mlsysim.physics.precision import arithmetic_formats, compute_precision, precision_name
 from mlsysim.physics.roofline import ridge_point
 from mlsysim.units.fields import (
@@ -81,12 +81,8 @@ class ComputeCore(Record):
             found = self.peak_flops
         if found is None:
             known = ", ".join(self.precisions)
-            raise unknown_name(
-                f"{wanted} arithmetic on this chip, and no entry",
-                precision,
-                (),
-                remedy=f"its peaks are given for {known}.",
-            )
+            words = f"There is no {wanted} arithmetic on this chip for {precision!r}; its peaks are given for {known}."
+            raise UnknownNameError(words, kind="arithmetic", name=str(precision), suggestions=())
         return found
 
     def supports(self, precision: str) -> bool:

@@ -236,4 +236,7 @@ def check_known(model: Workload, chip: HardwareNode, precision: str) -> None:
     """Refuse what the calibrated sum cannot express, with one sentence."""
     if not model.has_layers:
         raise InputError(f"{model.name} is known by its totals only; calibrated times need its layers.")
+    if chip.family == "mcu" and not model.fixed_shape:
+        words = f"{chip.name} is a microcontroller: calibrated times on it are of networks of fixed shape, not of {model.name}."
+        raise InputError(words, field="hardware")
     arithmetic_peak(chip, precision)
