@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim.calibrate.questions import Excluded, Skipped
+from mlsysim.calibrate.questions import Excluded, Question, Skipped
+from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.reliability import read
+
+predict = TABLES["reliability"].predict
 
 ROW = dict.fromkeys(("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value", "unit"), "")
 
 
 def test_a_run_that_gave_a_rate_is_scored_apart():
     row = ROW | {"source": "llama3-herd-table5", "gpu": "H100-80GB", "n_gpus": "16384", "duration_days": "54"}
-    found = read(row | {"metric": "unexpected_interruptions", "value": "419", "unit": "count"})[0]
+    row |= {"metric": "unexpected_interruptions", "value": "419", "unit": "count"}
+    assert isinstance(read(row)[0], Question)
+    found = predict(row)[0]
     assert found.metric == "unexpected_interruptions (rate taken from it)" and found.ape < 0.1
 
 
@@ -31,7 +36,17 @@ def test_a_run_that_gave_a_rate_is_scored_apart():
 )
 def test_held_out_rows(row, within):
     """MosaicML May 2023; arXiv 2509.16293; SOSP 2023; arXiv 2410.21680 (a projection with the rate that was taken)."""
-    assert read(ROW | row)[0].ape < within
+    assert predict(ROW | row)[0].ape < within
+
+
+def test_downtime_after_c4():
+    """arXiv 2406.04594 (recalled): 2,400 H800 for a month, 1.16 % of the time lost after faults were found by machine. We say 1.5 %: its failures a
+    month are not published, and with the rate of Llama 3 five minutes to be back 34 times are 1.0 points of it by themselves."""
+    row = {"gpu": "H800", "n_gpus": "2400", "duration_days": "30", "metric": "downtime", "value": "1.16"}
+    found = predict(ROW | row | {"unit": "% after"})[0]
+    assert found.predicted == pytest.approx(1.16, abs=0.5)
+    with pytest.raises(Skipped, match="by hand"):
+        read(ROW | row | {"value": "31.19", "unit": "% before"})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlsysim.cases.footprint import Site
+from mlsysim.cases.run import Run, spent_by
+from mlsysim.cases.run_inputs import around_node, usual_node
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -22,6 +25,7 @@ from mlsysim.timing.power import (
     serving_activity,
     throttle,
     waiting_power_of,
+    wide_peak,
 )
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 
@@ -156,3 +160,23 @@ def test_sustainability_takes_what_the_chip_does_when_the_memory_is_known():
     running = SustainabilityModel().solve(fleet=fleet, duration_days=1, mfu=0.02, memory_utilisation=0.6)
     assert running.it_energy_kwh > 1.5 * plain.it_energy_kwh
     assert "of what it does" in running.assumptions["power"]
+
+
+@given(shares, shares, shares, st.sampled_from(["H100", "B200", "A100", "TPU_v4", "RTX_4090", "Jetson_AGX_Orin"]))
+def test_a_chip_that_waits_draws_less_than_one_that_works(arithmetic, memory, busy, name):
+    """And energy is never below that of waiting: energy over time is at least the power of a chip with a program and nothing to do."""
+    chip = Hardware.get(name)
+    known, bandwidth = chip_power(chip), chip.memory.bandwidth.to("byte/s").magnitude
+    does = Activity(arithmetic * wide_peak(chip), memory * bandwidth, busy, 0.3)
+    assert known.deep < known.wait <= power_of(chip, does) * (1 + 1e-9)
+
+
+@given(st.floats(0.05, 1.0), st.integers(1, 16), st.sampled_from(["air", "liquid"]))
+def test_liquid_never_takes_more_than_air_and_scopes_add_up(device, nodes, cooling):
+    """At the same load of the accelerators (kW), by the measured forms of nodes."""
+    node, bandwidth = usual_node(H100)
+    by = {name: Run(2.0, 8 * nodes, device, nodes, around_node(node, bandwidth, name)) for name in ("air", "liquid")}
+    assert by["liquid"].power <= by["air"].power
+    spent = spent_by(by[cooling], Site("here", 1.2), None)
+    assert sum(spent.parts.values()) == pytest.approx(spent.footprint.energy)
+    assert spent.footprint.energy >= 2.0 * 8 * nodes * device

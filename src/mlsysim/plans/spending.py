@@ -67,6 +67,8 @@ def power_band(sheet: Sheet, kind: str, chip: HardwareNode, watts: float) -> Fac
     cap = sheet.plan.hardware.power_cap
     found = power_interval(kind, chip, watts, None if cap is None else to_si(cap, "W"))
     runs = f"90 % of {found.rows} measured powers"
+    if chip.metadata.key not in power_constants()["provenance"]["measured"]:
+        runs += " of another chip, predicted by shares of its TDP"
     if found.extrapolating:
         runs = f"no measured power of {chip.name}, the widest of its kind"
     words = f"{runs}; errors of power, hosts, and the time or rate that energy goes with are independent"

@@ -1,6 +1,6 @@
 """Rows of ``reliability.csv``: interruptions, times between failures, effective training time and checkpoints of published runs.
 
-Asked of :mod:`mlsysim.cases.failures`, as plans do. Rows of runs that a rate of ``data/failures.toml`` was taken from are scored under a name of
+A row is a training plan on so many accelerators, whose answer says how often it fails and what that leaves of the time. Rows of runs that a rate of ``data/failures.toml`` was taken from are scored under a name of
 their own (``... (rate taken from it)``), apart from those held out. Bounds, ranges and counts by cause are no tests. Inferred: a chip that
 is not named is an H100, and a state that is not named that of 175 billion parameters.
 """
@@ -11,16 +11,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
-from mlsysim.cases.checkpoint import checkpoint_size, run_checkpoint, saved_bytes, write_time
-from mlsysim.cases.failures import Said, counted_runs, interruption_rate, kept_of
-from mlsysim.cases.goodput import Goodput, expected_failures
+from mlsysim.calibrate.cells import key_of
+from mlsysim.calibrate.questions import (
+    Excluded,
+    Prediction,
+    Question,
+    Skipped,
+    answer_to,
+    calibrated_plan,
+    whole_nodes,
+)
+from mlsysim.cases.checkpoint import checkpoint_size, saved_bytes, write_time
+from mlsysim.cases.failures import counted_runs, interruption_rate
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
-from mlsysim.systems.registry import Fabrics, Nodes
-from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import Q_, to_si
+from mlsysim.plans.plan import Plan
 
 COLUMNS = ("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value")
 _COUNTS = ("unexpected_interruptions", "hardware_failures", "failures", "restarts", "interruptions")
@@ -28,10 +34,11 @@ _USEFUL = ("effective_training_time", "ettr", "goodput")
 _BETWEEN = ("mtbf", "mttf", "job_mtbf", "job_mttf", "mtti")
 _STATE = "GPT3_175B"
 _PER_NODE = 8
+_DAYS = 30.0
 
 
-def read(row: Mapping[str, str]) -> list[Prediction]:
-    """What the model of failures says for a row."""
+def read(row: Mapping[str, str]) -> list[Question | Prediction]:
+    """What to ask for a row; a rate of a generation, a share that is lost and the time of one write are read beside plans."""
     metric, unit = row["metric"], row.get("unit", "")
     try:
         value = float(row["value"])
@@ -47,29 +54,31 @@ def read(row: Mapping[str, str]) -> list[Prediction]:
         raise Skipped("faults were found by hand, which takes as long as it takes")
     inferred = () if row["gpu"] else ("chip",)
     chip = Hardware.get(row["gpu"] or "H100")
-    if metric == "failure_rate" and "node-day" in unit:
-        found = 1000 * _PER_NODE * 24 / interruption_rate(chip).hours
-    elif metric in _COUNTS and row["duration_days"]:
-        found = expected_failures(float(row["duration_days"]) * 24, _kept(row, chip).mtbf)
-    elif metric in _BETWEEN:
-        found = to_si(Q_(_kept(row, chip).mtbf, "h"), unit or "h")
-    elif metric in (*_USEFUL, "downtime") and unit.startswith("%"):
-        useful, inferred = float(_kept(row, chip).ratio), (*inferred, "model")
-        found = 100 * (1 - useful if metric == "downtime" else useful)
-    else:
-        raise Skipped(f"no prediction of {metric!r}")
     taken = row["source"] in counted_runs()
     name = f"{metric} (rate taken from it)" if taken else metric
-    return [Prediction(name, value, float(found), "failures", True, inferred)]
+    if metric == "failure_rate" and "node-day" in unit:
+        found = 1000 * _PER_NODE * 24 / interruption_rate(chip).hours
+        return [Prediction(name, value, found, "failures", True, inferred)]
+    if metric in _COUNTS and row["duration_days"]:
+        return [Question(name, value, _plan(row, chip), "expected_failures", "", 1.0, "failures", True, inferred)]
+    if metric in _BETWEEN:
+        return [Question(name, value, _plan(row, chip), "mtbf", unit or "h", 1.0, "failures", True, inferred)]
+    inferred = (*inferred, "model")
+    if metric in _USEFUL and unit.startswith("%"):
+        return [Question(name, value, _plan(row, chip), "goodput", "", 100.0, "failures", True, inferred)]
+    if metric == "downtime" and unit.startswith("%"):
+        lost = 100 * (1 - answer_to(_plan(row, chip)).value("goodput"))
+        return [Prediction(name, value, float(lost), "failures", True, inferred)]
+    raise Skipped(f"no prediction of {metric!r}")
 
 
-def _kept(row: Mapping[str, str], chip: HardwareNode) -> Goodput:
+def _plan(row: Mapping[str, str], chip: HardwareNode) -> Plan:
+    """A run on so many accelerators for the days of the row. How fast its steps are does not matter."""
     if not row["n_gpus"]:
         raise Skipped("the row gives no number of accelerators")
-    count = int(row["n_gpus"])
-    node = next(node for node in Nodes if node.accelerators_per_node == _PER_NODE)
-    fleet = Fleet(name="run", node=node, count=max(1, count // _PER_NODE), fabric=Fabrics.get("InfiniBand_NDR"))
-    return kept_of(chip, count, run_checkpoint(Models.get(_STATE), fleet, count, "bf16", "adam"), Said())
+    on = whole_nodes(int(row["n_gpus"]), key_of(chip))
+    plan = calibrated_plan("training", _STATE, on, hardware={"efficiency": 0.4}, precision="bf16")
+    return plan.replacing(ops={"days": float(row["duration_days"] or _DAYS)})
 
 
 def _save_minutes(row: Mapping[str, str]) -> Any:
