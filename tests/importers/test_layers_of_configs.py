@@ -17,6 +17,9 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_to_toml
 from mlsysim.report.build import build_report
 from mlsysim.report.content import sections_of
+from mlsysim.search.answers import explained
+from mlsysim.search.space import Space
+from mlsysim.search.sweep import sweep
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 
 FACTS = {
@@ -270,3 +273,16 @@ def test_a_decoder_behind_an_encoder_has_two_lengths():
     assert sum(op.cache_bytes * op.count for op in shorter.operators) == pytest.approx(60 * each)
     # The first token of a text reads the source alone.
     assert model.lower("decode", seq_len=1000).cache_bytes.to("byte").magnitude == 1001 * each
+
+
+def test_the_best_design_of_a_sweep_says_it_too():
+    space = Space.from_dict(
+        {
+            "kind": "serving",
+            "minimize": "tpot_s",
+            "fixed": {"model": "Gemma3n_E4B", "isl": 512, "osl": 64},
+            "axes": {"hardware": ["H100", "A100"]},
+        }
+    )
+    told = explained(space, sweep(space).best)
+    assert told is not None and "not as work" in told["sentences"][-1]

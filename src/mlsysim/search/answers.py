@@ -15,6 +15,7 @@ from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Space
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.walls.algorithm.fidelity import CompressionResult
+from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.node.serving import ServingResult
@@ -51,6 +52,7 @@ def explanation(space: Space, inputs: Mapping[str, Any]) -> dict[str, Any] | Non
             binding.sentence,
             f"Memory: {needed / _GB:.1f} of {available / _GB:.1f} GB ({needed / available:.1%}) on each device{detail}.",
             told,
+            *filter(None, [result.assumptions.get(CAVEATS)]),
         ],
     }
 
