@@ -176,8 +176,9 @@ def test_flux_at_256_pixels_is_near_published_steps(chip: str, devices: int, bat
     """MLPerf Training 5.1, Oracle and NVIDIA: no constant of a step of diffusion was fitted on them."""
     row = other(model="FLUX_1_schnell", gpu=chip, n_gpus=str(devices), global_batch=str(batch), value=str(measured))
     row |= {"seq": "", "microbatch": "", "notes": "Flux.1 schnell 11.9B, 256x256 CC12M latents cached"}
-    (found,) = TABLES["training"].predict(row)
-    assert abs(found.error) < 0.12
+    (asked,), (found,) = TABLES["training"].questions(row), TABLES["training"].predict(row)
+    # 190 GB of weights, gradients and states are more than a device has, so the states are shared.
+    assert asked.plan.parallelism.zero == 1 and abs(found.error) < 0.10
     with pytest.raises(Skipped, match="known for 1024 pixels"):
         TABLES["training"].questions(row | {"notes": "320x320"})
 

@@ -17,9 +17,12 @@ from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
 from mlsysim.calibrate.training_rows import GUESSED, Run
 from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
+from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.runtimes import regime_of, runtime_for
 from mlsysim.timing.stacks import stack
@@ -85,7 +88,8 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
         optimizer="momentum" if model.looks_up else None,
         batch_size=each * ranks,
         precision=format_of(cell(row, "precision") or ("bf16" if chip.compute.supports("bf16") else "fp16")),
-        parallelism={"tp": 1, "micro_batches": 1},
+        # Software shares the optimizer's state where it would not fit beside weights and gradients.
+        parallelism={"tp": 1, "micro_batches": 1, "zero": None if _fits_whole(model, chip) else 1},
     )
     regime = "recommender training"
     if not model.looks_up:
@@ -93,6 +97,12 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
     return Question(
         "samples_per_s", measured, plan, "tokens_per_second", "1/s", devices / ranks, regime, True, ("bf16", "software")
     )
+
+
+def _fits_whole(model: Workload, chip: HardwareNode) -> bool:
+    """Weights, gradients and the state of Adam on one device; of a recommender the tables are spread anyway."""
+    state = TEXTBOOK.bytes_each("adam", bytes_per_element("bf16"), model)
+    return model.looks_up or sum(state) * model.parameter_count < to_si(chip.memory.capacity, "byte")
 
 
 def _regime(run: Run) -> str:
