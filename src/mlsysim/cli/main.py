@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -60,6 +61,8 @@ def main() -> None:
     warnings.showwarning = _note
     # What a command makes mostly lives until it ends: looking for garbage after every few hundred objects finds none.
     gc.set_threshold(100_000)
+    # Nor does the interpreter when it ends, where it looks three times, for as long as some answers take.
+    atexit.register(gc.freeze)
     try:
         code = _asked(sys.argv[1:])(standalone_mode=False, prog_name="mlsysim")
     except MLSysError as error:
