@@ -37,7 +37,7 @@ def test_a_row_asks_for_means_at_its_rate():
         ({"arrival": "burst", "rate_rps": ""}, Excluded),
         ({"quality": "censored"}, Excluded),
         ({"regime": "overload"}, Excluded),
-        ({"computed_prefill_tokens_est": "", "prefix_state": "evicting"}, Skipped),
+        ({"computed_prefill_tokens_est": "", "prefix_state": "unknown"}, Skipped),
     ],
 )
 def test_rows_without_a_steady_state_are_not_asked(changed, outcome):

@@ -93,9 +93,9 @@ def test_rows_that_are_not_scored():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"gpu": "h900"}, "unknown chip"),
-        ({"model": "nobody/Nothing-1B"}, "unknown model"),
-        ({"precision": "fp3"}, "unknown precision"),
+        ({"gpu": "h900"}, "no hardware named"),
+        ({"model": "nobody/Nothing-1B"}, "no model named"),
+        ({"precision": "fp3"}, "no precision named"),
         ({"tp": ""}, "tp is not given"),
         ({"tp": "3"}, "does not divide"),
     ],
@@ -160,3 +160,101 @@ def test_steady_state_and_mlperf():
     assert interactive < offline
     with pytest.raises(Skipped, match="engine"):
         TABLES["inference"].predict(ROW | {"source": "somewhere"})
+
+
+def _asked(change):
+    (question,) = TABLES["inference"].questions({**ROW, **change})
+    return question
+
+
+@pytest.mark.parametrize(
+    ("change", "precision", "said"),
+    [
+        ({"model": "Qwen/Qwen2.5-72B-Instruct-AWQ", "precision_weights": ""}, "awq", "weights in awq"),
+        ({"model": "llama-2-13b.Q4_K_M.gguf", "precision_weights": "", "source": "llama.cpp", "tp": "1"}, "q4_k_m", "weights in q4_k_m"),
+        ({"model": "nvidia/DeepSeek-R1-0528-FP4", "precision_weights": "", "gpu": "B200-SXM-180GB", "tp": "8"}, "nvfp4", "weights in nvfp4"),
+        ({"precision_weights": ""}, "bf16", "weights in bf16"),
+        ({"precision_weights": "", "gpu": "Tesla V100-SXM2-32GB"}, "fp16", "weights in fp16"),
+    ],
+)  # fmt: skip
+def test_formats_that_a_row_leaves_open(change, precision, said):
+    question = _asked(change)
+    assert question.plan.workload.precision == precision
+    assert said in question.inferred and question.guessed == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "tp", "ep"),
+    [
+        ({"tp": "DEP8", "n_gpus": "8"}, 1, 8),
+        ({"tp": "", "n_gpus": "8", "notes": "TEP8, MTP off"}, 8, 8),
+        ({"tp": "", "n_gpus": "8", "scenario": "max-throughput offline TP4-EP2"}, 4, 2),
+        ({"tp": "", "ep": "", "n_gpus": "8"}, 8, None),
+    ],
+)
+def test_layouts_that_a_row_has_among_its_words(change, tp, ep):
+    question = _asked({"model": "deepseek-r1", "gpu": "NVIDIA B200-SXM-180GB", **change})
+    assert (question.plan.parallelism.tp, question.plan.parallelism.ep) == (tp, ep)
+    assert any(text.startswith("layout") for text in question.inferred) is (ep is None)
+
+
+@pytest.mark.parametrize(
+    ("change", "prompt", "answer"),
+    [
+        ({"isl": "2k", "osl": "2K"}, 2048, 2048),
+        ({"isl": "", "osl": "", "notes": "ISL/OSL 1k/1k"}, 1024, 1024),
+        ({"isl": "ShareGPT", "osl": ""}, 215, 230),
+        ({"isl": "", "osl": "", "source": "llama-bench", "notes": "llama.cpp"}, 512, 128),
+    ],
+)
+def test_lengths_that_a_benchmark_implies(change, prompt, answer):
+    serving = _asked(change).plan.serving
+    assert (serving.prompt_tokens, serving.output_tokens) == (prompt, answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "factor"),
+    [
+        ({"metric": "throughput", "unit": "tokens/s/GPU"}, "tokens_per_second_per_device", 1.0),
+        ({"metric": "output_tokens_per_s", "unit": "tokens/min"}, "tokens_per_second", 60.0),
+        ({"metric": "total_token_throughput"}, "tokens_per_second", 2.0),
+        ({"metric": "sample_throughput", "unit": "samples/s"}, "requests_per_second", 1.0),
+        ({"metric": "tpot_mean", "unit": "s", "batch_or_concurrency": "8"}, "tpot", 1e-3),
+        ({"metric": "time_to_first_token", "unit": "ms", "batch_or_concurrency": "8"}, "ttft", 1.0),
+    ],
+)
+def test_metrics_and_units(change, asked, factor):
+    question = _asked(change)
+    assert (question.asked, question.factor) == (asked, pytest.approx(factor))
+
+
+def test_a_rate_of_prompts_is_the_time_of_the_first_token():
+    question = _asked(
+        {"metric": "prefill_tokens_per_s", "value": "4000", "batch_or_concurrency": "2", "scenario": "static batch"}
+    )
+    assert question.asked == "ttft" and question.measured == pytest.approx(1000 * 2 / 4000 * 1e3)
+
+
+def test_samples_of_a_benchmark_are_requests_and_tokens_are_tokens():
+    row = {"source": "mlperf-inference-4.1", "model": "gptj-99", "scenario": "MLPerf Offline", "isl": "mlperf dataset", "osl": "", "n_gpus": "8"}  # fmt: skip
+    samples, tokens = (
+        _asked({**row, "metric": metric, "unit": unit})
+        for metric, unit in (("sample_throughput", "samples/s"), ("output_throughput", "tokens/s"))
+    )
+    assert samples.asked == "requests_per_second" and tokens.asked == "tokens_per_second"
+
+
+@pytest.mark.parametrize(
+    ("source", "engine"),
+    [
+        ("TensorRT-LLM v0.17", "TensorRT_LLM_Cpp_2025"),
+        ("tensorrt_llm 1.0", "TensorRT_LLM_2025"),
+        ("vLLM 0.6", "vLLM"),
+        ("ollama", "llama_cpp"),
+        ("TGI 2.0", "vLLM_2025"),
+    ],
+)
+def test_engines_by_what_people_call_them(source, engine):
+    question = _asked({"source": source})
+    assert question.plan.serving.engine == engine
+    assert question.guessed == int(source.startswith("TGI"))

@@ -46,7 +46,7 @@ def test_lora_on_eight_nodes_with_their_network():
 def test_what_was_not_measured_is_not_scored():
     with pytest.raises(Excluded, match="TDP"):
         read(row(measured="no: GPU-hours x 400 W TDP"))
-    with pytest.raises(Skipped, match="many runs"):
+    with pytest.raises(Excluded, match="many runs"):
         read(row(mean_node_w=""))
     with pytest.raises(Skipped, match="settings"):
         read(row(n_gpus="1024"))

@@ -126,7 +126,7 @@ def test_operations_that_count_recomputation_are_more():
     ("change", "reason"),
     [
         ({"precision": "posit8"}, "precision"),
-        ({"gpu": "Z900"}, "chip"),
+        ({"gpu": "Z900"}, "hardware"),
         ({"model": "nobody-1b", "layers": ""}, "not in the zoo"),
         ({"recompute": "some"}, "recompute"),
         ({"reported_metric": "loss"}, "metric"),

@@ -16,6 +16,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
 from mlsysim.systems.registry import Nodes
 from mlsysim.zoo.labels import counted, format_named, machine
+from mlsysim.zoo.registry import Registry
 
 
 def cell(row: Mapping[str, str], name: str) -> str:
@@ -46,6 +47,14 @@ def whole_or_none(row: Mapping[str, str], name: str) -> int | None:
     return int(number(row, name)) if cell(row, name) else None
 
 
+def _known(zoo: Registry, name: str) -> Any:
+    """The entry that a name means; where there is none the reason is that of the zoo, with the nearest names."""
+    try:
+        return zoo.get(name)
+    except MLSysError as error:
+        raise Skipped(str(error)) from None
+
+
 @lru_cache(maxsize=256)
 def chip_of(label: str) -> HardwareNode:
     """The chip that a cell names: alone, as a number of them, as a machine that holds them, with a power limit beside its name."""
@@ -60,9 +69,7 @@ def chip_of(label: str) -> HardwareNode:
         found = Nodes.get(label).accelerator
     if found is None and (capped := Hardware.capped(label)) is not None:
         found = capped[0]
-    if found is None:
-        raise Skipped(Hardware.why(label) or f"unknown chip: {label}")
-    return found
+    return found or _known(Hardware, label)
 
 
 def key_of(entry: Any) -> str:
@@ -72,9 +79,7 @@ def key_of(entry: Any) -> str:
 
 def model_of(name: str) -> TransformerWorkload:
     """A transformer of the zoo."""
-    model = Models.get(name, None)
-    if model is None:
-        raise Skipped(f"unknown model: {name}")
+    model = _known(Models, name)
     if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
         raise Skipped(f"{name} has no public configuration")
     return model
@@ -91,8 +96,8 @@ def format_of(name: str, model: str = "") -> str:
         return "mxfp4" if "gpt-oss" in model.lower() else "nvfp4"
     try:
         return precision_name(name)
-    except MLSysError:
-        raise Skipped(f"unknown precision: {name}") from None
+    except MLSysError as error:
+        raise Skipped(str(error)) from None
 
 
 def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, inferred: list[str]) -> str:

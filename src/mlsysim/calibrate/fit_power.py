@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.calibrate.cells import format_of
 from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
 from mlsysim.calibrate.measurements import table_rows
-from mlsysim.calibrate.tables.energy import IMAGES, PRECISIONS, SERVING, imaged, served
+from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.power import limited_power
 from mlsysim.timing.diffusion_time import diffusion_activity
@@ -41,7 +42,7 @@ _MEASURED = ("H100", "B200")
 def token_row(row: dict[str, str]) -> tuple[Any, ...]:
     """What a chip does that serves, and its power over TDP; with the shipped constants too."""
     model, task, chip, notes = served(row)
-    tables, known, precision = power_constants(), chip_power(chip), PRECISIONS[notes["prec"]]
+    tables, known, precision = power_constants(), chip_power(chip), format_of(notes["prec"])
     devices, rate = int(row["n_chips"]), float(notes["tput"])
     sizes = float(notes["avg_batch"]), rate, precision, tables["prompt_tokens"][task], float(notes["avg_out"])
     prepared = task in tables["prepared_on_host"]["tasks"]

@@ -20,7 +20,6 @@ from unittest.mock import patch
 
 from mlsysim.calibrate.fitting import line
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
-from mlsysim.calibrate.operators import CHIPS
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, forget_answers
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
@@ -37,7 +36,7 @@ STAND_INS = {"A100": ("H100",), "H100": ("A100", "B200"), "B200": ("H100",), "H2
 def left_out(folder: Path | None) -> Iterator[tuple[str, str, Prediction]]:
     """Chip, stand-in and prediction for every row that can be predicted."""
     for row in operators(folder):
-        chip = CHIPS[row["gpu"]]
+        chip = Hardware.key_of(row["gpu"])
         for other in STAND_INS[chip]:
             shares = profile(Hardware.get(other)).model_copy(update={"basis": "generation"})
             with suppress(Skipped, Excluded):

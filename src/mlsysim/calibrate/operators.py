@@ -27,9 +27,6 @@ from mlsysim.timing.kernels import REACH
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import Quantity, to_si
 
-CHIPS = {"A100_SXM": "A100", "H100_SXM": "H100", "H200_SXM": "H200", "B200_SXM": "B200"}
-"""Names of chips in the public tables and in the zoo."""
-
 GROUP_LIMITS = {"A100": 32, "H100": 32, "H200": 32, "B200": 16}
 """Query heads that share a key head in TensorRT-LLM's grouped kernel: beyond, times jump by the size of the group."""
 

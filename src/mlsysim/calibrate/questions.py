@@ -210,8 +210,16 @@ class Table:
             raise Skipped(str(error)) from None
 
     def predict(self, row: Mapping[str, str]) -> list[Prediction]:
-        """A prediction for each measured value of a row; one without a plan has the interval of its regime."""
-        return [predicted(each) if isinstance(each, Question) else _banded(each) for each in self.questions(row)]
+        """A prediction for each measured value of a row that the answer has; one without a plan has the interval of its regime."""
+        found, reasons = [], []
+        for each in self.questions(row):
+            try:
+                found.append(predicted(each) if isinstance(each, Question) else _banded(each))
+            except Skipped as reason:
+                reasons.append(reason)
+        if reasons and not found:
+            raise reasons[0]
+        return found
 
 
 def _banded(found: Prediction) -> Prediction:

@@ -21,6 +21,7 @@ from mlsysim.calibrate import operators as forms
 from mlsysim.calibrate.fitting import Fit, fit, summary, table_of
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
 from mlsysim.calibrate.write import digits
+from mlsysim.hardware.registry import Hardware
 from mlsysim.importers.markup import table_lines
 
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
@@ -52,7 +53,7 @@ def _entry(found: Fit, errors: Errors, what: str) -> dict[str, Any]:
 def _public(rows: list[dict[str, str]], profiles: Profiles, errors: Errors) -> None:
     tables: dict[tuple[str, str, str], list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
-        chip, shape, seconds = forms.CHIPS[row["gpu"]], forms.shape_of(row["shape"]), float(row["value"]) * 1e-6
+        chip, shape, seconds = Hardware.key_of(row["gpu"]), forms.shape_of(row["shape"]), float(row["value"]) * 1e-6
         if row["op"] == "gemm":
             if shape["m"]:
                 tables["products", chip, row["dtype"]].append((shape["m"], shape["n"], shape["k"], seconds))

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mlsysim.calibrate.cells import chip_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.collectives import Measured, collective_constants, measured_network, wire_and_steps
 from mlsysim.timing.network import Group
@@ -41,7 +41,7 @@ def read(row: Mapping[str, str]) -> list[Prediction]:
     if row["collective"] not in KINDS:
         raise Skipped("the row does not name its collective")
     kind, ranks = KINDS[row["collective"]], int(row["n_gpus"])
-    chip: HardwareNode = Hardware.get(row["gpu"])
+    chip = chip_of(row["gpu"])
     if row["source"] == "vidur-network-h100_pairwise_nvlink" and kind == "send":
         raise Excluded("the same numbers as those of the A100 machine: one of the two files is a copy")
     if metric in ("peak_busbw", "busbw"):

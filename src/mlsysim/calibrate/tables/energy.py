@@ -11,19 +11,17 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from mlsysim.calibrate.cells import experts_of, key_of
+from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of
 from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.timing.power import energy_per_item, power_constants
 
 COLUMNS = ("workload", "hardware", "n_chips", "avg_power_w_per_chip", "grid_kgco2_per_kwh", "metric", "value")
 SERVING, IMAGES = "energy_per_output_token", "energy_per_image"
-PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp4": "mxfp4"}
 
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
@@ -36,7 +34,9 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
         raise Excluded("the model card computed it from GPU-hours and TDP: no measurement")
     if row["metric"] in ("energy", "gross_emissions", "net_emissions"):
         return [_training(row)]
-    raise Skipped(f"{row['metric']!r} is arithmetic done, not energy")
+    if row["metric"] in ("measured_tflops_per_chip", "total_compute"):
+        raise Excluded(f"{row['metric']!r} is arithmetic done, not energy")
+    raise Skipped(f"the metric {row['metric']!r} is not modelled")
 
 
 def _tokens(row: Mapping[str, str]) -> Question:
@@ -56,7 +56,7 @@ def _tokens(row: Mapping[str, str]) -> Question:
         "host_bound": True if task in power_constants()["prepared_on_host"]["tasks"] else None,
     }
     split = {"tp": tp, "ep": ep if ep > 1 and experts_of(model) > 1 else None}
-    on, precision = whole_nodes(devices, key_of(chip)), PRECISIONS[notes["prec"]]
+    on, precision = whole_nodes(devices, key_of(chip)), format_of(notes["prec"])
     plan = calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)
     asked = ("accelerator_power", "W", float(energy_per_item(1.0, devices, rate)), "energy per token")
     return Question(SERVING, float(row["value"]), plan, *asked, _measured(chip), ("prompt length",))
@@ -90,11 +90,11 @@ def _notes(row: Mapping[str, str]) -> dict[str, str]:
 def served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
     """Model, task, chip and settings of a row of serving."""
     name, task = row["workload"].split(" | ")
-    notes, model, chip = _notes(row), _model(name), Hardware.get(row["hardware"])
+    notes, model, chip = _notes(row), _model(name), chip_of(row["hardware"])
     if task not in power_constants()["prompt_tokens"]:
         raise Skipped(f"the prompt length of the task {task!r} is not known")
-    if "tput" not in notes or notes["prec"] not in PRECISIONS:
-        raise Skipped("the row gives no throughput, or an unknown precision")
+    if not {"tput", "prec", "avg_batch", "avg_out"} <= set(notes):
+        raise Skipped("the row gives no throughput, precision, batch or answer length")
     return model, task, chip, notes
 
 
@@ -103,7 +103,7 @@ def imaged(row: Mapping[str, str]) -> tuple[Any, HardwareNode, int, int, int, fl
     notes = _notes(row)
     if not {"batch", "latency_s", "steps"} <= set(notes):
         raise Skipped("the row gives no batch, latency or steps")
-    model, chip = _model(row["workload"].split(" | ")[0]), Hardware.get(row["hardware"])
+    model, chip = _model(row["workload"].split(" | ")[0]), chip_of(row["hardware"])
     return model, chip, int(row["n_chips"]), int(notes["batch"]), int(notes["steps"]), float(notes["latency_s"])
 
 

@@ -7,17 +7,20 @@ Each is asked as a serving plan:
     steady state              the measured average batch as ``concurrency``
     MLPerf                    the layout is left open; limits on latency, or as many requests as keep the engine full
 
-Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
+Rules for what a row does not say (each use is listed in ``Prediction.inferred``, and those behind a star widen its interval):
 
-    engine              of the source: TensorRT-LLM's performance pages are its C++ runtime; gpt-fast; ML.ENERGY is vLLM without
-                        asynchronous scheduling; MLPerf is TensorRT-LLM on NVIDIA and vLLM elsewhere
+    engine              of the row's text; of what has no constants the one whose way of running is nearest*; MLPerf is TensorRT-LLM on
+                        NVIDIA and vLLM elsewhere
+    weights             the format of the checkpoint's name, what the model is published in, or 16 bits*; MLPerf: the narrowest that the
+                        chip multiplies in*
     cache format        16 bit, unless given (MLPerf: 8 bit)
+    layout              as in DEP8, TEP4 or TP4PP2 among the row's words; else tensor parallelism over its accelerators*
     attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices
-    prompt lengths      ML.ENERGY: the task's mean; MLPerf: the dataset's mean
+    lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
     median ITL          is the mean time of a token
     MLPerf layout       replicas of as many devices as give the most tokens
     MLPerf limits       three quarters of the rules' limits on the 99th percentile hold for the mean
-    MLPerf metric       language benchmarks publish tokens a second, also where the unit says queries
+    MLPerf metric       language benchmarks publish tokens a second, also where the unit says queries; samples a second are requests
 """
 
 from __future__ import annotations
@@ -26,14 +29,27 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, model_of, number, whole
+from mlsysim.calibrate.cells import (
+    cell,
+    chip_of,
+    experts_of,
+    format_of,
+    key_of,
+    model_of,
+    number,
+    served_format,
+    whole,
+    year_of,
+)
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine, serving_table
+from mlsysim.zoo.labels import counted, mapping
 
 COLUMNS = (
     *("model", "gpu", "precision_weights", "precision_kv", "isl", "osl", "batch_or_concurrency", "scenario", "metric"),
@@ -44,7 +60,11 @@ _ONLINE_REQUESTS = 500
 _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
-_FIRST = re.compile(r"qps=(\S+)", re.IGNORECASE)
+_FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
+_SCENARIO = re.compile(r"offline|server|interactive", re.IGNORECASE)
+_LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
+_GUESSED = ("weights in", "layout", "lengths", "stands in")
+"""How settings begin that make an answer less certain."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -56,24 +76,44 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if measured <= 0:
         raise Excluded("no measured value")
     inferred: list[str] = []
-    chip, model, metric, factor = chip_of(row["gpu"]), model_of(row["model"]), row["metric"], 1.0
-    if row["scenario"].lower().startswith("mlperf"):
-        plan, regime = _mlperf(row, chip, model, inferred)
-        asked, unit = _WORDS["asked"]["output_throughput"]
-    else:
-        plan, regime = _run(row, chip, model, inferred)
-        if metric not in _WORDS["asked"]:
-            raise Skipped(f"the metric {metric!r} is not known")
-        asked, unit = _WORDS["asked"][metric]
-        if metric == "output_throughput" and row.get("unit", "").lower().endswith("/gpu"):
-            asked += "_per_device"
-        elif metric == "decode_tokens_per_s":
-            assert plan.serving is not None
-            factor = float(plan.serving.concurrency or 1)
-        elif asked == "user_rate":
-            factor = _weights_read(model, plan) / 1e9
+    chip, model = chip_of(row["gpu"]), model_of(row["model"])
+    benchmark = row["scenario"].lower().startswith("mlperf")
+    plan, regime = (_mlperf if benchmark else _run)(row, chip, model, inferred)
+    asked, unit, factor = _asked(row, plan, model, benchmark)
+    if factor < 0:
+        # A rate of prompts is the time of the first token in other words.
+        measured, factor = -factor / measured, 1.0
+    guessed = sum(text.startswith(_GUESSED) for text in inferred)
     known = chip_class(chip) != "other"
-    return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred))]
+    return [Question(row["metric"], measured, plan, asked, unit, factor, regime, known, tuple(inferred), guessed)]
+
+
+def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, benchmark: bool) -> tuple[str, str, float]:
+    """Metric of the answer, its unit, and the factor to the row's unit; negative where the row has its inverse."""
+    unit, serving = row.get("unit", "").lower(), plan.serving
+    metric = _WORDS["metrics"].get(row["metric"].lower(), row["metric"].lower())
+    assert serving is not None
+    if benchmark and metric in ("mlperf_metric", "output_throughput"):
+        metric = "request_throughput" if unit.startswith("sample") else "output_throughput"
+    if metric == "prefill_rate":
+        return "ttft", "ms", -1e3 * (serving.prompt_tokens or 1) * (serving.concurrency or 1)
+    if metric not in _WORDS["asked"]:
+        raise Skipped(f"the metric {row['metric']!r} is not known")
+    asked, ours = _WORDS["asked"][metric]
+    if ours == "ms":
+        return asked, ours, {"s": 1e-3, "us": 1e3}.get(unit, 1.0)
+    factor = 60.0 if "/min" in unit else 1.0
+    if metric == "total_throughput":
+        factor *= 1 + (serving.prompt_tokens or 0) / (serving.output_tokens or 1)
+    if asked == "tokens_per_second":
+        if "/user" in unit:
+            return "user_rate", ours, factor
+        return asked + ("_per_device" if re.search("/(gpu|chip|device|accelerator)$", unit) else ""), ours, factor
+    if metric == "decode_tokens_per_s":
+        return asked, ours, factor * float(serving.concurrency or 1)
+    if metric == "achieved_weight_bandwidth_per_gpu":
+        return asked, ours, _weights_read(model, plan) / 1e9
+    return asked, ours, factor
 
 
 def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
@@ -85,8 +125,7 @@ def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
     return ((parameters - 2 * head) * element + 2 * head) / (plan.parallelism.tp or 1)
 
 
-def _plan(row: Mapping[str, str], chip: HardwareNode, model: TransformerWorkload, devices: int, **parts: Any) -> Plan:
-    precision = format_of(row["precision_weights"], row["model"])
+def _plan(chip: HardwareNode, model: TransformerWorkload, devices: int, precision: str, **parts: Any) -> Plan:
     return calibrated_plan("serving", key_of(model), whole_nodes(devices, key_of(chip)), precision=precision, **parts)
 
 
@@ -95,7 +134,7 @@ def _run(
 ) -> tuple[Plan, str]:
     """A run with a layout of its own, and the kind of work that it is."""
     steady = "steady state" in row["scenario"].lower()
-    tp, ep, pp = (whole(row, name, 1) for name in ("tp", "ep", "pp"))
+    mixture, (tp, ep, pp) = experts_of(model) > 1, _degrees(row, inferred)
     if steady and ep > 1 and tp == 1 and not re.search(r"dp=(?!1\b)\d+", row.get("notes", "")):
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
@@ -108,10 +147,25 @@ def _run(
         "replicas": 1,
     }
     regime, load = _load(row, steady, inferred)
-    mixture = experts_of(model) > 1
     split = {"tp": tp, "ep": ep if mixture and ep > 1 else None, "pp": pp if pp > 1 else None}
-    devices = max(tp, ep if mixture else 1) * pp
-    return _plan(row, chip, model, devices, parallelism=split, serving=serving | load), regime
+    devices, precision = max(tp, ep if mixture else 1) * pp, served_format(row, "precision_weights", chip, inferred)
+    return _plan(chip, model, devices, precision, parallelism=split, serving=serving | load), regime
+
+
+def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int]:
+    """TP, EP and PP: of the columns, of a layout among the row's words, or tensor parallelism over all accelerators."""
+    said: dict[str, int] = {}
+    for text in (cell(row, "tp"), cell(row, "ep"), cell(row, "scenario"), cell(row, "notes")):
+        if not said and not text.isdigit() and (found := _LAYOUT.search(text)):
+            said = mapping(found[0]) or {}
+    if not cell(row, "tp").isdigit() and not said:
+        devices = whole(row, "n_gpus", 0) or next((n for n, _ in counted(row["gpu"])), 1)
+        if devices > 1:
+            inferred.append(f"layout TP {devices}")
+        said = {"tp": devices}
+    columns = {name: int(cell(row, name)) for name in ("tp", "ep", "pp") if cell(row, name).isdigit()}
+    found_all = {"tp": 1, "ep": 1, "pp": 1} | columns | said
+    return found_all["tp"], found_all["ep"], found_all["pp"]
 
 
 def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[str, dict[str, Any]]:
@@ -121,29 +175,52 @@ def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[st
         prompt = _task_prompt(row, inferred)
         lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}
         return f"steady state {metric}", {**lengths, "concurrency": max(1, round(number(row, "batch_or_concurrency")))}
-    prompt, answer = whole(row, "isl"), whole(row, "osl", 1)
+    prompt, answer = _lengths(row, inferred)
     lengths = {"prompt_tokens": prompt, "output_tokens": answer}
-    online = _FIRST.match(load)
+    online = _FIRST.search(load)
     if online:
         endless = online[1].lower() == "inf"
         rate: dict[str, Any] = {"concurrency": _ONLINE_REQUESTS} if endless else {"qps": float(online[1])}
         return f"online {metric}", lengths | rate | {"requests": _ONLINE_REQUESTS, "max_num_seqs": _MOST_SEQUENCES}
-    if load.startswith("max") or "max-throughput" in row["scenario"].lower():
+    if load.lower().startswith(("max", "saturated")) or "max-throughput" in row["scenario"].lower():
         sent = serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
         if sent is not None:
             inferred.append(f"{sent} requests")
         queue = sent or _QUEUE * _MOST_SEQUENCES
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
         return "saturated throughput", lengths | full
-    batch = max(1, round(number(row, "batch_or_concurrency")))
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
+    single = 1.0 if kind == "batch-1 decode" or "batch 1" in row["scenario"].lower() else None
+    batch = max(1, round(number(row, "batch_or_concurrency", single)))
     return kind, lengths | {"concurrency": batch, "requests": batch, "offline": True}
+
+
+def _tokens(text: str) -> int | None:
+    """A number of tokens: 512, 2k, ~467."""
+    found = re.fullmatch(r"[~≈]?\s*([\d.,]+)\s*(k?)(?:\s*tokens)?", text.strip().lower())
+    return round(float(found[1].replace(",", "")) * (1024 if found[2] else 1)) if found else None
+
+
+def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int]:
+    """Prompt and answer: of the columns, of a pair such as 1k/1k among the row's words, or what the benchmark's name implies."""
+    prompt, answer = _tokens(cell(row, "isl")), _tokens(cell(row, "osl"))
+    text = " ".join(cell(row, name) for name in ("isl", "osl", "scenario", "notes", "source")).lower()
+    if prompt is None and (pair := re.search(r"\b(\d+k?) ?[/x:] ?(\d+k?)\b", text)):
+        prompt, answer = _tokens(pair[1]), answer or _tokens(pair[2])
+    if prompt is None:
+        word = next((word for word in _WORDS["lengths"] if word in text), None)
+        if word is None:
+            raise Skipped(f"the prompt length {cell(row, 'isl')!r} is not known")
+        usual = _WORDS["lengths"][word]
+        prompt, answer = int(usual[0]), answer or int(usual[1])
+        inferred.append(f"lengths of {word}: {prompt} and {answer} tokens")
+    return max(1, prompt), max(1, answer or 1)
 
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
     """ML.ENERGY's rows name a task where others give a length."""
-    if row["isl"].replace(".", "").isdigit():
-        return max(1, round(float(row["isl"])))
+    if (given := _tokens(row["isl"])) is not None:
+        return max(1, given)
     task, prompts = row["isl"].replace("-", "_"), serving_table("ml_energy")["prompt"]
     if task not in prompts:
         raise Skipped(f"the prompt length of {row['isl']!r} is not known")
@@ -154,17 +231,17 @@ def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
 def _mlperf(
     row: Mapping[str, str], chip: HardwareNode, model: TransformerWorkload, inferred: list[str]
 ) -> tuple[Plan, str]:
-    facts = serving_table("mlperf").get(re.sub(r"\W+", "_", row["model"].lower()))
+    known = {
+        name: held for name, held in serving_table("mlperf").items() if isinstance(held, dict) and "prompt" in held
+    }
+    facts = next((held for name, held in known.items() if Models.key_of(name) == key_of(model)), None)
     if facts is None:
         raise Skipped(f"the lengths of MLPerf's {row['model']} dataset are not known")
-    scenario = row["scenario"].split()[1].lower()
-    devices = whole(row, "n_gpus", 0)
-    if not devices:
-        raise Skipped("the number of devices is not given")
-    if "dual" in row["gpu"].lower():
-        devices *= 2
-        inferred.append(f"two chips a card: {devices}")
-    prompt, answer = int(facts["prompt"]), max(1, round(number(row, "osl", float(facts["answer"]))))
+    found = _SCENARIO.search(row["scenario"])
+    if found is None:
+        raise Skipped(f"the scenario {row['scenario']!r} is not known")
+    scenario, devices = found[0].lower(), _devices(row, chip, inferred)
+    prompt, answer = int(facts["prompt"]), max(1, _tokens(cell(row, "osl")) or int(facts["answer"]))
     inferred += [f"prompts of {prompt} tokens", "8-bit cache", "layout with the most tokens"]
     serving: dict[str, Any] = {
         "engine": "TensorRT_LLM_Cpp_2025" if chip.vendor == "NVIDIA" else "vLLM",
@@ -173,6 +250,10 @@ def _mlperf(
         "output_tokens": answer,
         "max_num_seqs": _MOST_SEQUENCES,
     }
+    split: dict[str, Any] = {}
+    if chip.link is None and chip.family == "cpu":
+        # Sockets each run a model of their own.
+        split, serving["replicas"] = {"tp": 1}, devices
     if scenario == "offline":
         serving |= {"concurrency": _QUEUE * _MOST_SEQUENCES * devices, "offline": True}
     else:
@@ -181,13 +262,47 @@ def _mlperf(
             raise Skipped(f"the latency limits of MLPerf's {scenario} scenario are not known")
         headroom = serving_table("mlperf")["headroom"]
         serving |= {name: f"{headroom * limit!r} s" for name, limit in zip(("ttft", "tpot"), limits, strict=True)}
-    return _plan(row, chip, model, devices, serving=serving), f"mlperf {scenario}"
+    precision = _submitted(row, chip, inferred)
+    return _plan(chip, model, devices, precision, parallelism=split, serving=serving), f"mlperf {scenario}"
+
+
+def _devices(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> int:
+    """Accelerators of a submission; two sockets of a server whose processors compute."""
+    devices = whole(row, "n_gpus", 0) or next((n for n, _ in counted(row["gpu"])), 0)
+    if not devices:
+        sockets = re.search(r"(\d)S[-_]", row.get("notes", ""))
+        if chip.family != "cpu":
+            raise Skipped("the number of devices is not given")
+        devices = int(sockets[1]) if sockets else 2
+        inferred.append(f"{devices} sockets")
+    if "dual" in row["gpu"].lower():
+        devices *= 2
+        inferred.append(f"two chips a card: {devices}")
+    return devices
+
+
+def _submitted(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> str:
+    """The format of a submission's weights: the cell's, else the narrowest that the chip multiplies in and that year's software had."""
+    if cell(row, "precision_weights"):
+        return format_of(cell(row, "precision_weights"), row["model"])
+    year = year_of(row.get("source", ""), row.get("notes", "")) or _NARROW
+    formats = (("fp4",) if year >= _NARROW else ()) + ("fp8", "int8", "bf16", "fp16")
+    chosen = next((name for name in formats if chip.compute.supports(name)), "fp16")
+    inferred.append(f"weights in {chosen}")
+    return format_of(chosen, row["model"])
+
+
+_NARROW = 2025
+"""From this year on submissions to MLPerf Inference have weights of 4 bits where the chip multiplies in them."""
 
 
 def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
-    text = f"{row.get('source', '')} {row['scenario']}".lower()
+    text = " ".join(cell(row, name) for name in ("engine", "engine_version", "source", "scenario", "notes")).lower()
+    text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm[-_ ]*v?(?=\d)", "trtllm-", text)
+    text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm", "trtllm", text)
     for word, name in _WORDS["engines"].items():
         if word in text:
-            inferred.append(f"engine {name}")
+            stands = _WORDS["stand_ins"].get(word)
+            inferred.append(f"stands in for {stands}: {name}" if stands else f"engine {name}")
             return engine(name).name
     raise Skipped("the serving engine is not known")

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from mlsysim.calibrate import operators as forms
+from mlsysim.calibrate.cells import chip_of
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.profile import profile
@@ -26,7 +26,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def read(row: Mapping[str, str]) -> list[Prediction]:
     """The latency of the row's kernel."""
-    chip = Hardware.get(forms.CHIPS.get(row["gpu"], row["gpu"].removesuffix("_SXM")))
+    chip = chip_of(row["gpu"])
     return predict_with(row, chip, profile(chip))
 
 

@@ -3,7 +3,7 @@
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
 
     engine             the one of that name of the year nearest to the version
-    prefix cache       prompts that are cached but for ``computed_prefill_tokens_est`` tokens; rows whose cache is evicting are left out
+    prefix cache       prompts that are cached but for ``computed_prefill_tokens_est`` tokens; where the cache is evicting none is
     lengths            all equal, unless the row says a coefficient of variation
 
 Left out: bursts without a rate, rows that contradict themselves or lost requests, runs that are overloaded or too short to be steady.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, key_of, model_of, number, whole
+from mlsysim.calibrate.cells import chip_of, key_of, model_of, number, served_format, whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.timing.engines import chip_class, engine
 
@@ -32,9 +32,13 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if row["quality"] != "ok" or row["regime"] != "steady":
         raise Excluded(f"{row['regime']}, {row['quality']}")
     new, prompt = row["computed_prefill_tokens_est"], round(number(row, "input_tokens_mean"))
-    if not new and row["prefix_caching"] == "on":
-        raise Skipped("what the prefix cache holds is not known")
     chip, runner = chip_of(row["chip"]), _engine(row)
+    inferred, guessed = [f"engine {runner}"], 0
+    if not new and row["prefix_caching"] == "on":
+        if "evicting" not in row["prefix_state"]:
+            raise Skipped("what the prefix cache holds is not known")
+        inferred.append("prompts are out of the cache when they come again")
+        guessed = 1
     serving: dict[str, Any] = {
         "prompt_tokens": prompt,
         "output_tokens": round(number(row, "output_tokens_mean")),
@@ -51,13 +55,13 @@ def read(row: Mapping[str, str]) -> list[Question]:
         "serving",
         key_of(model_of(row["model"])),
         whole_nodes(whole(row, "gpus"), key_of(chip)),
-        precision=row["precision"],
+        precision=served_format(row, "precision", chip, inferred),
         parallelism={name: degree for name, degree in split.items() if degree > 1 or name == "tp"},
         serving=serving,
     )
     measured = chip_class(chip) != "other"
     return [
-        Question(column, float(row[column]), plan, name, "ms", 1.0, f"open {name}", measured, (f"engine {runner}",))
+        Question(column, float(row[column]), plan, name, "ms", 1.0, f"open {name}", measured, tuple(inferred), guessed)
         for column, name in _MEASURED.items()
         if row.get(column)
     ]

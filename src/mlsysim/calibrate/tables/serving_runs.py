@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, model_of, whole
+from mlsysim.calibrate.cells import chip_of, experts_of, key_of, model_of, served_format, whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
@@ -107,5 +107,5 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "warm_up": None if (row.get("measured") or _WARMED) >= _WARMED else False,
         }
     split = {"tp": tp, "ep": ep if ep > 1 else None}
-    on, precision = whole_nodes(devices, name), format_of(row["precision"], row["model"])
+    on, precision = whole_nodes(devices, name), served_format(row, "precision", chip, inferred)
     return calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)

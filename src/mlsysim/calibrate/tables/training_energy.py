@@ -33,7 +33,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if not cell(row, "measured").startswith("yes"):
         raise Excluded("computed from accelerator-hours and TDP: no measurement")
     if not cell(row, "mean_node_w") or not cell(row, "n_nodes"):
-        raise Skipped("the row is of many runs together, and gives no power of a node")
+        raise Excluded("the row is of many runs together, and gives no power of a node")
     known = _RUNS.get(row["model"], {}).get(row["n_gpus"])
     if known is None:
         raise Skipped(f"the settings of {row['model']} on {row['n_gpus']} accelerators are not known")

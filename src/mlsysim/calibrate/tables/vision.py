@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from mlsysim.calibrate.cells import key_of, number
+from mlsysim.calibrate.cells import chip_of, format_of, key_of, number
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import InputError
@@ -45,20 +45,13 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if "NOT CONFIRMED" in row["notes"]:
         raise Excluded("the source of this figure could not be confirmed")
     if row["metric"] == "time_to_train":
-        raise Skipped("a time to train includes convergence, which is not a property of the system")
+        raise Excluded("a time to train includes convergence, which is not a property of the system")
     kind = row["task"] if row["task"] in _OTHER else row["source"].rpartition("-")[0]
     return [_OTHER.get(kind, _framework)(row)]
 
 
 def _question(row: Mapping[str, str], plan: Plan, *asked: Any) -> Question:
     return Question(row["metric"], number(row, "value"), plan, *asked)
-
-
-def _chip(row: Mapping[str, str]) -> HardwareNode:
-    if row["device"] in ("", "N/A"):
-        raise Skipped("the row does not name its processor")
-    chip: HardwareNode = Hardware.get(row["device"])
-    return chip
 
 
 @cache
@@ -95,7 +88,7 @@ def _framework(row: Mapping[str, str]) -> Question:
     if row["metric"] != "samples_per_s":
         raise Skipped(f"the metric {row['metric']!r} is not modelled")
     published = row["source"].startswith("mlperf-training")
-    chip = _chip(row)
+    chip = chip_of(row["device"])
     model, size = network_of(row["model"], row["img_size"])
     inferred: tuple[str, ...] = ("operators from the zoo's layers",) if size is None else ()
     training, devices = row["task"] == "train", int(row["n_devices"] or 1)
@@ -110,7 +103,8 @@ def _framework(row: Mapping[str, str]) -> Question:
         batch, precision = max(1, round(batch / devices)), "mixed"
         inferred += ("mixed precision",)
     if not precision:
-        raise Skipped("the row gives no precision")
+        precision = "fp32" if chip.family == "cpu" or not chip.compute.supports("fp16") else "fp16"
+        inferred += (f"{precision}",)
     name, regime = None, "recommender training"
     if not model.looks_up:
         name = runtime_of_row(row)
@@ -126,7 +120,7 @@ def _framework(row: Mapping[str, str]) -> Question:
     work: dict[str, Any] = {
         "image_size": size,
         "batch_size": batch,
-        "precision": _WORDS["precisions"].get(precision, precision),
+        "precision": _WORDS["precisions"].get(precision) or format_of(precision),
     }
     task, asked, split = "inference", "throughput", {}
     if training:
@@ -161,7 +155,7 @@ _OFFLINE, _SERVER = "offline_samples_per_s", "server_completed_samples_per_s"
 
 
 def _engine(row: Mapping[str, str]) -> Question:
-    metric, chip = row["metric"], _chip(row)
+    metric, chip = row["metric"], chip_of(row["device"])
     network, facts = task_of(row["model"])
     if metric not in (*_QUERIES, _OFFLINE, _SERVER):
         raise Skipped(f"the metric {metric!r} is not modelled")
@@ -200,7 +194,7 @@ def settings_of(row: Mapping[str, str], *names: str) -> list[int]:
 
 
 def _diffusion(row: Mapping[str, str]) -> Question:
-    chip, model = _chip(row), Models.get(row["model"])
+    chip, model = chip_of(row["device"]), Models.get(row["model"])
     steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
     over = ring if ring > 1 else None
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
