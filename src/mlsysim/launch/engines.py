@@ -41,6 +41,7 @@ class VLLM(GroupedServer):
     """``vllm serve``."""
 
     CHUNKS = "--enable-chunked-prefill"
+    PREFIXES = {True: ("--enable-prefix-caching", True), False: ("--no-enable-prefix-caching", True)}
 
     def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
         super().fill(parsed, document, name, warnings)
@@ -105,6 +106,8 @@ class VLLM(GroupedServer):
 class SGLang(GroupedServer):
     """``python -m sglang.launch_server``."""
 
+    PREFIXES = {False: ("--disable-radix-cache", True)}
+
     def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
         if (traffic.get("chunk_tokens") or 0) < 0:
             # A chunk of -1 switches chunks off.
@@ -160,6 +163,7 @@ class TensorRTLLM(GroupedServer):
     """``trtllm-serve`` and its file of further options."""
 
     QUANTISES, CHUNKS = (), "enable_chunked_prefill"
+    PREFIXES = {shared: ("kv_cache_config.enable_block_reuse", shared) for shared in (True, False)}
 
     def take_files(self, parsed: Parsed, script: Script) -> None:
         """Options of the script's here-document."""

@@ -36,6 +36,9 @@ class GroupedServer(Server):
     """Formats that the engine makes of a checkpoint in 16 bits."""
     CHUNKS: str | None = None
     """The switch of prefill in chunks, beside their size."""
+    PREFIXES: Mapping[bool, tuple[str, bool]] = {}
+    """The switches, and their values, that let prompts with a common beginning share its cache or not, where there are any; all of the engines
+    share unless they are told otherwise."""
 
     @abstractmethod
     def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
@@ -78,6 +81,9 @@ class GroupedServer(Server):
         else:
             for key in ("adapters", "adapter_rank"):
                 traffic.pop(key, None)
+        off, value = self.PREFIXES[False]
+        if parsed.values.get(off) is value:
+            traffic["prefix_hits"] = 0.0
         drafted = self.drafted(parsed)
         if drafted is None:
             return
@@ -123,6 +129,10 @@ class GroupedServer(Server):
             rows |= self.draft(checkpoint_of(traffic.draft_model)[0], traffic.draft_tokens)
         elif traffic.draft_tokens is not None:
             rows |= self.draft(None, traffic.draft_tokens)
+        found = [each for each in (traffic.prefix_hits, traffic.cached_prefix) if each is not None]
+        if found and any(found) in self.PREFIXES:
+            switch, value = self.PREFIXES[any(found)]
+            rows[switch] = (value, "prefixes")
         rows["--enable-lora"] = (bool(traffic.adapters) or None, "")
         if not traffic.adapters:
             rows |= dict.fromkeys(("--max-loras", "--max-loras-per-batch", "--max-lora-rank"), (None, ""))

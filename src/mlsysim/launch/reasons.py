@@ -172,6 +172,7 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
     per_node = fleet.node.accelerators_per_node
     tp = split.tp or 1
     where = f"inside a node of {per_node}" if tp <= per_node else f"across nodes of {per_node}"
+    share = traffic.prefix_hits or (traffic.cached_prefix or 0) / (traffic.prompt_tokens or 1)
     speed = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
     in_flight = traffic.concurrency or answer.layout.get("concurrency", 0)
     every = answer.layout.get("replicas", replicas)
@@ -185,6 +186,9 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
         "serving.concurrency": f"{in_flight:,} in flight over {here}; {texts.get('max_batch', '?')} fit in a replica's memory",
         "serving.cache_precision": f"caches of a replica take {texts.get('kv_cache', '?')}",
         "serving.offload_memory": f"{traffic.offload_memory} of the host for each accelerator keep caches of prefixes",
+        "prefixes": f"{share:.3g} of a prompt is found in caches of others"
+        if share
+        else "prompts share no caches in the plan",
         "serving.chunk_tokens": f"a prefill chunk of {traffic.chunk_tokens or 0:,} tokens",
         "serving.memory_fraction": f"the plan's share; weights and caches need {used} of {capacity}",
         "serving.draft_model": f"drafts for {plan.workload.model}; {speed}",
