@@ -107,7 +107,7 @@ class _Apart:
         return found if not self.h.slots else found | {"slots": float(self.h.slots * self.t.replicas)}
 
     def writing(self, n: Any, tag: Tag = untagged) -> Any:
-        """A step of the decode pool with n sequences in all."""
+        """A step of the decode pool with n sequences in all, at least one of each group of attention that has any."""
         each = maximum(n / self.groups, minimum(1.0, n))
         time = self.decode.time(each, self.t.mean_context, drafted=self.h.drafted, tag=tag).total
         return time * draft_cost(self.h)
@@ -120,7 +120,7 @@ class _Apart:
         """What follows the prefill until the first token is with the client."""
         moved = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", self.move, sent=self.size)
         handed = a.tag(HAND_OVER, COMMUNICATION, "host", "t = t_0", self.engine.hand_over)
-        step = self.writing(n, a.under(FIRST))
+        step = self.writing(maximum(n, 1.0), a.under(FIRST))
         rest = a.loss(RUNNING, SERVING, "t = (1 - e^-N) t_d/2", step * ((1 - exp(-n / self.groups)) / 2))
         return moved + handed + front_end(self.engine, self.t, a) + step + rest
 
@@ -168,12 +168,17 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
     """Requests of all workers that come at random at ``t.rate``."""
     both = _Apart(prefill, decode, t)
     places, bound = least(both.places())
-    n, fastest = in_flight(lambda n: n / both.length(n), t.rate, places)
+
+    def seen(n: Any) -> Any:
+        """Those that a request finds, and itself, in its group."""
+        return minimum(n + both.groups, places)
+
+    n, fastest = in_flight(lambda n: n / both.length(seen(n)), t.rate, places)
     readable = 1 / both.service
     if bound is not None and readable < fastest:
         bound = "prompts"
     fastest = minimum(fastest, readable)
-    step_time = both.writing(n, a.under(ANSWER))
+    step_time = both.writing(seen(n), a.under(ANSWER))
     carried = minimum(t.rate, fastest * ALMOST)
     ttft = both.readers.first(carried, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
     length = both.answer * step_time / both.gain

@@ -17,7 +17,7 @@ come that much closer together than on average. Benchmarks publish the mean over
 round's. One round (``rounds=1``) is a batch that begins together.
 
 ``open_loop``: requests come at random (Poisson) at a rate that does not wait for answers. N follows from Little's law,
-N = rate O T(N)/g, and an arrival sees the mean (PASTA); where caches or slots bind, requests wait for a place as in a queue with
+N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more; where caches or slots bind, requests wait for a place as in a queue with
 that many servers (M/G/c). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
 server is full; of a number of requests that are sent in all the last waits for what the others leave behind.
 
@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -140,11 +141,11 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     for _ in range(2):
         s = Turns(step, t, n)
         most = minimum(places, s.most_written)
-        n, fastest = in_flight(s.answered, rate, most)
+        n, fastest = in_flight(partial(s.answered, most=most), rate, most)
     s = Turns(step, t, n)
     if bound is not None and most < places:
         bound = "prompts"
-    turn = s.cycle(n, n, a.under(ANSWER))
+    turn = s.seen(n, most, a.under(ANSWER))
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, turn.mean) / s.gain
     length = s.steps * turn.mean
     # An arrival finds the engine at work unless nobody is there.

@@ -150,8 +150,8 @@ class Turns(Readers):
 
     def decode(self, n: Any, tag: Tag = untagged) -> Any:
         """A step that writes for n sequences."""
-        h = self.h
-        return self.step.time(n / self.ranks, self.context, drafted=h.drafted, tag=tag).total * draft_cost(h)
+        h, each = self.h, maximum(n / self.ranks, minimum(n, 1.0))
+        return self.step.time(each, self.context, drafted=h.drafted, tag=tag).total * draft_cost(h)
 
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
         """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
@@ -188,9 +188,13 @@ class Turns(Readers):
         ahead = self.engine.steps_ahead + (turn.poll - 1) / 2
         return turn.alone * ahead + turn.mean * self.h.wait_steps
 
-    def answered(self, n: Any) -> Any:
-        """Requests a second that n sequences give."""
-        return n / (self.steps * self.cycle(n, n).mean)
+    def seen(self, n: Any, most: Any, tag: Tag = untagged) -> Cycle:
+        """Steps as a request sees them where n are answered on average: with those and itself, of at most so many."""
+        return self.cycle(minimum(n + 1, most), n, tag)
+
+    def answered(self, n: Any, most: Any) -> Any:
+        """Requests a second that n sequences of at most so many give."""
+        return n / (self.steps * self.seen(n, most).mean)
 
     def joined(self, count: Any, beside: Any, per_step: Any, waiting: Any, a: Algebra) -> Any:
         """Time until a prompt of a closed loop is read, of which so many a step come: answers end where steps end, so that all of

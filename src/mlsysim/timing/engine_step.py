@@ -125,11 +125,14 @@ class EngineStep(EngineDevice):
         reading = prompts * prompt_tokens
         tokens = decode + reading
         counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
+        # Beside prompts fewer than one sequence on average are there in so many of the steps.
+        there = minimum(sequences, 1.0) if _some(prompts) else 1.0
         products: Any = 0.0
         for p in self.blocks.products:
             m = counts[p.tokens]
             if _some(m):
-                products = products + p.count * self._product_time(p, m, tag)
+                share = there if p.tokens == DECODE else 1.0
+                products = products + p.count * share * self._product_time(p, m, tag)
         if self.blocks.adapters:
             named = distinct_kinds(d.adapters, sequences + prompts)
             for p in self.blocks.adapters:
@@ -138,7 +141,7 @@ class EngineStep(EngineDevice):
         if _some(sequences):
             ahead = self._pass(DECODE, sequences, 1, context)
             for count, kind in self.blocks.mixing[DECODE]:
-                attention = attention + count * self._decoded(kind, ahead, drafted, tag)
+                attention = attention + count * there * self._decoded(kind, ahead, drafted, tag)
         if _some(prompts):
             ahead = self._pass("prefill", prompts, prompt_tokens, prompt_context)
             for count, kind in self.blocks.mixing[PROMPT]:
