@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put
-from mlsysim.launch.grouped import Drafted, GroupedServer, Split
+from mlsysim.launch.grouped import Drafted, GroupedServer, Split, Switches
 from mlsysim.launch.model_names import checkpoint_of
 from mlsysim.launch.serving import cap_of, degrees_of, one_server, traffic_of
 from mlsysim.launch.settings import Rows, Setting, Why, kept, read_documents, write_yaml
@@ -41,7 +41,10 @@ class VLLM(GroupedServer):
     """``vllm serve``."""
 
     CHUNKS = "--enable-chunked-prefill"
-    PREFIXES = {True: ("--enable-prefix-caching", True), False: ("--no-enable-prefix-caching", True)}
+    PREFIXES: ClassVar[Switches] = {
+        True: ("--enable-prefix-caching", True),
+        False: ("--no-enable-prefix-caching", True),
+    }
 
     def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
         super().fill(parsed, document, name, warnings)
@@ -106,7 +109,7 @@ class VLLM(GroupedServer):
 class SGLang(GroupedServer):
     """``python -m sglang.launch_server``."""
 
-    PREFIXES = {False: ("--disable-radix-cache", True)}
+    PREFIXES: ClassVar[Switches] = {False: ("--disable-radix-cache", True)}
 
     def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
         if (traffic.get("chunk_tokens") or 0) < 0:
@@ -163,7 +166,7 @@ class TensorRTLLM(GroupedServer):
     """``trtllm-serve`` and its file of further options."""
 
     QUANTISES, CHUNKS = (), "enable_chunked_prefill"
-    PREFIXES = {shared: ("kv_cache_config.enable_block_reuse", shared) for shared in (True, False)}
+    PREFIXES: ClassVar[Switches] = {shared: ("kv_cache_config.enable_block_reuse", shared) for shared in (True, False)}
 
     def take_files(self, parsed: Parsed, script: Script) -> None:
         """Options of the script's here-document."""

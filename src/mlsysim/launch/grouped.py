@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
@@ -23,6 +23,7 @@ _DTYPES = {
 }  # fmt: skip
 _DTYPE_OF = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 Split = tuple[Rows, list[str]]
+Switches = Mapping[bool, tuple[str, bool]]
 Drafted = tuple[str | None, str | None, int | None]
 """How tokens are drafted, by which model (None: not by one), and how many."""
 _HEADS = ("mtp", "nextn")
@@ -36,7 +37,7 @@ class GroupedServer(Server):
     """Formats that the engine makes of a checkpoint in 16 bits."""
     CHUNKS: str | None = None
     """The switch of prefill in chunks, beside their size."""
-    PREFIXES: Mapping[bool, tuple[str, bool]] = {}
+    PREFIXES: ClassVar[Switches] = {}
     """The switches, and their values, that let prompts with a common beginning share its cache or not, where there are any; all of the engines
     share unless they are told otherwise."""
 
