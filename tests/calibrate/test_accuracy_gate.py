@@ -72,7 +72,7 @@ REGIMES = {
 }
 POOLS = {"vision inference": ("compiled on", "eager_"), "vision training": ("train_",), "vision cpu": ("cpu on",)}
 """Regimes of vision networks are those of a software on a chip; the limits hold for all chips together."""
-UNPUBLISHED = {"vision": {"3d-unet", "dlrm-v2"}}
+UNPUBLISHED = {"vision": {"3d-unet"}}
 """What a sample of these evaluates is stated nowhere; predicting them would need a factor for each."""
 
 
