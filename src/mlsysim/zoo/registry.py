@@ -135,7 +135,7 @@ class Registry:
     def why(self, name: str) -> str:
         """A sentence about a label that is read but means no entry, empty where nothing is known of it."""
         store = self._store
-        return "" if store.reads is None or store.find(name) else str(store.reads.why(name, store))
+        return "" if store.reads is None or store.find(name) else str(store.reads.why(name[:200], store))
 
     def _unknown(self, name: Any) -> UnknownNameError:
         if isinstance(name, str) and (why := self.why(name)):

@@ -24,6 +24,7 @@ Builder = Callable[[str, dict[str, Any]], Any]
 Problems = list[ZooFileError]
 
 _LARGEST_USER_FILE = 10_000_000
+_LONGEST_LABEL, _MOST_LABELS = 200, 4096
 VARIABLE = "MLSYSIM_ZOO"
 
 
@@ -200,9 +201,11 @@ class Store:
     def find(self, name: str) -> str | None:
         """The key that a name means, or a label that is read, or None."""
         key = self.named(name)
-        if key is not None or self.reads is None:
+        if key is not None or self.reads is None or len(name) > _LONGEST_LABEL:
             return key
         if name not in self._read:
+            if len(self._read) >= _MOST_LABELS:
+                self._read.clear()
             self._read[name] = self.reads.key(name, self)
         return self._read[name]
 
