@@ -258,3 +258,25 @@ def test_engines_by_what_people_call_them(source, engine):
     question = _asked({"source": source})
     assert question.plan.serving.engine == engine
     assert question.guessed == int(source.startswith("TGI"))
+
+
+def test_metrics_of_llama_bench():
+    row = {"source": "llama.cpp", "model": "llama-2-7b.Q4_0.gguf", "precision_weights": "", "gpu": "Apple M2 Ultra (76-core GPU)", "tp": "1", "n_gpus": "1", "isl": "", "osl": "", "batch_or_concurrency": "", "scenario": "llama-bench", "unit": "tokens/s"}  # fmt: skip
+    prompt, answer = (_asked({**row, "metric": metric, "value": "1000"}) for metric in ("pp512", "tg128"))
+    assert prompt.asked == "ttft" and prompt.measured == pytest.approx(512) and prompt.regime == "prefill"
+    assert answer.asked == "user_rate" and answer.plan.serving.output_tokens == 128
+    assert answer.plan.workload.precision == "q4_0" and answer.plan.hardware.on == "1xApple_M2_Ultra"
+
+
+def test_one_stream_and_a_limit_of_the_whole_answer_of_a_benchmark():
+    row = {"source": "mlperf-inference-4.0", "model": "gptj-99", "isl": "", "osl": "", "precision_weights": "", "n_gpus": "1", "tp": ""}  # fmt: skip
+    single = _asked({**row, "scenario": "mlperf SingleStream", "metric": "singlestream_p90_latency", "unit": "ms"})
+    assert single.asked == "latency" and single.plan.serving.concurrency == 1
+    server = _asked({**row, "scenario": "mlperf Server", "metric": "sample_throughput", "unit": "samples/s"})
+    assert server.plan.serving.latency.to("s").magnitude == pytest.approx(15) and server.asked == "requests_per_second"
+    assert "weights in fp8" in server.inferred
+
+
+def test_a_multimodal_model_without_an_entry_is_its_language_model():
+    question = _asked({"model": "Qwen3-VL-32B-Instruct", "precision_weights": "bf16", "tp": "1", "n_gpus": "1"})
+    assert question.plan.workload.model == "Qwen3_32B"

@@ -56,7 +56,7 @@ TPU_v5e: v5e | TPU-v5e | Google TPU v5e | v5litepod
 TPU_v5p: v5p | Cloud TPU v5p
 TPU_v6e: Trillium | TPU v6e | v6e
 Trainium2: Trn2 | AWS Trainium2 | trainium-2
-Apple_M2_Ultra: Apple M2 Ultra | M2 Ultra 192GB | m2-ultra
+Apple_M2_Ultra: Apple M2 Ultra | Apple M2 Ultra (76-core GPU) | M2 Ultra 60 GPU cores | M2 Ultra 192GB | m2-ultra
 Jetson_AGX_Orin_64GB: Jetson AGX Orin 64GB | NVIDIA Jetson AGX Orin
 Xeon_8480_Plus: INTEL(R) XEON(R) Platinum 8480+
 EPYC_9654: AMD EPYC 9654 96-Core Processor

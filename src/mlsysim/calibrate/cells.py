@@ -77,9 +77,16 @@ def key_of(entry: Any) -> str:
     return str(entry.metadata.key or entry.name)
 
 
+@lru_cache(maxsize=256)
+def language_model(name: str) -> Any:
+    """The model; of a multimodal one that the zoo does not have its language model, whose inputs the host prepares."""
+    text = re.sub(r"-(VL|Omni|Vision)(?=-)", "", name, flags=re.IGNORECASE)
+    return Models.get(name, None) or Models.get(text, None) or _known(Models, name)
+
+
 def model_of(name: str) -> TransformerWorkload:
     """A transformer of the zoo."""
-    model = _known(Models, name)
+    model = language_model(name)
     if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
         raise Skipped(f"{name} has no public configuration")
     return model

@@ -68,7 +68,7 @@ def chip_label(text: str) -> Label:
     (Label(core='a100', memory=80.0, kind='', form='sxm', power=None), 'rtx4090')
     """
     table, memory, power = words()["chip"], None, None
-    left = re.sub(r"\d+-core|pci-e", lambda m: "pcie" if m[0] == "pci-e" else " ", text.lower().replace("_", " "))
+    left = re.sub(r"\b\d+[- ]?(?:gpu[- ]?)?cores?\b", " ", text.lower().replace("_", " ")).replace("pci-e", "pcie")
     left = re.sub(r"[-/,;:®™()\[\]\s]+", " ", left)
     for phrase in table["phrases"]:
         left = left.replace(phrase, " ")

@@ -6,18 +6,15 @@ inputs the host prepares. Emissions that a model card computed from GPU-hours an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of
+from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, language_model
 from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.registry import Models
 from mlsysim.timing.power import energy_per_item, power_constants
 
 COLUMNS = ("workload", "hardware", "n_chips", "avg_power_w_per_chip", "grid_kgco2_per_kwh", "metric", "value")
@@ -73,16 +70,6 @@ def _measured(chip: HardwareNode) -> bool:
     return chip.metadata.key in power_constants()["provenance"]["measured"]
 
 
-@cache
-def _model(name: str) -> Any:
-    """The model; of a multimodal one its language model."""
-    text = re.sub(r"-(VL|Omni)-", "-", name)
-    for each in (name, text, name if text == name else text.replace("-Instruct", "")):
-        if (found := Models.get(each, None)) is not None:
-            return found
-    return Models.get(name)
-
-
 def _notes(row: Mapping[str, str]) -> dict[str, str]:
     return dict(part.split("=", 1) for part in row["notes"].split() if "=" in part)
 
@@ -90,7 +77,7 @@ def _notes(row: Mapping[str, str]) -> dict[str, str]:
 def served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
     """Model, task, chip and settings of a row of serving."""
     name, task = row["workload"].split(" | ")
-    notes, model, chip = _notes(row), _model(name), chip_of(row["hardware"])
+    notes, model, chip = _notes(row), language_model(name), chip_of(row["hardware"])
     if task not in power_constants()["prompt_tokens"]:
         raise Skipped(f"the prompt length of the task {task!r} is not known")
     if not {"tput", "prec", "avg_batch", "avg_out"} <= set(notes):
@@ -103,7 +90,7 @@ def imaged(row: Mapping[str, str]) -> tuple[Any, HardwareNode, int, int, int, fl
     notes = _notes(row)
     if not {"batch", "latency_s", "steps"} <= set(notes):
         raise Skipped("the row gives no batch, latency or steps")
-    model, chip = _model(row["workload"].split(" | ")[0]), chip_of(row["hardware"])
+    model, chip = language_model(row["workload"].split(" | ")[0]), chip_of(row["hardware"])
     return model, chip, int(row["n_chips"]), int(notes["batch"]), int(notes["steps"]), float(notes["latency_s"])
 
 

@@ -61,7 +61,9 @@ _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
 _FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
-_SCENARIO = re.compile(r"offline|server|interactive", re.IGNORECASE)
+_SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
+_BENCH = re.compile(r"(pp|tg)(\d+)", re.IGNORECASE)
+"""Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
 _GUESSED = ("weights in", "layout", "lengths", "stands in")
 """How settings begin that make an answer less certain."""
@@ -92,6 +94,8 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     """Metric of the answer, its unit, and the factor to the row's unit; negative where the row has its inverse."""
     unit, serving = row.get("unit", "").lower(), plan.serving
     metric = _WORDS["metrics"].get(row["metric"].lower(), row["metric"].lower())
+    if bench := _BENCH.fullmatch(metric):
+        metric = "prefill_rate" if bench[1].lower() == "pp" else "decode_tokens_per_s"
     assert serving is not None
     if benchmark and metric in ("mlperf_metric", "output_throughput"):
         metric = "request_throughput" if unit.startswith("sample") else "output_throughput"
@@ -190,7 +194,9 @@ def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[st
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
         return "saturated throughput", lengths | full
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
-    single = 1.0 if kind == "batch-1 decode" or "batch 1" in row["scenario"].lower() else None
+    if bench := _BENCH.fullmatch(metric):
+        kind = "prefill" if bench[1].lower() == "pp" else "batch-1 decode"
+    single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
     batch = max(1, round(number(row, "batch_or_concurrency", single)))
     return kind, lengths | {"concurrency": batch, "requests": batch, "offline": True}
 
@@ -204,6 +210,9 @@ def _tokens(text: str) -> int | None:
 def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int]:
     """Prompt and answer: of the columns, of a pair such as 1k/1k among the row's words, or what the benchmark's name implies."""
     prompt, answer = _tokens(cell(row, "isl")), _tokens(cell(row, "osl"))
+    if bench := _BENCH.fullmatch(row["metric"]):
+        # Answers of llama-bench begin with nothing.
+        return (int(bench[2]), 1) if bench[1].lower() == "pp" else (1, int(bench[2]))
     text = " ".join(cell(row, name) for name in ("isl", "osl", "scenario", "notes", "source")).lower()
     if prompt is None and (pair := re.search(r"\b(\d+k?) ?[/x:] ?(\d+k?)\b", text)):
         prompt, answer = _tokens(pair[1]), answer or _tokens(pair[2])
@@ -240,7 +249,7 @@ def _mlperf(
     found = _SCENARIO.search(row["scenario"])
     if found is None:
         raise Skipped(f"the scenario {row['scenario']!r} is not known")
-    scenario, devices = found[0].lower(), _devices(row, chip, inferred)
+    scenario, devices = found[0].lower().replace("-", ""), _devices(row, chip, inferred)
     prompt, answer = int(facts["prompt"]), max(1, _tokens(cell(row, "osl")) or int(facts["answer"]))
     inferred += [f"prompts of {prompt} tokens", "8-bit cache", "layout with the most tokens"]
     serving: dict[str, Any] = {
@@ -256,6 +265,10 @@ def _mlperf(
         split, serving["replicas"] = {"tp": 1}, devices
     if scenario == "offline":
         serving |= {"concurrency": _QUEUE * _MOST_SEQUENCES * devices, "offline": True}
+    elif scenario == "singlestream":
+        serving |= {"concurrency": 1, "requests": 1, "offline": True}
+    elif "latency" in facts:
+        serving["latency"] = f"{serving_table('mlperf')['headroom'] * facts['latency']!r} s"
     else:
         limits = facts.get(scenario)
         if limits is None:
