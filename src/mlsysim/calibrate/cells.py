@@ -113,9 +113,12 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
     if text:
         return format_of(text, label)
     named = format_named(label) or model_of(label).native_format
+    if named is not None:
+        inferred.append(f"{named} weights, those of the checkpoint")
+        return format_of(named, label)
     half = next((name for name in ("bf16", "fp16") if chip.compute.supports(name)), "fp32")
-    inferred.append(f"weights in {named or half}")
-    return format_of(named or half, label)
+    inferred.append(f"weights in {half}")
+    return half
 
 
 def year_of(*texts: str) -> int | None:

@@ -9,8 +9,8 @@ Each is asked as a serving plan:
 
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``, and those behind a star widen its interval):
 
-    engine              of the row's text; of what has no constants the one whose way of running is nearest*; MLPerf is TensorRT-LLM on
-                        NVIDIA and vLLM elsewhere
+    engine              of the row's text; of what has no constants the one whose way of running is nearest*; without a name vLLM of
+                        its year*; MLPerf is TensorRT-LLM on NVIDIA and vLLM elsewhere
     weights             the format of the checkpoint's name, what the model is published in, or 16 bits*; MLPerf: the narrowest that the
                         chip multiplies in*
     cache format        16 bit, unless given (MLPerf: 8 bit)
@@ -197,7 +197,8 @@ def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[st
     if bench := _BENCH.fullmatch(metric):
         kind = "prefill" if bench[1].lower() == "pp" else "batch-1 decode"
     single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
-    batch = max(1, round(number(row, "batch_or_concurrency", single)))
+    given = re.search(r"\d+(?:\.\d+)?", load)
+    batch = max(1, round(float(given[0]) if given else number(row, "batch_or_concurrency", single)))
     return kind, lengths | {"concurrency": batch, "requests": batch, "offline": True}
 
 
@@ -318,4 +319,6 @@ def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
             stands = _WORDS["stand_ins"].get(word)
             inferred.append(f"stands in for {stands}: {name}" if stands else f"engine {name}")
             return engine(name).name
-    raise Skipped("the serving engine is not known")
+    name = "vLLM" if (year_of(text) or _NARROW) > _NARROW else "vLLM_2025"
+    inferred.append(f"stands in for an engine that is not named: {name}")
+    return name
