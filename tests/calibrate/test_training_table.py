@@ -107,6 +107,22 @@ def test_an_inferred_layout_uses_every_accelerator(devices):
     assert run.tp * run.pp * run.dp == devices and 96 % run.tp == 0 and run.tp <= 8
 
 
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"seq": "2k"}, "seq_len", 2048),
+        ({"n_gpus": "1,024", "global_batch": "1024"}, "accelerators", 1024),
+        ({"global_batch": "4M tokens", "n_gpus": "64"}, "batch", 1953),
+        ({"recompute": "activation checkpointing"}, "recompute", "full"),
+        ({"recompute": "off"}, "recompute", "none"),
+        ({"zero_stage": "HSDP"}, "zero", 3),
+        ({"zero_stage": "distributed optimizer"}, "zero", 1),
+    ],
+)
+def test_numbers_and_modes_as_people_write_them(change, field, value):
+    assert getattr(Run({**ROW, **change}), field) == value
+
+
 def test_a_guess_widens_the_interval():
     known = {**ROW, "source": "megatron-core", "gpu": "A100-80GB", "precision": "bf16"}
     (said,), (guessed,) = (TABLES["training"].predict({**known, "precision": text}) for text in ("bf16", ""))

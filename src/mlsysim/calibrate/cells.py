@@ -18,6 +18,8 @@ from mlsysim.systems.registry import Nodes
 from mlsysim.zoo.labels import counted, format_named, machine
 from mlsysim.zoo.registry import Registry
 
+_NUMBER = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([kmb]?)(?:\s*(?:tokens|sequences|samples|gpus))?")
+
 
 def cell(row: Mapping[str, str], name: str) -> str:
     """The text of a cell, empty where there is none."""
@@ -31,10 +33,10 @@ def number(row: Mapping[str, str], name: str, default: float | None = None) -> f
         if default is None:
             raise Skipped(f"{name} is not given")
         return default
-    try:
-        return float(text)
-    except ValueError:
-        raise Skipped(f"{name} is {text[:40]!r}, not a number") from None
+    found = _NUMBER.fullmatch(text.lower())
+    if found is None:
+        raise Skipped(f"{name} is {text[:40]!r}, not a number")
+    return float(found[1].replace(",", "")) * {"k": 1024, "m": 1e6, "b": 1e9}.get(found[2], 1)
 
 
 def whole(row: Mapping[str, str], name: str, default: int | None = None) -> int:

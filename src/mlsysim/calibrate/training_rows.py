@@ -103,6 +103,8 @@ class Run:
             self.inferred.append(f"layout TP {tp}, PP {pp}")
         self.tp, self.pp, self.dp = tp, pp, max(self.accelerators // (tp * pp * self.cp), 1)
         batch, virtual, micro = (whole(row, name) for name in ("global_batch", "virtual_stages", "microbatch"))
+        if batch is not None and "token" in cell(row, "global_batch").lower():
+            batch = max(1, batch // self.seq_len)
         if batch is None:
             batch = known.global_batch or _GLOBAL_SEQUENCES
             self.inferred.append(f"global batch {batch} sequences")
@@ -290,18 +292,20 @@ def read_cluster(row: Mapping[str, str]) -> tuple[float | None, float | None]:
 
 def read_zero(row: Mapping[str, str], software: Stack) -> int:
     """The ZeRO stage: the digit in the label, or the stack's habit."""
-    label = cell(row, "zero_stage")
+    label = cell(row, "zero_stage").lower()
     digit = re.search(r"[0-3]", label)
     if label and digit is None:
-        if "fsdp" in label.lower():
-            return 3
-        raise Skipped(f"the ZeRO stage {label!r} is unknown")
+        named = next((stage for word, stage in _WORDS["sharded"].items() if word in label), None)
+        if named is None:
+            raise Skipped(f"the ZeRO stage {label!r} is unknown")
+        return int(named)
     return int(digit[0]) if digit else software.zero
 
 
 def read_recompute(label: str, software: Stack) -> str | None:
     """What is recomputed, or None where the row does not say."""
-    mode = next((mode for mode in ("full", "selective", "none") if label.lower().startswith(mode)), None)
+    modes = _WORDS["recompute"].items()
+    mode = next((mode for word, mode in modes if label.lower().startswith(word)), None)
     if label and mode is None:
         raise Skipped(f"the recompute mode {label!r} is unknown")
     return software.recompute if mode == "selective" and software.recompute in ("half", "modules") else mode
