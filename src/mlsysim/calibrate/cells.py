@@ -71,6 +71,9 @@ def chip_of(label: str) -> HardwareNode:
         found = Nodes.get(label).accelerator
     if found is None and (capped := Hardware.capped(label)) is not None:
         found = capped[0]
+    if found is None and len(kinds := [part for part in label.split(",") if part.strip()]) > 1:
+        keys = dict.fromkeys(key_of(chip_of(part.strip())) for part in kinds)
+        raise Skipped(f"several kinds of accelerators: {', '.join(keys)}")
     return found or _known(Hardware, label)
 
 

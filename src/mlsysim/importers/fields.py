@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.importers import table
+from mlsysim.physics.precision import FORMATS, precision_name
 
 LARGEST = 1_000_000_000
 """No dimension of a network is larger: vocabularies are below 10 million, widths below 10 million."""
@@ -127,10 +128,14 @@ class Config:
 
     def format(self, *names: str) -> str | None:
         """A number format by the name that frameworks give it; None where it is left open."""
-        named, known = self.text(*names).removeprefix("torch."), table("names")["dtypes"]
-        if named and named not in known:
-            raise unknown_name(f"format for the key '{self._prefix}{self._find(names)[0]}'", named, known)
-        return known.get(named) or None
+        named = self.text(*names).removeprefix("torch.")
+        if named in ("", "auto"):
+            return None
+        try:
+            return precision_name(named)
+        except UnknownNameError:
+            known = (*FORMATS, "float32", "float16", "bfloat16")
+            raise unknown_name(f"format for the key '{self._prefix}{self._find(names)[0]}'", named, known) from None
 
     def sequence(self, *names: str) -> list[Any] | None:
         """A list of bounded length, or None."""

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.errors import DataWarning, InputError
+from mlsysim.errors import DataWarning, InputError, UnknownNameError
 from mlsysim.importers import table
 from mlsysim.importers.decoder import FAMILIES, HEADS, LAYERS, WIDTH, decoder, finish
 from mlsysim.importers.fields import Config
@@ -19,6 +19,7 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.importers.towers import tower_parameters
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import precision_name
 
 _TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
 _VISION = ("vision_config", "vision_tower_config", "visual")
@@ -55,7 +56,6 @@ def read_config(
     notes += [str(warning.message) for warning in raised]
     dtype = config.raw("torch_dtype", "dtype") or (text.raw("torch_dtype", "dtype") if text is not None else None)
     dtype = dtype[:40].removeprefix("torch.") if isinstance(dtype, str) else None
-    known = table("names")["dtypes"]
     differing = table("names")["differing"]
     odd = [
         key
@@ -64,9 +64,11 @@ def read_config(
     ]
     if odd:
         notes.append(f"Nobody read {', '.join(odd[:5])}: layers may differ from what is counted.")
-    if dtype is not None and dtype not in known:
+    stored = None
+    try:
+        stored = None if dtype in (None, "auto") else precision_name(dtype)
+    except UnknownNameError:
         notes.append(f"The format {dtype!r} is not known: the weights are taken in 16 bits.")
-    stored = known.get(dtype or "")
     own = (stored if stored in ("bf16", "fp16") else None) if quantised is None else quantised.format
     if own is not None:
         workload = workload.model_copy(update={"native_format": own})
