@@ -350,7 +350,7 @@ def test_a_chip_is_that_of_its_fleet():
     assert chip_in_fleet(other, "bf16", 50e9).bandwidth == pytest.approx(2 * here.bandwidth)
     assert chip_in_fleet(fleet, "bf16", 25e9).network.fabric == pytest.approx(here.network.fabric / 2)
     with pytest.raises(InputError, match="knows bf16"):
-        chip_in_fleet(fleet, "int8", 50e9)
+        chip_in_fleet(fleet, "w4a4", 50e9)
 
 
 def test_speech_is_heard_in_frames() -> None:

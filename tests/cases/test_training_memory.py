@@ -12,7 +12,9 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies
 from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.registry import Models
+from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.timing.stacks import stack, stack_names
+from mlsysim.walls.fleet.communication import DistributedModel
 
 LLAMA = Models.get("Llama3_2_1B")
 PARAMETERS = LLAMA.parameter_count
@@ -35,13 +37,23 @@ def job_of(name, **more):
         ("plain-16bit", 2, 4),
         ("megatron22", 2, 12),
         ("megatron21", 2, 16),
-        ("dualpipe", 2, 8),
+        ("dualpipe", 2, 12),
     ],
 )
 def test_bytes_of_a_parameter_by_software(name, weight, optimizer):
     found = held(job_of(name))
     assert found["weights"] == pytest.approx(weight * PARAMETERS)
     assert found["optimizer state"] == pytest.approx(optimizer * PARAMETERS)
+
+
+@pytest.mark.parametrize(("precision", "optimizer"), [("bf16", 12), ("fp8", 8)])
+def test_moments_are_of_the_recipe(precision, optimizer):
+    """DeepSeek-V3 keeps both moments in 16 bits where it trains in FP8 (report, section 3.3.3): 4 + 2 + 2 bytes beside the weights."""
+    found = DistributedModel().solve(
+        LLAMA, parse_fleet("8xH100").one, 8, precision, "calibrated", stack="dualpipe", seq_len=4096, zero_stage=0
+    )
+    state = next(each for each in found.ledger.held if each.name == "optimizer state")
+    assert state.bytes == pytest.approx(optimizer * PARAMETERS)
 
 
 def test_gradients_with_a_buffer_are_always_there():

@@ -97,10 +97,13 @@ def clock_of(chip: HardwareNode) -> float:
     usual = constants()["usual_power"].get((chip.generation or "").replace(" ", "_"))
     if usual is None or chip.tdp is None:
         return 1.0
-    tables, tdp = power_constants(), to_si(chip.tdp, "W")
-    whole = vector_rate(chip) * to_si(Q_(usual), "J/flop")
-    deep, slope, least = tables["chip"]["default"]["deep"] * whole, tables["limit"]["slope"], tables["limit"]["least"]
-    found = clock_for(min(tdp, whole), lambda x: waiting_power(deep, whole, x, voltage(x, slope, least)))
+    tables, whole = power_constants(), vector_rate(chip) * to_si(Q_(usual), "J/flop")
+    deep, slope, least = tables["chip"]["default"]["deep"], tables["limit"]["slope"], tables["limit"]["least"]
+    # Powers as shares of the whole.
+    found = clock_for(
+        float(min(to_si(chip.tdp, "W") / whole, 1.0)),
+        lambda x: waiting_power(deep, 1.0, x, voltage(x, slope, least)),
+    )
     return float(found)
 
 
