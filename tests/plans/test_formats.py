@@ -44,7 +44,7 @@ def test_weights_that_nothing_multiplies_in_are_not_trained():
 
 @given(st.sampled_from(WEIGHT_ONLY), st.sampled_from(CHIPS), st.sampled_from([0.5, "calibrated"]))
 def test_a_long_prompt_is_no_faster_than_in_16_bits(name, chip, efficiency):
-    """At 4,096 tokens arithmetic binds, and weights are expanded on top of it."""
+    """At 4,096 tokens arithmetic binds, and weights are expanded beside it (NF4 through memory)."""
     wide = "bf16" if Hardware.get(chip).compute.supports("bf16") else "fp16"
 
     def seconds(precision: str) -> float:

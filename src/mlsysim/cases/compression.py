@@ -120,7 +120,7 @@ def passes(
 
 
 def _bound(times: Roofline) -> str:
-    return "Compute" if times.compute + times.expanding >= times.memory else "Memory"
+    return "Compute" if times.computing >= times.memory else "Memory"
 
 
 def _phases(model: Workload, seq_len: int | None, assumed: Assumptions) -> tuple[tuple[str, Any, Any], ...]:

@@ -130,6 +130,11 @@ class Roofline:
     capacity: Any
 
     @property
+    def computing(self) -> Any:
+        """Matrix units multiply while vector units expand."""
+        return maximum(self.compute, self.expanding)
+
+    @property
     def memory(self) -> Any:
         """Bytes through memory and, where some are not in it, over the host link."""
         return self.resident + self.streamed
@@ -140,7 +145,7 @@ class Roofline:
 
     @property
     def seconds(self) -> Any:
-        return node_time(self.compute + self.expanding, self.memory, self.dispatch)
+        return node_time(self.computing, self.memory, self.dispatch)
 
     def at(self, clock: Clock) -> Roofline:
         """The same under a lower clock."""
@@ -150,7 +155,7 @@ class Roofline:
 
     def activity(self, work: Work, device: Device, clock: Any = 1.0) -> Activity:
         """What the device does in the pass; it waits while bytes come over the host link, and for the dispatch."""
-        computing = self.compute + self.expanding
+        computing = self.computing
         running = where(computing >= self.memory, computing, self.resident)
         time = self.seconds
         operations = work.wide + device.energy * (work.hardware_flops - work.wide)
@@ -329,7 +334,9 @@ def first_order(a: Algebra, work: Work, times: Roofline) -> Any:
     ) + a.tag(STREAMED, 2, "host link", "T = S / L", times.streamed, moved=times.spilled)
     compute = a.tag("arithmetic", 1, "peak", "T = F / (P eta)", times.compute, flop=work.hardware_flops)
     expanding = a.tag("expansion of weights", 1, "vector", "T = i max(F_1, F / R) / V", times.expanding)
-    return node_time(compute + expanding, traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch))
+    return node_time(
+        maximum(compute, expanding), traffic, a.tag("dispatch", 3, "host", "T = T_dispatch", times.dispatch)
+    )
 
 
 def first_order_pass(
@@ -344,7 +351,7 @@ def first_order_pass(
         kept = held_by(work, device)[0] if held is None else held
         return with_joules(ledger_of(lambda a: first_order(a, work, times), kept, times.capacity), draw)
 
-    computing = times.compute + times.expanding
+    computing = times.computing
     longer = 1 if computing >= times.memory else 2
     return Timed(
         seconds=seconds,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mlsysim.cases.replica import Passes, PassTime, Replica
+from mlsysim.cases.replica import Passes, Replica
+from mlsysim.cases.replica_pass import PassTime
 from mlsysim.cases.request import value_of
 from mlsysim.physics.pipeline import pipelined_completion, pipelined_period
 from mlsysim.timing.operator_times import Tag, untagged

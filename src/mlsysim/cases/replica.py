@@ -26,11 +26,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from mlsysim.cases.replica_pass import PassTime, device_bytes
 from mlsysim.hardware.arithmetic import expansion_rate
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.footprint import adapter_parameters, local_parameters
-from mlsysim.models.storage import Stored, stored
+from mlsysim.models.storage import Stored, stored, weight_products
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import distinct_kinds
 from mlsysim.physics.precision import (
@@ -46,69 +47,9 @@ from mlsysim.physics.precision import (
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.operator_times import Tag, clocked, untagged
-from mlsysim.timing.power import Clock
-from mlsysim.units.kernel import kernel
+from mlsysim.timing.power import Clock, wide_peak
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
 from mlsysim.units.registry import to_si
-
-
-@kernel("""
-    compute: s [1e-6, 1e3], memory: s [1e-6, 1e3], communication: s [1e-6, 1e3], dispatch: s [1e-6, 0.01] -> time: s
-""")
-def pass_time(compute: Any, memory: Any, communication: Any, dispatch: Any) -> Any:
-    """The longer of compute and memory; then the collectives, which wait for both; and the dispatch."""
-    return maximum(compute, memory) + communication + dispatch
-
-
-@kernel("""
-    shared: byte [1e3, 1e13], experts: byte [1e3, 1e13], activations: byte [1e3, 1e13], cache: byte [1e3, 1e13],
-    tensor_parallel whole [1, 1e3], expert_shards whole [1, 1e3], attention_groups whole [1, 1e3] -> moved: byte
-""")
-def device_bytes(
-    shared: Any,
-    experts: Any,
-    activations: Any,
-    cache: Any,
-    tensor_parallel: Any,
-    expert_shards: Any,
-    attention_groups: Any,
-) -> Any:
-    """Bytes that the devices of one position read and write in a pass through all stages.
-
-    ``cache`` is what one device of an attention group reads; the other arguments are totals of the replica.
-    """
-    return (
-        shared / tensor_parallel + experts / expert_shards + activations / (tensor_parallel * attention_groups) + cache
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PassTime:
-    """One pass in its parts, in seconds; ``operations`` of the whole replica, in flop."""
-
-    compute: Any
-    weight_memory: Any
-    cache_memory: Any
-    communication: Any
-    dispatch: Any
-    operations: Any
-
-    @property
-    def memory(self) -> Any:
-        """Weights, then caches and activations."""
-        return self.weight_memory + self.cache_memory
-
-    @property
-    def total(self) -> Any:
-        return pass_time(self.compute, self.memory, self.communication, self.dispatch)
-
-    @property
-    def bound(self) -> str:
-        """Compute, Memory or Communication, whichever takes longest."""
-        longest = max(self.compute, self.memory)
-        if self.communication > longest:
-            return "Communication"
-        return "Compute" if self.compute >= self.memory else "Memory"
 
 
 @dataclass(frozen=True)
@@ -182,6 +123,11 @@ class Replica:
     def expansion(self) -> Any:
         """Vector peak that expands weights; infinite where products take them as they are."""
         return expansion_rate(self.chip, self.precision)
+
+    @cached_property
+    def wide(self) -> Any:
+        """The 16-bit peak where that of the format is higher: scores are no products with weights."""
+        return min(self.peak, wide_peak(self.chip))
 
     @cached_property
     def through_memory(self) -> Any:
@@ -270,10 +216,11 @@ class Replica:
         read = shared * self.shared_element, experts * self.expert_element
         weights = device_bytes(*read, 0.0, 0.0, self.tp, self.width, groups)
         expanding: Any = 0.0
+        adapting: Any = 0.0
         if some(self.expansion < math.inf):
             own = shared / self.tp + experts / self.width
             weights = weights + self.through_memory * expanded_bytes(own, HALF, batch * new)
-            products = 2 * self.model.active_parameter_count * batch * new / self.width
+            products = weight_products(self.model, batch * new) / self.width
             seconds = expansion_time(2 * own, products, INSTRUCTIONS, TILE_ROWS, self.expansion)
             expanding = tag("expansion of weights", 1, "vector", "t = i max(F_1, F/R) / V", seconds)
         seconds = memory_time(weights, self.bandwidth)
@@ -287,8 +234,9 @@ class Replica:
             )
             own = where(self.adapters > 0, 2.0 * self.adapter * local * new / self.tp, 0.0)
             seconds = compute_time(own, self.peak, self.efficiency)
-            expanding = expanding + tag("adapters", 1, "peak", "t = F / (n P eta)", seconds, flop=own)
-        return Passes(self, phase, local, new, reading, expanding, self._communication(phase, local * new, tag), tag)
+            adapting = tag("adapters", 1, "peak", "t = F / (n P eta)", seconds, flop=own)
+        sent = self._communication(phase, local * new, tag)
+        return Passes(self, phase, local, new, reading, expanding, adapting, sent, tag)
 
     def run(self, phase: str, batch: Any, new: Any, context: Any) -> PassTime:
         """A pass of ``batch`` sequences with ``new`` tokens each after ``context`` cached ones."""
@@ -366,7 +314,9 @@ class Passes:
     weights: Any
     """Time in which one device reads its weights, and adapters."""
     expanding: Any
-    """Time in which it expands them to 16 bits, and multiplies by adapters."""
+    """Time in which it expands them to 16 bits."""
+    adapting: Any
+    """Time in which it multiplies by adapters."""
     communication: Any
     tag: Tag
 
@@ -388,10 +338,14 @@ class Passes:
         if self.phase != "decode":
             read = where(context > 0, read, 0.0)
         moved = device_bytes(0.0, 0.0, demand.activation_bytes, read, r.tp, r.width, groups)
-        own = demand.flops / r.width
-        compute, caches = compute_time(own, r.peak, r.efficiency), memory_time(moved, r.bandwidth)
+        own, compute = demand.flops / r.width, compute_time(demand.flops / r.width, r.peak, r.efficiency)
+        if some(r.wide < r.peak):
+            narrow = minimum(weight_products(r.model, self.local * groups * self.new) / r.width, own)
+            compute = compute_time(narrow, r.peak, r.efficiency) + compute_time(own - narrow, r.wide, r.efficiency)
+        caches = memory_time(moved, r.bandwidth)
+        arithmetic = tag("arithmetic", 1, "peak", "t = F / (n P eta)", compute, flop=own)
         return PassTime(
-            compute=tag("arithmetic", 1, "peak", "t = F / (n P eta)", compute, flop=own) + self.expanding,
+            compute=maximum(arithmetic, self.expanding) + self.adapting,
             weight_memory=self.weights,
             cache_memory=tag("caches and activations", 2, "bandwidth", "t = (KV + A) / (n BW)", caches, moved=moved),
             communication=self.communication,

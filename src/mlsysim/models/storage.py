@@ -61,11 +61,16 @@ def stored(model: Any, precision: str) -> Stored:
     return Stored(shared, own, (shared * rest + own * pool) / total)
 
 
+def weight_products(model: Any, tokens: Any) -> Any:
+    """Operations of a forward pass with weights; the others of a transformer are scores."""
+    return 2 * model.active_parameter_count * tokens
+
+
 def expanded_work(model: Any, demand: Any, precision: Any) -> tuple[Any, Any, Any]:
     """Operations with the weights that a forward pass reads: of a narrow format with a single row, and of all; and bytes of expanding
     them in memory."""
     asked = format_of(precision)
-    products = demand.hardware_flops if model.fixed_shape else 2 * model.active_parameter_count * demand.tokens
+    products = demand.hardware_flops if model.fixed_shape else weight_products(model, demand.tokens)
     if not asked.narrow:
         return 0.0, products, 0.0
     read = demand.weight_bytes / stored(model, precision).mean

@@ -6,11 +6,13 @@ weights are stored in it and expanded to 16 bits before the product, which costs
     t = i max(F_1, F / R) / V        F operations with the weights that a pass reads, F_1 those of a single row, R rows of a tile,
                                      i instructions a weight, V the fp32 peak of the vector units (two operations an instruction)
 
-because every tile of R rows expands the weights that it multiplies; fewer rows expand them once. It stands beside the products'
-arithmetic, so that a decode, which waits for bytes, hides it: 2 i/V is below b/W (bytes of a weight over bandwidth) for 4 bits and more on GPUs, and
-a prompt pays i P / (R V) of its arithmetic: 9 % on an A10, 35 % on an H100. Kernels that issue both kinds of instructions at
-once hide a part of it, which is left out. Formats that are expanded through memory (bitsandbytes) write whole matrices in 16 bits
-and read them again, unless a single row is multiplied: 4 bytes a weight.
+because every tile of R rows expands the weights that it multiplies; fewer rows expand them once. Vector units expand the next piece of a
+tile while matrix units multiply the last, as they do while its bytes come, so that of arithmetic, expansion and memory the longest counts.
+A decode waits for bytes: 2 i/V is below b/W (bytes of a weight over bandwidth) for 4 bits and more on GPUs. A prompt computes: the
+expansion takes i P / (R V) of its arithmetic, 9 % on an A10, 38 % on an A100, 35 % on an H100, and is hidden (an A100 multiplies int8
+weights at 1,024 rows and more at 0.995 of its 16-bit rate) unless V is small beside P. What is left out: kernels that reach a smaller share
+of the matrix units than those of 16 bits do (MARLIN 0.9 on an A10), or are made for few rows alone. Formats that are expanded through
+memory (bitsandbytes) write whole matrices in 16 bits and read them again, unless a single row is multiplied: 4 bytes a weight.
 
 An unknown precision raises; there is no default.
 """

@@ -166,6 +166,7 @@ _OF_REPLICA = (
         "pp",
         "ep",
         "peak",
+        "wide",
         "bandwidth",
         "shared_element",
         "expert_element",

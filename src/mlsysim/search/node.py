@@ -242,7 +242,7 @@ def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[s
         "feasible": fits & capable,
         "wall": np.where(capable, np.where(fits, 0, 2), 1),
         "latency_s": latency,
-        "latency_compute_s": times.compute + times.expanding,
+        "latency_compute_s": times.computing,
         "latency_memory_s": times.memory,
         "throughput_per_s": work.samples / latency,
         "tokens_per_second": work.tokens / latency,

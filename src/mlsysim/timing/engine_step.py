@@ -49,6 +49,7 @@ from mlsysim.physics.operators import (
     experts_time,
     moving_time,
     product_time,
+    soft_maximum,
 )
 from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import (
@@ -187,7 +188,7 @@ class EngineStep(EngineDevice):
             expanding = expansion(chip, self.precision, once, operations, tag)
             moved = moved + expanded_weights(self.precision, p.elements, m)
         return product_time(
-            tag(names[0], 1, "peak", _ROOF, operations / r.rate, flop=operations) + expanding,
+            soft_maximum(tag(names[0], 1, "peak", _ROOF, operations / r.rate, flop=operations), expanding),
             tag(names[1], 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
             tag(_CONVERSION, 2, "bandwidth", _MOVED, quantised / (r.quantise_share * self.bandwidth), moved=quantised),
             0.0,

@@ -26,6 +26,7 @@ from mlsysim.physics.operators import (
     host_bound_time,
     moving_time,
     product_time,
+    soft_maximum,
 )
 from mlsysim.physics.precision import (
     INSTRUCTIONS,
@@ -215,7 +216,7 @@ def _product_time(
             start = start + convert_start
     computing, moving = _roof(name, op.flops, rate, moved, k.memory_share * bandwidth, tag)
     return product_time(
-        computing + expanding,
+        soft_maximum(computing, expanding),
         moving,
         conversion,
         started(chain * power(op.k / REACH, k.growth), tag),
@@ -225,7 +226,7 @@ def _product_time(
 
 
 def expansion(chip: HardwareNode, precision: str, once: Any, operations: Any, tag: Tag) -> Any:
-    """Vector work that expands the weights of a product to 16 bits; ``once`` are its operations for a single row."""
+    """Vector work that expands the weights of a product to 16 bits beside its arithmetic; ``once`` are its operations for a single row."""
     seconds = expansion_time(once, operations, INSTRUCTIONS, TILE_ROWS, expansion_rate(chip, precision))
     return tag("expansion of weights", 1, "vector", "t = i max(F_1, F / R) / V", seconds)
 

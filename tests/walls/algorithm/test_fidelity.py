@@ -35,8 +35,8 @@ def test_compression_can_make_a_model_fit():
 def test_weights_alone_speed_up_decode_and_not_prefill():
     result = solve(target_bitwidth=4)
     assert result.decode_speedup == pytest.approx(4, rel=0.01)
-    # Every tile of rows expands the weights that it multiplies: a third more than the arithmetic on an H100 (MARLIN, section 3).
-    assert 0.7 < result.prefill_speedup < 0.9
+    # Weights are expanded while the matrix units multiply, in a third of their time on an H100.
+    assert result.prefill_speedup == pytest.approx(1)
     assert result.inference_speedup == result.decode_speedup
     assert result.bound_before == "Memory"
 
@@ -54,7 +54,7 @@ def test_quantised_arithmetic_speeds_up_compute_bound_work():
 def test_a_compute_bound_decode_gains_nothing_from_narrow_weights():
     result = solve(target_bitwidth=4, batch_size=512, seq_len=128)
     assert result.bound_before == "Compute"
-    assert 0.7 < result.decode_speedup < 1
+    assert result.decode_speedup == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["int4", "awq", "nf4", "q4_k_m", "fp8", "int8", "mxfp4", "nvfp4"])
@@ -97,7 +97,7 @@ def test_slow_narrow_arithmetic_is_not_used():
     # B300 gave up most of its int8 units: the weights are expanded and multiplied at 16 bits.
     result = solve(hardware="B300", target_bitwidth=8, quantize_activations=True)
     assert "no faster int8" in result.assumptions["arithmetic"]
-    assert 0.5 < result.prefill_speedup < 1
+    assert result.prefill_speedup == pytest.approx(1)
 
 
 def test_unstructured_sparsity_is_smaller_but_no_faster():
@@ -204,9 +204,9 @@ def test_errors_name_the_remedy(inputs, words):
 
 @given(st.floats(1, 15.9), st.floats(1, 15.9), st.integers(1, 4096))
 def test_fewer_bits_are_never_slower_or_larger(a, b, batch):
-    """Of weights that are expanded; those of 16 bits are not, and faster where arithmetic binds."""
     narrow, wide = sorted((a, b))
     few, many = solve(target_bitwidth=narrow, batch_size=batch), solve(target_bitwidth=wide, batch_size=batch)
     assert few.compressed_size_gb <= many.compressed_size_gb
-    assert few.decode_speedup >= many.decode_speedup >= (1 if batch <= 64 else 0.6)
+    # Below about 1.2 bits the vector units bind, and both are equal but for rounding.
+    assert few.decode_speedup >= (1 - 1e-12) * many.decode_speedup >= 0.999
     assert few.decode_speedup <= few.compression_ratio

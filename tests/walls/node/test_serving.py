@@ -12,6 +12,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.registry import Q_
+from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel
 
 H100 = Hardware.get("H100")
@@ -368,3 +369,15 @@ def test_explanation_and_json():
     assert "NaN" not in answer.to_json()
     draft = serve(tp_size=2, draft_model="Llama3_8B")
     assert "T_verify" in draft.explain() and r"\frac" in draft.explain("latex")
+
+
+@pytest.mark.parametrize("chip", ["H100", "A100"])
+def test_scores_are_at_the_peak_of_16_bits(chip):
+    """Serving a prompt in fp8 at first order computes what a pass of one device in fp8 computes (A100 has no fp8 and one peak)."""
+    asked = {"precision": "fp8", "efficiency": 0.5, "batch_size": 1, "seq_len": 32768}
+    served = ServingModel().solve("Llama3_8B", chip, **asked)
+    alone = SingleNodeModel().solve("Llama3_8B", chip, phase="prefill", **asked)
+    assert served.prefill_compute.to("s").magnitude == pytest.approx(alone.latency_compute.to("s").magnitude)
+    wide = ServingModel().solve("Llama3_8B", chip, **{**asked, "precision": "bf16"})
+    ratio = (wide.prefill_compute / served.prefill_compute).to("").magnitude
+    assert 1 < ratio < 1.9 if chip == "H100" else ratio == pytest.approx(1)

@@ -4,7 +4,7 @@
 
 The baseline has 16 bits. What becomes faster follows from the roofline of each pass, before and after:
 
-    weights alone quantised    fewer bytes, the same arithmetic: decode gains up to r, a compute-bound prefill pays for expanding them
+    weights alone quantised    fewer bytes, the same arithmetic: decode gains up to r, a compute-bound prefill nothing
     activations too            arithmetic of the narrow format as well, where the chip has it: prefill gains too
     2:4 sparsity               half the bytes and the chip's sparse peak, where it has one
     unstructured sparsity      a smaller file; kernels still read and multiply the zeros
@@ -94,8 +94,8 @@ class CompressionModel(Resolver[CompressionResult]):
         compression_ratio: r = b_base / (b (1 - s))
             r = \frac{b_{\mathrm{base}}}{b\,(1 - s)}
             b_base = baseline_bitwidth in bit, b = bits in bit, s = form.sparsity
-        inference_speedup: speed-up = T_before / T_after, T = max(F / (P eta) + T_expand, (W / r + O) / BW) + dispatch
-            \frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta} + T_{\mathrm{expand}}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}
+        inference_speedup: speed-up = T_before / T_after, T = max(F / (P eta), T_expand, (W / r + O) / BW) + dispatch
+            \frac{T_{\mathrm{before}}}{T_{\mathrm{after}}},\quad T = \max\left(\frac{F}{P\,\eta}, T_{\mathrm{expand}}, \frac{W/r + O}{BW}\right) + T_{\mathrm{dispatch}}
             T_before = latency_before in s, T_after = latency in s
     """)
     known_fallacies = (

@@ -153,9 +153,9 @@ class ServingModel(Resolver[ServingResult]):
         longest_context: S = max(0, min(S_model, floor((C - M_fixed - c_0) / c_1))), with caches of c_0 + c_1 S on the fullest device
             S = \min\left(S_{\mathrm{model}}, \left\lfloor \frac{C - M_{\mathrm{fixed}} - c_0}{c_1} \right\rfloor\right)
             S_model = longest.context_of_the_model, C = device_capacity in byte, M_fixed = device_fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
-        prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention
+        prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention, P the mean peak of the formats that they are in
             T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
-            F = prefill_flops in flop, n = reader.width, P = reader.peak in flop/s, eta = reader.efficiency
+            F = prefill_flops in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
         ttft if first_order: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)
             \mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
             T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = kv_transfer_time in s
@@ -285,6 +285,7 @@ class ServingModel(Resolver[ServingResult]):
                 "first_order": not calibrated,
                 "calibrated": calibrated,
                 "prefill_flops": reading.operations,
+                "prefill_peak": reading.operations / (reader.width * reader.efficiency * reading.compute),
                 "prefill_dispatch": reading.dispatch,
                 "decode_bytes": writing.memory * writer.bandwidth,
                 "decode_dispatch": writing.dispatch,
