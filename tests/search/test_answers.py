@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlsysim.errors import InputError
 from mlsysim.search.answers import answer, explanation
 from mlsysim.search.kinds import KINDS
 from mlsysim.search.space import Space
@@ -129,7 +128,8 @@ def test_every_kind_can_be_explained_but_bare_kernels():
     assert {name for name, kind in KINDS.items() if kind.declared("answer")} == set(KINDS) - {"kernel"}
 
 
-def test_a_point_that_fills_no_node_is_refused():
+def test_a_part_of_a_node_is_a_fleet():
+    """One accelerator of a node of eight: the sweep and the answer of the point agree."""
     table = {
         "kind": "training",
         "fixed": {
@@ -142,8 +142,7 @@ def test_a_point_that_fills_no_node_is_refused():
         "axes": {"dp": [1, 8], "tp": [1, 8]},
     }
     space = Space.from_dict(table)
-    with pytest.raises(
-        InputError, match=r"^dp 1 with 1 accelerators to a replica fills no whole number of nodes of 8\.$"
-    ):
-        answer(space, {"dp": 1, "tp": 1})
+    found = answer(space, {"dp": 1, "tp": 1})
+    swept = KINDS["training"].evaluate(space, space.decode([0]))
+    assert swept["step_time_s"][0] == pytest.approx(found.step_latency_total.to("s").magnitude)
     assert answer(space, {"dp": 8, "tp": 1}).feasible is not None

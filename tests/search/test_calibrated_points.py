@@ -208,7 +208,7 @@ def test_each_size_of_a_fleet_has_its_own_default_stack(start):
     ("fixed", "columns", "sentence"),
     [
         ({"model": "LLaVA_1_5_7B"}, {"batch_size": [192]}, "no layers with dimensions"),
-        ({"model": "Llama3_8B", "precision": "int8"}, {"tp": [1]}, "not int8"),
+        ({"model": "Llama3_8B", "precision": "w4a4"}, {"tp": [1]}, "not w4a4"),
         ({"model": "Llama3_8B", "precision": "nvfp4"}, {"tp": [1]}, "no fp4 arithmetic"),
         ({"model": "Llama3_8B", "stack": "megatron20"}, {"tp": [1]}, "megatron21"),
         ({"model": "Llama3_8B"}, {"efficiency": [0.4]}, "an axis of efficiencies is first order"),

@@ -110,7 +110,7 @@ def run(limits: Limits) -> None:
 _KINDS = {
     "Plan": {
         "type": "object",
-        "description": "the keys of `train` and `serve`, with task; or in the parts that `schema` of type plan names",
+        "description": "keys of `train` and `serve`, with task; or the parts that `schema` of type plan names",
     },
     "Assertion": {"type": "string", "description": "such as 'mfu >= 0.4'"},
 }

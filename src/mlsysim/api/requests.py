@@ -26,7 +26,7 @@ ZooKind = Literal["hardware", "models", "systems", "grids"]
 Change = Annotated[bool, Field(description="look for the cheapest change that moves the binding wall")]
 HowMuch = Annotated[
     Detail | None,
-    Field(description="full: everything; summary: without scorecard, roofline, equations and sources"),
+    Field(description="full, or summary: no scorecard, roofline, equations, sources"),
 ]
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
 

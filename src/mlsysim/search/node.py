@@ -16,7 +16,7 @@ is written off in equal parts over ``amortization_years`` and never idle; power,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.models.registry import Models
+from mlsysim.models.storage import check_trained
 from mlsysim.physics.precision import compute_precision
 from mlsysim.search.kinds import asked_of
 from mlsysim.search.tables import table
@@ -233,8 +234,28 @@ def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, R
     return work, times, power_of(known, times.activity(work, device, clock), device.cap)
 
 
+def _trains(given: dict[str, Any]) -> list[float]:
+    """Whether the chip trains in the format, where a point is a training step."""
+    precision, named = given["precision"], given.get("hardware")
+    core = ComputeCore(peak_flops=Q_(1.0, "flop/s"), headline=compute_precision(precision))
+    try:
+        if given["phase"] == "training" or given["is_training"]:
+            core = core if named is None else Hardware.get(named).compute
+            check_trained(precision, given["is_lora"], core, "the chip")
+    except InputError:
+        return [0.0]
+    return [1.0]
+
+
 def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[str, Any]:
     work, times, watts = _case(space, columns, chip)
+    if np.any(work.is_step):
+        described = "peak" in columns or space.fixed.get("peak") is not None
+        inputs = ("precision", "phase", "is_training", "is_lora", *(() if described else ("hardware",)))
+        able = np.asarray(table(space, "trained", inputs, INPUTS, ("able",), _trains).take(columns)["able"]) > 0
+        # As where the chip has no arithmetic in the format: no design.
+        chip = {**chip, "peak": np.where(able, chip["peak"], np.nan)}
+        times, watts = replace(times, compute=np.where(able, times.compute, np.nan)), np.where(able, watts, np.nan)
     latency, fits, peak = times.seconds, times.fits, chip["peak"]
     hfu = work.hardware_flops / (latency * peak)
     capable = ~np.isnan(peak)

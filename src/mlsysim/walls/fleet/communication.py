@@ -123,7 +123,7 @@ _EQUATIONS = r"""
         T_{\mathrm{tp}} = m\,L_{\mathrm{stage}}\,s\left(\frac{2(T-1)}{T}\frac{M}{B} + 2(T-1)\alpha\right)
         m = micro_batches, L_stage = amounts.stage_layers, s = amounts.tensor_sums, M = amounts.tensor_message in byte, B = intra_bandwidth in byte/s, T = tp
     dp_communication_latency if one_ring: T_dp = ((n-1)/n/B_n + (k-1)/(k n)/B) V + c ((n-1) a_n + (k-1) alpha) + T_sites, rings of n in a node, then of k nodes
-        T_{\mathrm{dp}} = \left(\frac{n-1}{n\,B_n} + \frac{k-1}{k\,n\,B}\right) V + c\,\bigl((n-1)\,\alpha_n + (k-1)\,\alpha\bigr) + T_{\mathrm{sites}}
+        T_{\mathrm{dp}} = \left(\frac{n-1}{n\,B_n} + \frac{k-1}{k\,n\,B}\right) V + c\left((n-1)\,\alpha_n + (k-1)\,\alpha\right) + T_{\mathrm{sites}}
         n = ring_inside, k = ring_nodes, V = ring_bytes in byte, c = ring_times, B_n = intra_bandwidth in byte/s, a_n = intra_latency in s, B = inter_bandwidth in byte/s, alpha = inter_latency in s, T_sites = ring_sites in s
     dp_communication_latency if other_rings: T_dp = sum over what ranks share (layers, experts, copies), in rings or trees inside nodes and between them
         T_{\mathrm{dp}} = \sum_g T_g
