@@ -89,7 +89,7 @@ def test_number_formats_that_rows_say_or_leave_open(change, name):
         ({"source": "maxtext-readme", "gpu": "TPU v5e"}, "maxtext"),
         # A baseline in a paper is not the paper's system.
         ({"source": "deepseek-v3-report", "notes": "Megatron-LM baseline; 2024", "gpu": "H800"}, "mcore24"),
-        ({"source": "torchtitan-benchmarks", "notes": "2D + async TP; float8"}, "titanc"),
+        ({"source": "torchtitan-benchmarks", "notes": "2D + async TP; float8"}, "titan-async"),
         ({"source": "torchtitan-benchmarks", "notes": "no torch.compile"}, "titan"),
     ],
 )

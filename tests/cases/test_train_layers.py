@@ -186,8 +186,10 @@ def test_recomputation_costs_and_parts_add_up():
 
 
 def test_frozen_weights_need_no_gradient_products_nor_optimizer():
-    assert 0.6 < seconds(lora_rank=16) / seconds() < 0.75
     ledger = ledger_of(lambda a: step(lora_rank=16, a=a).seconds)
+    assert 0.6 < (seconds(lora_rank=16) - ledger.exposed("adapters")) / seconds() < 0.75
+    # Thin products, their dropout, scales and sums wait for memory: adapters beside four of seven matrices are not for nothing.
+    assert 0.03 < ledger.exposed("adapters") / seconds() < 0.25
     assert ledger.exposed("optimizer update") == ledger.exposed("gradient synchronisation") == 0
 
 

@@ -1,189 +1,289 @@
-"""Fit the free constants of the calibrated training step to published runs: ``python -m mlsysim.calibrate.fit_training FILE.csv``.
+"""Fits the constants of training stacks and of chips in training on published runs.
 
-A deterministic coordinate search over the constants of :data:`FREE` (of every run, of a stack, or of a chip; never of a
-source, a model or a row). The loss is the mean absolute logarithm of predicted over measured, each cut at 30 % so that
-rows with an unknown cause do not pull; rows with the same settings count as one. Prints figures in sample and with one
-chip, one model or one source left out, and with ``--write`` puts the values into the data files. ``--stack NAME`` fits a
-stack's own constants (table ``training_NAME``) to its rows alone.
+    python -m mlsysim.calibrate.fit_training FOLDER [--out FILE] [--residuals FILE]
+
+FOLDER holds ``training.csv``, ``training_mlperf.csv``, ``training_mlperf_other.csv`` (encoders alone) and ``training_tpu.csv``. A row becomes a plan,
+and the case that the plan's answer reads is asked for arrays of candidate constants (:mod:`mlsysim.calibrate.posterior`). Constants are those of
+every run, of a stack, or of a chip; never of a source, a model or a row. Priors with their sources are in ``data/fits.toml``. Left out in turn, each
+from the priors: every chip, model, source and stack, and a fourth of the rows, whose chip, model, source and stack are seen.
+
+Written to ``data/software/training_constants.toml``, which lies over ``training.toml`` and ``stacks.toml``: each constant with its standard error (a
+factor) and its range over the fits that leave something out.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import csv
 import re
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, descend, line, report, summary, table_of
+from mlsysim.calibrate.cells import cell, key_of
+from mlsysim.calibrate.fitting import line, table_of
 from mlsysim.calibrate.measurements import table_rows
-from mlsysim.calibrate.questions import Excluded, Skipped, predicted
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
+from mlsysim.cases.job import Job
+from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.physics.precision import recipe_of
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.timing import profile, stacks, training_chip
+from mlsysim.timing.profile import classes, origin
+from mlsysim.timing.stacks import owner_of
 
-FREE: dict[str, tuple[float, float, float]] = table_of("training")
-"""Free constants: where the search starts, and the range in which each is searched."""
-
-_CUT = 0.3
-_GROUPS, _FEWEST = ("chip", "model", "source"), 4
-"""By what rows are left out; groups of fewer rows leave together."""
-_KEY = (
-    *("model", "gpu", "n_gpus", "tp", "pp", "cp", "ep", "virtual_stages", "microbatch", "global_batch", "seq"),
-    *("precision", "recompute"),
-)
-_REACHED = {"median_error": "median", "p90_error": "p90", "bias": "bias"}
-_TIMES = ("iteration_time", "step_time", "gpu_hours_per_trillion_tokens")
-
-
-def read_rows(path: Path, stack: str | None = None) -> Columns:
-    """Time rows that can be predicted; those with the same settings share one vote, and rare groups go by one name. Of one stack, where it is named."""
-    found = []
-    for row in table_rows(path):
-        with suppress(Skipped, Excluded):
-            if "memory" not in row["reported_metric"]:
-                (question,) = TABLES["training"].questions(row)
-                if stack not in (None, question.plan.hardware.stack):
-                    continue
-                predicted(question)
-                source = re.sub(r"-\d\d\.\d\d.*$", "", row["source"])
-                setting = (*(row.get(name) for name in _KEY), source, row["notes"][:10])
-                found.append((question, setting, row["gpu"], row["model"], source))
-    rows = Columns.of([(question, 1.0, *groups) for question, _, *groups in found], "question", "weight", *_GROUPS)
-    votes = Counter(setting for _, setting, *_ in found)
-    rows.weight = np.array([1.0 / math.sqrt(votes[setting]) for _, setting, *_ in found])
-    for column in _GROUPS:
-        counts = Counter(getattr(rows, column).tolist())
-        names = [name if counts[name] >= _FEWEST else "others" for name in getattr(rows, column).tolist()]
-        setattr(rows, column, np.array(names))
-    return rows
+FILES = ("training.csv", "training_mlperf.csv", "training_mlperf_other.csv", "training_tpu.csv")
+SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "training_constants.toml"
+FREE: dict[str, Any] = table_of("training")
+"""Prior of each constant: median, spread of its logarithm, source, and the most it can be."""
+_SPREAD, _FEWEST, _PARTS = 0.08, 4, 4
+"""Spread of a step's time, rows of a group that leaves alone, and parts that settings are left out by."""
+_KINDS = ("chip", "model", "source", "software")
+_OVERLAPS = {
+    "tensor_exposed": ("overlap_tp", ("tensor",)),
+    "exchange_exposed": ("overlap_ep", ("expert",)),
+    "kappa": ("overlap_efficiency", ("data", "data_room", "gathers", "context", "context_room")),
+}
+"""What a stack hides: the key of a plan that says otherwise, and the shares of :class:`~mlsysim.cases.job.Overlap` that it is."""
 
 
-def get(path: str) -> float:
-    """The present value of a constant."""
-    table, key = _place(path)
-    return float(table[key])
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A row as the case that its answer reads, and the constants that it depends on."""
+
+    table: str
+    row: str
+    source: str
+    question: Question
+    asked: tuple[Trainer, Any, Any, Any, Any]
+    moved: tuple[str, ...]
+
+    @property
+    def trained(self) -> Software:
+        found = self.asked[0].software
+        assert isinstance(found, Software)
+        return found
+
+    @property
+    def model(self) -> str:
+        return self.question.plan.workload.model or ""
+
+    @property
+    def chip(self) -> str:
+        return str(key_of(self.asked[0].chip))
+
+    @property
+    def software(self) -> str:
+        return self.trained.stack.name
+
+    def predicted(self, constants: Mapping[str, Any], _: Sequence[Any] = ()) -> list[Any]:
+        """The row's metric under candidate constants."""
+        trainer, job, layout, micro, held = self.asked
+        software = self.trained
+        for path in self.moved:
+            software, job = _moved(software, job, path.split("."), _bounded(path, constants[path]), self)
+        trainer = replace(trainer, software=software).limited(job, layout, micro, held)
+        seconds = trainer.step(job, layout, micro, held).seconds
+        tokens = layout.dp * layout.micro_batches * job.accumulation * micro.tokens
+        return [(seconds if self.question.asked == "latency" else tokens / seconds) * self.question.factor]
 
 
-def put(values: Mapping[str, float]) -> None:
-    """Change constants for this process."""
-    for path, value in values.items():
-        table, key = _place(path)
-        table[key] = value
-    for cached in (training_chip.constants, profile._build, stacks.stack):
-        cached.cache_clear()
+def _bounded(path: str, value: Any) -> Any:
+    return np.minimum(value, FREE[path][3]) if len(FREE[path]) > 3 else value
 
 
-def _place(path: str) -> tuple[dict[str, Any], str]:
-    kind, name, *rest = path.split(".")
-    if kind == "constants":
-        return profile.software_file("training")["constants"][name], "value"
+def _moved(software: Software, job: Job, path: list[str], value: Any, run: Run) -> tuple[Software, Job]:
+    """The case with another value of one constant."""
+    kind, name, chip, stack = path[0], path[-1], software.chip, software.stack
     if kind == "stacks":
-        return stacks._tables()[name], rest[0]
-    tables = profile._tables("") if kind == "classes" else profile.software_file("training")["profile"]["training"]
-    table = tables[name]
-    for key in rest[:-1]:
-        table = table[key]
-    return table, rest[-1]
+        key, shares = _OVERLAPS.get(name, ("", ()))
+        if shares and getattr(run.question.plan.parallelism, key, None) is None:
+            hidden = {share: 1 - value for share in shares if share != "data" or stack.data_overlap}
+            job = replace(job, overlap=replace(job.overlap, **hidden))
+        return replace(software, stack=replace(stack, **{name: value})), job
+    if path[1] == "constants":
+        if name == "block_scale_cost":
+            chip = replace(chip, converts=value)
+        elif name == "overlapped_exchange":
+            job = replace(job, overlap=replace(job.overlap, expert=1 - value))
+        found = replace(software.constants, **{name: value})
+        return replace(software, chip=chip, constants=found), job
+    kernels, (part, *_) = chip.kernels, path[4:]
+    rates: dict[str, Any] = {}
+    if part == "gemm":
+        half, own = kernels.gemm_for("bf16"), run.trained.chip.product
+        if name == "quantise_share":
+            rates["product"] = chip.product.model_copy(update={name: value})
+        elif path[5] in ("every", "bf16"):
+            rates["half_rate"] = chip.half_rate * value / getattr(half, name)
+        if name != "quantise_share" and (path[5] == "every" or own is kernels.gemm.get(path[5])):
+            rates["product_rate"] = chip.product_rate * value / getattr(own, name)
+    elif part == "attention":
+        if name == "rate_share":
+            rates["attention_rate"] = chip.attention_rate * value / kernels.attention.rate_share
+        own = kernels.attention.model_copy(update={name: value})
+        rates["kernels"] = kernels.model_copy(update={"attention": own})
+    else:
+        scan = {"any": kernels.scans["any"].model_copy(update={name: value})}
+        rates["kernels"] = kernels.model_copy(update={"scans": scan})
+    return replace(software, chip=replace(chip, **rates)), job
 
 
-def logarithms(rows: Columns) -> Any:
-    """Logarithm of predicted over measured speed, row by row."""
-    found = [predicted(question, evaluate_plainly) for question in rows.question]
-    ratios = [math.log(p.predicted / p.measured) for p in found]
-    return np.array([-ratio if p.metric in _TIMES else ratio for p, ratio in zip(found, ratios, strict=True)])
+def _touches(path: list[str], run: Run) -> bool:
+    """Whether a constant is one of this row's."""
+    name, software, job = path[-1], run.trained, run.asked[1]
+    if path[0] == "stacks":
+        return owner_of(software.stack.name, name, FREE) == path[1]
+    chip, kinds = software.chip, software.shape.kinds
+    if path[1] == "constants":
+        block = chip.converts and recipe_of(job.precision, software.stack.name).conversion == "block"
+        overlapped = run.question.plan.parallelism.overlap_ep is not None
+        others = {"block_scale_cost": bool(block), "overlapped_exchange": overlapped, "scale_loss": True}
+        return others.get(name, any(each.experts for each in kinds))
+    if path[4] == "gemm" and path[5] not in ("every", "bf16") and chip.product is not chip.kernels.gemm.get(path[5]):
+        return False
+    asked = {"quantise_share": bool(chip.converts), "flash1": software.stack.attention == "fa1"}
+    if not asked.get(name, path[4] != "scans" or any(each.scan for each in kinds)):
+        return False
+    if path[3] == "every":
+        return True
+    named = [name for name in classes(run.asked[0].chip) if ".".join([*path[:3], name, *path[4:]]) in FREE]
+    if named:
+        return named[0] == path[3]
+    constant = ".".join(path[4:]).replace("every", "bf16")
+    return origin(run.asked[0].chip, constant, "training") == f"training, {path[3]}"
 
 
-def loss(rows: Columns) -> float:
-    """Weighted mean absolute logarithm, each cut."""
-    return float(np.sum(rows.weight * np.minimum(np.abs(logarithms(rows)), _CUT)) / np.sum(rows.weight))
+def run_of(table: str, row: Mapping[str, str]) -> Run | None:
+    """A row as the case that its answer reads; None where no stack trains it, or no time was measured."""
+    (question,) = TABLES["training"].questions(row)
+    asked: list[Any] = []
+    own = Trainer.limited
+
+    def limited(self: Trainer, *others: Any) -> Trainer:
+        asked.append((self, *others))
+        return own(self, *others)
+
+    with patch.object(Trainer, "limited", limited):
+        predicted(question, evaluate_plainly)
+    if not isinstance(asked[-1][0].software, Software) or question.asked not in ("latency", "tokens_per_second"):
+        return None
+    source = re.sub(r"-\d\d\.\d\d.*$|(?<=mlperf-training-\d\.\d)-.*$", "", cell(row, "source"))
+    found = Run(table, row["id"], source, question, asked[-1], ())
+    return replace(found, moved=tuple(path for path in FREE if _touches(path.split("."), found)))
 
 
-def fit(rows: Columns, rounds: int) -> dict[str, float]:
-    """Coordinate search with shrinking steps, always from the same start, so that nothing of other rows is left in it."""
-    values = {name: start for name, (start, _, _) in FREE.items()}
-    put(values)
-    touched = {name: _touched(rows, name) for name in FREE}
-
-    def tried(trial: dict[str, float], name: str) -> float:
-        put(trial)
-        return loss(touched[name]) if len(touched[name].weight) else 0.0
-
-    for turn in range(rounds):
-
-        def step(name: str, value: float, up: bool, share: float = 0.16 / 2**turn) -> float:
-            _, low, high = FREE[name]
-            moved = min(max(value + (1.0 if up else -1.0) * share * (high - low), low), high)
-            return moved if len(touched[name].weight) else value
-
-        values = descend(values, step, tried, 1e-6)
-    return values
+def runs(folder: Path) -> list[Run]:
+    """All rows of a folder that are steps of a stack."""
+    found = []
+    for file in FILES:
+        for row in table_rows(folder / file) if (folder / file).exists() else ():
+            with suppress(Skipped, Excluded):
+                run = run_of(file.removesuffix(".csv"), row)
+                if run is not None and ("other" not in file or run.software == "captured"):
+                    found.append(run)
+    return found
 
 
-def _touched(rows: Columns, name: str) -> Columns:
-    """Rows whose prediction moves with a constant."""
-    before, old, (_, low, high) = logarithms(rows), get(name), FREE[name]
-    put({name: old + 0.07 * (high - low) if old < (low + high) / 2 else old - 0.07 * (high - low)})
-    after = logarithms(rows)
-    put({name: old})
-    return rows.where(np.abs(before - after) > 1e-4)
+def masks(own: Sequence[Run]) -> dict[str, Any]:
+    """Rows that are left out together, by what they share; those of small groups leave together."""
+    found: dict[str, Any] = {}
+    for kind in _KINDS:
+        counts = Counter(getattr(run, kind) for run in own)
+        names = [name if counts[name] >= _FEWEST else "others" for name in (getattr(run, kind) for run in own)]
+        found |= {f"{kind} {name}": np.array(names) == name for name in sorted(set(names))}
+    return found | {f"part {k}": np.arange(len(own)) % _PARTS == k for k in range(_PARTS)}
 
 
-def errors(rows: Columns, values: Mapping[str, float]) -> Any:
-    """Signed relative errors under these constants, which stay."""
-    put(values)
-    return np.expm1(logarithms(rows))
+def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
+    """The constants, and those of every fit that leaves something out. A model on a stack and a chip has the votes of 30 rows at most."""
+    rows = [
+        Row(f"{run.model} {run.software} {run.chip}", (run.question.measured,), (_SPREAD,), run.predicted)
+        for run in own
+    ]
+    priors = {path: Prior(*values[:2]) for path, values in FREE.items()}
+    return posterior(rows, priors, (), list(left.values()))
 
 
-def write(values: Mapping[str, float], folder: Path) -> None:
-    """Put values into the data files, in place."""
-    files = {"stacks": "software/stacks.toml", "classes": "profiles/classes.toml"}
-    for path, value in values.items():
-        kind, name, *rest = path.split(".")
-        file = folder / files.get(kind, "software/training.toml")
-        header = (
-            name if kind in files else {"fit": kind, "profile": f"profile.training.{name}"}.get(kind, f"{kind}.{name}")
-        )
-        key = name if kind == "fit" else rest[-1] if rest else "value"
-        text = file.read_text(encoding="utf-8")
-        start = text.index(f"\n[{header}]\n") + 1
-        end = (text + "\n[").find("\n[", start)
-        # A constant of a profile stands in the inline table of its group.
-        before = re.escape(".".join(rest[:-1])) + r" = \{.*?\b" if kind in ("profile", "classes") else ""
-        line = rf"(?m)^({before}){key} = [^,}}\n]*"
-        section = re.sub(line, rf"\g<1>{key} = {value:.4g}", text[start:end], count=1)
-        file.write_text(text[:start] + section + text[end:], encoding="utf-8")
+def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Errors where nothing was fitted on a row's chip, model, source, stack or settings."""
+    for number, (what, mask) in enumerate(left.items(), 1):
+        for i in np.flatnonzero(mask):
+            run = own[i]
+            yield (
+                {"table": run.table, "row": run.row, "metric": run.question.metric, "regime": run.question.regime}
+                | {"software": run.software, "model": run.model, "chip": run.chip}
+                | {"left_out": what.split(" ")[0], "log_error": round(float(found.errors[i, number]), 5)}
+            )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Fit, print, and with ``--write`` keep."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("--stack", help="fit the constants of this stack alone")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--write", action="store_true", help="write the constants into the package's data files")
-    parser.add_argument("--leave-out", action="store_true", help="also refit without each chip, model and source")
+def speeds(own: Sequence[Run], errors: Any) -> Any:
+    """Signed relative errors of speed."""
+    return np.expm1(np.array([-e if run.question.asked == "latency" else e for run, e in zip(own, errors, strict=True)]))
+
+
+def summary(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[str]:
+    """Errors in sample and left out by table, and the constants."""
+    tables = np.array([run.table for run in own])
+    for table in dict.fromkeys(tables.tolist()):
+        mine = tables == table
+        yield f"{table:22s} in sample    {line(speeds(own, found.errors[:, 0])[mine])}"
+        for kind in (*_KINDS, "part"):
+            error = np.full(len(own), np.nan)
+            for number, (what, mask) in enumerate(left.items(), 1):
+                if what.startswith(f"{kind} "):
+                    error[mask] = speeds(own, found.errors[:, number])[mask]
+            yield f"{'':22s} {kind + ' out':12s} {line(error[mine])}"
+    for path, each in found.table().items():
+        ends = f"{each['least']:.4g} to {each['most']:.4g}"
+        prior = f"prior {FREE[path][0]:.4g} x/ {np.exp(FREE[path][1]):.2f}"
+        yield f"  {path:56s} {each['value']:.4g} x/ {each['error']:.2f}, left out {ends}; {prior}"
+
+
+def constants_of(found: Posterior) -> list[str]:
+    """What is written: each constant at its path, with its standard error and its range."""
+    lines = []
+    for path, each in found.table().items():
+        value, least, most = (float(f"{_bounded(path, each[name]):.4g}") for name in ("value", "least", "most"))
+        *table, name = path.split(".")
+        entry = f"{{value = {value}, error = {each['error']:.3g}, least = {least}, most = {most}}}"
+        lines.append((".".join(f'"{part}"' if "+" in part else part for part in table), f"{name} = {entry}"))
+    tables = dict.fromkeys(table for table, _ in lines)
+    return [text for table in tables for text in (f"[{table}]", *(entry for own, entry in lines if own == table))]
+
+
+_HEAD = """# Fitted constants of training, laid over training.toml and stacks.toml; written by `python -m mlsysim.calibrate.fit_training FOLDER`.
+# error: the standard error as a factor; least, most: over the fits that leave a chip, a model, a source, a stack or settings out."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Fit, print and write."""
+    parser = argparse.ArgumentParser(prog="python -m mlsysim.calibrate.fit_training", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, default=SHIPPED)
+    parser.add_argument("--residuals", type=Path)
     options = parser.parse_args(arguments)
-    if options.stack:
-        FREE.clear()
-        FREE.update(table_of(f"training_{options.stack}"))
-    rows = read_rows(options.table, options.stack)
-    print("before", line(errors(rows, {})))
-    groups = _GROUPS if options.leave_out else ()
-    found, own, _ = report("training", rows, lambda c: fit(c, options.rounds), errors, *groups)
-    for name, value in found.items():
-        print(f"  {name:44s} {value:.4g}")
-    if options.write:
-        figures = summary(own)
-        reached = {f"fit.{name}_pct": round(figures[key], 1) for name, key in _REACHED.items()}
-        reached = {} if options.stack else {**reached, "fit.rows": figures["points"]}
-        write({**found, **reached}, Path(training_chip.__file__).parents[1] / "data")
+    own = runs(options.folder)
+    left = masks(own)
+    found = fit(own, left)
+    print("\n".join(summary(own, found, left)), flush=True)
+    options.out.write_text("\n".join([_HEAD, *constants_of(found)]) + "\n", encoding="utf-8")
+    if options.residuals:
+        lines = list(residuals(own, found, left))
+        with options.residuals.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

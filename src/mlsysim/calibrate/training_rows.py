@@ -31,6 +31,7 @@ _GLOBAL_SEQUENCES = 2048
 _MICRO_TOKENS = 16384
 _STATE_SHARE = 0.55
 _NODE = 8
+_ASYNC = r"async[- ]?tp|async(?:hronous)? tensor"
 _EIGHT = 2023
 """From this year on submissions to MLPerf Training compute in 8 bits where the chip has them."""
 _DECODER_SHARE = 0.25
@@ -146,7 +147,8 @@ class Run:
         choices = [(t, p) for p in deep for t in wide if devices % (t * p) == 0 and (p == 1 or t == wide[-1] or pp)]
         for t, p in choices:
             dp = devices // (t * p)
-            state = parameters / (t * p) * (2 + self.stack.gradient_bytes + 12 / (dp if self.zero else 1))
+            trained = 0.0 if self.frozen else self.stack.gradient_bytes + 12 / (dp if self.zero else 1)
+            state = parameters / (t * p) * (2 + trained)
             if state < _STATE_SHARE * to_si(self.hardware.memory.capacity, "byte"):
                 return t, p
         return choices[-1] if choices else (tp or 1, pp or 1)
@@ -262,9 +264,9 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) 
         found = stack_in_text("jax", year) if chip.vendor == "Google" else nearest_stack(year, sharded)
         assert found is not None
         inferred.append(f"stack {found.name} by the year {year}")
-    compiled = re.search(r"compile|float8|async[- ]?tp", notes, re.IGNORECASE)
+    compiled = re.search(rf"compile|float8|{_ASYNC}", notes, re.IGNORECASE)
     if found.name == "titan" and compiled and not re.search(r"no torch\.compile|eager", notes):
-        found = stack("titanc")
+        found = stack("titan-async" if re.search(_ASYNC, notes, re.IGNORECASE) else "titanc")
     return found
 
 

@@ -26,6 +26,8 @@ from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, BETWEEN_SITES, Step, com
 from mlsysim.cases.train_operators import (
     HALF,
     Setting,
+    adapters_time,
+    asked,
     attention_core,
     elementwise_bytes,
     embedding_time,
@@ -47,7 +49,7 @@ from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import log2, maximum, minimum, where
 
 PARTS = (
-    "products", "starts of products", "starts of kernels", "attention", "attention scores", "elementwise", "conversion", "experts",
+    "products", "starts of products", "starts of kernels", "attention", "attention scores", "elementwise", "adapters", "conversion", "experts",
     "permutation", "scan", "embedding", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
     "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
     "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
@@ -98,7 +100,7 @@ def calibrated(
     for kind in shape.kinds:
         own = layout.micro_batch * kind.positions / layout.cp if kind.positions else tokens * kind.token_share
         layer, wide = _layer(s, kind, own), job.wide_share
-        if _asked(wide):
+        if asked(wide):
             other = _layer(s._replace(chip=chip.wide), kind, own)
             layer = _Layer(*((1 - wide) * one + wide * two for one, two in zip(layer, other, strict=True)))
         worked, forward = worked + kind.count * layer.device, forward + kind.count * layer.forward
@@ -217,6 +219,9 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     if kind.scan is not None:
         scan, scan_back = scan_time(s, kind, tokens)
         forward, backward = forward + scan, backward + scan_back
+    if job.frozen:
+        beside, beside_back = adapters_time(s, kind, tokens)
+        forward, backward = forward + beside, backward + beside_back
     repeated = _times(again.attention, core)
     launch = s.chip.kernels.memory_bound.times[2]
     host: Any = s.stack.host * k.dense_operations * launch
@@ -226,13 +231,13 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         forward, backward = forward + routed + activation, backward + routed_back
         settling = settling + routed_back
         repeated = repeated + _times(again.moe, routed) + _times(again.light, activation)
-        host = s.stack.host * (k.moe_operations + k.expert_operations * kind.experts.count / layout.ep) * launch
+        host = s.stack.host * k.moe_operations * launch
         exchange = exchange_time(s, kind.experts, tokens)
     repeated = repeated + _times(again.full, forward) + _times(0.5 * again.half, forward) + _times(again.light, light)
-    if _asked(again.norm):
+    if asked(again.norm):
         passed = 2 * HALF * tokens * kind.hidden * kind.sublayers / (layout.tp if job.sequence_parallel else 1)
         repeated = repeated + again.norm * stream(s, "elementwise", passed, s.stack.elementwise_share)
-    if _asked(again.up):
+    if asked(again.up):
         repeated = repeated + again.up * products_time(s, kind, tokens, latent=True)[0]
     message = HALF * tokens * kind.hidden
     sub = kind.sublayers
@@ -260,13 +265,9 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     return _Layer(forward + backward + repeated, forward, weights, host, tensor, exchange, ring)
 
 
-def _asked(weight: Any) -> bool:
-    return not (isinstance(weight, (int, float)) and weight == 0)
-
-
 def _times(weight: Any, time: Any) -> Any:
     """``weight`` times a time, nothing where it is not asked for."""
-    return weight * time if _asked(weight) else 0.0
+    return weight * time if asked(weight) else 0.0
 
 
 # --- what is shared over replicas ---------------------------------------------------------------------------------

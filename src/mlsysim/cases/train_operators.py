@@ -28,6 +28,8 @@ from mlsysim.units.ops import minimum, where
 __all__ = [
     "HALF",
     "Setting",
+    "adapters_time",
+    "asked",
     "attention_core",
     "elementwise_bytes",
     "embedding_time",
@@ -56,6 +58,11 @@ class Setting(NamedTuple):
     layout: Layout
     groups: Groups
     again: Again
+
+
+def asked(weight: Any) -> bool:
+    """Whether anything has this weight; arrays may."""
+    return not (isinstance(weight, (int, float)) and weight == 0)
 
 
 def stream(s: Setting, name: str, moved: Any, share: Any) -> Any:
@@ -124,7 +131,7 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
         if expanded:
             matrix = stream(s, "expansion of weights", expanded * weights, s.stack.elementwise_share)
             forward, backward = forward + matrix, backward + matrix
-        if s.chip.converts:
+        if s.chip.product_bytes < HALF:
             there, back_again = _converted(s, product.layer, inputs, outputs)
             forward, backward = forward + there, backward + back_again
     return forward, backward
@@ -180,12 +187,12 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
         back = attention_prefill_time(work, length, rate * best.backward_share, ramp, start)
         ahead = a.tag("attention", 1, "peak", "attention", ahead, flop=operations)
         back = a.tag("attention", 1, "peak", "attention", back, flop=work)
-        if stack.context_loss:
+        if asked(stack.context_loss):
             loss = 1 + stack.context_loss * (1 - 1 / cp)
             ahead = a.grown("context parallelism", 14, "context loss", ahead, ahead * loss)
             back = a.grown("context parallelism", 14, "context loss", back, back * loss)
         forward, backward = forward + ahead, backward + back
-    if stack.context_loss or not kind.cores:
+    if asked(stack.context_loss) or not kind.cores:
         return forward, backward, 0.0
     # Keys and values (backward also their gradients) go around behind the attention, to each of the other CP - 1 ranks in turn.
     message = HALF * tokens * kind.key_width / s.layout.tp
@@ -205,9 +212,10 @@ def _attention_rate(s: Setting, core: Core) -> Any:
     if s.stack.attention == "fa1":
         return rate * best.kernel_rate("fa1")
     rate = rate * best.head_share((core.qk + core.v) / 2.0)
-    if s.stack.attention == "fa2":
-        rate = rate * best.flash2
-    return rate * best.fp8_gain if s.job.fp8_attention or s.job.arithmetic.narrows("scores") else rate
+    if s.job.fp8_attention or s.job.arithmetic.narrows("scores"):
+        # FlashAttention 2 has no such kernel; the vendor's library has.
+        return rate * best.fp8_gain
+    return rate * best.flash2 if s.stack.attention == "fa2" else rate
 
 
 def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
@@ -236,6 +244,23 @@ def elementwise_bytes(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, paral
     return HALF * tokens * (whole / (tp if parallel else 1) + split / tp)
 
 
+def adapters_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
+    """Forward and backward times of adapters beside the projections of attention: their products are so thin that they wait for memory.
+
+    In PyTorch, elements of k inputs and n outputs. Forward: dropout 2.5 k, the product to the rank k and back n, its scale 2 n, the sum 3 n.
+    Backward: scale 2 n, gradients of both matrices k + n, of the rank n, of the inputs k, dropout 2.5 k, their sum 3 k.
+    """
+    moved: list[Any] = [0.0, 0.0]
+    for product in kind.products:
+        if product.layer == "attention":
+            n = product.n / s.layout.tp if product.split == "n" else product.n
+            depth = product.k / s.layout.tp if product.split == "k" else product.k
+            for i, (inputs, outputs) in enumerate(s.stack.fusion.adapter):
+                moved[i] = moved[i] + HALF * tokens * (inputs * depth + outputs * n)
+    forward, backward = (stream(s, "adapters", each, s.stack.elementwise_share) for each in moved)
+    return forward, backward
+
+
 def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     """Routed experts: forward time without the activation, backward time, and the activation's forward time."""
     k, job, grouped = s.k, s.job, s.chip.kernels.experts["any"]
@@ -258,7 +283,7 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
         if not job.frozen:
             gradient = k.gradient_traffic * local * n * depth + last.product_bytes * rows * (n + depth)
             backward = backward + _product(s, "experts", last, operations, gradient, rate)
-        if s.chip.converts:
+        if s.chip.product_bytes < HALF:
             there, back_again = _converted(s, "experts", fusion * rows * depth, fusion * rows * n)
             forward, backward = forward + there, backward + back_again
     permuted = stream(s, "permutation", k.permute_passes * 2 * HALF * rows * e.inner * fusion, grouped.activation_share)

@@ -6,7 +6,7 @@ measured rates under a stack and the network a pipelined ring. Everything else i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra, Clocked, ledger_of
@@ -35,7 +35,7 @@ from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
-from mlsysim.timing.training_chip import TrainingChip, constants
+from mlsysim.timing.training_chip import Constants, TrainingChip, constants
 from mlsysim.units.ops import some, where
 from mlsysim.zoo.intervals import Interval, interval, published
 
@@ -44,11 +44,12 @@ __all__ = ["Software", "Trainer"]
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What calibrated fidelity adds: the model's layers, the chip's measured rates, and the stack."""
+    """What calibrated fidelity adds: the model's layers, the chip's measured rates, the stack, and what holds for every run."""
 
     shape: TrainingShape
     chip: TrainingChip
     stack: Stack
+    constants: Constants = field(default_factory=constants)
 
     def congested(self, factor: Any) -> Software:
         """The same with a slower fabric."""
@@ -170,7 +171,7 @@ class Trainer:
             return network_step(s, job, layout, offload.state, a)
         if isinstance(s, LookupSoftware):
             return lookup_step(s, job, layout, offload.state, a)
-        return calibrated(job, layout, s.shape, s.chip, s.stack, constants(), offload, a)
+        return calibrated(job, layout, s.shape, s.chip, s.stack, s.constants, offload, a)
 
     def ledger(self, job: Job, layout: Layout) -> Ledger:
         """Parts of a step and bytes held."""

@@ -31,9 +31,21 @@ EVERY = "every"
 Layers = list[tuple[str, dict[str, Any]]]
 
 
+@cache
 def software_file(name: str) -> dict[str, Any]:
-    """A file of ``data/software``."""
-    return shipped("mlsysim.data", f"software/{name}.toml")
+    """A file of ``data/software``, with the constants that were fitted for it laid over."""
+    found = shipped("mlsysim.data", f"software/{name}.toml")
+    if name not in ("stacks", "training"):
+        return found
+    laid: dict[str, Any] = _laid(found, shipped("mlsysim.data", "software/training_constants.toml").get(name, {}))
+    return laid
+
+
+def _laid(base: Any, fitted: dict[str, Any]) -> Any:
+    """A table with fitted constants over it, without their errors."""
+    if "least" in fitted:
+        return {**base, "value": fitted["value"]} if base and isinstance(base, dict) else fitted["value"]
+    return base | {key: _laid(base.get(key, {}), value) for key, value in fitted.items()}
 
 
 class _Tables(dict[str, dict[str, Any]]):
@@ -147,7 +159,8 @@ def constants_from(chip: HardwareNode) -> HardwareNode:
     return _stand_ins.get(chip.metadata.key or "", chip)
 
 
-def _names(chip: HardwareNode) -> tuple[str, ...]:
+def classes(chip: HardwareNode) -> tuple[str, ...]:
+    """Names of the tables that may speak of a chip: its own, its generation's and its family's."""
     chip = constants_from(chip)
     generation = (chip.generation or "").replace(" ", "_")
     return (chip.metadata.key or "", f"generation_{generation}", f"family_{chip.family}")
@@ -158,12 +171,12 @@ def profile(chip: HardwareNode, software: str = "") -> Profile:
 
     ``software`` is a file of ``data/software``, with a dot and a name where it holds several ("serving.vllm").
     """
-    return _build(_names(chip), software, user_folder())
+    return _build(classes(chip), software, user_folder())
 
 
 def origin(chip: HardwareNode, path: str, software: str = "") -> str:
     """The table that a constant comes from: "H100", "generation_Ampere", "training, H100" of a software, or the schema's default."""
-    for name, table in reversed(_layers(_names(chip), software, user_folder())):
+    for name, table in reversed(_layers(classes(chip), software, user_folder())):
         found: list[Any] = [table]
         for key in path.split("."):
             found = [inner[at] for inner in found if isinstance(inner, dict) for at in (key, EVERY) if at in inner]

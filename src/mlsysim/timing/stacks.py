@@ -11,6 +11,7 @@ each operator by name; ``rotary`` is what stands beside an attention core.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -100,13 +101,17 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Elements that norms, residuals, position embedding and activation move, for each element of a width."""
+    """Elements that norms, residuals, position embedding and activation move, for each element of a width.
+
+    ``adapter`` are those of an adapter beside a product, forward and backward: for each input, and for each output.
+    """
 
     hidden: float
     rotary: float
     plain: float
     gated: float
     ungated: float
+    adapter: tuple[tuple[float, float], tuple[float, float]]
 
 
 @cache
@@ -116,7 +121,8 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 @cache
 def _fusion(name: str) -> Fusion:
-    return Fusion(**{key: value for key, value in software_file("stacks")["fusion"][name].items() if key != "source"})
+    found = inherited(software_file("stacks")["fusion"], name)
+    return Fusion(**{key: value for key, value in found.items() if key != "source"})
 
 
 @cache
@@ -147,6 +153,14 @@ def stack(name: str) -> Stack:
         )
     lists: dict[str, Any] = {key: tuple(table[key]) for key in ("sources", "modes") if key in table}
     return Stack(name=folded, **{**table, **lists})
+
+
+def owner_of(name: str, field: str, fitted: Container[str] = ()) -> str:
+    """The entry that a stack has a field from: its own, or that of one that it is like; ``fitted`` are paths of fields that may be in none."""
+    table = _tables()[name]
+    if field in table or f"stacks.{name}.{field}" in fitted:
+        return name
+    return owner_of(table["like"], field, fitted) if "like" in table else ""
 
 
 def stack_of_source(source: str) -> Stack | None:

@@ -37,7 +37,6 @@ class Constants:
     exchange_share: float
     overlapped_exchange: float
     moe_operations: float
-    expert_operations: float
     dense_operations: float
     expert_activation_bytes: float
     ungated_activation_bytes: float

@@ -22,17 +22,15 @@ from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import bytes_per_element, recipe_of
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.runtimes import regime_of, runtime_for
-from mlsysim.timing.stacks import stack
 from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.units.registry import to_si
 
 COLUMNS = ("model", "seq", "n_gpus", "tp", "pp", "microbatch", "global_batch", "recompute", "reported_metric", "value")
 
 _METRICS: dict[str, str] = settings("rows")["training"]["metrics"]
-_ASYNC = re.compile(r"async[- ]?tp|async(?:hronous)? tensor", re.IGNORECASE)
 _NOT_MEASURED = ("chinchilla_optimal_params", "mfu_range")
 _CAUSAL_SOURCES = ("llama3", "llama-3")
 _NODE = 8
@@ -122,7 +120,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
     batch = run.dp * micro * count
     if batch != run.batch:
         inferred.append(f"{batch} sequences a step, which the layout divides")
-    plain = run.recompute in ("none", "full")
+    plain, narrow = run.recompute in ("none", "full"), recipe_of(run.precision).narrow
     parts = None if plain else run.recompute
     return calibrated_plan(
         "training",
@@ -152,9 +150,9 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "recompute": run.recompute if plain else "selective",
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,
-            "fp8_attention": known.fp8_attention or None,
+            # Submitters to MLPerf tune adapters with attention in fp8 (FP8_DPA=1 in config_common.sh of v4.1 to v5.1).
+            "fp8_attention": known.fp8_attention or (run.frozen and narrow and run.row["source"].startswith("mlperf")) or None,
             "deduplicated_exchange": None if known.deduplicated else False,
-            "overlap_tp": 1 - stack("bridge").tensor_exposed if _ASYNC.search(cell(run.row, "notes")) else None,
             "overlap_ep": 1 - constants().overlapped_exchange if known.exchange_overlapped else None,
         },
     )

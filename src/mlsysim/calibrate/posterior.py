@@ -1,0 +1,162 @@
+"""Constants with physical priors, fitted to rows of several groups, together with every fit that leaves some of the rows out.
+
+    log(predicted / measured) = noise,    predicted = f(constants, offsets of the row's group)
+
+Constants are positive with log-normal priors (median, spread of the logarithm); so are the offsets, factors of the row's group (a model on an
+engine) with median 1. The noise is Student's t with 4 degrees of freedom around each row's own spread, so that a row whose settings are not what
+they say does not steer the fit. Rows of one group are not independent: a group counts as ``EFFECTIVE`` rows at most.
+
+A left-out fit starts from the priors like the fit of all rows and sees nothing of what is left out; a group that is left out whole has no
+offset. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
+(Levenberg's damped Gauss-Newton steps on the logarithms). Nothing is random, so that the same rows give the same constants.
+
+The standard error is that of the posterior (the inverse of the curvature at its maximum), as a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+EFFECTIVE = 30.0
+_FREEDOM, _STEP, _LARGEST, _ROUNDS, _GAIN = 4.0, 1e-3, 0.7, 12, 1e-2
+
+
+class Prior(NamedTuple):
+    """What is known of a constant before the fit: its median, and the spread of its logarithm."""
+
+    median: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Measured values of one run. ``predict(constants, offsets)`` gives a value for each, of arrays of candidates."""
+
+    group: str
+    measured: tuple[float, ...]
+    spreads: tuple[float, ...]
+    predict: Callable[[Mapping[str, Any], Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Constants of each fit (the first is that of all rows), offsets of each group, and errors: log(predicted/measured) by value and fit."""
+
+    names: tuple[str, ...]
+    groups: tuple[str, ...]
+    constants: Any
+    offsets: Any
+    errors: Any
+    owner: Any
+    deviations: Any
+
+    def table(self) -> dict[str, dict[str, float]]:
+        """Each constant with its standard error (a factor) and its range over the left-out fits."""
+        found = {}
+        for i, name in enumerate(self.names):
+            value, *others = np.exp(self.constants[:, i]).tolist()
+            ends = (min(others), max(others)) if others else (value, value)
+            found[name] = {
+                "value": value,
+                "error": float(np.exp(self.deviations[i])),
+                "least": ends[0],
+                "most": ends[1],
+            }
+        return found
+
+
+def posterior(
+    rows: Sequence[Row], priors: Mapping[str, Prior], offsets: Sequence[float], left_out: Sequence[Any]
+) -> Posterior:
+    """Fit the constants of ``priors`` and the offsets (given by their spreads): of all rows, and without the rows that each mask of
+    ``left_out`` names."""
+    return _Fits(rows, priors, offsets, left_out).found()
+
+
+class _Fits:
+    def __init__(
+        self, rows: Sequence[Row], priors: Mapping[str, Prior], offsets: Sequence[float], left_out: Sequence[Any]
+    ) -> None:
+        self.rows, self.names = rows, tuple(priors)
+        self.groups = tuple(sorted({row.group for row in rows}))
+        self.group = np.array([self.groups.index(row.group) for row in rows])
+        self.owner = np.array([i for i, row in enumerate(rows) for _ in row.measured])
+        self.measured = np.log([value for row in rows for value in row.measured])
+        self.spread = np.array([value for row in rows for value in row.spreads])
+        self.kept = np.stack([np.ones(len(rows), bool), *(~np.asarray(mask, bool) for mask in left_out)])
+        counts = np.stack([np.bincount(self.group[kept], minlength=len(self.groups)) for kept in self.kept])
+        share = np.minimum(1.0, EFFECTIVE / np.maximum(counts, 1))
+        self.weight = (share[:, self.group] * self.kept)[:, self.owner]
+        self.many = len(offsets)
+        self.centre = np.concatenate(
+            [np.log([p.median for p in priors.values()]), np.zeros(len(self.groups) * self.many)]
+        )
+        self.width = np.concatenate([[p.spread for p in priors.values()], np.tile(offsets, len(self.groups))])
+
+    def found(self) -> Posterior:
+        fits, constants = len(self.kept), len(self.names)
+        point = np.tile(self.centre, (fits, 1))
+        errors, slopes = self._predicted(point)
+        loss, damping = self._loss(point, errors), np.full(fits, 1e-2)
+        for _ in range(_ROUNDS):
+            moved = point + np.stack([self._move(f, point[f], errors, slopes, damping[f]) for f in range(fits)])
+            new, new_slopes = self._predicted(moved)
+            value = self._loss(moved, new)
+            better = value < loss
+            gain = float(np.max(np.where(better, loss - value, 0.0)))
+            damping = np.where(better, damping / 4, damping * 6)
+            point[better], loss[better] = moved[better], value[better]
+            errors[:, better], slopes[:, better] = new[:, better], new_slopes[:, better]
+            if gain < _GAIN:
+                break
+        curve = np.linalg.inv(self._curvature(0, errors, slopes)[0])
+        offsets = point[:, constants:].reshape(fits, len(self.groups), self.many)
+        deviations = np.sqrt(np.diag(curve))[:constants]
+        return Posterior(self.names, self.groups, point[:, :constants], offsets, errors, self.owner, deviations)
+
+    def _predicted(self, point: Any) -> tuple[Any, Any]:
+        """Errors by value and fit, and their slopes along constants and the offsets of the row's group."""
+        fits, constants = len(point), len(self.names)
+        wide = constants + self.many
+        steps = np.vstack([np.zeros(wide), _STEP * np.eye(wide)])
+        errors = np.empty((len(self.measured), fits))
+        slopes = np.empty((len(self.measured), fits, wide))
+        moved = np.exp((point[:, None, :constants] + steps[None, :, :constants]).reshape(-1, constants))
+        candidates = dict(zip(self.names, moved.T, strict=True))
+        place = 0
+        for i, row in enumerate(self.rows):
+            start = constants + self.group[i] * self.many
+            own = point[:, None, start : start + self.many] + steps[None, :, constants:]
+            values = row.predict(candidates, tuple(np.exp(own.reshape(len(moved), self.many)).T))
+            for value in values:
+                logs = np.log(np.broadcast_to(value, len(moved))).reshape(fits, -1)
+                errors[place] = logs[:, 0] - self.measured[place]
+                slopes[place] = (logs[:, 1:] - logs[:, :1]) / _STEP
+                place += 1
+        return errors, slopes
+
+    def _loss(self, point: Any, errors: Any) -> Any:
+        scaled = (errors.T / self.spread) ** 2
+        data = self.weight * ((_FREEDOM + 1) / 2 * np.log1p(scaled / _FREEDOM))
+        return data.sum(1) + (((point - self.centre) / self.width) ** 2).sum(1) / 2
+
+    def _curvature(self, fit: int, errors: Any, slopes: Any) -> tuple[Any, Any]:
+        """The curvature of a fit's loss, and its slope without the priors."""
+        error, constants = errors[:, fit], len(self.names)
+        weight = self.weight[fit] * (_FREEDOM + 1) / (_FREEDOM + (error / self.spread) ** 2) / self.spread**2
+        own = np.zeros((len(error), len(self.centre)))
+        own[:, :constants] = slopes[:, fit, :constants]
+        first = constants + self.group[self.owner] * self.many
+        for k in range(self.many):
+            own[np.arange(len(error)), first + k] = slopes[:, fit, constants + k]
+        return own.T @ (own * weight[:, None]) + np.diag(self.width**-2), own.T @ (weight * error)
+
+    def _move(self, fit: int, point: Any, errors: Any, slopes: Any, damping: float) -> Any:
+        curve, slope = self._curvature(fit, errors, slopes)
+        gradient = slope + (point - self.centre) / self.width**2
+        damped = curve + damping * np.diag(np.diag(curve))
+        return np.clip(-np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
