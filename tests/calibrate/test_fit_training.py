@@ -28,7 +28,9 @@ def shipped(path: str) -> dict[str, float]:
 def test_every_free_constant_is_shipped_with_its_error_and_range_and_none_is_tied_by_a_fit_that_moves_by_half():
     for path, (median, spread, source, *_) in FREE.items():
         own = shipped(path)
-        assert own["error"] >= 1 and own["least"] <= own["value"] * 1.0001 and own["value"] <= own["most"] * 1.0001, path
+        assert own["error"] >= 1 and own["least"] <= own["value"] * 1.0001 and own["value"] <= own["most"] * 1.0001, (
+            path
+        )
         assert median > 0 and 0 < spread < 1 and source
         assert own["value"] / own["least"] < 1.5 and own["most"] / own["value"] < 1.5, path
 

@@ -36,6 +36,7 @@ from mlsysim.calibrate.questions import Excluded, Question, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.job import Job
 from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import recipe_of
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.timing.profile import classes, origin
@@ -64,7 +65,7 @@ class Run:
     row: str
     source: str
     question: Question
-    asked: tuple[Trainer, Any, Any, Any, Any]
+    asked: tuple[Trainer, Job, Any, Any, Any]
     moved: tuple[str, ...]
 
     @property
@@ -78,8 +79,13 @@ class Run:
         return self.question.plan.workload.model or ""
 
     @property
+    def hardware(self) -> HardwareNode:
+        assert self.asked[0].chip is not None
+        return self.asked[0].chip
+
+    @property
     def chip(self) -> str:
-        return str(key_of(self.asked[0].chip))
+        return key_of(self.hardware)
 
     @property
     def software(self) -> str:
@@ -130,8 +136,8 @@ def _moved(software: Software, job: Job, path: list[str], value: Any, run: Run) 
     elif part == "attention":
         if name == "rate_share":
             rates["attention_rate"] = chip.attention_rate * value / kernels.attention.rate_share
-        own = kernels.attention.model_copy(update={name: value})
-        rates["kernels"] = kernels.model_copy(update={"attention": own})
+        attention = kernels.attention.model_copy(update={name: value})
+        rates["kernels"] = kernels.model_copy(update={"attention": attention})
     else:
         scan = {"any": kernels.scans["any"].model_copy(update={name: value})}
         rates["kernels"] = kernels.model_copy(update={"scans": scan})
@@ -156,11 +162,11 @@ def _touches(path: list[str], run: Run) -> bool:
         return False
     if path[3] == "every":
         return True
-    named = [name for name in classes(run.asked[0].chip) if ".".join([*path[:3], name, *path[4:]]) in FREE]
+    named = [name for name in classes(run.hardware) if ".".join([*path[:3], name, *path[4:]]) in FREE]
     if named:
         return named[0] == path[3]
     constant = ".".join(path[4:]).replace("every", "bf16")
-    return origin(run.asked[0].chip, constant, "training") == f"training, {path[3]}"
+    return origin(run.hardware, constant, "training") == f"training, {path[3]}"
 
 
 def run_of(table: str, row: Mapping[str, str]) -> Run | None:
@@ -217,7 +223,7 @@ def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
 def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Errors where nothing was fitted on a row's chip, model, source, stack or settings."""
     for number, (what, mask) in enumerate(left.items(), 1):
-        for i in np.flatnonzero(mask):
+        for i in np.flatnonzero(mask).tolist():
             run = own[i]
             yield (
                 {"table": run.table, "row": run.row, "metric": run.question.metric, "regime": run.question.regime}
@@ -228,7 +234,9 @@ def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> 
 
 def speeds(own: Sequence[Run], errors: Any) -> Any:
     """Signed relative errors of speed."""
-    return np.expm1(np.array([-e if run.question.asked == "latency" else e for run, e in zip(own, errors, strict=True)]))
+    return np.expm1(
+        np.array([-e if run.question.asked == "latency" else e for run, e in zip(own, errors, strict=True)])
+    )
 
 
 def summary(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[str]:

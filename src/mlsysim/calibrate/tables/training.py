@@ -151,7 +151,9 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,
             # Submitters to MLPerf tune adapters with attention in fp8 (FP8_DPA=1 in config_common.sh of v4.1 to v5.1).
-            "fp8_attention": known.fp8_attention or (run.frozen and narrow and run.row["source"].startswith("mlperf")) or None,
+            "fp8_attention": known.fp8_attention
+            or (run.frozen and narrow and run.row["source"].startswith("mlperf"))
+            or None,
             "deduplicated_exchange": None if known.deduplicated else False,
             "overlap_ep": 1 - constants().overlapped_exchange if known.exchange_overlapped else None,
         },
