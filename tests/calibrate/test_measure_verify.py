@@ -9,12 +9,14 @@ import pytest
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measure import GRIDS, measure
 from mlsysim.calibrate.network import build
+from mlsysim.calibrate.network_rows import Rows
 from mlsysim.calibrate.samples import read_samples, with_layers, write_samples
 from mlsysim.calibrate.suite import main
-from mlsysim.calibrate.verify import verify
+from mlsysim.calibrate.verify import Pass, _needed, verify
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
+from mlsysim.models.sparse import SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
 torch = pytest.importorskip("torch", reason="measuring needs PyTorch, which is not installed")
@@ -37,6 +39,26 @@ PLAIN = TransformerWorkload(
     tied_embeddings=True,
     position_embeddings=32,
 )
+
+SIZES = {"layers": 2, "hidden_dim": 64, "heads": 4, "vocab_size": 256}
+WINDOWED = TransformerWorkload(
+    name="windowed", **SIZES, kv_heads=2, ffn_dim=96, window=3, global_every=2, norms_per_layer=4
+)
+EXPERTS = SparseTransformerWorkload(
+    name="experts", **SIZES, kv_heads=2, ffn_dim=96, experts=4, active_experts_per_token=2, expert_ffn_dim=32, bias=True
+)
+LATENT = SparseTransformerWorkload(
+    name="latent",
+    **SIZES,
+    ffn_dim=96,
+    experts=4,
+    active_experts_per_token=2,
+    expert_ffn_dim=32,
+    shared_experts=1,
+    dense_layers=1,
+    mla={"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16},
+)
+BUILT = [GATED, PLAIN, WINDOWED, EXPERTS, LATENT]
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +101,7 @@ def test_no_suite_has_more_rows_than_a_calibration_takes():
         assert 3 <= products + sum(map(len, others)) + 3 <= 50
 
 
-@pytest.mark.parametrize("model", [GATED, PLAIN, with_layers(Models.get("ViT_Ti_16"), 2)], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [*BUILT, with_layers(Models.get("ViT_Ti_16"), 2)], ids=lambda model: model.name)
 def test_the_network_has_the_parameters_that_the_zoo_counts(device, model):
     network = build(model, device, torch.float32, 16)
     built = sum(p.numel() for p in network.parameters)
@@ -87,7 +109,7 @@ def test_the_network_has_the_parameters_that_the_zoo_counts(device, model):
     assert built == pytest.approx(model.derived_parameters, abs=2 * model.hidden_dim)
 
 
-@pytest.mark.parametrize("model", [GATED, PLAIN], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", BUILT, ids=lambda model: model.name)
 def test_a_decode_step_continues_a_prefill(device, model):
     """The last logits of a prefill are those of a decode step on its cache."""
     torch.manual_seed(0)
@@ -100,7 +122,7 @@ def test_a_decode_step_continues_a_prefill(device, model):
         caches = network.caches(2, 8)
         for position in range(8):
             # Keys not written yet must not be seen.
-            seen = [(k[:, :, : position + 1], v[:, :, : position + 1]) for k, v in caches]
+            seen = [tuple(part.narrow(-2, 0, min(position + 1, part.shape[-2])) for part in kept) for kept in caches]
             last = network.forward(tokens[:, position : position + 1], seen, position)
     assert torch.allclose(whole, last, atol=1e-4)
 
@@ -117,6 +139,13 @@ def test_a_decode_step_continues_a_prefill(device, model):
         ("ViT_Ti_16", "train", {"layers": 1}),
         ("BERT_Base", "prefill", {"seq_len": 8, "layers": 1}),
         ("ResNet8", "prefill", {}),
+        (WINDOWED, "prefill", {"seq_len": 8, "layers": 2}),
+        (WINDOWED, "decode", {"seq_len": 8, "layers": 2}),
+        (EXPERTS, "prefill", {"seq_len": 8, "layers": 1}),
+        (EXPERTS, "train", {"seq_len": 8, "layers": 1}),
+        (LATENT, "prefill", {"seq_len": 8, "layers": 2}),
+        (LATENT, "decode", {"seq_len": 8, "layers": 2, "batch": 2}),
+        (GATED, "train", {"seq_len": 8, "layers": 2, "lora": 4}),
     ],
 )
 def test_verify_runs_and_predicts(device, name, phase, sizes):
@@ -133,15 +162,16 @@ def test_verify_runs_and_predicts(device, name, phase, sizes):
 @pytest.mark.parametrize(
     ("name", "arguments", "sentence"),
     [
-        ("Mixtral_8x7B", {}, "verify builds dense transformers"),
-        ("DeepSeek_V3", {}, "verify builds"),
+        ("T5_11B", {}, "verify builds decoders, encoders"),
+        ("DeepSeek_V3_2", {}, "verify builds grouped-query, windowed and latent attention"),
         ("GPT2", {"phase": "dance"}, "no phase named 'dance'"),
         ("GPT2", {"layers": 99}, "has 12 layers; take 1 to 12"),
         ("GPT2", {"precision": "fp8"}, "verify runs in bf16, fp16, fp32"),
         ("GPT2", {"batch": 0}, "at least 1"),
         ("ViT_Ti_16", {"phase": "decode"}, "does not decode"),
         ("ViT_Ti_16", {"seq_len": 5}, "takes no sequence length"),
-        ("ResNet8", {"phase": "train"}, "forward only"),
+        ("ResNet8", {"layers": 2}, "cannot be shortened"),
+        ("ResNet8", {"phase": "train", "lora": 4}, "adapters have a rank"),
         ("BERT_Base", {"phase": "train"}, "no output head"),
         ("GPT9", {}, "There is no model"),
     ],
@@ -151,6 +181,31 @@ def test_what_cannot_be_verified_gets_one_sentence(device, name, arguments, sent
         verify(name, chip=CPU, device=device, **arguments)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_step_of_adapters_updates_nothing_else(device):
+    network = build(GATED, device, torch.float32, 8, rank=4)
+    products = 4 * GATED.layers
+    assert len(network.trained) == 2 * products
+    assert {id(each) for each in network.trained} < {id(each) for each in network.parameters}
+    assert len(build(GATED, device, torch.float32, 8).trained) == len(network.parameters) - 2 * products
+
+
+def test_rows_run_every_occurrence_with_weights_of_its_own(device):
+    model = Models.get("ResNet8")
+    network = Rows(model, device, torch.float32, 2, training=True)
+    assert len(network.forward()) == sum(layer.count for layer in model.network)
+    matrices = sum(w.numel() for w in network.trained if w.dim() > 1)
+    assert matrices == sum(layer.count * layer.matrix for layer in model.network)
+
+
+def test_a_model_that_fits_is_built_whole():
+    """A decode step of 64 sequences holds weights and caches, and activations of one token each: 28 + 21 GB of 141."""
+    chip, model = Hardware.get("H200"), Models.get("Qwen3_14B")
+    needed = _needed(Pass(model, "decode", 64, 2048, "bf16"), chip)
+    held = 2 * model.parameter_count + model.get_kv_cache_size(2048, 64, "bf16").to("byte").magnitude
+    assert held < needed < 1.05 * held
+    assert _needed(Pass(model, "train", 1, 2048, "bf16"), chip) < 1.2 * 8 * model.parameter_count
 
 
 @pytest.mark.parametrize(

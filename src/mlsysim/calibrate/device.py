@@ -206,14 +206,37 @@ def _tried(device: Device, form: Attend, inputs: tuple[Any, Any, Any], backward:
         return device.time(both, 5e-3, graph=False)[0]
 
 
-def prefill_attention(device: Device, causal: bool, grouped: bool) -> dict[str, Attend]:
-    """Forms of attention over a sequence: q of (batch, heads, length, size), k and v with their own heads."""
-    functional = device.torch.nn.functional
+def prefill_attention(
+    device: Device, causal: bool, grouped: bool, window: int | None = None, length: int = 0
+) -> dict[str, Attend]:
+    """Forms of attention over a sequence: q of (batch, heads, length, size), k and v with their own heads.
 
-    def default(q: Any, k: Any, v: Any) -> Any:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+    A window is a mask, or blocks that are left out in a kernel that the compiler makes.
+    """
+    torch, functional = device.torch, device.torch.nn.functional
+    if window is None:
 
-    return {"default": default, **_by_backend(device, default)}
+        def default(q: Any, k: Any, v: Any) -> Any:
+            return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+        return {"default": default, **_by_backend(device, default)}
+    place = torch.arange(length, device=device.kind)
+    apart = place[:, None] - place[None, :]
+    seen = (apart >= 0) & (apart < window)
+
+    def masked(q: Any, k: Any, v: Any) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=grouped)
+
+    if not device.gpu:
+        return {"masked": masked}
+    flexible = import_module("torch.nn.attention.flex_attention")
+
+    def near(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (q - k < window)
+
+    blocks = flexible.create_block_mask(near, None, None, length, length, device=device.kind)
+    compiled = torch.compile(flexible.flex_attention, dynamic=False)
+    return {"masked": masked, "blocks": lambda q, k, v: compiled(q, k, v, block_mask=blocks, enable_gqa=grouped)}
 
 
 def decode_attention(device: Device, group: int) -> dict[str, Attend]:

@@ -1,8 +1,10 @@
 """Networks of the zoo with random weights, in PyTorch.
 
-``build(model, device, dtype)`` makes a decoder or encoder with grouped-query attention, RMS or layer norm, gated or plain
-feed-forward layers, or a vision transformer, from the dimensions of its entry. Projections of queries, keys and values are one
-product, and so are the two halves of a gated layer, as the lowered graph has them. ``run_rows`` runs a network that is given by layer rows.
+``build(model, device, dtype)`` makes the layers that the entry's blocks list: grouped-query attention with or without a sliding window, latent
+attention (expanded over a sequence, absorbed for one query on its cache), gated or plain feed-forward layers, mixtures of experts (tokens sorted by
+expert, one grouped product each way), RMS or layer norm; or a vision transformer. Projections of queries, keys and values are one product, and so are
+the two halves of a gated layer, as the lowered graph has them. Networks that are given by layer rows are in
+:mod:`mlsysim.calibrate.network_rows`.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import Any
 
 from mlsysim.calibrate.device import Attend, Device, decode_attention, fastest, prefill_attention
 from mlsysim.errors import InputError
-from mlsysim.models.layers import Layer
-from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.attention import Attention, LatentAttention
+from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 
@@ -24,101 +26,303 @@ def refuse(model: Any) -> None:
         if isinstance(model, CNNWorkload) and not model.rows:
             raise InputError(f"{model.name} has no layer rows, so there is nothing to run.")
         return
-    if type(model) is not TransformerWorkload or isinstance(model, SparseTransformerWorkload):
-        raise InputError(f"verify builds dense transformers, vision transformers and layer rows; {model.name} is none.")
-    if model.structure == "encoder-decoder" or model.mla or model.csa or model.window or model.sparse_attention:
-        raise InputError(f"verify builds plain grouped-query attention; {model.name} has another kind.")
-    if model.attention_output_gate or model.embedding_dim:
-        raise InputError(f"verify does not build the attention gate or narrow embedding of {model.name}.")
+    if not isinstance(model, TransformerWorkload) or model.structure == "encoder-decoder":
+        raise InputError(f"verify builds decoders, encoders, vision transformers and layer rows; {model.name} is none.")
     if not (model.has_dimensions and model.vocab_size):
         raise InputError(f"{model.name} lacks dimensions (layers, hidden_dim, heads, vocab_size) to be built from.")
+    mixers = [mixer for block in model.stack.blocks for mixer in block.mixers]
+    plain = (type(m) is Attention and not m.gate and not m.shared for m in mixers)
+    latent = (type(m) is LatentAttention and m.sparse is None for m in mixers)
+    if not all(map(any, zip(plain, latent, strict=True))) or model.embedding_dim:
+        raise InputError(f"verify builds grouped-query, windowed and latent attention; {model.name} has another kind.")
+    if any(block.ffn is None or getattr(block.ffn, "latent", None) for block in model.stack.blocks):
+        raise InputError(f"verify builds feed-forward layers and mixtures of experts; {model.name} has another kind.")
 
 
-def build(model: Any, device: Device, dtype: Any, length: int) -> Any:
-    """The network, on the device, in evaluation mode."""
+def build(model: Any, device: Device, dtype: Any, length: int, rank: int = 0) -> Any:
+    """The network, on the device; with adapters of a rank beside every product of its layers."""
     with device.torch.device(device.kind):
         if isinstance(model, VisionTransformerWorkload):
             return ImageEncoder(model, device, dtype)
-        return Decoder(model, device, dtype, length)
+        return Decoder(model, device, dtype, length, rank)
+
+
+class Linear:
+    """A product with a bias, and the low-rank adapter beside it where the weights are frozen."""
+
+    def __init__(self, network: _Network, inputs: int, outputs: int, bias: bool = False) -> None:
+        self.functional = network.functional
+        self.weight, self.bias = network.matrix(outputs, inputs), network.vector(outputs) if bias else None
+        self.adapter: tuple[Any, Any] | None = None
+        if network.rank:
+            down, up = network.matrix(network.rank, inputs), network.matrix(outputs, network.rank)
+            self.adapter = down, up
+            network.adapters += [down, up]
+
+    def __call__(self, x: Any) -> Any:
+        y = self.functional.linear(x, self.weight, self.bias)
+        if self.adapter is None:
+            return y
+        down, up = self.adapter
+        return y + self.functional.linear(self.functional.linear(x, down), up)
 
 
 class _Network:
     """Parameters made as the dtype asks, without the cost of a careful initialisation, and attention by the fastest kernel."""
 
-    attend: Attend
-    kernel = ""
-
-    def __init__(self, model: Any, device: Device, dtype: Any) -> None:
+    def __init__(self, model: Any, device: Device, dtype: Any, rank: int = 0) -> None:
         self.model, self.device, self.torch, self.dtype = model, device, device.torch, dtype
-        self.functional = device.torch.nn.functional
+        self.functional, self.rank, self.computed = device.torch.nn.functional, rank, dtype
         self.parameters: list[Any] = []
+        self.adapters: list[Any] = []
+        self.ropes: dict[int, Any] = {}
+        self.kernels: dict[Any, tuple[str, Attend]] = {}
 
-    def matrix(self, rows: int, columns: int) -> Any:
-        return self._keep(self.torch.empty(rows, columns, dtype=self.dtype).normal_(0.0, 0.02))
+    @property
+    def kernel(self) -> str:
+        """The attention kernels that were chosen."""
+        return ", ".join(dict.fromkeys(name for name, _ in self.kernels.values()))
 
-    def vector(self, size: int, value: float = 0.0) -> Any:
-        return self._keep(self.torch.full((size,), value, dtype=self.dtype))
+    @property
+    def trained(self) -> list[Any]:
+        """What a step updates."""
+        return self.adapters or self.parameters
+
+    def matrix(self, *shape: int) -> Any:
+        return self._keep(self.torch.empty(*shape, dtype=self.dtype).normal_(0.0, 0.02))
+
+    def vector(self, *shape: int, value: float = 0.0) -> Any:
+        return self._keep(self.torch.full(shape, value, dtype=self.dtype))
 
     def _keep(self, tensor: Any) -> Any:
         self.parameters.append(tensor.requires_grad_(False))
         return tensor
 
-    def linear(self, inputs: int, outputs: int, bias: bool) -> tuple[Any, Any]:
-        return self.matrix(outputs, inputs), self.vector(outputs) if bias else None
-
-    def norm(self) -> Callable[[Any], Any]:
+    def norm(self, width: int | None = None) -> Callable[[Any], Any]:
         """The model's norm, with weights of its own."""
-        hidden = self.model.hidden_dim
-        scale = self.vector(hidden, 1.0)
+        size = width or self.model.hidden_dim
+        scale = self.vector(size, value=1.0)
         if self.model.norm != "layernorm":
-            return lambda x: self.functional.rms_norm(x, (hidden,), scale)
-        shift = self.vector(hidden)
-        return lambda x: self.functional.layer_norm(x, (hidden,), scale, shift)
+            return lambda x: self.functional.rms_norm(x, (size,), scale)
+        shift = self.vector(size)
+        return lambda x: self.functional.layer_norm(x, (size,), scale, shift)
+
+    def rope(self, size: int, length: int) -> None:
+        """Tables of the rotary embedding of heads of a size."""
+        if size not in self.ropes:
+            torch, half = self.torch, size // 2
+            angle = torch.outer(torch.arange(length).float(), 10_000.0 ** (-torch.arange(half).float() / half))
+            cosine, sine = torch.cos(angle), torch.sin(angle)
+            doubled = torch.cat([cosine, cosine], -1), torch.cat([-sine, sine], -1)
+            self.ropes[size] = tuple(table[None, :, None, :].to(self.dtype) for table in doubled)
+
+    def rotated(self, x: Any, position: int) -> Any:
+        """Queries or keys of (batch, length, heads, size), turned; as they are where positions are embedded."""
+        if x.shape[-1] not in self.ropes:
+            return x
+        return rotate(x, tuple(t[:, position : position + x.shape[1]] for t in self.ropes[x.shape[-1]]))
 
     def random(self, *shape: int) -> Any:
-        return self.torch.empty(*shape, dtype=self.dtype, device=self.device.kind).normal_()
+        return self.torch.empty(*shape, dtype=self.computed, device=self.device.kind).normal_()
 
-    def choose(self, forms: dict[str, Attend], q: Any, k: Any, v: Any, phase: str) -> None:
-        """Take the fastest form of attention on these inputs."""
-        self.kernel, self.attend = fastest(self.device, forms, q, k, v, backward=phase == "train")
+    def tune(self, batch: int, length: int, phase: str, computed: Any = None) -> None:
+        """Pick the attention kernel of each kind of layer for these sizes, on inputs that lie in memory as the network's do.
+
+        Where precision is mixed, attention is ``computed`` in another format than parameters have.
+        """
+        self.computed, self.kernels = computed or self.dtype, {}
+        for block in self.blocks:
+            mixer = block.mixer
+            if mixer.kind not in self.kernels:
+                forms, (q, k, v) = mixer.forms(batch, length, phase)
+                self.kernels[mixer.kind] = fastest(self.device, forms, q, k, v, backward=phase == "train")
+            mixer.attend = self.kernels[mixer.kind][1]
+
+    blocks: list[Block]
 
 
-class _Block:
-    """Norm, attention, norm, feed-forward layer, with residuals."""
+class Heads:
+    """Multi-head and grouped-query attention, over everything before or over a window of it."""
 
-    def __init__(self, network: _Network, head_dim: int, kv_heads: int, qkv_bias: bool, width: int) -> None:
-        model = network.model
-        hidden, self.functional, self.gated = model.hidden_dim, network.functional, model.gated_ffn
-        self.heads, self.kv_heads, self.head_dim = model.heads, kv_heads, head_dim
-        self.norms = [network.norm() for _ in range(2)]
-        self.qkv = network.linear(hidden, (model.heads + 2 * kv_heads) * head_dim, qkv_bias)
-        self.out = network.linear(model.heads * head_dim, hidden, model.bias)
-        self.up = network.linear(hidden, (2 if self.gated else 1) * width, model.bias)
-        self.down = network.linear(width, hidden, model.bias)
+    attend: Attend
 
-    def __call__(self, x: Any, rope: Any, attend: Attend, cache: Any, position: int) -> Any:
-        functional = self.functional
+    def __init__(self, network: _Network, made: Any, causal: bool) -> None:
+        self.network, self.causal = network, causal
+        self.heads, self.kv_heads, self.size = made.heads, made.kv_heads, made.head_dim
+        self.window = int(made.window) if made.window < 1e9 else None
+        self.kind = (self.heads, self.kv_heads, self.size, self.window)
+        self.qkv = Linear(network, made.hidden, (self.heads + 2 * self.kv_heads) * self.size, made.qkv_bias)
+        self.out = Linear(network, self.heads * self.size, made.hidden, made.output_bias)
+
+    def forms(self, batch: int, length: int, phase: str) -> tuple[dict[str, Attend], tuple[Any, Any, Any]]:
+        heads, kept, random = self.heads, self.kv_heads, self.network.random
+        if phase == "decode":
+            return decode_attention(self.network.device, heads // kept), (
+                random(batch, heads, 1, self.size),
+                *self.cache(batch, length),
+            )
+        q, k = random(batch, length, heads + kept, self.size).transpose(1, 2).split([heads, kept], dim=1)
+        v = random(batch, length, heads + 2 * kept, self.size).transpose(1, 2)[:, -kept:]
+        window = self.window if self.window is not None and self.window < length else None
+        return prefill_attention(self.network.device, self.causal, heads != kept, window, length), (q, k, v)
+
+    def cache(self, batch: int, length: int) -> tuple[Any, Any]:
+        shape = (batch, self.kv_heads, min(length, self.window or length), self.size)
+        return self.network.random(*shape), self.network.random(*shape)
+
+    def __call__(self, x: Any, cache: Any, position: int) -> Any:
         batch, length, _ = x.shape
-        qkv = functional.linear(self.norms[0](x), *self.qkv).view(batch, length, -1, self.head_dim)
+        qkv = self.qkv(x).view(batch, length, -1, self.size)
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
-        if rope is not None:
-            qk = rotate(qk, rope)
+        qk = self.network.rotated(qk, position)
         q, k = (part.transpose(1, 2) for part in qk.split([self.heads, self.kv_heads], dim=2))
         v = v.transpose(1, 2)
         if cache is not None:
             keys, values = cache
-            keys[:, :, position : position + 1] = k
-            values[:, :, position : position + 1] = v
+            # A window is a ring.
+            place = position % keys.shape[2]
+            keys[:, :, place : place + 1] = k
+            values[:, :, place : place + 1] = v
             k, v = keys, values
-        mixed = attend(q, k, v).transpose(1, 2).reshape(batch, length, -1)
-        x = x + functional.linear(mixed, *self.out)
-        inner = functional.linear(self.norms[1](x), *self.up)
-        if self.gated:
-            gate, value = inner.chunk(2, dim=-1)
-            inner = functional.silu(gate) * value
-        else:
-            inner = functional.gelu(inner, approximate="tanh")
-        return x + functional.linear(inner, *self.down)
+        return self.out(self.attend(q, k, v).transpose(1, 2).reshape(batch, length, -1))
+
+
+class Latent:
+    """Multi-head latent attention: keys and values rebuilt over a sequence, absorbed into query and output for one."""
+
+    attend: Attend
+    kind = "latent"
+
+    def __init__(self, network: _Network, made: LatentAttention) -> None:
+        m, self.network, self.heads, self.sizes = made.mla, network, made.heads, made.mla
+        into = m.q_lora_rank or made.hidden
+        self.down = Linear(network, made.hidden, (m.q_lora_rank or 0) + m.kv_lora_rank + m.qk_rope_head_dim)
+        self.q_norm = network.norm(m.q_lora_rank) if m.q_lora_rank else None
+        self.q_up = Linear(network, into, made.heads * (m.qk_nope_head_dim + m.qk_rope_head_dim))
+        self.kv_norm = network.norm(m.kv_lora_rank)
+        self.kv_up = Linear(network, m.kv_lora_rank, made.heads * (m.qk_nope_head_dim + m.v_head_dim))
+        self.out = Linear(network, made.heads * m.v_head_dim, made.hidden)
+
+    def forms(self, batch: int, length: int, phase: str) -> tuple[dict[str, Attend], tuple[Any, Any, Any]]:
+        m, heads, random = self.sizes, self.heads, self.network.random
+        if phase == "decode":
+            (cache,) = self.cache(batch, length)
+            query = random(batch, heads, cache.shape[-1])
+            return {"absorbed": self._absorbed}, (query, cache, cache[..., : m.kv_lora_rank])
+        size = m.qk_nope_head_dim + m.qk_rope_head_dim
+        q, k = (random(batch, length, heads, size).transpose(1, 2) for _ in range(2))
+        v = random(batch, length, heads, m.v_head_dim).transpose(1, 2)
+        return prefill_attention(self.network.device, True, False, None, length), (q, k, v)
+
+    def _absorbed(self, q: Any, k: Any, v: Any) -> Any:
+        size = self.sizes.qk_nope_head_dim + self.sizes.qk_rope_head_dim
+        return self.network.torch.softmax(q @ k.transpose(1, 2) * size**-0.5, -1) @ v
+
+    def cache(self, batch: int, length: int) -> tuple[Any]:
+        return (self.network.random(batch, length, self.sizes.kv_lora_rank + self.sizes.qk_rope_head_dim),)
+
+    def __call__(self, x: Any, cache: Any, position: int) -> Any:
+        m, torch, (batch, length, _) = self.sizes, self.network.torch, x.shape
+        nope, rope, rank = m.qk_nope_head_dim, m.qk_rope_head_dim, m.kv_lora_rank
+        into, latent, turned = self.down(x).split([m.q_lora_rank or 0, rank, rope], dim=-1)
+        q = self.q_up(x if self.q_norm is None else self.q_norm(into)).view(batch, length, self.heads, nope + rope)
+        q_plain, q_turned = q.split([nope, rope], dim=-1)
+        q_turned = self.network.rotated(q_turned, position)
+        latent, turned = self.kv_norm(latent), self.network.rotated(turned.unsqueeze(2), position)
+        if cache is not None:
+            (kept,) = cache
+            kept[:, position : position + 1] = torch.cat([latent, turned.squeeze(2)], -1)
+            up = self.kv_up.weight.view(self.heads, nope + m.v_head_dim, rank)
+            wide = torch.einsum("bhn,hnr->bhr", q_plain.squeeze(1), up[:, :nope])
+            mixed = self.attend(torch.cat([wide, q_turned.squeeze(1)], -1), kept, kept[..., :rank])
+            return self.out(torch.einsum("bhr,hvr->bhv", mixed, up[:, nope:]).reshape(batch, 1, -1))
+        k, v = self.kv_up(latent).view(batch, length, self.heads, -1).split([nope, m.v_head_dim], dim=-1)
+        k = torch.cat([k, turned.expand(-1, -1, self.heads, -1)], -1)
+        q = torch.cat([q_plain, q_turned], -1)
+        mixed = self.attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Dense:
+    """A gated or plain feed-forward layer."""
+
+    def __init__(self, network: _Network, hidden: int, width: int, gated: bool, bias: bool) -> None:
+        self.functional, self.gated = network.functional, gated
+        self.up = Linear(network, hidden, (2 if gated else 1) * width, bias)
+        self.down = Linear(network, width, hidden, bias)
+
+    def __call__(self, x: Any) -> Any:
+        return self.down(activated(self.functional, self.up(x), self.gated))
+
+
+def activated(functional: Any, inner: Any, gated: bool) -> Any:
+    """What enters the second product of a feed-forward layer."""
+    if not gated:
+        return functional.gelu(inner, approximate="tanh")
+    gate, value = inner.chunk(2, dim=-1)
+    return functional.silu(gate) * value
+
+
+class Experts:
+    """A mixture of experts: tokens sorted by expert, a grouped product each way, a weighted sum; and the shared expert."""
+
+    def __init__(self, network: _Network, made: MixtureOfExperts) -> None:
+        self.network, self.made, hidden = network, made, made.hidden
+        self.router = Linear(network, hidden, made.experts)
+        wide = (2 if made.gated else 1) * made.width
+        self.up, self.down = (
+            network.matrix(made.experts, wide, hidden),
+            network.matrix(made.experts, hidden, made.width),
+        )
+        self.biases = None
+        if made.bias:
+            self.biases = network.vector(made.experts, wide), network.vector(made.experts, hidden)
+        self.shared = Dense(network, hidden, made.shared_width, made.gated, False) if made.shared_width else None
+
+    def __call__(self, x: Any) -> Any:
+        torch, made = self.network.torch, self.made
+        rows = x.reshape(-1, made.hidden)
+        weights, chosen = self.router(rows).float().softmax(-1).topk(made.per_token, dim=-1)
+        flat = chosen.reshape(-1)
+        order = flat.argsort()
+        ids, token = flat[order], order // made.per_token
+        ends = torch.searchsorted(ids, torch.arange(made.experts, device=ids.device), right=True).to(torch.int32)
+        inner = self._grouped(rows[token], self.up, ends)
+        inner = inner if self.biases is None else inner + self.biases[0][ids]
+        y = self._grouped(activated(self.network.functional, inner, made.gated), self.down, ends)
+        y = y if self.biases is None else y + self.biases[1][ids]
+        y = y * weights.reshape(-1)[order].unsqueeze(1).to(y.dtype)
+        mixed = torch.zeros_like(rows).index_add(0, token, y)
+        mixed = mixed if self.shared is None else mixed + self.shared(rows)
+        return mixed.view(x.shape)
+
+    def _grouped(self, rows: Any, weights: Any, ends: Any) -> Any:
+        if self.network.device.gpu:
+            return self.network.torch._grouped_mm(rows, weights.transpose(1, 2), offs=ends)
+        edges = [0, *ends.tolist()]
+        parts = [rows[a:b] @ w.t() for a, b, w in zip(edges, edges[1:], weights, strict=False)]
+        return self.network.torch.cat(parts)
+
+
+class Block:
+    """Norm, attention, norm, feed-forward layer, with residuals; norms behind both where the model has four."""
+
+    def __init__(self, network: _Network, mixer: Any, ffn: Any, norms: int) -> None:
+        self.norms = [network.norm() for _ in range(4 if norms >= 4 else 2)]
+        self.mixer, self.ffn = mixer, ffn
+
+    def __call__(self, x: Any, cache: Any = None, position: int = 0) -> Any:
+        before, middle, *behind = self.norms
+        mixed = self.mixer(before(x), cache, position)
+        x = x + (behind[0](mixed) if behind else mixed)
+        made = self.ffn(middle(x))
+        return x + (behind[1](made) if behind else made)
+
+
+def _ffn(network: _Network, made: Any) -> Any:
+    if isinstance(made, MixtureOfExperts):
+        return Experts(network, made)
+    return Dense(network, made.hidden, made.width, made.gated, made.bias)
 
 
 def rotate(x: Any, rope: Any) -> Any:
@@ -130,55 +334,35 @@ def rotate(x: Any, rope: Any) -> Any:
 class Decoder(_Network):
     """A language model: tokens in, logits of the last token (or all) out."""
 
-    def __init__(self, model: Any, device: Device, dtype: Any, length: int) -> None:
-        super().__init__(model, device, dtype)
-        self.head_dim, self.kv_heads = model.effective_head_dim, model.effective_kv_heads
+    def __init__(self, model: Any, device: Device, dtype: Any, length: int, rank: int = 0) -> None:
+        super().__init__(model, device, dtype, rank)
         self.causal = model.structure == "decoder"
-        self.embedding, self.positions, self.rope = self.matrix(model.vocab_size, model.hidden_dim), None, None
+        self.embedding, self.positions = self.matrix(model.vocab_size, model.hidden_dim), None
         if model.position_embeddings:
             self.positions = self.matrix(max(model.position_embeddings, length + 1), model.hidden_dim)
-        else:
-            self.rope = self._rope(length + 1)
-        sizes = (self.head_dim, self.kv_heads, model.bias or model.qkv_bias, model.effective_ffn_dim)
-        self.blocks = [_Block(self, *sizes) for _ in range(model.layers)]
+        self.blocks = []
+        for made in model.stack.blocks:
+            (kind,) = made.mixers
+            latent = isinstance(kind, LatentAttention)
+            if self.positions is None:
+                self.rope(kind.mla.qk_rope_head_dim if latent else kind.head_dim, length + 1)
+            for _ in range(made.count):
+                mixer = Latent(self, kind) if latent else Heads(self, kind, self.causal)
+                self.blocks.append(Block(self, mixer, _ffn(self, made.ffn), made.norms))
         self.final, self.head = self.norm(), None
         if self.causal:
             self.head = self.embedding if model.tied_embeddings else self.matrix(model.vocab_size, model.hidden_dim)
 
-    def _rope(self, length: int) -> tuple[Any, Any]:
-        torch, half = self.torch, self.head_dim // 2
-        angle = torch.outer(torch.arange(length).float(), 10_000.0 ** (-torch.arange(half).float() / half))
-        cosine, sine = torch.cos(angle), torch.sin(angle)
-        doubled = torch.cat([cosine, cosine], -1), torch.cat([-sine, sine], -1)
-        return tuple(table[None, :, None, :].to(self.dtype) for table in doubled)
-
-    def tune(self, batch: int, length: int, phase: str) -> None:
-        """Pick the attention kernel for these sizes, on inputs that lie in memory as the network's do."""
-        heads, kv_heads, size = self.model.heads, self.kv_heads, self.head_dim
-        if phase == "decode":
-            q, (k, v) = self.random(batch, heads, 1, size), self.cache(batch, length)
-            return self.choose(decode_attention(self.device, heads // kv_heads), q, k, v, phase)
-        q, k = self.random(batch, length, heads + kv_heads, size).transpose(1, 2).split([heads, kv_heads], dim=1)
-        v = self.random(batch, length, heads + 2 * kv_heads, size).transpose(1, 2)[:, -kv_heads:]
-        return self.choose(prefill_attention(self.device, self.causal, heads != kv_heads), q, k, v, phase)
-
-    def cache(self, batch: int, length: int) -> tuple[Any, Any]:
-        shape = (batch, self.kv_heads, length, self.head_dim)
-        return self.random(*shape), self.random(*shape)
-
-    def caches(self, batch: int, length: int) -> list[tuple[Any, Any]]:
+    def caches(self, batch: int, length: int) -> list[Any]:
         """Filled caches of so many tokens, one of them still to be written."""
-        return [self.cache(batch, length) for _ in self.blocks]
+        return [block.mixer.cache(batch, length) for block in self.blocks]
 
     def forward(self, tokens: Any, caches: Any = None, position: int = 0, every_token: bool = False) -> Any:
-        length, rope = tokens.shape[1], None
         x = self.functional.embedding(tokens, self.embedding)
         if self.positions is not None:
-            x = x + self.positions[position : position + length]
-        elif self.rope is not None:
-            rope = tuple(table[:, position : position + length] for table in self.rope)
+            x = x + self.positions[position : position + tokens.shape[1]]
         for place, block in enumerate(self.blocks):
-            x = block(x, rope, self.attend, caches[place] if caches is not None else None, position)
+            x = block(x, caches[place] if caches is not None else None, position)
         if self.head is None:
             return x
         x = self.final(x)
@@ -190,85 +374,28 @@ class ImageEncoder(_Network):
 
     def __init__(self, model: VisionTransformerWorkload, device: Device, dtype: Any) -> None:
         super().__init__(model, device, dtype)
-        hidden, self.head_dim = model.hidden_dim, model.hidden_dim // model.heads
-        self.patch = self.linear(model.channels * model.patch_size**2, hidden, model.bias)
+        hidden = model.hidden_dim
+        self.patch = Linear(self, model.channels * model.patch_size**2, hidden, model.bias)
         self.positions = self.matrix(model.tokens_per_image, hidden)
         self.token = self.matrix(1, hidden) if model.class_token else None
-        sizes = (self.head_dim, model.heads, model.bias, model.ffn_dim)
-        self.blocks = [_Block(self, *sizes) for _ in range(model.layers)]
-        self.head = self.linear(hidden, model.classes, model.bias) if model.classes else None
+        self.blocks = []
+        for made in model.stack.blocks:
+            for _ in range(made.count):
+                self.blocks.append(Block(self, Heads(self, made.mixers[0], False), _ffn(self, made.ffn), made.norms))
+        self.head = Linear(self, hidden, model.classes, model.bias) if model.classes else None
 
-    def tune(self, batch: int, length: int, phase: str) -> None:
-        qkv = self.random(batch, self.model.tokens_per_image, 3 * self.model.heads, self.head_dim).transpose(1, 2)
-        q, k, v = qkv.chunk(3, dim=1)
-        self.choose(prefill_attention(self.device, False, False), q, k, v, phase)
+    def tune(self, batch: int, length: int, phase: str, computed: Any = None) -> None:
+        super().tune(batch, self.model.tokens_per_image, phase, computed)
 
     def forward(self, images: Any) -> Any:
-        functional, model = self.functional, self.model
+        model = self.model
         batch, size = images.shape[0], model.patch_size
         side = model.image_size // size
         patches = images[:, :, : side * size, : side * size].unfold(2, size, size).unfold(3, size, size)
-        patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(batch, side * side, -1)
-        x = functional.linear(patches, *self.patch)
+        x = self.patch(patches.permute(0, 2, 3, 1, 4, 5).reshape(batch, side * side, -1))
         if self.token is not None:
-            x = self.torch.cat([self.token.expand(batch, 1, -1), x], 1)
+            x = self.torch.cat([self.token.expand(batch, 1, -1).to(x.dtype), x], 1)
         x = x + self.positions
         for block in self.blocks:
-            x = block(x, None, self.attend, None, 0)
-        return functional.linear(x[:, 0], *self.head) if self.head is not None else x
-
-
-def run_rows(model: CNNWorkload, device: Device, dtype: Any, batch: int) -> Callable[[], Any]:
-    """A function that runs every layer as often as it occurs, each on a random input of its own size.
-
-    What a real network does between its layers (sums of branches, reshapes) is not run, and neither is it in the lowered graph.
-    """
-    calls = [(_layer(layer, model.name, device, dtype, batch), layer.count) for layer in model.network]
-
-    def work() -> None:
-        for call, count in calls:
-            for _ in range(count):
-                call()
-
-    return work
-
-
-def _layer(layer: Layer, name: str, device: Device, dtype: Any, batch: int) -> Callable[[], Any]:
-    torch, functional = device.torch, device.torch.nn.functional
-
-    def random(*shape: int) -> Any:
-        made = torch.randn(*shape, device=device.kind).to(dtype) * 0.05
-        return made.contiguous(memory_format=torch.channels_last) if made.dim() == 4 else made
-
-    kernel, stride = layer.kernel, layer.stride
-    height, width = layer.height * stride, layer.width * stride
-    if layer.kind in ("conv", "dwconv"):
-        depthwise = layer.kind == "dwconv"
-        channels = layer.outputs if depthwise else layer.inputs
-        groups = layer.outputs if depthwise else layer.groups
-        x = random(batch, channels, height, width)
-        weight = random(layer.outputs, channels // groups, *kernel)
-        scale, shift = random(layer.outputs), random(layer.outputs)
-        mean, spread = torch.zeros_like(scale), torch.ones_like(scale)
-        padding = (kernel[0] // 2, kernel[1] // 2)
-
-        def convolve() -> Any:
-            y = functional.conv2d(x, weight, None, stride, padding, 1, groups)
-            if layer.norm:
-                y = functional.relu_(functional.batch_norm(y, mean, spread, scale, shift))
-            return y
-
-        return convolve
-    if layer.kind == "linear":
-        x, weight = random(batch * layer.positions, layer.inputs), random(layer.outputs, layer.inputs)
-        return lambda: functional.linear(x, weight)
-    if layer.kind == "attn":
-        q = random(batch, layer.heads, layer.height, layer.outputs)
-        k = random(batch, layer.heads, layer.width, layer.outputs)
-        return lambda: functional.scaled_dot_product_attention(q, k, k)
-    if layer.kind in ("norm", "pool", "upsample"):
-        x = random(batch, layer.outputs, height, width)
-        if layer.kind == "pool":
-            return lambda: functional.max_pool2d(x, kernel, stride, (kernel[0] // 2, kernel[1] // 2))
-        return lambda: functional.relu(x)
-    raise InputError(f"verify does not run the {layer.kind!r} layers of {name}.")
+            x = block(x)
+        return self.head(x[:, 0]) if self.head is not None else x

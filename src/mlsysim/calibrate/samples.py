@@ -172,9 +172,18 @@ def with_layers(model: Any, layers: int) -> Any:
     if layers == model.layers:
         return model
     fields = {name: getattr(model, name) for name in type(model).model_fields}
-    dropped = {"layers": layers, "parameters": None, "inference_flops": None, "training_ops": None}
+    dropped = {
+        "layers": layers,
+        "parameters": None,
+        "active_parameters": None,
+        "inference_flops": None,
+        "training_ops": None,
+    }
+    if fields.get("dense_layers"):
+        # As many of the layers without experts as of the whole, and one at least.
+        dropped["dense_layers"] = max(1, round(fields["dense_layers"] * layers / model.layers))
     fields |= {name: value for name, value in dropped.items() if name in fields}
-    if "ffn_dim" in fields and fields["ffn_dim"] is None:
+    if "ffn_dim" in fields and fields["ffn_dim"] is None and model._wants_dense_width():
         fields["ffn_dim"] = model.effective_ffn_dim
     return type(model)(**fields)
 

@@ -64,20 +64,21 @@ def run(out: Path, chip: str | None = None, tiny: bool = False, limit: float = 3
 def _verified(case: dict[str, Any], device: Device, chip: str | None, fitted: Any, label: str) -> dict[str, Any]:
     """A pass that is run, predicted as shipped, and predicted with the fitted profile."""
     result = verify(**case, chip=chip, device=device)
-    model, node, fuse = Models.get(case["model"]), device.chip(chip), case.get("fuse", False)
+    model, node = Models.get(case["model"]), device.chip(chip)
     model = with_layers(model, result.layers) if result.layers and not hasattr(model, "rows") else model
-    work = Pass(model, result.phase, result.batch, result.seq_len or 0, result.precision)
+    sizes = result.batch, result.seq_len or 0, result.precision
+    work = Pass(model, result.phase, *sizes, result.compiled, result.adapters)
     with user_profile(profile_toml(fitted.model_copy(update={"name": node.metadata.key}))):
-        refitted = predict(work, node, result.graph, fuse)
+        refitted = predict(work, node, result.graph)
     seconds = refitted["predicted_s"]
     error = 100 * (seconds / result.measured_s - 1)
     say(
         f"{label}: measured {1e3 * result.measured_s:.4g} ms, predicted {1e3 * result.predicted_s:.4g} ms "
         f"({result.error_pct:+.1f} %), fitted {1e3 * seconds:.4g} ms ({error:+.1f} %), "
-        f"{'graph' if result.graph else 'eager'}, {result.attention}"
+        f"{'graph' if result.graph else 'eager'}, {result.layers} of {result.of_layers} layers, {result.attention}"
     )
     more = {"fitted_s": seconds, "fitted_error_pct": error, "fitted_parts": refitted["parts"]}
-    return {**result.to_dict(), "fused": fuse, **more}
+    return {**result.to_dict(), **more}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,21 +1,25 @@
 """``verify``: run a pass of a model with random weights here, and put the prediction beside the measurement.
 
 The network is built from the zoo entry's dimensions, with as many layers as asked for or as fit. What is predicted is the
-public answer to the same pass with the same number of layers, under the software that runs here. A prefill and a decode step are captured in a CUDA graph on a GPU; a training step (forward, backward, AdamW
-in the network's precision) is launched operator by operator.
+public answer to the same pass with the same number of layers, under the software that runs here. A prefill, a decode step and an image network's forward
+pass are captured in a CUDA graph on a GPU, unless operators are to be launched one by one. A training step is forward, backward and a fused AdamW,
+launched operator by operator: of a language model in the network's precision, or of low-rank adapters beside frozen weights; of an image network in mixed
+precision over single-precision parameters. Compiled is ``torch.compile`` of the forward pass, and in training of the backward pass that follows from it.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.device import Device
-from mlsysim.calibrate.network import build, refuse, run_rows
+from mlsysim.calibrate.network import build, refuse
+from mlsysim.calibrate.network_rows import Rows
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.registry import Models
@@ -24,6 +28,7 @@ from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.profile import profile
+from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.units.registry import to_si
 from mlsysim.walls.document import Document
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -32,7 +37,9 @@ from mlsysim.walls.node.compute_memory import SingleNodeModel
 PHASES = ("prefill", "decode", "train")
 
 _PRECISIONS = ("bf16", "fp16", "fp32")
-_SHARE_OF_MEMORY = 0.8
+_SHARE_OF_MEMORY = 0.92
+_FEWER = 0.9
+"""What is built of the layers that did not fit after all."""
 _CPU_LAYERS = 2
 
 
@@ -59,6 +66,8 @@ class Verification(Document):
     high_s: float
     extrapolating: bool
     graph: bool
+    compiled: bool
+    adapters: int
     attention: str
     parts: dict[str, float] = field(default_factory=dict)
 
@@ -83,6 +92,8 @@ def verify(
     chip: str | None = None,
     device: Device | None = None,
     fuse: bool = False,
+    eager: bool = False,
+    lora: int = 0,
     seconds: float = 1.0,
 ) -> Verification:
     """Run one pass and predict it."""
@@ -96,7 +107,9 @@ def verify(
     if phase == "decode" and (vision or workload.structure != "decoder"):
         raise InputError(f"{workload.name} does not decode; use prefill (its forward pass) or train.")
     if phase == "train":
-        _refuse_training(workload, fuse)
+        _refuse_training(workload)
+    if lora < 0 or (lora and (phase != "train" or vision)):
+        raise InputError("adapters have a rank of at least 1 and belong to a training step of a language model.")
     if batch < 1 or (seq_len is not None and seq_len < 1):
         raise InputError("the batch and the sequence length must be at least 1.")
     if vision and seq_len is not None:
@@ -106,34 +119,41 @@ def verify(
     precision = precision_name(precision or ("bf16" if device.gpu else "fp32"))
     if precision not in _PRECISIONS:
         raise InputError(f"verify runs in {', '.join(_PRECISIONS)}, not in {precision}.")
-    gc.collect()
-    device.release()
-    whole = getattr(workload, "layers", None)
-    if isinstance(workload, CNNWorkload):
+    if device.gpu and precision != "bf16" and hasattr(workload, "experts"):
+        raise InputError(f"PyTorch has grouped products in bf16 alone; run {workload.name} so.")
+    whole, found = getattr(workload, "layers", None), None
+    if isinstance(workload, CNNWorkload) and layers is not None:
+        raise InputError(f"{workload.name} is given by its layer rows and cannot be shortened.")
+    work = Pass(workload, phase, batch, length, precision, fuse, lora)
+    while found is None:
+        gc.collect()
+        device.release()
         if layers is not None:
-            raise InputError(f"{workload.name} is given by its layer rows and cannot be shortened.")
-    elif layers is not None:
-        workload = with_layers(workload, layers)
-    else:
-        workload = _shortened(Pass(workload, phase, batch, length, precision), device)
-    work = Pass(workload, phase, batch, length, precision)
-    measured, graph, kernel = _measure(work, device, fuse, seconds)
+            work = work._replace(workload=with_layers(workload, layers))
+        elif not isinstance(workload, CNNWorkload):
+            work = work._replace(workload=_shortened(work, node, device))
+        try:
+            found = _measure(work, device, eager, seconds)
+        except device.torch.OutOfMemoryError:
+            built = getattr(work.workload, "layers", None) or 1
+            if layers is not None or built == 1:
+                raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
+            work = work._replace(workload=with_layers(workload, max(1, int(_FEWER * built))))
+    measured, graph, kernel = found
     constants = profile(node)
     return Verification(
-        workload.name, phase, batch, None if vision else length, getattr(workload, "layers", None), whole, precision,
-        device.name, key_of(node), constants.name, constants.basis, measured, graph=graph, attention=kernel,
-        **predict(work, node, graph, fuse),
+        workload.name, phase, batch, None if vision else length, getattr(work.workload, "layers", None), whole, precision,
+        device.name, key_of(node), constants.name, constants.basis, measured, graph=graph, compiled=fuse, adapters=lora,
+        attention=kernel, **predict(work, node, graph),
     )  # fmt: skip
 
 
-def _refuse_training(workload: Any, fuse: bool) -> None:
+def _refuse_training(workload: Any) -> None:
     if isinstance(workload, CNNWorkload):
-        raise InputError(f"{workload.name} is run layer by layer, forward only; use prefill (its forward pass).")
+        return
     headless = not workload.classes if workload.fixed_shape else workload.structure != "decoder"
     if headless:
         raise InputError(f"{workload.name} has no output head to train on; use prefill (its forward pass).")
-    if fuse:
-        raise InputError("verify compiles prefill and decode only, not training steps.")
 
 
 class Pass(NamedTuple):
@@ -144,22 +164,20 @@ class Pass(NamedTuple):
     batch: int
     length: int
     precision: str
+    fuse: bool = False
+    lora: int = 0
 
 
-def predict(work: Pass, chip: Any, graph: bool, fuse: bool) -> dict[str, Any]:
+def predict(work: Pass, chip: Any, graph: bool) -> dict[str, Any]:
     """What the resolvers say of a pass or a step of one device, under the software that runs here."""
-    workload, phase, batch, length, precision = work
+    workload, phase, batch, length, precision, fuse, _ = work
     if phase == "train" and not workload.fixed_shape:
-        # Parameters, gradients and moments are in the network's own precision.
-        stack = "plain" if bytes_per_element(precision) > 2 else "plain-16bit"
-        node = Node(name=chip.name, accelerator=chip, accelerators_per_node=1, intra_node_bw="1 GB/s")
-        fleet = Fleet(name=chip.name, node=node, count=1, fabric=Fabrics["Ethernet_100G"])
-        step = DistributedModel().solve(
-            workload, fleet, batch, precision, "calibrated", seq_len=length, stack=stack, sequence_parallel=False
-        )
+        step = _step(work, chip)
         return _read(step, step.step_interval)
     if phase == "train":
         options: dict[str, Any] = {"is_training": True}
+        if trained_by_runtime(workload, chip):
+            options["runtime"] = "compiled" if fuse else "eager_nhwc"
     elif workload.fixed_shape:
         options = {"runtime": "compiled" if fuse else "graph" if graph else "eager_nhwc"}
     else:
@@ -167,6 +185,18 @@ def predict(work: Pass, chip: Any, graph: bool, fuse: bool) -> dict[str, Any]:
         options = {"runtime": runtime, "seq_len": length - (phase == "decode"), "phase": phase}
     found = SingleNodeModel().solve(workload, chip, batch, precision, "calibrated", **options)
     return _read(found, found.interval)
+
+
+def _step(work: Pass, chip: Any) -> Any:
+    """The answer to a training step of a language model: parameters, gradients and moments are in the network's own precision."""
+    stack = f"plain{'-compiled' if work.fuse else ''}{'' if bytes_per_element(work.precision) > 2 else '-16bit'}"
+    node = Node(name=chip.name, accelerator=chip, accelerators_per_node=1, intra_node_bw="1 GB/s")
+    fleet = Fleet(name=chip.name, node=node, count=1, fabric=Fabrics["Ethernet_100G"])
+    more = {"is_lora": True, "lora_rank": work.lora} if work.lora else {}
+    return DistributedModel().solve(
+        work.workload, fleet, work.batch, work.precision, "calibrated", seq_len=work.length, stack=stack,
+        sequence_parallel=False, **more,
+    )  # fmt: skip
 
 
 _RUNTIMES = {False: ("torch", "torch_graph"), True: ("torch_compiled", "engine")}
@@ -185,55 +215,62 @@ def _read(result: Any, band: Any) -> dict[str, Any]:
     return {"predicted_s": seconds, "low_s": low, "high_s": high, "extrapolating": unknown, "parts": parts}
 
 
-def _shortened(work: Pass, device: Device) -> Any:
-    """As many layers as memory takes (two on a CPU)."""
-    whole, available = work.workload, _SHARE_OF_MEMORY * device.memory
-    wanted = whole.layers if device.gpu else min(_CPU_LAYERS, whole.layers)
-    while wanted > 1 and _needed(*work._replace(workload=with_layers(whole, wanted))) > available:
-        wanted -= 1
-    return with_layers(whole, wanted)
+def _shortened(work: Pass, chip: Any, device: Device) -> Any:
+    """As many layers as memory takes (two on a CPU), and no more than the last try had."""
+    whole = work.workload
+    least, most = 1, whole.layers if device.gpu else min(_CPU_LAYERS, whole.layers)
+    available = _SHARE_OF_MEMORY * device.memory
+    while least < most:
+        middle = (least + most + 1) // 2
+        fits = _needed(work._replace(workload=with_layers(whole, middle)), chip) <= available
+        least, most = (middle, most) if fits else (least, middle - 1)
+    return with_layers(whole, least)
 
 
-def _needed(workload: Any, phase: str, batch: int, length: int, precision: str) -> float:
-    """Bytes of weights, caches, gradients, moments and kept activations, roughly."""
-    element, kept = bytes_per_element(precision), workload.stack.saved.total
-    weights = workload.derived_parameters * element
-    tokens = batch * (workload.tokens_per_image if workload.fixed_shape else length)
-    if phase == "train":
-        vocabulary = 0 if workload.fixed_shape else 12 * tokens * (workload.vocab_size or 0)
-        return float(4 * weights + 1.5 * workload.layers * tokens * kept * element + vocabulary)
-    cache = workload.stack.cache_bytes(length, element) * batch if phase == "decode" else 0
-    return float(weights + cache + 4 * tokens * kept * element)
+def _needed(work: Pass, chip: Any) -> float:
+    """Bytes of weights, caches, gradients, moments and kept activations: of a language model's step as the answer has them, else roughly."""
+    workload, element = work.workload, bytes_per_element(work.precision)
+    if work.phase == "train" and not workload.fixed_shape:
+        return to_si(_step(work, chip).memory_per_accelerator, "byte")
+    weights, kept = workload.derived_parameters * element, workload.stack.saved.total
+    tokens = work.batch * (workload.tokens_per_image if workload.fixed_shape else work.length)
+    if work.phase == "train":
+        return float(8 * weights + 1.5 * workload.layers * tokens * kept * element)
+    if work.phase == "decode":
+        cache = workload.stack.cache_bytes(work.length, element) * work.batch
+        return float(weights + cache + 4 * work.batch * kept * element)
+    return float(weights + 4 * tokens * kept * element)
 
 
-def _measure(work: Pass, device: Device, fuse: bool, seconds: float) -> tuple[float, bool, str]:
+def _measure(work: Pass, device: Device, eager: bool, seconds: float) -> tuple[float, bool, str]:
     """Seconds, whether a graph was used, and the attention kernel."""
-    workload, phase, batch, length, precision = work
-    torch, dtype, kernel, training = device.torch, device.dtype(precision), "", phase == "train"
+    workload, phase, batch, length, precision, _, lora = work
+    torch, dtype, training = device.torch, device.dtype(precision), phase == "train"
+    # Steps of image networks are in mixed precision over parameters in single precision.
+    mixed = training and workload.fixed_shape and bytes_per_element(precision) < 4
+    scope: Any = partial(torch.autocast, device.kind, dtype) if mixed else nullcontext
     torch.manual_seed(0)
-    try:
-        with torch.set_grad_enabled(training):
-            if isinstance(workload, CNNWorkload):
-                run = run_rows(workload, device, dtype, batch)
-            else:
-                network = build(workload, device, dtype, length)
-                network.tune(batch, length, phase)
-                kernel = network.kernel
-                run = _work(network, phase, batch, length, device)
-                run = torch.compile(run, dynamic=False) if fuse else run
-            return *device.time(run, seconds, graph=not training), kernel
-    except torch.OutOfMemoryError:
-        raise InputError(f"{workload.name} does not fit here with these sizes; take fewer --layers.") from None
+    with torch.set_grad_enabled(training):
+        if isinstance(workload, CNNWorkload):
+            network: Any = Rows(workload, device, dtype, batch, training)
+        else:
+            network = build(workload, device, torch.float32 if mixed else dtype, length, lora)
+            network.tune(batch, length, phase, *([dtype] if mixed else []))
+        run = _work(network, work, device, scope)
+        return *device.time(run, seconds, graph=not (training or eager)), network.kernel
 
 
-def _work(network: Any, phase: str, batch: int, length: int, device: Device) -> Callable[[], Any]:
-    """One pass, on fixed inputs."""
-    torch, model = device.torch, network.model
+def _work(network: Any, work: Pass, device: Device, scope: Any) -> Callable[[], Any]:
+    """One pass or step, on fixed inputs."""
+    torch, model, (_, phase, batch, length, _, fuse, _) = device.torch, work.workload, work
     random = partial(torch.randint, device=device.kind)
+    compiled = partial(torch.compile, dynamic=False) if fuse else lambda call: call
     if phase == "decode":
         token, caches = random(model.vocab_size, (batch, 1)), network.caches(batch, length)
-        return lambda: network.forward(token, caches, length - 1)
-    if isinstance(model, VisionTransformerWorkload):
+        return compiled(lambda: network.forward(token, caches, length - 1))
+    if isinstance(model, CNNWorkload):
+        forward, labels = network.forward, None
+    elif isinstance(model, VisionTransformerWorkload):
         shape = (batch, model.channels, model.image_size, model.image_size)
         forward = partial(network.forward, torch.randn(*shape, device=device.kind).to(network.dtype))
         labels = random(model.classes or model.hidden_dim, (batch,))
@@ -241,15 +278,23 @@ def _work(network: Any, phase: str, batch: int, length: int, device: Device) -> 
         tokens = random(model.vocab_size, (batch, length))
         forward, labels = partial(network.forward, tokens, every_token=phase == "train"), tokens.reshape(-1)
     if phase != "train":
-        return forward
-    for parameter in network.parameters:
+        return compiled(forward)
+    for parameter in network.trained:
         parameter.requires_grad_(True)
-    optimizer = torch.optim.AdamW(network.parameters, lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(network.trained, lr=1e-5, fused=True)
+
+    @compiled
+    def ahead() -> Any:
+        with scope():
+            scores = forward()
+            if labels is None:
+                return scores
+            return torch.nn.functional.cross_entropy(scores.reshape(labels.numel(), -1).float(), labels)
 
     def step() -> None:
-        scores = forward()
-        loss = torch.nn.functional.cross_entropy(scores.reshape(labels.numel(), -1).float(), labels)
-        loss.backward()
+        ends = ahead()
+        ends = ends if isinstance(ends, list) else [ends]
+        torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

@@ -147,7 +147,9 @@ def _show_fit(document: dict[str, Any], folder: Path) -> None:
 
 
 def verify(
-    model: Annotated[str, Argument(help="a model of the zoo: a dense transformer, a ViT or a CNN")],
+    model: Annotated[
+        str, Argument(help="a model of the zoo: a transformer (dense, windowed, latent, of experts), a ViT or a CNN")
+    ],
     phase: Annotated[str, Option(help="prefill, decode or train")] = "prefill",
     layers: Annotated[int | None, Option(help="layers to build (as many as fit; two on a CPU)")] = None,
     batch: Annotated[int, Option(help="sequences or images")] = 1,
@@ -156,6 +158,10 @@ def verify(
     chip: Annotated[str | None, Option(help="the chip to predict for, where it is not recognised")] = None,
     device: Device = None,
     fuse: Annotated[bool, Option("--compile", help="fuse elementwise operators with torch.compile")] = False,
+    eager: Annotated[
+        bool, Option("--eager", help="launch a forward pass operator by operator, not as a graph")
+    ] = False,
+    lora: Annotated[int, Option(help="rank of adapters that a training step trains beside frozen weights")] = 0,
     as_json: OneJson = False,
 ) -> None:
     """Run a real forward pass, decode step or training step of a random-weight model, beside its prediction."""
@@ -163,7 +169,8 @@ def verify(
     from mlsysim.calibrate.verify import verify as run
 
     size = {"layers": layers, "batch": batch, "seq_len": seq_len, "precision": precision}
-    told: dict[str, Any] = run(model, phase, **size, chip=chip, device=Machine(device), fuse=fuse).to_dict()  # type: ignore[arg-type]
+    how_run = {"fuse": fuse, "eager": eager, "lora": lora}
+    told: dict[str, Any] = run(model, phase, **size, chip=chip, device=Machine(device), **how_run).to_dict()  # type: ignore[arg-type]
     if as_json:
         print(json.dumps(told, indent=1))
         return
@@ -172,7 +179,10 @@ def verify(
     print_line(
         f"{told['model']} {told['phase']} {told['batch']}{length} {told['precision']}{built} on {told['device']}"
     )
+    if told["layers"] and told["layers"] < told["of_layers"]:
+        print_line("           prediction and measurement are of the layers that were built", "dim")
     how = "captured in a graph" if told["graph"] else "launched operator by operator"
+    how += ", compiled" * told["compiled"]
     print_line(f"measured   {1e3 * told['measured_s']:10.4g} ms   {how}")
     extra = ", extrapolating" if told["extrapolating"] else ""
     print_line(

@@ -1,0 +1,127 @@
+"""Passes of timm's networks on the machine at hand, as the rows that ``fit_vision`` reads.
+
+    python -m mlsysim.calibrate.measure_vision OUT.csv [SECONDS]
+
+Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16); ``eager`` launches operators one by one, ``graph``
+captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
+compiled by several processes at once, which take turns at the device while they are timed.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache, partial
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from mlsysim.calibrate.device import Device
+from mlsysim.calibrate.measurements import settings
+
+COLUMNS = ("model", "img_size", "task", "how", "batch", "seconds")
+_COMPILING = 5
+_SECONDS = 0.25
+
+Job = tuple[str, int, str, str, int]
+"""Network, image size, task, how it is run, batch."""
+
+
+def work(device: Device, job: Job) -> Any:
+    """One pass or step of a network, as a function."""
+    name, size, task, how, batch = job
+    torch, training = device.torch, task == "train"
+    network = _network(name, device.kind).train(training)
+    images = torch.randn(batch, 3, size, size, device=device.kind).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(10, (batch,), device=device.kind)
+    called = torch.compile(network, dynamic=False) if how == "compiled" else network
+    mixed = partial(torch.autocast, device.kind, torch.bfloat16, cache_enabled=training)
+
+    def forward() -> None:
+        with torch.no_grad(), mixed():
+            called(images)
+
+    if not training:
+        return forward
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9)
+
+    def step() -> None:
+        with mixed():
+            loss = torch.nn.functional.cross_entropy(called(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+@lru_cache(1)
+def _network(name: str, kind: str) -> Any:
+    torch = import_module("torch")
+    torch.manual_seed(0)
+    with torch.device(kind):
+        return import_module("timm").create_model(name).to(memory_format=torch.channels_last)
+
+
+def timed(job: Job, turn: str) -> dict[str, Any]:
+    """A row of the table; the device is ours alone while it is timed."""
+    device = Device("cuda")
+    run = work(device, job)
+    for _ in range(3):
+        run()
+    device.synchronise()
+    with Path(turn).open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tries = 2 if job[3] == "compiled" else 1
+        found = min(device.time(run, _SECONDS, graph=job[3] == "graph")[0] for _ in range(tries))
+    device.release()
+    return dict(zip(COLUMNS, (*job, f"{found:.6g}"), strict=True))
+
+
+def jobs() -> tuple[list[Job], list[Job]]:
+    """What is run: as PyTorch does without a compiler, and compiled."""
+    table = settings("suite")["vision"]
+    ways = [("infer", how, batch) for how in ("eager", "graph") for batch in table[how]]
+    ways += [("train", "eager", batch) for batch in table["steps"]]
+    plain = [(name, size, *way) for name, size in table["networks"] for way in ways]
+    tasks = [(task, "compiled", table["compiled"]) for task in ("infer", "train")]
+    return plain, [(name, size, *way) for name, size in table["networks"][: table["most_compiled"]] for way in tasks]
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and write, as rows come, and start nothing after so many seconds."""
+    start, limit = time.perf_counter(), float(arguments[1]) if len(arguments) > 1 else 600.0
+    turn, (plain, compiled) = tempfile.mkstemp()[1], jobs()
+    with Path(arguments[0]).open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS)
+        writer.writeheader()
+
+        def keep(job: Job, found: Callable[[], dict[str, Any]]) -> None:
+            try:
+                writer.writerow(found())
+                stream.flush()
+            except Exception as error:
+                # One network that does not run here must not cost the others.
+                print(f"{job}: {type(error).__name__} {error}".splitlines()[0][:160], flush=True)
+
+        for job in plain:
+            if time.perf_counter() - start < limit / 2:
+                keep(job, partial(timed, job, turn))
+        print(f"{time.perf_counter() - start:.0f} s", flush=True)
+        with ProcessPoolExecutor(_COMPILING, get_context("spawn"), max_tasks_per_child=1) as pool:
+            waiting = [(job, pool.submit(timed, job, turn)) for job in compiled]
+            for job, future in waiting:
+                keep(job, partial(future.result, max(0.1, start + limit - time.perf_counter())))
+            for _, future in waiting:
+                future.cancel()
+    print(f"{time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
