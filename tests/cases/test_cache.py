@@ -7,7 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from mlsysim.cases.cache import CACHES, DeviceMemory, engine_memory, replica_memory, sequences_that_fit
+from mlsysim.cases.cache import (
+    ACTIVATIONS,
+    CACHES,
+    CONTEXT,
+    DeviceMemory,
+    engine_memory,
+    replica_memory,
+    sequences_that_fit,
+)
 from mlsysim.cases.deployment import build_replica
 from mlsysim.cases.ledger import RESERVE, Ledger
 from mlsysim.hardware.registry import Hardware
@@ -26,9 +34,13 @@ def some_memory(rng: random.Random) -> DeviceMemory:
         weights=rng.uniform(1, 200) * GB,
         each=rng.choice([0.1, 1.0, 3.0, rng.uniform(0.01, 5)]) * GB,
         groups=rng.choice([1, 1, 2, 8]),
-        workspace=rng.choice([0.0, 3 * GB]),
+        context=rng.choice([0.0, GB]),
+        activations=rng.choice([0.0, 2 * GB]),
         reserve=rng.uniform(0, 10) * GB,
         draft=rng.choice([0.0, 2 * GB]),
+        longest=rng.choice([0.0, 0.01 * GB]),
+        row=rng.choice([0.0, 0.005 * GB, 0.3 * GB]),
+        rows=rng.choice([1, 8, 256]),
     )
 
 
@@ -78,16 +90,81 @@ def test_first_order_is_all_of_the_memory():
 
 def test_engines_take_a_share_of_all_or_of_what_is_free():
     """vLLM: 0.9 of the driver's 85.5 GB holds all. SGLang: caches get 0.9 of what weights and workspace leave of them."""
-    usable, workspace = 85.5e9, 3e9
+    usable = 85.5e9
     for name, rule in (("vLLM", "all"), ("SGLang", "free")):
         step = engine_step(Models.get("Llama3_8B"), Hardware.get("H100"), engine(name))
         memory = engine_memory(step, 9216)
-        left = (
-            0.9 * usable - memory.weights - workspace if rule == "all" else 0.9 * (usable - memory.weights - workspace)
-        )
+        workspace = 0.73e9 + step.engine.token_budget * (2 * 4096 + 28672) * 2
+        left = usable - memory.weights - workspace
+        left = left - 0.1 * usable if rule == "all" else 0.9 * left
         assert memory.capacity - memory.fixed == pytest.approx(left)
-        assert memory.sequences == left // memory.each
-        assert {line.name for line in memory.held(1)} >= {"weights", CACHES, "workspace", RESERVE}
+        assert memory.row == 128_256 * 38
+        assert memory.sequences == left // (memory.each + memory.row)
+        assert {line.name for line in memory.held(1)} >= {"weights", CACHES, CONTEXT, ACTIVATIONS, RESERVE}
+
+
+# Published vLLM 0.15.1 on H100 with 128 sequences at most (serving_open.csv): blocks of 16 tokens that it printed.
+BLOCKS = {
+    ("Llama2_7B", 1, 2048): 7463,
+    ("Llama3_70B", 4, 8192): 30251,
+    ("Mistral_Nemo_12B", 2, 1024): 48009,
+    ("Mistral_Nemo_12B", 1, 2048): 19251,
+}
+
+
+@pytest.mark.parametrize(("case", "published"), BLOCKS.items())
+def test_blocks_that_vllm_prints(case, published):
+    """No constant was fitted on them."""
+    model, tp, budget = case
+    step = engine_step(Models.get(model), Hardware.get("H100"), engine("vLLM"), tp=tp)
+    memory = engine_memory(step, 16, budget=budget)
+    blocks = (memory.capacity - memory.fixed - memory.sampled(128)) // memory.each
+    assert blocks == pytest.approx(published, rel=0.015)
+
+
+@pytest.mark.parametrize(("model", "chip", "precision", "engine_name"), [
+    ("GPT_OSS_20B", "RTX_4080", "mxfp4", "vLLM"),  # OpenAI: runs within 16 GB
+    ("GPT_OSS_20B", "RTX_4080", "mxfp4", "llama_cpp"),
+    ("Llama3_8B", "RTX_4090", "fp16", "vLLM"),  # 24 GB
+    ("Llama3_70B", "L40S", "int4", "vLLM"),  # 48 GB
+    ("Gemma_2B", "Jetson_Orin_Nano", "fp16", "llama_cpp"),  # 8 GB
+])  # fmt: skip
+def test_what_people_run_fits(model, chip, precision, engine_name):
+    step = engine_step(Models.get(model), Hardware.get(chip), engine(engine_name), precision=precision)
+    assert engine_memory(step, 1280).fits(1)
+
+
+def test_llama_cpp_has_the_buffers_that_it_prints():
+    """ "CUDA0 compute buffer size" of Llama 3 8B: 258.5 MiB; it has logits of 512 tokens in 32 bits, and reuses the rest."""
+    step = engine_step(Models.get("Llama3_8B"), Hardware.get("RTX_4090"), engine("llama_cpp"))
+    assert step.activation_bytes() == pytest.approx(258.5 * 2**20, rel=0.15)
+    assert step.sampling[0] == 0.0
+
+
+@pytest.mark.parametrize("model", ["Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "DeepSeek_V3", "Gemma3_27B"])
+@pytest.mark.parametrize("name", ["vLLM", "SGLang", "TensorRT_LLM", "llama_cpp"])
+def test_the_workspace_follows_budget_and_split(model, name):
+    """More tokens of a step never take less, a wider group never more; in proportion to the tokens, without a start."""
+    chip, own = Hardware.get("H200"), engine(name)
+    steps = [engine_step(Models.get(model), chip, own, tp=tp) for tp in (1, 2, 4, 8)]
+    for step in steps:
+        assert 0 < step.activation_bytes(512) < step.activation_bytes(2048)
+        assert step.activation_bytes(2048) == pytest.approx(4 * step.activation_bytes(512))
+        assert step.activation_bytes() == step.activation_bytes(own.token_budget)
+    sizes = [step.activation_bytes(2048) for step in steps]
+    assert sizes == sorted(sizes, reverse=True)
+    assert steps[0].context_bytes < steps[1].context_bytes == steps[3].context_bytes
+
+
+def test_the_workspace_of_the_largest_is_3_gb():
+    """405B on 8 devices with 256 sequences: what engines took 3 GB for; a small one takes a third of it."""
+
+    def own(model, tp, sequences):
+        memory = engine_memory(engine_step(Models.get(model), Hardware.get("H100"), engine("vLLM"), tp=tp), 2048)
+        return memory.workspace + memory.sampled(sequences)
+
+    assert own("Llama3_405B", 8, 256) == pytest.approx(3e9, rel=0.1)
+    assert own("Llama3_8B", 1, 1) < 1.5e9
 
 
 def test_a_chip_with_more_memory_holds_more():

@@ -282,7 +282,7 @@ def test_more_clients_than_caches_fit_wait() -> None:
 
 
 def test_a_model_that_leaves_no_room_for_a_cache_does_not_fit() -> None:
-    """Llama 3 8B: 16.06 GB of weights and 3 GB of workspace are more than 0.9 of a TPU v5e's 17.2 GB."""
+    """Llama 3 8B: 16.06 GB of weights are more than 0.9 of a TPU v5e's 17.2 GB."""
     answer = served(on="1xTPUv5e", concurrency=8)
     assert not answer.feasible and answer.value("max_batch") == 0
     assert answer.metric("memory").text in answer.headline

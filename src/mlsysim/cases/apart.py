@@ -101,9 +101,8 @@ class _Apart:
 
     def places(self) -> dict[str, Any]:
         """What limits the requests of the decode pool, whatever clients do."""
-        found = {
-            "memory": maximum(engine_memory(self.decode, self.t.kept(self.engine)).sequences * self.t.replicas, 1.0)
-        }
+        room = engine_memory(self.decode, self.t.kept(self.engine), budget=self.t.chunk)
+        found = {"memory": maximum(room.sequences * self.t.replicas, 1.0)}
         return found if not self.h.slots else found | {"slots": float(self.h.slots * self.t.replicas)}
 
     def writing(self, n: Any, tag: Tag = untagged) -> Any:

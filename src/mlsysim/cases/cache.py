@@ -2,6 +2,9 @@
 
     weights + adapters + caches(N) + workspace + reserve <= capacity       fits(N)
     N = groups x floor( (capacity - weights - adapters - workspace - reserve) / cache of one sequence )          sequences
+    workspace = context of the driver, libraries and collectives + activations of a step of the token budget + min(N, R) logits of one sequence
+
+The engine is told how many sequences to expect, up to R. Since min(N, R) is concave, N is the larger of what fits with logits of each and with R.
 
 One function for both fidelities and for every question about it: feasibility, "requests that fit", the bar of the memory, the
 mask of a sweep, and the batch that an engine lets in. ``sequences`` is the largest number for which ``fits`` holds.
@@ -31,12 +34,13 @@ from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.ledger import RESERVE, Held
 from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
-from mlsysim.timing.engines import table_bytes
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.vocabulary import Setting, listed, worded
 
-WEIGHTS, CACHES, WORKSPACE, DRAFT, ADAPTERS = "weights", "KV caches", "workspace", "draft model", "adapters"
+WEIGHTS, CACHES, CONTEXT, ACTIVATIONS, DRAFT, ADAPTERS = (
+    *("weights", "KV caches", "driver and libraries", "activations of a step", "draft model", "adapters"),
+)
 
 
 @kernel("""
@@ -71,20 +75,38 @@ class DeviceMemory:
     weights: Any
     each: Any
     groups: Any = 1
-    workspace: Any = 0.0
+    context: Any = 0.0
+    activations: Any = 0.0
     reserve: Any = 0.0
     draft: Any = 0.0
     longest: Any = 0.0
     adapters: Any = 0.0
+    row: Any = 0.0
+    """What sampling needs for a sequence, of ``rows`` at most."""
+    rows: Any = 1.0
+
+    @property
+    def workspace(self) -> Any:
+        """What the engine itself needs before the first request."""
+        return self.context + self.activations
+
+    def sampled(self, sequences: Any) -> Any:
+        """Bytes of logits with so many sequences."""
+        return self.row * minimum(ceil(sequences / self.groups), self.rows)
 
     @property
     def fixed(self) -> Any:
         """What is held before the first request."""
-        return self.weights + self.adapters + self.draft + self.workspace + self.reserve
+        return self._beside_caches(0.0)
+
+    def _beside_caches(self, logits: Any) -> Any:
+        return self.weights + self.adapters + self.draft + self.context + (self.activations + logits) + self.reserve
 
     def used(self, sequences: Any) -> Any:
         """Bytes that are held with so many sequences, the reserve included."""
-        return held_bytes(self.fixed, self.each, sequences, self.groups, self.longest)
+        own = self.sampled(sequences)
+        lone = self.longest + self.row - own
+        return held_bytes(self._beside_caches(own), self.each, sequences, self.groups, lone)
 
     def fits(self, sequences: Any) -> Any:
         """Whether so many sequences fit."""
@@ -93,7 +115,10 @@ class DeviceMemory:
     @property
     def sequences(self) -> Any:
         """The most sequences that fit; for caches whose size is known."""
-        return sequences_that_fit(self.capacity, self.fixed, self.each, self.groups, self.longest)
+        few = sequences_that_fit(self.capacity, self.fixed, self.each + self.row, self.groups, self.longest + self.row)
+        all_rows = self.row * self.rows
+        lone = self.longest + self.row - all_rows
+        return maximum(few, sequences_that_fit(self.capacity, self.fixed + all_rows, self.each, self.groups, lone))
 
     @property
     def most(self) -> int | None:
@@ -104,13 +129,16 @@ class DeviceMemory:
 
     def held(self, sequences: Any) -> tuple[Held, ...]:
         """What the device holds; adds up to ``used``."""
+        own = self.sampled(sequences)
+        lone = (self.longest + self.row - own) * minimum(sequences, 1)
         lines = (
             Held(WEIGHTS, self.weights),
             Held(ADAPTERS, self.adapters),
             Held(DRAFT, self.draft),
-            Held(WORKSPACE, self.workspace),
+            Held(CONTEXT, self.context),
+            Held(ACTIVATIONS, self.activations + own),
             Held(RESERVE, self.reserve),
-            Held(CACHES, maximum(self.each * ceil(sequences / self.groups), self.longest * minimum(sequences, 1))),
+            Held(CACHES, maximum(self.each * ceil(sequences / self.groups), lone)),
         )
         return tuple(line for line in lines if line.name == RESERVE or some(line.bytes > 0))
 
@@ -129,21 +157,28 @@ def replica_memory(
 
 
 def engine_memory(
-    step: EngineStep | Iterations, tokens: Any, draft: EngineStep | None = None, longest: Any = 0.0, head: float = 0.0
+    step: EngineStep | Iterations,
+    tokens: Any,
+    draft: EngineStep | None = None,
+    longest: Any = 0.0,
+    head: float = 0.0,
+    budget: Any = None,
 ) -> DeviceMemory:
     """The device of an engine's replica, whose sequences are of so many tokens, and of ``longest`` in the end; with a draft model's
-    weights and caches, or a head's."""
+    weights and caches, or a head's. A step has ``budget`` tokens, or as many as the engine's default."""
     usable, share = step.usable_memory, step.engine.memory_utilisation
     capacity = max(step.memory, usable)
-    weights, workspace = step.device_weights, table_bytes("workspace", "size")
+    weights, context, activations = step.device_weights, step.context_bytes, step.activation_bytes(budget)
     pieces = [step] if draft is None else [step, draft]
     each, whole = ((1 + head) * sum(piece.sequence_bytes(length) for piece in pieces) for length in (tokens, longest))
-    drafter = weights * head if draft is None else draft.device_weights
+    drafter = weights * head
+    if draft is not None:
+        drafter, activations = draft.device_weights, maximum(activations, draft.activation_bytes(budget))
     reserve = capacity - share * usable
     if step.engine.memory_rule == "free":
-        left = usable - weights - step.adapter_bytes - drafter - workspace
-        reserve = capacity - usable + (1 - share) * max(left, 0.0)
-    held = workspace, reserve, drafter, whole, step.adapter_bytes
+        left = usable - weights - step.adapter_bytes - drafter - context - activations
+        reserve = capacity - usable + (1 - share) * maximum(left, 0.0)
+    held = context, activations, reserve, drafter, whole, step.adapter_bytes, *step.sampling
     return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, *held)
 
 

@@ -86,7 +86,7 @@ class Loop:
 
 def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
     """What limits the requests of a replica, whatever clients do: caches and slots."""
-    limits = {"memory": maximum(engine_memory(step, t.kept(step.engine)).sequences, 1.0)}
+    limits = {"memory": maximum(engine_memory(step, t.kept(step.engine), budget=t.chunk).sequences, 1.0)}
     return limits if not t.habits.slots else limits | {"slots": float(t.habits.slots)}
 
 

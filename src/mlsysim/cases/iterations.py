@@ -24,7 +24,7 @@ from mlsysim.timing.engine_step import EngineStep, StepTime
 from mlsysim.timing.engines import Engine
 from mlsysim.timing.network import Tabled
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.ops import some
+from mlsysim.units.ops import maximum, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,21 @@ class Iterations:
     @property
     def adapter_bytes(self) -> float:
         return self.step.adapter_bytes
+
+    @property
+    def context_bytes(self) -> float:
+        return self.step.context_bytes
+
+    @property
+    def sampling(self) -> tuple[Any, Any]:
+        """What a sequence takes of the room of its group, as its cache does."""
+        row, rows = self.step.sampling
+        return self.groups * row, rows / self.groups
+
+    def activation_bytes(self, budget: Any = None) -> Any:
+        """The most that a step of either model has of activations: they take turns."""
+        own = self.step.activation_bytes(budget)
+        return own if self.draft is None else maximum(own, self.draft.activation_bytes(budget))
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """What a sequence takes of the room of its group, which has its share of that of all."""

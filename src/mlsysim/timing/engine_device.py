@@ -15,9 +15,9 @@ from mlsysim.models.storage import kept_parts
 from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of, precision_name
 from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import ADAPTED, PROMPT, SAMPLED, Deployment, StepProduct, add_adapters, step_blocks
-from mlsysim.timing.engines import chip_class, engine_network, offered_memory
+from mlsysim.timing.engines import chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import Q_, to_si
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,37 @@ class EngineDevice:
         """Bytes of all adapters on the fullest device."""
         each = sum(p.count * self._stored(p) for p in self.blocks.adapters)
         return self.deployment.adapters * each * self.longest_stage
+
+    def _workspace(self, name: str) -> float:
+        table = serving_table("workspace")
+        return to_si(Q_(table.get(self.engine.name, table).get(name, table[name])), "byte")
+
+    @property
+    def context_bytes(self) -> float:
+        """What a process has on its device before it loads a model: the driver's context and libraries, buffers of collectives."""
+        alone = self.deployment.devices == 1
+        return self._workspace("context") + (0.0 if alone else self._workspace("collectives"))
+
+    def activation_bytes(self, budget: Any = None) -> Any:
+        """The most that a step of ``budget`` tokens has of activations at a time, in 16 bits:
+
+            budget (h + max over layers( k + n;  dp K/ep (3 w/tp + h) )) 2 bytes
+
+        Beside the residual stream the widest product has its input of k and its output of n (gate and up: 2 w/tp), or the experts
+        the rows of their K choices, of all attention ranks: both halves of the gate, their product, and the output. Layers take turns
+        in the same memory. Left out: unfused attention's scores.
+        """
+        d, budget = self.deployment, self.engine.token_budget if budget is None else budget
+        widths = [(p.k + p.n) * p.groups for p in self.blocks.products if p.tokens != SAMPLED]
+        for _, e in self.blocks.experts:
+            widths.append(d.attention_dp * e.per_token / d.moe_ep * (e.matrices * e.width / self.moe_tp + e.inner))
+        logits = (self.stack.vocab or 0) * self._workspace("token_logit")
+        return budget * ((self.hidden + max(widths, default=0.0)) * self.half + logits)
+
+    @property
+    def sampling(self) -> tuple[float, float]:
+        """Bytes of the logits of a sequence and of what sampling makes of them, all the vocabulary gathered; of how many at most."""
+        return (self.stack.vocab or 0) * self._workspace("logit"), serving_table("workspace")["rows"]
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""

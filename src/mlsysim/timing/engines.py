@@ -180,13 +180,6 @@ def _reduction(table: Mapping[str, Any], two_way: float) -> Reduction:
     return Reduction(_seconds(table["start"]), _seconds(table["per_rank"]), rates)
 
 
-@cache
-def table_bytes(name: str, field: str) -> float:
-    """A size or rate of ``data/software/serving.toml`` in bytes (per second)."""
-    value = Q_(serving_table(name)[field])
-    return to_si(value, "byte/s" if value.check("[information]/[time]") else "byte")
-
-
 def table_seconds(name: str, field: str) -> float:
     """A time of ``data/software/serving.toml`` in seconds."""
     return _seconds(serving_table(name)[field])
