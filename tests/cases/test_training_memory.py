@@ -119,3 +119,26 @@ def test_remedies_fit():
     found = training_remedies(job, layout, least)
     assert found[0].startswith("recompute activations")
     assert not any("data-parallel" in text for text in found)
+
+
+def test_frozen_weights_keep_what_adapters_and_functions_read():
+    """Of a layer of Llama: half of the norms' outputs and what leaves SwiGLU are inputs of products that have no gradient of weights."""
+    trained, frozen = (held(job_of("bridge", lora_rank=rank))["activations"] for rank in (None, 16))
+    spared = LLAMA.layers * 4 * 4096 * 2 * (LLAMA.hidden_dim + LLAMA.ffn_dim)
+    assert trained - frozen == pytest.approx(spared)
+
+
+def test_adapters_on_a_frozen_model_of_70_billion_fit_as_published():
+    """MLPerf Training v5.0: Llama 2 70B, 8,192 tokens on each of 8 B200, base in FP8, attention and inputs of SwiGLU in FP8 (FP8_ACTIVATION)."""
+    given = {"seq_len": 8192, "microbatch_count": 1, "zero_stage": 1, "activation_precision": "fp8"}
+    found = DistributedModel().solve(
+        "Llama2_70B",
+        parse_fleet("8xB200").fleets[0],
+        batch_size=8,
+        precision="fp8",
+        lora_rank=16,
+        is_lora=True,
+        efficiency="calibrated",
+        **given,
+    )
+    assert found.feasible

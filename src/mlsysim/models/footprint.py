@@ -156,7 +156,15 @@ def inference_bytes(
 
 
 def _layer_bytes(
-    model: Workload, stack: Stack, keeps: Keeping, f: Formats, again: Again, tokens: Any, tp: Any, parallel: bool
+    model: Workload,
+    stack: Stack,
+    keeps: Keeping,
+    f: Formats,
+    again: Again,
+    frozen: bool,
+    tokens: Any,
+    tp: Any,
+    parallel: bool,
 ) -> Any:
     """Bytes that the average layer keeps for its backward pass, scores of attention apart, without what is computed again."""
     rotated = activated = heads = sublayers = 0.0
@@ -172,20 +180,28 @@ def _layer_bytes(
             activated += block.count * wide
     if getattr(model, "position_embeddings", False):
         rotated = 0.0
-    whole, split = stack.saved.bytes(f, again)
+    whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
     whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
-    extra = keeps.rotated * rotated + keeps.activated * activated * (1 - again.light)
+    extra = keeps.rotated * rotated + (0.0 if frozen else keeps.activated * activated * (1 - again.light))
     split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
     own, shared = (0.0, (whole + split) / f.plain) if parallel else (whole / f.plain, split / f.plain)
     return activation_bytes_per_layer(tokens, own, shared, tp, f.plain)
 
 
 def _kept_bytes(
-    model: Workload, stack: Stack, keeps: Keeping, f: Formats, again: Again, tokens: Any, tp: Any, parallel: bool
+    model: Workload,
+    stack: Stack,
+    keeps: Keeping,
+    f: Formats,
+    again: Again,
+    frozen: bool,
+    tokens: Any,
+    tp: Any,
+    parallel: bool,
 ) -> tuple[Any, Any, Any]:
     """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
-    working = _layer_bytes(model, stack, keeps, f, NOTHING, tokens, tp, parallel)
-    one = working if again is NOTHING else _layer_bytes(model, stack, keeps, f, again, tokens, tp, parallel)
+    working = _layer_bytes(model, stack, keeps, f, NOTHING, frozen, tokens, tp, parallel)
+    one = working if again is NOTHING else _layer_bytes(model, stack, keeps, f, again, frozen, tokens, tp, parallel)
     whole, split = (0.0, stack.hidden) if parallel else (stack.hidden, 0.0)
     return working, one, activation_bytes_per_layer(tokens, whole, split, tp, f.plain)
 
@@ -271,7 +287,7 @@ def training_state(
         tokens = micro_batch * seq_len / cp
         f, count, encoder = keeps.formats(weight, kept), stack.layers, getattr(model, "encoder_stack", None)
         degrees = (tp, sequence_parallel)
-        working, one, inputs = _kept_bytes(model, stack, keeps, f, again, tokens, *degrees)
+        working, one, inputs = _kept_bytes(model, stack, keeps, f, again, lora_rank is not None, tokens, *degrees)
         # While one layer is recomputed its full set exists beside what all keep; without buffers the logits are gone by then.
         anew = full * working + (1 - full) * (working - one) if keeps.buffered else 0.0
         if keeps.scores:
@@ -280,7 +296,7 @@ def training_state(
         if encoder is not None:
             # Layers of either kind, on average.
             heard = micro_batch * getattr(model, "encoder_positions", seq_len) / cp
-            others = _kept_bytes(model, encoder, keeps, f, again, heard, *degrees)
+            others = _kept_bytes(model, encoder, keeps, f, again, lora_rank is not None, heard, *degrees)
             count = stack.layers + encoder.layers
             working, one, inputs = (
                 (stack.layers * own + encoder.layers * other) / count

@@ -16,13 +16,15 @@ A product's gradient needs its input as the product read it, so that narrow arit
 enters an activation function can be kept narrow too. Streams, attention and states stay in 16 bit. Recomputing every other product
 (``half``) keeps streams, what attention gives, routed copies, and half of the rest that no norm or activation gives.
 
+With frozen weights only what adapters and functions read is kept (:attr:`Kept.frozen`).
+
 Reference: Korthikanti et al. 2022 (34 h bytes of a GPT layer: 16 h elements and masks); DeepSeek-V3 (arXiv 2412.19437, section 3.3: inputs of
 products and of SwiGLU in FP8, norms and latent projections again). Left out: gates of routers and statistics of norms (below 1 %).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.models.recompute import Again
@@ -62,6 +64,12 @@ class Kept:
         """Those that tensors split."""
         mixer = self.mixed + self.rebuilt + self.attended
         return mixer + self.wide + self.activated + self.routed + self.expert_wide + self.expert_activated
+
+    @property
+    def frozen(self) -> Kept:
+        """What stays with frozen weights and adapters beside attention: a product without a gradient of weights keeps no input, and of two norms
+        in a layer the adapters read one."""
+        return replace(self, normed=self.normed / 2, activated=0.0, routed=0.0, expert_activated=0.0)
 
     def bytes(self, f: Formats, again: Again) -> tuple[Any, Any]:
         """Bytes per token: of full width, and split by tensors; without what is computed again."""

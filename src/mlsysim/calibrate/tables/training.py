@@ -120,7 +120,9 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
     batch = run.dp * micro * count
     if batch != run.batch:
         inferred.append(f"{batch} sequences a step, which the layout divides")
-    plain, narrow = run.recompute in ("none", "full"), recipe_of(run.precision).narrow
+    plain = run.recompute in ("none", "full")
+    # Submitters to MLPerf tune adapters with attention, and what SwiGLU reads, in fp8 (FP8_DPA and FP8_ACTIVATION in config_common.sh, v4.1 and v5.0).
+    tuned = run.frozen and recipe_of(run.precision).narrow and run.row["source"].startswith("mlperf")
     parts = None if plain else run.recompute
     return calibrated_plan(
         "training",
@@ -133,6 +135,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
         lora_rank=_ADAPTER_RANK if run.frozen else None,
         predicted_tokens=known.predicted_tokens or None,
         gradient_precision=None if run.frozen else run.gradients,
+        activation_precision="fp8" if tuned else None,
         wide_layers=run.wide_layers,
         target_share=run.target_share if run.target_share != 1 else None,
         dimensions=run.dimensions or None,
@@ -150,10 +153,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "recompute": run.recompute if plain else "selective",
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,
-            # Submitters to MLPerf tune adapters with attention in fp8 (FP8_DPA=1 in config_common.sh of v4.1 to v5.1).
-            "fp8_attention": known.fp8_attention
-            or (run.frozen and narrow and run.row["source"].startswith("mlperf"))
-            or None,
+            "fp8_attention": known.fp8_attention or tuned or None,
             "deduplicated_exchange": None if known.deduplicated else False,
             "overlap_ep": 1 - constants().overlapped_exchange if known.exchange_overlapped else None,
         },
