@@ -71,7 +71,10 @@ def main() -> None:
         raise SystemExit(stop.exit_code) from None
     except (KeyboardInterrupt, typer.Abort):
         _end("stopped.", 130)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as stop:
+        # Consoles and the parser of commands end with 1 where a pipe is closed.
+        if not isinstance(stop, BrokenPipeError) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
         # Whoever read our output has enough of it; Python would complain once more when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None

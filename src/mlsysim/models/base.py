@@ -26,6 +26,8 @@ from mlsysim.zoo.provenance import Metadata
 
 DISAGREEMENT = 0.02
 """A user's stated count may differ by this fraction from what the dimensions give before a warning says so."""
+_WRITTEN_OVER = ("relu", "elementwise")
+"""Operators of counted networks whose output takes the place of an input that no gradient needs."""
 
 
 class Workload(Record):
@@ -171,11 +173,16 @@ class Workload(Record):
         return self.units[key] * batch_size
 
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
-        """Bytes that a training step keeps for its backward pass: what the forward operators write."""
+        """Bytes that a training step keeps for its backward pass: what the forward operators write, but for sums and ReLU.
+
+        A ReLU writes over its input, of which nothing is needed but the result, and no gradient needs either input of a sum, so that
+        one of them, the end of a branch, is kept by nobody. (Of a product with a gate both are, which is left out.)
+        """
         key = ("saved", precision)
         if key not in self.units:
             ops = self.lower("training", batch_size=1, precision=precision).operators
-            self.units[key] = float(sum_over((op for op in ops if op.direction == "forward"), "output_bytes"))
+            kept = (op for op in ops if op.direction == "forward" and op.name not in _WRITTEN_OVER)
+            self.units[key] = float(sum_over(kept, "output_bytes"))
         return self.units[key] * batch_size
 
     def _check_stated(self) -> None:
