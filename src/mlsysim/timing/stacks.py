@@ -198,6 +198,8 @@ class Recipe:
     deduplicated: bool = True
     fp8_attention: bool = False
     predicted_tokens: int = 0
+    offloaded_layers: int = 0
+    """Layers whose activations wait with the host, in runs that share everything (ZeRO 3)."""
 
 
 @cache

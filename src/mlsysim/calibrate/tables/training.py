@@ -150,6 +150,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "micro_batch": micro,
             "zero": run.zero,
             "zero_shard": _NODE if run.pack > 1 and run.dp > _NODE and run.dp % _NODE == 0 else None,
+            "offload_activations": (run.zero >= 3 and known.offloaded_layers / run.shape.layers) or None,
             "recompute": run.recompute if plain else "selective",
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,
