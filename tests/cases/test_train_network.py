@@ -214,7 +214,9 @@ def test_every_answer_is_possible(model: str, chip: str, devices: int, samples: 
     copied = network.parameter_count - (network.table_parameters if network.looks_up else 0)
     assert held["weights"] + held["gradients"] >= 4 * copied
     # Software of encoders shares the optimizer's state over replicas.
-    assert held["optimizer state"] * devices >= 12 * copied * (1 - 1e-9)
+    # Weights of 16 bits have an FP32 copy beside both moments; those of FP32 (autocast on one device) are their own.
+    states = 8 if held["weights"] >= 4 * copied * (1 - 1e-9) else 12
+    assert held["optimizer state"] * devices >= states * copied * (1 - 1e-9)
     assert held["activations"] > 0 and answer.feasible == (
         sum(held.values()) <= to_si(Hardware.get(chip).memory.capacity, "byte")
     )
