@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlsysim.calibrate import intervals, validate
+from mlsysim.calibrate import validate
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
 from mlsysim.errors import InputError
 
@@ -61,14 +61,6 @@ def test_predictions_file(table: Path, tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == ["r0", "r1", "r2", "r3", "r4"]
     assert float(rows[1]["error"]) == pytest.approx(0.05) and float(rows[1]["low"]) < 10.5 < float(rows[1]["high"])
     assert rows[1]["plan"] == ""
-
-
-def test_bands_hold_nine_tenths(table: Path) -> None:
-    bands = intervals.bands(validate.validate(table))
-    low, high, rows = bands["test regime", True]
-    assert rows == 5 and low < 1 / 1.3 and high > 1 / 0.9
-    text = intervals.render(bands)
-    assert 'regime = "test regime"' in text and "rows = 5" in text
 
 
 def test_files_that_are_not_tables(tmp_path: Path, table: Path) -> None:

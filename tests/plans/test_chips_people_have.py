@@ -25,7 +25,7 @@ def test_every_question_has_an_answer(chip, task):
     assert to_si(latency.value, "s") > 0 and latency.interval
     assert answer.interval_key
     words = answer.interval.lower()
-    assert words.startswith("extrapolating") or "none of them with this software on this chip" in words, answer.interval
+    assert words.startswith("extrapolating") or "on this chip" in words, answer.interval
 
 
 @pytest.mark.parametrize("chip", ["H100", "H200", "B200"])

@@ -86,8 +86,8 @@ def test_a_pass_of_vision_has_one_too():
 
 def test_first_order_has_none_and_a_chip_that_nobody_measured_a_wider_one():
     assert trained(hardware={"efficiency": 0.4}).metric("energy").low is None
-    known, other = (interval("energy per token", measured) for measured in (True, False))
-    assert other.high > known.high and interval("energy of training", False).extrapolating
+    known, other = (interval("energy per token", *unseen) for unseen in ((), ("chip",)))
+    assert other.high > known.high and interval("energy of training", "chip").extrapolating
 
 
 def test_json_and_report_have_them():

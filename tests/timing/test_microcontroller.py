@@ -72,7 +72,7 @@ def test_keyword_spotting_by_hand():
     """5.31 million operations are 2.657 million multiply-adds; 0.346 a cycle at 120 MHz; 44.3 mW."""
     answer = solve()
     time = 2656768 / (0.346 * 120e6)
-    rates = interval("microcontroller time", True)
+    rates = interval("microcontroller time")
     assert seconds(answer.latency) == pytest.approx(time)
     named = solve(runtime="TensorFlow Lite Micro")
     assert seconds(named.latency) == pytest.approx(time)
@@ -98,10 +98,11 @@ def test_floats_take_longer_and_other_formats_are_refused():
 
 
 def test_boards_and_networks_that_were_not_measured_say_so():
+    known = interval("microcontroller time")
     for answer in (solve(chip="nRF52840"), solve(chip="ESP32_S3"), solve("ResNet50", "STM32_H7A3")):
-        assert answer.assumptions["interval"].startswith("extrapolating")
+        assert "wider" in answer.assumptions["interval"]
         low, high = (seconds(side) / seconds(answer.latency) for side in answer.interval)
-        assert low <= 0.5 and high >= 2
+        assert low < known.low and high > known.high
     assert "ESP-NN" in solve(chip="ESP32_S3").assumptions["runtime"]
     unknown = solve(chip="Himax_WE_I_Plus")
     assert unknown.assumptions["profile"].startswith("family_mcu")

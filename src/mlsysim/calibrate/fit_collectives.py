@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
+from mlsysim.calibrate.fitting import Columns, Keep, fit, forgotten, line, report, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.collectives import KINDS
 from mlsysim.hardware.registry import Hardware
@@ -34,8 +34,9 @@ def columns(rows: list[dict[str, str]]) -> Columns:
         chip, kind, ranks = Hardware.get(row["gpu"]), KINDS[row["collective"]], float(row["n_gpus"])
         link, seconds = to_si(chip.link.bandwidth_per_direction, "byte/s"), float(row["value"]) * 1e-6
         machine = (chip.metadata.key, chip.generation, link, 0.0)
-        table.append((kind, ranks, float(row["message_bytes"]), seconds, *machine, *wire_and_steps(kind, ranks)))
-    names = ("kind", "ranks", "message", "time", "key", "generation", "link", "start", "wire", "steps")
+        about = ("collectives", row["id"], row["metric"], "collective link domain", "", kind, chip.metadata.key)
+        table.append((kind, ranks, float(row["message_bytes"]), seconds, *machine, *wire_and_steps(kind, ranks), about))
+    names = ("kind", "ranks", "message", "time", "key", "generation", "link", "start", "wire", "steps", "about")
     found = Columns.of(table, *names)
     for key in set(found.key.tolist()):
         first = found.where((found.key == key) & (found.kind == "all_gather") & (found.ranks == 2))
@@ -71,11 +72,11 @@ def errors(c: Columns, values: dict[str, float]) -> Any:
     return np.where(c.swap, exchange(c, values), ring(c, values)) / c.time - 1
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], keep: Keep = forgotten) -> None:
     """Fit and print."""
     table = table_rows(Path(arguments[0]) / "collectives.csv")
     rows = columns([r for r in table if r["source"].startswith(SOURCES) and Hardware.get(r["gpu"]).link is not None])
-    values, found, _ = report("collectives", rows, constants, errors, "generation")
+    values, found, _ = report("collectives", rows, constants, errors, "generation", keep=keep)
     for kind in sorted(set(rows.kind.tolist())):
         print(f"  {kind:18s}", line(found[rows.kind == kind]))
     for key in sorted(set(rows.key.tolist())):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate.cells import format_of
-from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
+from mlsysim.calibrate.fitting import Columns, Keep, fit, forgotten, line, report, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
@@ -35,7 +35,7 @@ from mlsysim.timing.power import (
 )
 from mlsysim.units.registry import to_si
 
-_NAMES = ("operations", "moved", "busy", "eager", "expanding", "prepared", "chip", "model", "share", "shipped")
+_NAMES = ("operations", "moved", "busy", "eager", "expanding", "prepared", "chip", "model", "share", "shipped", "about")
 _MEASURED = ("H100", "B200")
 
 
@@ -63,8 +63,10 @@ def _row(row: dict[str, str], chip: Any, done: Activity, flags: tuple[float, ...
     tdp = to_si(chip.tdp, "W")
     rates = float(done.operations) / wide_peak(chip), float(done.moved) / to_si(chip.memory.bandwidth, "byte/s")
     watts = float(row["value"]) / float(joules)
-    name = row["workload"].split(" | ")[0]
-    return *rates, float(done.busy), *flags, chip.metadata.key, name, watts / tdp, float(power_of(chip, done)) / tdp
+    name, key = row["workload"].split(" | ")[0], chip.metadata.key
+    regime = "energy per image" if flags[0] else "energy per token"
+    about = ("energy", row.get("id", ""), row["metric"], regime, "", name, key)
+    return *rates, float(done.busy), *flags, key, name, watts / tdp, float(power_of(chip, done)) / tdp, about
 
 
 def power(c: Columns, **v: float) -> Any:
@@ -75,7 +77,7 @@ def power(c: Columns, **v: float) -> Any:
     return limited_power(c.wait + running, power_constants()["limit"]["mean"])
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], keep: Keep = forgotten) -> None:
     """Score, fit and print."""
     table = table_rows(Path(arguments[0]) / "energy.csv")
     found = [token_row(row) for row in table if row["metric"] == SERVING]
@@ -94,9 +96,9 @@ def main(arguments: list[str]) -> None:
         for kind, eager in (("serving", 0.0), ("images", 1.0)):
             own = rows.where((rows.chip == key) & (rows.eager == eager))
             print(f"{key}, {kind}: shipped      ", line(own.shipped / own.share - 1))
-        values, _, _ = report(f"{key}, both", rows.where(rows.chip == key), constants, errors, "model")
+        values, _, _ = report(f"{key}, both", rows.where(rows.chip == key), constants, errors, "model", keep=keep)
         print({name: round(value, 3) for name, value in values.items()})
-    report("both chips", rows, constants, errors, "chip")
+    report("both chips", rows, constants, errors, "chip", keep=keep)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, fit_sum, left_out, line, report, sums, table_of
+from mlsysim.calibrate.fitting import Columns, Keep, fit_sum, forgotten, left_out, line, report, sums, table_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import Skipped
+from mlsysim.calibrate.residuals import family
 from mlsysim.calibrate.tables.vision import board_of, runtime_of, runtime_of_row, settings_of, task_inventory
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
@@ -32,7 +33,7 @@ from mlsysim.models.registry import Models
 from mlsysim.timing.diffusion_time import DEVICE_TERMS, HOST_TERMS, denoiser, diffusion_features
 from mlsysim.timing.engine_rates import engine_features
 from mlsysim.timing.microcontroller import shape_of
-from mlsysim.timing.runtimes import runtime
+from mlsysim.timing.runtimes import regime_of, runtime
 from mlsysim.timing.vision_time import CPU_TERMS, TERMS, clock_of, cpu_features, gpu_features
 
 INTENSITIES = (0.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0)
@@ -66,7 +67,12 @@ def _fitted(name: str, terms: Sequence[str], coefficients: Any, errors: Any) -> 
     return _toml(name, values, f"fit error, median / p90 / bias in %: {line(errors).strip()}")
 
 
-def fit_gpu(rows: list[dict[str, str]]) -> str:
+def _about(row: dict[str, str], regime: str, chip: HardwareNode) -> tuple[str, ...]:
+    """What a residual says of a row."""
+    return ("vision", row["id"], row["metric"], regime, "", family(row["model"]), chip.metadata.key or chip.name)
+
+
+def fit_gpu(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
     """Coefficients of each stack, and the vector operations for each byte of elementwise kernels."""
     data: dict[str, list[Any]] = defaultdict(list)
     for row, chip, inventory in _counted(rows, "gpu"):
@@ -80,8 +86,9 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
             terms = gpu_features(inventory, chip, float(row["batch"]), row["precision"], intensity)
             # Halves of the models, so that a fit can be tried on networks that it has not seen.
             half = zlib.crc32(row["model"].encode()) % 2
-            found.append(([terms[name] for name in TERMS], 1 / float(row["value"]), row["device"], half))
-        return Columns.of(found, "terms", "measured", "device", "half")
+            about = _about(row, regime_of(stack, chip), chip)
+            found.append(([terms[name] for name in TERMS], 1 / float(row["value"]), row["device"], half, about))
+        return Columns.of(found, "terms", "measured", "device", "half", "about")
 
     losses = []
     for intensity in INTENSITIES:
@@ -97,7 +104,7 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
     every: dict[str, list[Any]] = defaultdict(list)
     for stack in sorted(data):
         how = sums(_stack_start(stack))
-        values, found, out = report(stack, table(stack, intensity), *how, "half", "device")
+        values, found, out = report(stack, table(stack, intensity), *how, "half", "device", keep=keep)
         every["chip"] += [out["device"]] if "device" in out else []
         every["train" if stack.startswith("train") else "infer"].append(found)
         text.append(_fitted(f"stacks.{stack}", TERMS, values, found))
@@ -106,13 +113,20 @@ def fit_gpu(rows: list[dict[str, str]]) -> str:
     return "\n".join(text)
 
 
-def fit_cpu(rows: list[dict[str, str]]) -> str:
+def fit_cpu(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
     """One set of coefficients, and for each CPU three factors: arithmetic, memory, latency."""
     found = []
     for row, node, inventory in _counted(rows, "cpu"):
         terms = cpu_features(inventory, node, float(row["batch"]))
-        found.append(([terms[name] for name in CPU_TERMS], 1 / float(row["value"]), node.metadata.key))
-    table = Columns.of(found, "terms", "measured", "chip")
+        found.append(
+            (
+                [terms[name] for name in CPU_TERMS],
+                1 / float(row["value"]),
+                node.metadata.key,
+                _about(row, regime_of("cpu", node), node),
+            )
+        )
+    table = Columns.of(found, "terms", "measured", "chip", "about")
     x, y, keys = table.terms, table.measured, table.chip
     kinds = np.array([2 if t.endswith("_calls") else 0 if t.endswith("_operations") else 1 for t in CPU_TERMS])
     chips, start = sorted(set(keys.tolist())), list(table_of("vision_cpu").values())
@@ -135,6 +149,7 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
     print(f"{'cpu':12s} in sample        {line(errors)}")
     for chip, without in left_out(table, "chip", fitted, relative):
         print(f"{'':12s} {chip:16s} {line(errors[keys == chip])}")
+        keep(table.where(keys == chip), "chip", without)
         print(f"{'':12s} without it       {line(without)}")
     text = [_fitted("cpu", CPU_TERMS, coefficients, errors)]
     for chip, scale in [*scales.items(), ("default", np.ones(3))]:
@@ -144,7 +159,7 @@ def fit_cpu(rows: list[dict[str, str]]) -> str:
     return "\n".join(text)
 
 
-def fit_diffusion(rows: list[dict[str, str]]) -> str:
+def fit_diffusion(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
     """Constants of eager diffusion code on one node."""
     names, kept = (*DEVICE_TERMS, *HOST_TERMS), []
     for row in (row for row in rows if row["task"] == "diffusion-infer"):
@@ -152,11 +167,19 @@ def fit_diffusion(rows: list[dict[str, str]]) -> str:
         steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
         passes, batch = steps * model.guidance_passes, float(row["batch"])
         found = diffusion_features(denoiser(model), chip, batch, passes, steps, ulysses, ring)
-        kept.append(([found[name] for name in names], float(row["value"]), row["device"], row["model"]))
+        kept.append(
+            (
+                [found[name] for name in names],
+                float(row["value"]),
+                row["device"],
+                row["model"],
+                _about(row, "diffusion", chip),
+            )
+        )
     groups = [0] * len(DEVICE_TERMS) + [1] * len(HOST_TERMS)
-    table = Columns.of(kept, "terms", "measured", "device", "model")
+    table = Columns.of(kept, "terms", "measured", "device", "model", "about")
     how = sums(list(table_of("diffusion").values()), 0.3, groups, SHARPNESS)
-    values, errors, _ = report("diffusion", table, *how, "device", "model")
+    values, errors, _ = report("diffusion", table, *how, "device", "model", keep=keep)
     return _fitted("diffusion", (*names, "sharpness"), np.append(values, SHARPNESS), errors)
 
 
@@ -167,9 +190,9 @@ PULL = (0.5, 1e4, 0.5, 0.5)
 ROUNDS = 60
 
 
-def fit_tensorrt(rows: list[dict[str, str]]) -> None:
+def fit_tensorrt(rows: list[dict[str, str]], keep: Keep = forgotten) -> None:
     """Shares of each generation from the tasks whose operations are counted."""
-    data: dict[str, list[tuple[str, list[float], float]]] = defaultdict(list)
+    data: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
         counted = row["metric"] == "offline_samples_per_s" and row["model"] in TASKS and row["n_devices"]
         if not counted or "TensorRT" not in row["notes"]:
@@ -178,10 +201,11 @@ def fit_tensorrt(rows: list[dict[str, str]]) -> None:
         inventory, passes = task_inventory(row["model"])
         features = engine_features(inventory, chip)
         cost = [passes * features[name] / clock_of(chip) for name in ENGINE_TERMS]
-        data[chip.generation or ""].append((chip.name, cost, float(row["n_devices"]) / float(row["value"])))
+        seconds, about = float(row["n_devices"]) / float(row["value"]), _about(row, "vision engine offline", chip)
+        data[chip.generation or ""].append((chip.name, cost, seconds, about))
     for generation, found in sorted(data.items()):
-        table = Columns.of(found, "chip", "terms", "measured")
-        values, _, _ = report(f"tensorrt {generation}", table, *sums(ENGINE_START, PULL), "chip")
+        table = Columns.of(found, "chip", "terms", "measured", "about")
+        values, _, _ = report(f"tensorrt {generation}", table, *sums(ENGINE_START, PULL), "chip", keep=keep)
         print({n: round(float(v if n == "bytes" else 1 / v), 3) for n, v in zip(ENGINE_TERMS, values, strict=True)})
 
 
@@ -211,7 +235,7 @@ def errors(rows: Columns, tables: tuple[dict[str, float], ...]) -> Any:
     return np.expm1(np.sum(found, axis=0) - known.rate)
 
 
-def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
+def fit_microcontrollers(rows: list[dict[str, str]], keep: Keep = forgotten) -> None:
     """Multiply-adds a cycle by core, shape and runtime."""
     found = []
     for row in rows:
@@ -220,21 +244,24 @@ def fit_microcontrollers(rows: list[dict[str, str]]) -> None:
         with suppress(Skipped, MLSysError):
             (target, _), model = board_of(row), Models.get(row["model"])
             rate = model.flops_per_sample / 2 * float(row["value"]) / target.clock
-            found.append((target.name, target.core, shape_of(model), runtime_of(row, target), float(np.log(rate))))
-    table = Columns.of(found, "board", "core", "shape", "runtime", "rate")
-    tables, _, _ = report("microcontrollers", table, rates, errors, "board")
+            about = ("vision", row["id"], row["metric"], "microcontroller time", "", row["model"], target.name)
+            found.append(
+                (target.name, target.core, shape_of(model), runtime_of(row, target), float(np.log(rate)), about)
+            )
+    table = Columns.of(found, "board", "core", "shape", "runtime", "rate", "about")
+    tables, _, _ = report("microcontrollers", table, rates, errors, "board", keep=keep)
     for label, values in zip(("cores", "shapes", "runtimes"), tables, strict=True):
         print(f"  {label}", {key: round(float(np.exp(value)), 3) for key, value in values.items()})
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], keep: Keep = forgotten) -> None:
     """Fit, print, and write the tables where an output is named."""
     folder = Path(arguments[0])
     rows = table_rows(folder / "vision.csv")
     timm = [r for r in rows if r["source"].startswith("timm-")]
-    text = "\n".join((fit_gpu(timm), fit_cpu(timm), fit_diffusion(rows)))
-    fit_tensorrt([r for r in rows if r["source"].startswith("mlperf-inference")])
-    fit_microcontrollers([r for r in rows if r["task"] == "infer-mcu"])
+    text = "\n".join((fit_gpu(timm, keep), fit_cpu(timm, keep), fit_diffusion(rows, keep)))
+    fit_tensorrt([r for r in rows if r["source"].startswith("mlperf-inference")], keep)
+    fit_microcontrollers([r for r in rows if r["task"] == "infer-mcu"], keep)
     if len(arguments) > 1:
         head = (
             "# Coefficients of vision networks by software stack, on CPUs, and of image diffusion, fitted to published measurements\n"

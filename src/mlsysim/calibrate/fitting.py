@@ -94,16 +94,26 @@ def left_out(rows: Columns, column: str, fitted: Fitted, errors: Errors) -> Iter
             yield name, found
 
 
+Keep = Callable[[Columns, str, Any], None]
+"""What is told of rows that were left out, by which column, and their errors."""
+
+
+def forgotten(rows: Columns, column: str, errors: Any) -> None:
+    """Nothing is kept."""
+
+
 def report(
-    name: str, rows: Columns, fitted: Fitted, errors: Errors, *columns: str, text: Callable[[Any], str] = line
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Fit all rows and print the errors, in sample and with each group left out; the constants, and both kinds of errors."""
+    name: str, rows: Columns, fitted: Fitted, errors: Errors, *columns: str, text: Callable[[Any], str] = line,
+    keep: Keep = forgotten,
+) -> tuple[Any, Any, dict[str, Any]]:  # fmt: skip
+    """Fit all rows and print the errors, in sample and with each group left out, of which ``keep`` is told; the constants, and both kinds of errors."""
     values = fitted(rows)
     found, out = errors(rows, values), {}
     print(f"{name:24s} {'in sample':32s} {text(found)}")
     for column in columns:
         groups = dict(left_out(rows, column, fitted, errors))
         for group, left in groups.items():
+            keep(rows.where(getattr(rows, column) == group), column, left)
             print(f"{'':24s} {f'without {group}'[:32]:32s} {text(left)}")
         if groups:
             out[column] = np.concatenate(list(groups.values()))

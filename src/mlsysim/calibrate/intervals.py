@@ -1,66 +1,188 @@
-"""Writes ``data/intervals.toml`` from the residuals of validated tables.
+"""Writes ``data/intervals.toml`` from left-out residuals: ``python -m mlsysim.calibrate.intervals [RESIDUALS.csv ...]``.
 
-    python -m mlsysim.calibrate.intervals OUT.toml TABLE.csv ...
+With files of residuals (:mod:`mlsysim.calibrate.residuals`) their summary is written first; without, the shipped one is read. A band is conformal: of n
+values |log(predicted / measured)| the ceil(0.9 (n + 1))-th, by regime and by what was left out. Half-widths are one for both sides: which side
+another model or chip errs to is not known before. A regime is a path of words ("serving tpot vLLM"). A key of fewer than 10 values gives way to that of
+the path without its last word, in the end to all rows; the wider of both is taken where a key has
 
-For each regime, on chips with a profile of their own and on chips of a class, the 5th and 95th percentile of measured over
-predicted. Where a regime has few rows the band is widened by the spread that so few rows cannot show (a factor of
-1 + 2/rows on its logarithm).
+    fewer than 30 values,
+    fewer than 20 groups, if they are models: a few do not show how models differ,
+    a nested coverage (each group inside the width that the other groups give) below 85 %: it does not hold by itself.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import re
 import sys
-import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
-from mlsysim.calibrate.leave_out import powered_left_out, trained_left_out
-from mlsysim.calibrate.validate import FileReport, grouped, percentile, validate
+import numpy as np
 
-_FEWEST = 5
-Bands = dict[tuple[str, bool], tuple[float, float, int]]
+from mlsysim.calibrate.residuals import OTHERS, PART, SHIPPED, Group, read_all, read_summary, summary, write_summary
+from mlsysim.zoo.intervals import ALL, UNSEEN, entry_name, paths
 
-
-def bands(reports: list[FileReport]) -> Bands:
-    """Low and high factor and number of values, by regime and whether the chip was measured."""
-    table = {}
-    scored = [p for report in reports for p in report.scored if p.measured > 0 and p.predicted > 0]
-    for key, group in grouped(scored, lambda p: (p.regime, p.chip_measured)):
-        if len(group) >= _FEWEST:
-            ordered = sorted(math.log(p.measured / p.predicted) for p in group)
-            widen = 1 + 2 / len(group)
-            low, high = percentile(ordered, 0.05) * widen, percentile(ordered, 0.95) * widen
-            table[key] = (math.exp(min(low, -0.005)), math.exp(max(high, 0.005)), len(group))
-    return table
+OUT = Path(str(files("mlsysim.data"))) / "intervals.toml"
+LEVEL = 0.9
+FEWEST, FEW, FEWEST_MODELS, HOLDS = 10, 30, 20, 0.85
+NAMED = ("training",)
+"""Regimes whose measured models are listed, so that an answer can tell whether it is of one of them."""
 
 
-def render(table: Bands) -> str:
+class Key(NamedTuple):
+    """The band of a regime where something was left out: its half-width as a factor, its rows and groups, and its nested coverage."""
+
+    factor: float
+    rows: int
+    groups: int
+    coverage: float
+
+
+Table = dict[str, dict[str, Key]]
+
+
+def half_width(errors: Iterable[float]) -> float:
+    """The logarithm that nine tenths of further errors of the same kind stay below, by so many."""
+    ordered = sorted(map(abs, errors))
+    return ordered[_place(len(ordered))]
+
+
+def _place(values: int) -> int:
+    return min(math.ceil(LEVEL * (values + 1)), values) - 1
+
+
+def covered(groups: Sequence[Sequence[float]]) -> float:
+    """The share of values inside the half-width that the other groups give; of one group, that its other values give."""
+    if len(groups) == 1:
+        groups = [(error,) for error in groups[0]]
+    sizes = np.abs(np.array([error for own in groups for error in own]))
+    names = np.repeat(np.arange(len(groups)), [len(own) for own in groups])
+    order = np.argsort(sizes, kind="stable")
+    sizes, names, inside = sizes[order], names[order], 0
+    for i in range(len(groups)):
+        others = sizes[names != i]
+        inside += int(np.sum(sizes[names == i] <= others[_place(len(others))]))
+    return inside / len(sizes)
+
+
+def key_of(groups: Iterable[Group], path: str, left_out: str, wider: Callable[[], Key | None]) -> Key | None:
+    """The band that groups give; None where it gives way to the ``wider`` one."""
+    named: dict[str, list[Group]] = defaultdict(list)
+    for group in groups:
+        named[group.name].append(group)
+    each = [[error for group in own for error in group.errors] for own in named.values()]
+    # A path of one regime alone is that regime.
+    regimes, values = {group.regime for own in named.values() for group in own}, sum(map(len, each))
+    if values < FEWEST or (len(regimes) == 1 and path not in (ALL, *regimes)):
+        return None
+    rows, share = sum(group.rows for own in named.values() for group in own), covered(each)
+    own = Key(math.exp(half_width(error for errors in each for error in errors)), rows, len(each), share)
+    if path == ALL or not (values < FEW or (left_out == "model" and len(each) < FEWEST_MODELS) or share < HOLDS):
+        return own
+    other = wider()
+    return own if other is None else own._replace(factor=max(own.factor, other.factor))
+
+
+class Bands:
+    """Bands of groups, found as they are asked for."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self.pooled: dict[tuple[str, str], list[Group]] = defaultdict(list)
+        for group in groups:
+            for path in paths(group.regime):
+                self.pooled[path, group.left_out].append(group)
+
+    def without(self, name: str) -> Callable[[str, str], Key | None]:
+        """The band of a path and of what was left out, from all groups but those of this name."""
+
+        @cache
+        def key(path: str, left_out: str) -> Key | None:
+            def wider() -> Key | None:
+                above = paths(path)[1:]
+                return next((found for other in above if (found := key(other, left_out)) is not None), None)
+
+            own = (group for group in self.pooled[path, left_out] if group.name != name)
+            return key_of(own, path, left_out, wider)
+
+        return key
+
+    def table(self) -> Table:
+        """All of them."""
+        found: Table = defaultdict(dict)
+        key = self.without("")
+        for path, left_out in sorted(self.pooled):
+            if (own := key(path, left_out)) is not None:
+                found[path][left_out] = own
+        return found
+
+
+def width(key: Callable[[str, str], Key | None], regime: str, left_out: str) -> float:
+    """The half-width of a question: that of :func:`mlsysim.zoo.intervals.interval`."""
+    known = next(math.log(own.factor) for path in paths(regime) if (own := key(path, PART)) is not None)
+    for path in paths(regime):
+        lacking, own = key(path, left_out), key(path, PART)
+        if lacking is not None and own is not None:
+            return math.sqrt(known**2 + max(math.log(lacking.factor) ** 2 - math.log(own.factor) ** 2, 0.0))
+    return known
+
+
+class Covered(NamedTuple):
+    """Values of a key, and how many of them lie inside the band that all other groups give."""
+
+    values: int
+    inside: int
+
+    @property
+    def share(self) -> float:
+        return self.inside / self.values
+
+
+def nested(groups: Sequence[Group], by: Sequence[str]) -> dict[tuple[str, ...], Covered]:
+    """Coverage by fields of groups, each under bands from which its model or chip (whatever it was left out by) is taken in every regime."""
+    found: dict[tuple[str, ...], Covered] = defaultdict(lambda: Covered(0, 0))
+    bands = Bands(groups)
+    for name in sorted({group.name for group in groups}):
+        others = bands.without(name)
+        for group in (group for group in groups if group.name == name):
+            half = width(others, group.regime, group.left_out)
+            key = tuple(getattr(group, field) for field in by)
+            inside = sum(abs(error) <= half for error in group.errors)
+            found[key] = Covered(found[key].values + len(group.errors), found[key].inside + inside)
+    return found
+
+
+def render(table: Table, groups: Sequence[Group]) -> str:
     """The bands as TOML."""
     lines = [
-        "# Error bars by regime: 5th and 95th percentile of measured over predicted on the published rows of that kind.",
-        "# Written by mlsysim.calibrate.intervals.",
+        "# Bands by regime and by what constants had not seen: the factor either way within which 90 % of left-out measurements lay,",
+        "# how many these were, of how many groups (models, chips), and the coverage in per cent where the factor comes from the other groups.",
+        "# Written by mlsysim.calibrate.intervals from calibrate/data/residuals.csv.",
     ]
-    for (regime, measured), (low, high, rows) in sorted(table.items()):
-        key = re.sub(r"\W+", "_", regime) + ("" if measured else "_class")
-        lines += ["", f"[{key}]", f'regime = "{regime}"', f"chip_measured = {str(measured).lower()}"]
-        lines += [f"low = {low:.4f}", f"high = {high:.4f}", f"rows = {rows}"]
+    for regime, own in sorted(table.items()):
+        lines += ["", f"[{entry_name(regime)}]", f'regime = "{regime}"']
+        lines += [
+            f"{kind} = [{k.factor:.4f}, {k.rows}, {k.groups}, {100 * k.coverage:.1f}]"
+            for kind, k in own.items()
+            if kind in (PART, *UNSEEN)
+        ]
+        if regime in NAMED:
+            models = sorted({g.name for g in groups if g.regime.startswith(f"{regime} ") and g.left_out == "model"})
+            models = [name for name in models if not name.startswith(OTHERS)]
+            lines += [f"models = {json.dumps(models)}"]
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> None:
-    """Validate the tables and write their bands."""
-    out, *tables = arguments
-    path = Path(out)
-    kept: Bands = {}
-    if path.exists():
-        # Bands of chips left out of a fit are not in the tables; they stay.
-        for entry in tomllib.loads(path.read_text(encoding="utf-8")).values():
-            kept[entry["regime"], entry["chip_measured"]] = (entry["low"], entry["high"], entry["rows"])
-    reports = validate(*tables)
-    left_out = {"training": trained_left_out, "energy": powered_left_out}
-    reports += [left_out[report.table](report) for report in reports if report.table in left_out]
-    path.write_text(render(kept | bands(reports)), encoding="utf-8")
+def main(arguments: Sequence[str], kept: Path = SHIPPED, out: Path = OUT) -> None:
+    """Summarise, and write the bands."""
+    if arguments:
+        write_summary(summary(read_all(map(Path, arguments))), kept)
+    groups = read_summary(kept)
+    out.write_text(render(Bands(groups).table(), groups), encoding="utf-8")
 
 
 if __name__ == "__main__":

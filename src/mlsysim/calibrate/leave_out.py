@@ -1,6 +1,6 @@
 """Leave one chip out: measured kernels and passes, predicted with the constants of another chip.
 
-    python -m mlsysim.calibrate.leave_out FOLDER
+    python -m mlsysim.calibrate.leave_out FOLDER RESIDUALS.csv
 
 A chip without measurements gets the constants of its class, which come from another chip. How wrong that is shows when a
 measured chip is treated the same way. FOLDER holds ``operators.csv``; our own H200 measurements ship with the
@@ -10,21 +10,23 @@ package. ``trained_left_out`` gives the intervals of training on a chip, or with
 
 from __future__ import annotations
 
+import math
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from mlsysim.calibrate.fitting import line
+from mlsysim.calibrate import fit_collectives, fit_power, fit_vision
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, forget_answers
+from mlsysim.calibrate.residuals import Kept, Residual, residuals_of, write
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.user import user_profile
 from mlsysim.calibrate.validate import FileReport, validate_file
+from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.timing.power import power_constants
 from mlsysim.timing.profile import profile, standing_in
@@ -80,10 +82,51 @@ def powered_left_out(report: FileReport) -> FileReport:
     return replace(found, scored=moved)
 
 
+def stood_in(folder: Path) -> Iterator[Residual]:
+    """Kernels and passes of measured chips under the constants of others."""
+    for number, (chip, other, p) in enumerate(left_out(folder)):
+        table = "operators" if p.regime.startswith("kernel") else "silicon"
+        yield Residual(
+            table,
+            f"{number}",
+            p.metric,
+            p.regime,
+            "",
+            p.metric,
+            f"{chip} by {other}",
+            "chip",
+            math.log(p.predicted / p.measured),
+        )
+
+
+def residuals(folder: Path) -> list[Residual]:
+    """Every table of a folder as answered, and what leaving chips and models out of the fits of vision, power and collectives gives."""
+    kept = Kept(stood_in(folder))
+    for fit in (fit_collectives, fit_power, fit_vision):
+        fit.main([str(folder)], kept)
+    own = FileReport("", "silicon")
+    for number, row in enumerate(row for table in OWN_TABLES for row in own_rows(table)):
+        with suppress(Skipped, Excluded):
+            own.scored += [replace(p, row=f"{number}", source=p.metric) for p in TABLES["silicon"].predict(row)]
+    kept += residuals_of(own)
+    for path in sorted(folder.glob("*.csv")):
+        try:
+            report = validate_file(path)
+        except InputError as reason:
+            print(f"{path.name}: {reason}")
+            continue
+        kept += residuals_of(report)
+        if report.table in ("training", "energy"):
+            other = trained_left_out(report) if report.table == "training" else powered_left_out(report)
+            kept += residuals_of(other, "chip")
+    return kept
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the residuals of a folder."""
+    folder, out = map(Path, arguments)
+    write(residuals(folder), out)
+
+
 if __name__ == "__main__":
-    errors: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for chip, other, p in left_out(Path(sys.argv[1]) if sys.argv[1:] else None):
-        errors[chip, other, p.regime].append(p.error)
-    for (chip, other, regime), found in sorted(errors.items()):
-        if not regime.startswith("memory"):
-            print(f"{chip} with constants of {other}, {regime:24s} {line(found)}")
+    main(sys.argv[1:])

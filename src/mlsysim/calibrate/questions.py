@@ -185,13 +185,9 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
 @cache
 def guess() -> Factors:
     """What a setting that had to be guessed adds to an interval: by how much runs whose layout was inferred scatter more than others."""
-    known, inferred = (interval(f"training dense{text}", True) for text in ("", ", layout inferred"))
-
-    def added(side: str) -> float:
-        wide, narrow = abs(math.log(getattr(inferred, side))), abs(math.log(getattr(known, side)))
-        return math.sqrt(max(wide**2 - narrow**2, 0.0))
-
-    return math.exp(-added("low")), math.exp(added("high"))
+    known, inferred = (math.log(interval("training", *unseen).high) for unseen in ((), ("settings",)))
+    added = math.sqrt(inferred**2 - known**2)
+    return math.exp(-added), math.exp(added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,5 +219,5 @@ class Table:
 
 
 def _banded(found: Prediction) -> Prediction:
-    low, high = interval(found.regime, found.chip_measured).around(found.predicted)
+    low, high = interval(found.regime, *() if found.chip_measured else ("chip",)).around(found.predicted)
     return replace(found, low=low, high=high)

@@ -107,7 +107,7 @@ def _said(band: Interval, words: str, fits: bool, assumed: Assumptions) -> Inter
     """The band, and what it rests on noted; none for a pass that does not fit, as none of those was measured."""
     if not fits:
         words = "no pass of a model that does not fit was measured"
-    assumed.say("interval", band.regime if fits else "none", INFERRED, words)
+    assumed.say("interval", band.key if fits else "none", INFERRED, words)
     return band if fits else None
 
 
@@ -214,18 +214,11 @@ def say_profile(shares: Profile, assumed: Assumptions) -> None:
 def profile_band(regime: str, shares: Profile) -> tuple[Interval, str]:
     """The band of a regime on a chip, and what it rests on, in words.
 
-    Whole passes were measured on one chip. Another chip with measured kernels gets the band of that chip's passes when predicted
-    with constants of other chips; a chip known by its class was validated on nothing.
+    Whole passes were measured on one chip. Another gets the band of that chip's passes when predicted with constants of other chips.
     """
-    band = interval(regime if shares.measured else "unvalidated", shares.passes_measured)
-    if band.extrapolating:
-        return band, f"extrapolating: {regime} was not validated on such a chip"
-    if shares.passes_measured:
-        return band, f"90 % of {band.rows} passes measured on this chip ({band.regime})"
-    return (
-        band,
-        f"90 % of {band.rows} passes of another chip, predicted with constants that are not its own ({band.regime})",
-    )
+    band = interval(regime, *() if shares.passes_measured else ("chip",))
+    lacks = "passes were measured on another chip, predicted with constants that are not its own"
+    return band, band.resting_on(f"measured passes ({regime})", chip=lacks)
 
 
 # --- an iteration of a serving engine ---------------------------------------------------------------------------------

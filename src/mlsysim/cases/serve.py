@@ -39,7 +39,7 @@ from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
-from mlsysim.zoo.intervals import Interval, interval, widest
+from mlsysim.zoo.intervals import Interval, interval, measured
 
 
 @kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
@@ -204,21 +204,18 @@ class Engines:
     def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
         return self._loop(t, a)
 
-    def band(self, metric: str) -> tuple[Interval, str]:
-        """The 90 % band of ``tpot`` or ``ttft``, and what it rests on, in words."""
-        pools = "disaggregated " if self.apart else ""
-        found = interval(f"serving {pools}{metric}", self.writer.family != "other")
-        if found.extrapolating:
-            return found, "extrapolating: serving was not validated on such a chip"
+    def band(self, metric: str, arrivals: bool = False) -> tuple[Interval, str]:
+        """The 90 % band of ``tpot``, ``ttft`` or ``rate``, and what it rests on, in words; ``arrivals`` where requests come whatever became of others."""
+        pools, engine = "disaggregated " if self.apart else "", self.writer.engine
+        regime = f"serving {pools}{metric} {engine.name}"
+        regime = f"{regime} open" if arrivals and measured(f"{regime} open") else regime
+        known = serving_table("measured")["chips"]
         chips = [step.deployment.chip for step in (self.writer, self.reader)]
-        strange = next(
-            (chip.name for chip in chips if chip.metadata.key not in serving_table("measured")["chips"]), None
-        )
-        if strange is not None:
-            wide = widest([found, interval("unvalidated", False)], found.regime)
-            return wide, f"extrapolating: none of the {found.rows} measured {pools}serving runs was on {strange}"
-        of = "times per token" if metric == "tpot" else "times to the first token"
-        return found, f"90 % of the {of} of {found.rows} measured {pools}serving runs"
+        strange = next((chip.name for chip in chips if chip.metadata.key not in known), None)
+        band = interval(regime, *() if strange is None else ("chip",))
+        of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")
+        lacks = {"chip": f"no measured {pools}serving run was on {strange}"}
+        return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
         t = self._drafting(t)

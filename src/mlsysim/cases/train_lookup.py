@@ -29,7 +29,7 @@ from mlsysim.timing.collectives import Measured
 from mlsysim.timing.device_time import DeviceTime, training_time
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.ops import some, where
-from mlsysim.zoo.intervals import Interval, interval, widest
+from mlsysim.zoo.intervals import Interval, interval
 
 _REGIME = "recommender training"
 
@@ -52,12 +52,13 @@ class LookupSoftware:
 
 def lookup_band(chip: HardwareNode) -> tuple[Interval, str]:
     """The 90 % band of rates on a chip: of published runs, none of which took part in a fit, or wider on chips without any."""
-    found, runs = interval(_REGIME, True), constants()["measured"]["lookup_train"]["rates"]
-    if chip.metadata.key in runs:
-        return found, f"90 % of {found.rows} published runs of recommenders on this chip and on others"
-    words = f"extrapolating: published runs of recommenders were on {', '.join(runs)}, none on this chip"
-    near = chip.vendor == Hardware.get(runs[0]).vendor
-    return widest([found, interval(_REGIME, False) if near else interval("unvalidated", False)], _REGIME), words
+    runs = constants()["measured"]["lookup_train"]["rates"]
+    unseen = [] if chip.metadata.key in runs else ["chip"]
+    # Another vendor's chips run other software.
+    unseen += [] if chip.vendor == Hardware.get(runs[0]).vendor else ["software"]
+    band = interval(_REGIME, *unseen)
+    lacks = f"published runs of recommenders were on {', '.join(runs)}, none on this chip"
+    return band, band.resting_on("published runs of recommenders", chip=lacks)
 
 
 def lookup_time(job: Job, chip: HardwareNode, batch: Any) -> DeviceTime:

@@ -30,7 +30,7 @@ from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured
-from mlsysim.timing.runtimes import Runtime, band_of, reciprocal, runtime_for
+from mlsysim.timing.runtimes import Runtime, band_of, runtime_for
 from mlsysim.timing.training_chip import TrainingChip
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.ops import some, where
@@ -69,8 +69,7 @@ class NetworkSoftware:
 
     def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
         """The 90 % band of rates, of steps on one device, and what it rests on."""
-        found, words = band_of(self.stack, self.chip, 1)
-        return reciprocal(found), words
+        return band_of(self.stack, self.chip, 1)
 
 
 def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: Any, frozen: bool, a: Algebra) -> Any:

@@ -37,9 +37,29 @@ from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equival
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip, constants
 from mlsysim.units.ops import some, where
-from mlsysim.zoo.intervals import Interval, interval, published
+from mlsysim.zoo.intervals import Interval, interval, known_models
 
 __all__ = ["Software", "Trainer"]
+
+
+def training_band(
+    shape: TrainingShape, job: Job, chip: TrainingChip, stack: str, accelerators: int
+) -> tuple[Interval, str]:
+    """The 90 % band of rates, and what it rests on; no published run is on one accelerator."""
+    seen = {
+        "model": job.model.metadata.key in known_models("training"),
+        "chip": chip.kernels.passes_measured,
+        "software": stack in chip.kernels.stacks,
+    }
+    unseen = [kind for kind, known in seen.items() if not known]
+    alone = ", none of them on one accelerator" if accelerators == 1 else ""
+    band = interval(f"{training_regime(shape, job.frozen)} {stack}", *unseen)
+    lacks = {
+        "model": f"no run of {job.model.name} was measured",
+        "chip": "none on this chip",
+        "software": f"none of the stack {stack} on this chip",
+    }
+    return band, band.resting_on(f"published runs of this kind{alone}", **lacks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +77,7 @@ class Software:
 
     def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
         """The 90 % band of rates, and what it rests on."""
-        known = self.chip.measured(self.stack.name)
-        found = interval(training_regime(self.shape, job.frozen), known)
-        return found, published(found, accelerators, known)
+        return training_band(self.shape, job, self.chip, self.stack.name, accelerators)
 
 
 @dataclass(frozen=True, slots=True)

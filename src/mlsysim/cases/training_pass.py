@@ -24,19 +24,20 @@ from mlsysim.cases.train import narrow_share
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import lookup_band, lookup_parts, lookup_time
 from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
+from mlsysim.cases.trainer import training_band
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import TEXTBOOK
 from mlsysim.models.storage import expanded_training
-from mlsysim.models.training_shape import training_regime, training_shape
+from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.device_time import check_known
-from mlsysim.timing.runtimes import band_of, reciprocal, trained_by_runtime
+from mlsysim.timing.runtimes import band_of, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import constants, lone_chip, rated
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import Interval, interval, published
+from mlsysim.zoo.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +112,13 @@ def training_pass(
         seconds, band, words = _by_runtime(step, chip, runtime, assumed)
     else:
         seconds, band, words = (_by_layers if layers else _by_operators)(step, chip, assumed)
-    assumed.say("interval", band.regime, INFERRED, words)
+    assumed.say("interval", band.key, INFERRED, words)
     if layers:
         chip, limit = rated(chip)
         limits = [watts for watts in (limit, device.cap) if watts is not None]
         device = replace(device, cap=min(limits, default=None))
     how = "training" if layers else "eager"
     timed = timed_by(seconds, work, held, device.capacity, device, chip, band, bounded=not layers, vector=how)
-    # Bands of training runs are of rates, so a time is divided by them.
-    if layers:
-        timed = replace(timed, band=(timed.seconds / band.high, timed.seconds / band.low))
     return replace(timed, energy_band=energy_band(timed, chip, "energy of training", device.cap))
 
 
@@ -169,16 +167,14 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
     shape = training_shape(step.model)
     measured = lone_chip(chip, step.precision)
     assumed.say("stack", software.name, SOFTWARE, f"{software.name}: {software.title} ({software.year})")
-    known = measured.measured(software.name)
     if not measured.kernels.passes_measured:
         text = f"{chip.name} has no measured training constants; those of its class are used"
         assumed.say("extrapolating", True, CHIP, text)
-    band = interval(training_regime(shape, job.frozen), known)
 
     def seconds(a: Algebra) -> Any:
         return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), a=a).seconds
 
-    return seconds, band, published(band, 1, known)
+    return seconds, *training_band(shape, job, measured, software.name, 1)
 
 
 def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
@@ -187,4 +183,4 @@ def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) 
     assumed.say("software", timed.software, SOFTWARE)
 
     band, words = lookup_band(chip)
-    return lambda a: lookup_parts(a, timed), reciprocal(band), words
+    return lambda a: lookup_parts(a, timed), band, words

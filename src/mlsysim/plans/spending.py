@@ -66,13 +66,10 @@ def power_band(sheet: Sheet, kind: str, chip: HardwareNode, watts: float) -> Fac
     """The interval of the power of an accelerator over it, by what runs, which is said."""
     cap = sheet.plan.hardware.power_cap
     found = power_interval(kind, chip, watts, None if cap is None else to_si(cap, "W"))
-    runs = f"90 % of {found.rows} measured powers"
-    if chip.metadata.key not in power_constants()["provenance"]["measured"]:
-        runs += " of another chip, predicted by shares of its TDP"
-    if found.extrapolating:
-        runs = f"no measured power of {chip.name}, the widest of its kind"
+    lacks = f"no power of {chip.name} was measured, which is predicted by shares of its TDP"
+    runs = found.resting_on(f"measured powers ({kind})", chip=lacks)
     words = f"{runs}; errors of power, hosts, and the time or rate that energy goes with are independent"
-    sheet.assumed.say("interval_of_energy", kind, INFERRED, words)
+    sheet.assumed.say("interval_of_energy", found.key, INFERRED, words)
     return found.factors
 
 

@@ -143,24 +143,22 @@ def microcontroller_pass(
     smallest, largest = table["measured_macs"]
     usual = smallest / 2 <= macs <= 2 * largest
     validated = target.measured and usual
-    band = interval("microcontroller time" if validated else "unvalidated", validated)
+    unseen = [kind for kind, known in (("chip", target.measured), ("model", usual)) if not known]
+    band = interval("microcontroller time", *unseen)
     time = each * batch
     notes = {
         "fidelity": f"calibrated: cycles of a multiply-add on {target.core} at {target.clock / 1e6:.4g} MHz",
         "runtime": runtime or target.runtime or _default_runtime(table["runtimes"]),
     }
-    if not target.measured:
-        notes["interval"] = (
-            f"extrapolating: no results of MLPerf Tiny on {chip.name}; its core's rate is of other boards or of one network"
-        )
-    elif not usual:
-        notes["interval"] = f"extrapolating: networks of {smallest:.2g} to {largest:.2g} multiply-adds were measured"
-    else:
-        known = "their own runtimes" if runtime else "any of the known runtimes (none is named here)"
-        notes["interval"] = f"90 % of the times of {band.rows} MLPerf Tiny results with {known}"
+    known = "their own runtimes" if runtime else "any of the known runtimes (none is named here)"
+    notes["interval"] = band.resting_on(
+        f"MLPerf Tiny results with {known}",
+        chip=f"no results of MLPerf Tiny on {chip.name}; its core's rate is of other boards or of one network",
+        model=f"networks of {smallest:.2g} to {largest:.2g} multiply-adds were measured",
+    )
     power, spread = target.power, None
     if power is not None:
-        spread = interval("microcontroller energy", target.measured)
+        spread = interval("microcontroller energy", *() if target.measured else ("chip",))
         notes["power"] = (
             f"{power * 1e3:.3g} mW while it computes, of MLPerf Tiny's energy runs (energies lay between {spread.low:.2g} and "
             f"{spread.high:.2g} times these)"

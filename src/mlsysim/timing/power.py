@@ -169,7 +169,8 @@ def waiting_power_of(chip: HardwareNode) -> float:
 
 def power_interval(kind: str, chip: HardwareNode, watts: float, cap: Any = None) -> Interval:
     """How far the power of a device may be off, by the kind of work; no limit is exceeded."""
-    found = interval(kind, chip.metadata.key in power_constants()["provenance"]["measured"])
+    known = chip.metadata.key in power_constants()["provenance"]["measured"]
+    found = interval(kind, *() if known else ("chip",))
     most = to_si(chip.tdp, "W") if cap is None else min(cap, to_si(chip.tdp, "W"))
     return found.model_copy(update={"high": min(found.high, max(most / watts, 1.0))})
 

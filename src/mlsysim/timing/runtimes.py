@@ -16,7 +16,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import constants
-from mlsysim.zoo.intervals import Interval, interval, widest
+from mlsysim.zoo.intervals import Interval, interval
 
 ENGINE = "tensorrt"
 DENOISING = "diffusion"
@@ -86,78 +86,38 @@ def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime,
     return found, stack
 
 
-def regime_of(stack: str, chip: HardwareNode, timed: bool = False) -> str:
-    """What passes of a stack on a chip were scored under; ``timed`` where times were published and not rates."""
+def regime_of(stack: str, chip: HardwareNode) -> str:
+    """What passes of a stack on a chip were scored under."""
     if stack == COMPILED_STEP:
         return _COMPILED_STEPS
-    name = "cpu" if chip.family == "cpu" else stack
-    return f"vision {name}{' time' if timed else ''} on {chip.metadata.key}"
+    return f"vision {'cpu' if chip.family == 'cpu' else stack} on {chip.metadata.key}"
 
 
 def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False) -> tuple[Interval, str]:
     """The 90 % band of times of a stack on a chip, and what it rests on, in words.
 
-    A chip without such passes gets the widest of the bands elsewhere and of a stack of the same kind whose coefficients were
-    carried over to a chip that they were not fitted on. Another kind of chip was validated on nothing, and two CPUs cannot give
-    the scale of a third.
+    TensorRT (offline, small queries, arrivals), denoisers and compiled training have one for all chips, the others one for each. A chip whose passes
+    the coefficients were not fitted on gets what leaving a chip out of the fit gives; one that is no GPU, of stacks of GPUs, runs other software too.
     """
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
-    key = chip.metadata.key
-    if stack in (ENGINE, DENOISING, COMPILED_STEP):
-        return _common(stack, chip, batch, arrivals)
-    if key in where.get("times", ()) or key in where.get("rates", ()):
-        band = _band(stack, chip, key in where.get("times", ()))
-        if band.extrapolating:
-            return band, "extrapolating: fewer than five passes were measured with this software on this chip"
-        return band, f"90 % of {band.rows:,} passes measured with this software on this chip ({band.regime})"
-    elsewhere = [(name, kind == "times") for kind in ("rates", "times") for name in where.get(kind, ())]
-    bands = [_band(stack, Hardware.get(name), timed) for name, timed in elsewhere]
-    if chip.family != "gpu":
-        bands.append(interval("unvalidated", False))
-    other = constants()["carried_over"][stack]
-    bands += [_band(other, Hardware.get(name), True) for name in constants()["measured"][other]["times"]]
-    named = _listed([name for name, _ in elsewhere])
-    words = f"extrapolating: passes with this software were measured on {named}, none on this chip"
-    return widest(bands, f"vision {stack}"), words
-
-
-def _common(stack: str, chip: HardwareNode, batch: float, arrivals: bool) -> tuple[Interval, str]:
-    """Bands that are one for all chips: those of TensorRT, offline and for small queries, of denoisers and of compiled training."""
-    where = constants()["measured"][stack]
+    common = stack in (ENGINE, DENOISING, COMPILED_STEP)
+    # Of other stacks times are those of a chip that no coefficient was fitted on.
+    rates, times = where.get("rates", ()), where.get("times", ())
+    chips = [*rates, *times] if common else rates
+    regime = regime_of(stack, chip)
     if stack == DENOISING:
-        regime, chips, rates = "diffusion", where["times"], False
-    elif stack == COMPILED_STEP:
-        regime, chips, rates = _COMPILED_STEPS, where["rates"], True
-    elif arrivals:
-        regime, chips, rates = "vision engine server", where["rates"], True
-    elif batch <= _QUERY:
-        regime, chips, rates = "vision engine latency", where["times"], False
-    else:
-        regime, chips, rates = "vision engine offline", where["rates"], True
-    own = interval(regime, True)
-    band = reciprocal(own) if rates else own
-    if chip.metadata.key in chips:
-        return band, f"90 % of {band.rows:,} passes measured with this software on this chip and on others ({regime})"
-    # Coefficients of compiled steps were fitted on none of the chips with runs, so that another GPU of theirs is no further away.
-    near = stack == COMPILED_STEP and chip.vendor == Hardware.get(chips[0]).vendor
-    other = reciprocal(interval(regime, False)) if near else interval("unvalidated", False)
-    return (
-        widest([band, other], regime),
-        f"extrapolating: passes with this software were measured on {_listed(chips)}, none on this chip",
+        regime = "diffusion"
+    elif stack == ENGINE:
+        regime = f"vision engine {'server' if arrivals else 'latency' if batch <= _QUERY else 'offline'}"
+    unseen = [] if chip.metadata.key in chips else ["chip"]
+    unseen += ["software"] if chip.family not in ("gpu", "cpu") else []
+    band = interval(regime if common or not unseen else regime.partition(" on ")[0], *unseen)
+    lacks = (
+        f"passes with this software were fitted on {_listed(chips)}, none on this chip"
+        if chips
+        else "no passes were fitted"
     )
-
-
-def _band(stack: str, chip: HardwareNode, timed: bool) -> Interval:
-    regime = regime_of(stack, chip, timed)
-    found = interval(regime, True)
-    if found.extrapolating:
-        return interval("unvalidated", False).model_copy(update={"regime": regime})
-    return found if timed else reciprocal(found)
-
-
-def reciprocal(band: Interval) -> Interval:
-    """The band of times where rates were measured, and of rates where times were."""
-    return band.model_copy(update={"low": 1 / band.high, "high": 1 / band.low})
+    return band, band.resting_on(f"passes measured with this software ({band.regime})", chip=lacks)
 
 
 def _listed(keys: Sequence[str]) -> str:

@@ -1,8 +1,13 @@
-"""Error bars: how far predictions of each kind have been from measurements.
+"""Error bars: how far predictions of each kind were from measurements that their constants had not seen.
 
-``data/intervals.toml`` holds, for each regime (a kind of work, on a chip with or without measurements of its own), the 5th
-and 95th percentile of measured over predicted. ``interval(regime, measured)`` is the band around a prediction that held for
-90 % of the measurements of that kind; a regime that was never validated gets the widest band of its group and says so.
+``data/intervals.toml`` holds for each regime (a kind of work) the factor either way within which 90 % of left-out measurements lay, by what the
+constants had not seen of them: only the run itself (``part``), its architecture (``model``), its ``chip``, its ``software``, or a setting that had to
+be inferred (``settings``). ``interval(regime, "model", "chip")`` is the band of a question that shares neither with the data. Half-widths w, in
+logarithms, add in squares, since what each lacks is independent of the others:
+
+    w^2 = w_part^2 + sum over k of max(w_k^2 - w_part^2, 0)
+
+A regime is a path of words. A key with few rows is not in the file; the path without its last word has it, in the end ``any``.
 """
 
 from __future__ import annotations
@@ -10,18 +15,26 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from typing import Any
 
 from mlsysim.units.fields import Record
-from mlsysim.zoo.files import Slice, entries, parse_slice
+from mlsysim.zoo.files import entries, parse_slice
+
+ALL = "any"
+UNSEEN = ("model", "chip", "software", "settings")
+"""What constants may not have seen."""
 
 
 class Interval(Record):
-    """Factors on a prediction between which 90 % of measurements lay."""
+    """Factors on a prediction between which 90 % of measurements lay; ``wider`` is the half-width over that of a question
+    whose model, chip, software and settings are all known; ``extrapolating`` where nothing of the regime was measured, or nothing on the chip."""
 
     low: float
     high: float
     rows: int
     regime: str
+    unseen: tuple[str, ...] = ()
+    wider: float = 1.0
     extrapolating: bool = False
 
     def around(self, predicted: float) -> tuple[float, float]:
@@ -31,6 +44,25 @@ class Interval(Record):
     @property
     def factors(self) -> Factors:
         return self.low, self.high
+
+    @property
+    def key(self) -> str:
+        """The regime, and what of the question was not seen."""
+        return f"{self.regime}, not seen: {', '.join(self.unseen)}" if self.unseen else self.regime
+
+    def resting_on(self, of: str, **why: str) -> str:
+        """What the band rests on, in words: 90 % of measurements, and by how much what was not seen widens it."""
+        said = "; ".join(why[kind] for kind in self.unseen if kind in why)
+        wider = f"{self.wider:.1f} times wider" if self.wider >= 1.05 else "no wider"
+        if self.extrapolating:
+            said = (
+                f"{said}: {wider} than that of"
+                if said
+                else "nothing of this kind was left out; the interval is that of"
+            )
+            return f"extrapolating: {said} {self.rows:,} {of if self.unseen else 'measurements of other kinds'}"
+        known = f"90 % of {self.rows:,} {of}, each predicted without it, lay in the interval"
+        return f"{known}; {said}: {wider}" if said else known
 
 
 Factors = tuple[float, float]
@@ -50,37 +82,51 @@ def to_power(band: Factors | None, share: float) -> Factors | None:
     return band and (band[0] ** share, band[1] ** share)
 
 
-def _band(piece: Slice) -> Interval:
-    fields = parse_slice(piece)
-    del fields["chip_measured"]
-    return Interval(**fields)
+def entry_name(regime: str) -> str:
+    """What a regime is called in the file."""
+    return re.sub(r"\W+", "_", regime)
+
+
+def paths(regime: str) -> list[str]:
+    """A regime and the wider ones that it belongs to."""
+    words = regime.split(" ")
+    return [" ".join(words[:n]) for n in range(len(words), 0, -1)] + [ALL]
 
 
 @cache
-def interval(regime: str, measured: bool) -> Interval:
-    """The band of a regime; of the nearest wider group where it was not validated itself."""
-    table = entries("mlsysim.data", "intervals.toml")
-    own = re.sub(r"\W+", "_", regime) + ("" if measured else "_class")
-    if own in table:
-        return _band(table[own])
-    group = regime.split(" ")[0]
-    related = [band for band in map(_band, table.values()) if band.regime.split(" ")[0] == group]
-    low, high = min((band.low for band in related), default=0.5), max((band.high for band in related), default=2.0)
-    return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
+def _keys(regime: str) -> dict[str, Any]:
+    found = entries("mlsysim.data", "intervals.toml").get(entry_name(regime))
+    return {} if found is None else parse_slice(found)
 
 
-def widest(bands: list[Interval], regime: str) -> Interval:
-    """A band that holds all of these, for what none of them was measured on."""
-    low, high = min(band.low for band in bands), max(band.high for band in bands)
-    return Interval(low=low, high=high, rows=0, regime=regime, extrapolating=True)
+def measured(regime: str) -> bool:
+    """Whether a regime has a band of its own."""
+    return "part" in _keys(regime)
 
 
-def published(band: Interval, accelerators: int, measured: bool) -> str:
-    """What a band of training rests on, in words; no published run is on one accelerator. Without runs of this software on the
-    chip (``measured``) it is that of runs predicted with another generation's constants."""
-    if band.extrapolating:
-        return "extrapolating: no measured run is near this one; the interval is the widest of its kind"
-    alone = ", none of them on one accelerator" if accelerators == 1 else ""
-    if not measured:
-        alone = ", none of them with this software on this chip, predicted with the constants of another generation of chips,"
-    return f"90 % of {band.rows} published runs of this kind{alone}"
+def known_models(regime: str) -> frozenset[str]:
+    """Models that were measured, of a regime that lists them."""
+    return frozenset(_keys(regime).get("models", ()))
+
+
+def _widened(regime: str, kind: str) -> tuple[float, int]:
+    """What not having seen something adds to the square of a half-width, and the rows that say so."""
+    for path in paths(regime):
+        own = _keys(path)
+        if kind in own and "part" in own:
+            factor, rows = own[kind][:2]
+            return max(math.log(factor) ** 2 - math.log(own["part"][0]) ** 2, 0.0), rows
+    return 0.0, 0
+
+
+@cache
+def interval(regime: str, *unseen: str) -> Interval:
+    """The band of a regime, of a question that shares these things with no measurement."""
+    nearest = next(path for path in paths(regime) if measured(path))
+    far = "chip" in unseen or (nearest != regime and " " not in nearest)
+    factor, rows = _keys(nearest)["part"][:2]
+    known = math.log(factor)
+    added = [_widened(regime, kind) for kind in unseen]
+    half = math.sqrt(known**2 + sum(square for square, _ in added))
+    ends = {"low": math.exp(-half), "high": math.exp(half), "rows": min([rows, *(n for _, n in added if n)])}
+    return Interval(**ends, regime=regime, unseen=unseen, wider=half / known, extrapolating=far)

@@ -244,7 +244,7 @@ class DistributedModel(Resolver[DistributedResult]):
                     field="efficiency",
                 )
             band, words = trainer.software.band(job, accelerators)
-            assumed.say("interval", band.regime, INFERRED, words)
+            assumed.say("interval", band.key, INFERRED, words)
         watts = trainer.power(job, layout, micro, step)
         draw = None if watts is None else trainer.draw(job, layout, micro, step, watts)
         fits, stopped = bool(memory <= trainer.capacity), None

@@ -257,7 +257,11 @@ class ServingModel(Resolver[ServingResult]):
             memory_missing=None if fits else needed - capacity,
             memory_breakdown={line.name: line.bytes for line in room.held(kept)},
             remedies=found,
-            **(_bands(machine, served, assumed) if isinstance(machine, Engines) else {}),
+            **(
+                _bands(machine, served, (clients or traffic).rate is not None, assumed)
+                if isinstance(machine, Engines)
+                else {}
+            ),
             # Where more come than are answered the queue grows, and the first token has no time.
             ttft_at_concurrency=None if looped is None or looped.saturated else looped.ttft,
             saturated=looped is not None and bool(looped.saturated),
@@ -347,10 +351,10 @@ def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
     return _Longest(tokens, most, more, max(round(each - more * tokens), 0))
 
 
-def _bands(machine: Engines, served: Served, assumed: Assumptions) -> dict[str, Any]:
+def _bands(machine: Engines, served: Served, arrivals: bool, assumed: Assumptions) -> dict[str, Any]:
     """Intervals of the times of a batch, and what they rest on."""
-    (itl, words), (ttft, _) = machine.band("tpot"), machine.band("ttft")
-    assumed.say("interval", itl.regime, INFERRED, words)
+    (itl, words), (ttft, _) = machine.band("tpot", arrivals), machine.band("ttft", arrivals)
+    assumed.say("interval", itl.key, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
 

@@ -1,0 +1,98 @@
+"""Bands hold where constants had not seen the question: nested coverage of the shipped residuals, and how widths add."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim.calibrate import intervals
+from mlsysim.calibrate.intervals import Bands, covered, half_width, nested, width
+from mlsysim.calibrate.residuals import MOST, Group, Residual, read_all, read_summary, summary, write
+from mlsysim.zoo.intervals import UNSEEN, interval, paths
+
+GROUPS = read_summary()
+
+
+def test_the_shipped_bands_are_those_of_the_shipped_residuals(tmp_path: Path) -> None:
+    intervals.main([], out=tmp_path / "out.toml")
+    assert (tmp_path / "out.toml").read_text() == intervals.OUT.read_text()
+
+
+def test_nine_tenths_of_a_further_sample_stay_inside() -> None:
+    """Of 99 values the 90th: (n + 1) 0.9; of few the largest."""
+    assert half_width(range(1, 100)) == 90 and half_width([3.0, -4.0]) == 4.0
+    assert covered([[float(v)] for v in range(1, 100)]) == pytest.approx(0.9, abs=0.011)
+
+
+@given(st.sampled_from(sorted({(g.regime, g.left_out) for g in GROUPS if g.left_out in UNSEEN})))
+def test_the_band_of_an_answer_is_that_of_the_residuals(key: tuple[str, str]) -> None:
+    found = interval(*key)
+    assert math.log(found.high) == pytest.approx(width(Bands(GROUPS).without(""), *key), abs=2e-4)
+    assert found.low == pytest.approx(1 / found.high) and found.wider >= 1
+
+
+@given(st.sampled_from(sorted({g.regime for g in GROUPS})), st.sets(st.sampled_from(UNSEEN)))
+def test_what_is_not_seen_never_narrows_a_band(regime: str, unseen: set[str]) -> None:
+    kinds = sorted(unseen)
+    known, wide = interval(regime), interval(regime, *kinds)
+    assert wide.high >= known.high * (1 - 1e-12)
+    added = sum(math.log(interval(regime, kind).high) ** 2 - math.log(known.high) ** 2 for kind in kinds)
+    assert math.log(wide.high) ** 2 == pytest.approx(math.log(known.high) ** 2 + added)
+
+
+def test_a_path_ends_at_all_rows() -> None:
+    assert paths("serving tpot vLLM") == ["serving tpot vLLM", "serving tpot", "serving", "any"]
+    assert interval("nothing of the kind").extrapolating and interval("nothing of the kind").rows > 1000
+
+
+def test_a_group_counts_for_no_more_than_thirty(tmp_path: Path) -> None:
+    def row(i: int, model: str, kind: str = "model") -> Residual:
+        return Residual("made", f"{i}", "time", "made here", "", model, "H100", kind, i / 1000)
+
+    write([row(i, "large") for i in range(1000)] + [row(i, "small") for i in range(3)], tmp_path / "a.csv")
+    write([row(1, "large", "part")], tmp_path / "b.csv")
+    write([row(1, "large", "part")._replace(log_error=0.5)], tmp_path / "c.csv")
+    large, small, alone = summary(read_all(tmp_path / f"{name}.csv" for name in "abc"))
+    assert (large.rows, len(large.errors)) == (1000, MOST) and large.errors[0] == 0.016 and large.errors[-1] == 0.983
+    assert (small.rows, small.errors) == (3, (0.0, 0.001, 0.002))
+    assert alone.errors == (0.5,)  # the same value, left out by a later fit
+
+
+def test_few_models_take_the_wider_band_of_their_kind() -> None:
+    def group(regime: str, name: str, size: float) -> Group:
+        return Group("made", regime, "model", name, 30, (size,) * 30)
+
+    few = [group("serving tpot one", f"a{i}", 0.1) for i in range(3)]
+    many = [group("serving tpot two", f"b{i}", 0.4) for i in range(6)]
+    table = Bands(few + many).table()
+    assert (
+        table["serving tpot one"]["model"].factor
+        == table["serving tpot"]["model"].factor
+        == pytest.approx(math.exp(0.4))
+    )
+
+
+def held(*by: str) -> dict[tuple[str, ...], float]:
+    """Nested coverage of each key with 30 values or more of 5 groups or more; of fewer it says nothing."""
+    names: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for group in GROUPS:
+        names[tuple(getattr(group, field) for field in by)].add(group.name)
+    found = nested(GROUPS, by)
+    return {key: c.share for key, c in found.items() if c.values >= 30 and len(names[key]) >= 5 and key[-1] != "source"}
+
+
+def test_nested_coverage_by_what_was_left_out() -> None:
+    assert all(0.88 <= share <= 0.92 for share in held("left_out").values())
+
+
+@pytest.mark.parametrize("by", ["table", "regime"])
+def test_nested_coverage_of_every_key(by: str) -> None:
+    """None holds less than 85 %; more than 95 % only the few that take the wider band of their kind."""
+    shares = held(by, "left_out")
+    assert len(shares) > 20 and not {key: share for key, share in shares.items() if share < 0.85}
+    assert sum(share > 0.95 for share in shares.values()) <= 0.15 * len(shares)
