@@ -3,7 +3,8 @@
 One line for each value: ``table, row, metric, regime, software, model, chip, left_out, log_error``. ``regime`` is the kind of work that a band is looked
 up by (:mod:`mlsysim.zoo.intervals`), ``log_error`` the logarithm of predicted over measured. ``left_out`` says what the constants had not seen:
 
-    part       other settings of the same model, chip and software were seen
+    part       other settings of the same model, chip and software were seen; of vision, energy, collectives, kernels and passes, whose rows are many
+               for each constant, the row itself may have been
     model      no row of this architecture
     chip       no row of this chip, or its constants are another chip's
     software   no row of this engine, stack or runtime

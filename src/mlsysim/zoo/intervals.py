@@ -23,6 +23,9 @@ from mlsysim.zoo.files import entries, parse_slice
 ALL = "any"
 UNSEEN = ("model", "chip", "software", "settings")
 """What constants may not have seen."""
+LEFT_OUT = ("serving ", "training ")
+"""Regimes whose fits leave parts of the rows out in turn. Others have few constants for their rows: what was left out of them is a model or a chip,
+and ``part`` is as answered, by constants that may have seen the row."""
 
 
 class Interval(Record):
@@ -61,7 +64,8 @@ class Interval(Record):
                 else "nothing of this kind was left out; the interval is that of"
             )
             return f"extrapolating: {said} {self.rows:,} {of if self.unseen else 'measurements of other kinds'}"
-        known = f"90 % of {self.rows:,} {of}, each predicted without it, lay in the interval"
+        without = ", each predicted without it," if self.regime.startswith(LEFT_OUT) else ""
+        known = f"90 % of {self.rows:,} {of}{without} lay in the interval"
         return f"{known}; {said}: {wider}" if said else known
 
 
