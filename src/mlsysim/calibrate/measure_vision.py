@@ -1,8 +1,8 @@
-"""Passes of timm's networks on the machine at hand, as the rows that ``fit_vision`` reads.
+"""Passes of timm's networks on the machine at hand: what coefficients of a stack carry over to.
 
     python -m mlsysim.calibrate.measure_vision OUT.csv [SECONDS]
 
-Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16); ``eager`` launches operators one by one, ``graph``
+Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16), convolutions tuned by trying (``cudnn.benchmark``, as timm's own tables have it); ``eager`` launches operators one by one, ``graph``
 captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
 compiled by several processes at once, which take turns at the device while they are timed.
 """
@@ -25,7 +25,7 @@ from typing import Any
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measurements import settings
 
-COLUMNS = ("model", "img_size", "task", "how", "batch", "seconds")
+COLUMNS = ("model", "img_size", "task", "how", "batch", "tuned", "seconds")
 _COMPILING = 5
 _SECONDS = 0.25
 
@@ -37,6 +37,7 @@ def work(device: Device, job: Job) -> Any:
     """One pass or step of a network, as a function."""
     name, size, task, how, batch = job
     torch, training = device.torch, task == "train"
+    torch.backends.cudnn.benchmark = True
     network = _network(name, device.kind).train(training)
     images = torch.randn(batch, 3, size, size, device=device.kind).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(10, (batch,), device=device.kind)
@@ -81,7 +82,7 @@ def timed(job: Job, turn: str) -> dict[str, Any]:
         tries = 2 if job[3] == "compiled" else 1
         found = min(device.time(run, _SECONDS, graph=job[3] == "graph")[0] for _ in range(tries))
     device.release()
-    return dict(zip(COLUMNS, (*job, f"{found:.6g}"), strict=True))
+    return dict(zip(COLUMNS, (*job, 1, f"{found:.6g}"), strict=True))
 
 
 def jobs() -> tuple[list[Job], list[Job]]:

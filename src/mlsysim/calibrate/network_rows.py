@@ -44,9 +44,8 @@ class Rows:
         return made.contiguous(memory_format=self.torch.channels_last) if made.dim() == 4 else made
 
     def _weight(self, *shape: int) -> Any:
-        # Parameters stay in single precision where a step is trained in mixed precision.
-        made = self._random(*shape)
-        self.trained.append(made.float() if self.training else made)
+        # Parameters stay in single precision where precision is mixed.
+        self.trained.append(self._random(*shape).float())
         return self.trained[-1]
 
     def _inputs(self, layer: Layer, name: str, batch: int) -> list[Any]:

@@ -3,8 +3,8 @@
 The network is built from the zoo entry's dimensions, with as many layers as asked for or as fit. What is predicted is the
 public answer to the same pass with the same number of layers, under the software that runs here. A prefill, a decode step and an image network's forward
 pass are captured in a CUDA graph on a GPU, unless operators are to be launched one by one. A training step is forward, backward and a fused AdamW,
-launched operator by operator: of a language model in the network's precision, or of low-rank adapters beside frozen weights; of an image network in mixed
-precision over single-precision parameters. Compiled is ``torch.compile`` of the forward pass, and in training of the backward pass that follows from it.
+launched operator by operator: of a language model in the network's precision, or of low-rank adapters beside frozen weights. Image networks run as their runtimes were measured, in mixed
+precision over single-precision parameters, channels last, with convolutions tuned by trying (``cudnn.benchmark``). Compiled is ``torch.compile`` of the forward pass, and in training of the backward pass that follows from it.
 """
 
 from __future__ import annotations
@@ -246,9 +246,10 @@ def _measure(work: Pass, device: Device, eager: bool, seconds: float) -> tuple[f
     """Seconds, whether a graph was used, and the attention kernel."""
     workload, phase, batch, length, precision, _, lora = work
     torch, dtype, training = device.torch, device.dtype(precision), phase == "train"
-    # Steps of image networks are in mixed precision over parameters in single precision.
-    mixed = training and workload.fixed_shape and bytes_per_element(precision) < 4
-    scope: Any = partial(torch.autocast, device.kind, dtype) if mixed else nullcontext
+    # As the runtimes of image networks were measured: mixed precision over parameters in single precision, convolutions tuned by trying.
+    mixed = workload.fixed_shape and bytes_per_element(precision) < 4
+    scope: Any = partial(torch.autocast, device.kind, dtype, cache_enabled=training) if mixed else nullcontext
+    torch.backends.cudnn.benchmark = bool(workload.fixed_shape)
     torch.manual_seed(0)
     with torch.set_grad_enabled(training):
         if isinstance(workload, CNNWorkload):
@@ -278,7 +279,13 @@ def _work(network: Any, work: Pass, device: Device, scope: Any) -> Callable[[], 
         tokens = random(model.vocab_size, (batch, length))
         forward, labels = partial(network.forward, tokens, every_token=phase == "train"), tokens.reshape(-1)
     if phase != "train":
-        return compiled(forward)
+
+        @compiled
+        def whole() -> Any:
+            with scope():
+                return forward()
+
+        return whole
     for parameter in network.trained:
         parameter.requires_grad_(True)
     optimizer = torch.optim.AdamW(network.trained, lr=1e-5, fused=True)
