@@ -206,6 +206,7 @@ def test_adapters_on_four_bits(model: str, chip: str, gigabytes: float) -> None:
     """QLoRA, arXiv 2305.14314: 65B on one GPU of 48 GB, 33B on 24 GB; memory as in its figure 6."""
     keys: dict[str, Any] = {"batch_size": 16, "seq_len": 512, "lora_rank": 64, "precision": "nf4"}
     assert ask("training", model, f"1x{chip}", **keys).feasible
+    assert ask("training", model, f"1x{chip}", micro_batch=1, **keys).feasible
     answer = ask("training", model, f"1x{chip}", micro_batch=1, recompute="full", **keys)
     assert _held(answer) == pytest.approx(gigabytes, rel=0.20)
 

@@ -116,6 +116,9 @@ def test_a_batch_that_no_larger_fleet_divides_is_named() -> None:
         ({"recompute": "full"}, {"recompute": "full"}),
         ({"recomputed": "norm"}, {"recompute": "selective"}),
         ({"schedule": "zb_v"}, {}),
+        ({"micro_batch": 1}, {}),
+        ({"micro_batches": 60}, {"micro_batches": 60}),
+        ({"virtual_stages": 2}, {"virtual_stages": 2}),
     ],
 )
 def test_a_layout_without_a_degree_is_searched_with_what_is_given(given: dict[str, Any], held: dict[str, Any]) -> None:

@@ -19,10 +19,7 @@ from mlsysim.units.fields import QuantityField
 _MOST = 10**9
 _TEXT = 400
 
-SPLITS = (
-    *("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring"),
-    *("virtual_stages", "micro_batch", "micro_batches", "micro_batch_group"),
-)
+SPLITS = ("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring", "micro_batch_group")
 """Fields of a layout that say how work is split; where none is given it is searched, and what else is given is kept."""
 
 _SIZES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
