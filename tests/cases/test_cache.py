@@ -114,7 +114,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize(("case", "published"), BLOCKS.items())
 def test_blocks_that_vllm_prints(case, published):
-    """No constant was fitted on them."""
+    """No constant was solved from them, but their overheads were known when the form was chosen."""
     model, tp, budget = case
     step = engine_step(Models.get(model), Hardware.get("H100"), engine("vLLM"), tp=tp)
     memory = engine_memory(step, 16, budget=budget)

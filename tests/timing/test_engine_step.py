@@ -46,7 +46,7 @@ def test_a_step_is_more_than_its_attention_and_experts():
     step = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", tp=1, attention_dp=8, moe_tp=1, moe_ep=8)
     t = step.time(16, 2000)
     assert 0 < t.attention + t.experts < t.device < t.total
-    assert t.total - t.device == pytest.approx(step.engine.step + 16 * step.engine.per_sequence)
+    assert t.total - t.device == pytest.approx(step.factors[1] * (step.engine.step + 16 * step.engine.per_sequence))
 
 
 @given(st.integers(1, 400), st.integers(1, 30000))
@@ -81,7 +81,8 @@ def test_a_prompt_step_waits_for_the_host():
     step = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=8)
     short, shorter = step.time(0, 0, 1, 64), step.time(0, 0, 1, 16)
     assert short.total > short.device
-    assert short.total == pytest.approx(shorter.total)
+    # The longer of the device's and the host's time has a soft corner.
+    assert shorter.total < short.total < 1.001 * shorter.total
 
 
 def test_sparse_attention_caps_the_context():

@@ -1,107 +1,311 @@
-"""Fits the constants of serving engines on public runs.
+"""Fits the constants of serving engines on published runs, in closed loops and under open load.
 
-    python -m mlsysim.calibrate.fit_serving FOLDER [ENGINE ...]
+    python -m mlsysim.calibrate.fit_serving FOLDER [ENGINE ...] [--out FILE] [--residuals FILE]
 
-FOLDER holds ``serving_runs.csv`` and ``inference.csv``. For each engine the constants of ``data/software/engines.toml`` are moved in
-turn, by factors that shrink, as long as the mean absolute logarithm of predicted over measured falls; nothing is random.
-Printed: the constants, the errors in sample, and the errors with each chip and each model left out of the fit in turn.
+FOLDER holds ``serving_runs.csv``, ``serving_runs_more.csv``, ``serving_open.csv`` and ``inference.csv``. A row becomes a plan, and the case that the
+plan's answer reads is asked for arrays of candidate constants (:mod:`mlsysim.calibrate.posterior`). Priors with their sources are in
+``data/fits.toml``: microseconds a launch, a scheduler's step, a sampled token; their medians were written down after a first look at public
+residuals, so that "nothing fitted" is not blind. Left out in turn, each from the priors: every model (a family of one architecture, on all chips),
+every chip, and a fifth of the rows, whose models and chips are seen.
+
+Written to ``data/software/engine_constants.toml``: the constants, their standard errors and ranges over left-out fits, and for each model that was
+seen on the engine two factors on its steps, with prompts and without. They are used for that architecture on that engine, and are 1 for others.
+The constants of expert kernels are those of kernel tables and stay.
 """
 
 from __future__ import annotations
 
-import math
+import argparse
+import csv
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from copy import copy
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, descend, line, report, table_of
+from mlsysim.calibrate.fitting import line, table_of
 from mlsysim.calibrate.measurements import table_rows
-from mlsysim.calibrate.questions import Excluded, Skipped, predicted
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.tables import TABLES
-from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.timing.engines import Engine, engine, trying
+from mlsysim.cases.serve import Engines, serve
+from mlsysim.cases.traffic import Traffic
+from mlsysim.errors import MLSysError
+from mlsysim.importers.markup import table_lines
+from mlsysim.plans.files import plan_from_text, plan_to_toml
+from mlsysim.plans.serving import best_served
+from mlsysim.timing.engines import architecture, engine
+from mlsysim.units.registry import quantity
 
-_LEAST = table_of("engine_least")
-_STEPS = ("step", "per_sequence", "small_kernels")
-_SERVING = (*_STEPS, "host_operator", "waited_operator", "front_end", "tokenise", "cold_start")
-_SATURATED: dict[str, tuple[str, ...]] = {"scenario": ("max-throughput offline",)}
-ENGINES: dict[str, tuple[dict[str, tuple[str, ...]], tuple[str, ...]]] = {
-    **dict.fromkeys(("vLLM", "SGLang", "TensorRT_LLM"), ({}, _SERVING)),
-    "TensorRT_LLM_Cpp": (_SATURATED | {"source": ("trtllm-0.11.0", "trtllm-0.14")}, (*_STEPS, "reduce_scale")),
-    "TensorRT_LLM_Cpp_2025": (_SATURATED | {"source": ("trtllm-0.17",)}, (*_STEPS, "reduce_scale")),
-    "TensorRT_LLM_2025": (_SATURATED | {"source": ("trtllm-0.19", "trtllm-0.21")}, (*_STEPS, "reduce_scale")),
-    "vLLM_2025": ({"metric": ("itl_median",)}, (*_STEPS, "expert_block")),
-    "gpt_fast": ({"metric": ("decode_tokens_per_s",)}, ("step", "small_kernels", "expert_block")),
+FILES = {
+    "serving_runs.csv": "serving_runs",
+    "serving_runs_more.csv": "serving_runs",
+    "serving_open.csv": "serving_open",
+    "inference.csv": "inference",
 }
-"""Engines with the rows of ``inference.csv`` that are theirs (none: their own runs), and the constants that these move."""
-_TTFT_WEIGHT = 0.4
-_CAP = (0.25, 0.6)
-"""Errors beyond these count no more: rows whose settings are not what they say would steer the fit."""
+SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml"
+_ASKED = ("tpot", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
+_SPREADS = {"ttft": 0.25}
+_SPREAD, _OFFSETS, _PARTS = 0.1, (0.25, 0.08), 4
+"""Spread of first tokens, of all else, of a model's factors on steps with prompts and without; and parts that settings are left out by."""
+_TIMES = ("step", "front_end", "hand_over", "cold_start")
 
 
-def logarithms(rows: Columns, candidate: Engine) -> Any:
-    """Logarithms of predicted over measured: a column for each metric of the rows (zero where there is one)."""
+class Asked(NamedTuple):
+    """What was measured of a run, and how the case gives it."""
+
+    metric: str
+    regime: str
+    asked: str
+    measured: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A row as the case that its plan's answer reads."""
+
+    table: str
+    row: str
+    machine: Engines
+    traffic: Traffic
+    devices: float
+    values: tuple[Asked, ...]
+
+    @property
+    def model(self) -> str:
+        return architecture(self.machine.writer.deployment.model)
+
+    @property
+    def chip(self) -> str:
+        return str(self.machine.writer.deployment.chip.metadata.key)
+
+    def predicted(self, constants: Mapping[str, Any], factors: Sequence[Any]) -> list[Any]:
+        """The measured metrics under candidate constants and factors on steps with prompts and without."""
+        runner = self.machine.writer.engine.model_copy(update=dict(constants))
+
+        def moved(step: Any) -> Any:
+            if step is None:
+                return None
+            found = copy(step)
+            found.engine, found.factors = runner, tuple(factors)
+            if "reduce_scale" in constants:
+                found.network = replace(step.network, scale=constants["reduce_scale"])
+            return found
+
+        m = self.machine
+        writer = moved(m.writer)
+        reader = writer if m.reader is m.writer else moved(m.reader)
+        seen = serve(Engines(reader, writer, moved(m.draft), m.apart), self.traffic)
+        rate = seen.requests * self.traffic.mean_answer
+        found = {
+            "tpot": seen.tpot,
+            "ttft": seen.ttft,
+            "user_rate": 1 / seen.tpot,
+            "tokens_per_second": rate,
+            "tokens_per_second_per_device": rate / self.devices,
+        }
+        return [found[value.asked] * value.factor for value in self.values]
+
+
+def run_of(table: str, row: Mapping[str, str]) -> Run | None:
+    """A row as the case that its answer reads; None where the layout is searched, or nothing was measured that the case gives."""
+    # Engines' kernels were measured on some generations of chips; what they take on others is not the engine's.
+    questions: list[Question] = [q for q in TABLES[table].questions(row) if q.asked in _ASKED and q.chip_measured]
+    if not questions or questions[0].plan.parallelism.tp is None:
+        return None
+    served = best_served(plan_from_text(plan_to_toml(questions[0].plan)))[1]
+    machine, traffic = served.result.named("machine"), served.result.named("clients")
+    if traffic is None or not served.result.feasible:
+        return None
+
+    def asked(q: Question) -> Asked:
+        si = "s" if q.asked in ("tpot", "ttft") else "1/s"
+        scale = quantity(1.0, si).to(q.unit).magnitude if q.unit else 1.0
+        return Asked(q.metric, q.regime, q.asked, q.measured, scale * q.factor)
+
+    name = row.get("id") or row.get("row_id") or ""
+    return Run(table, name, machine, traffic, float(served.result.devices), tuple(map(asked, questions)))
+
+
+def runs(folder: Path) -> list[Run]:
+    """All rows of a folder that are runs with a layout of their own."""
     found = []
-    for row in rows.row:
-        table = TABLES["serving_runs" if "tpot_ms" in row else "inference"]
-        with suppress(Skipped, Excluded), trying(candidate):
-            values = [predicted(question, evaluate_plainly) for question in table.questions(row)]
-            found.append([*(math.log(v.predicted / v.measured) for v in values), 0.0][:2])
-    return np.array(found).reshape(-1, 2)
+    for file, table in FILES.items():
+        for row in table_rows(folder / file) if (folder / file).exists() else ():
+            try:
+                run = run_of(table, row)
+            except (Skipped, Excluded, MLSysError):
+                continue
+            if run is not None:
+                found.append(run)
+    return found
 
 
-def _loss(rows: Columns, candidate: Engine) -> float:
-    e = np.minimum(np.abs(logarithms(rows, candidate)), _CAP)
-    return float(np.mean(e[:, 0]) + _TTFT_WEIGHT * np.mean(e[:, 1])) if len(e) else 0.0
+def priors(name: str, own: Sequence[Run]) -> dict[str, Prior]:
+    """The priors of an engine: those of every engine, of how it launches prompts, and its own."""
+    table = table_of("engine_priors")
+    known = table["every"] | table[table["launches"][name]] | table.get(name, {})
+    served = any(run.traffic.habits.server for run in own)
+    apart = any(run.machine.apart for run in own)
+    mixtures = {f"experts_{step.expert_format}" for step in (run.machine.writer for run in own) if step.blocks.experts}
+    idle = {
+        *({key for key in known if key.startswith("experts_")} - mixtures),
+        *(() if served else ("front_end", "tokenise", "steps_ahead")),
+        *(() if apart else ("hand_over",)),
+    }
+    return {key: Prior(*value[:2]) for key, value in known.items() if key not in idle}
 
 
-def fit(rows: Columns, start: Engine, names: Sequence[str], passes: int = 3) -> Engine:
-    """Coordinate descent from ``start``, by factors that shrink."""
-    values = {name: getattr(start, name) for name in names}
-    factor = 1.6
-
-    def step(name: str, value: float, up: bool) -> float:
-        moved = max(value, _LEAST[name]) * (factor if up else 1 / factor)
-        return moved if moved >= _LEAST[name] * 0.99 else 0.0
-
-    for _ in range(passes):
-        values = descend(values, step, lambda v, _: _loss(rows, start.model_copy(update=v)), 1e-5)
-        factor = factor**0.5
-    return start.model_copy(update=values)
+def masks(own: Sequence[Run]) -> dict[str, Any]:
+    """Rows that are left out together, by what they share."""
+    found: dict[str, Any] = {}
+    for kind in ("model", "chip"):
+        names = np.array([getattr(run, kind) for run in own])
+        found |= {f"{kind} {name}": names == name for name in sorted(set(names.tolist()))}
+    return found | {f"part {k}": np.arange(len(own)) % _PARTS == k for k in range(_PARTS)}
 
 
-def shown(e: Any) -> str:
-    """Median, 90th percentile and bias in per cent, for each metric."""
-    return "   ".join(line(np.expm1(column)) for column in e.T if np.any(column))
+def fit_engine(name: str, own: Sequence[Run]) -> tuple[Posterior, dict[str, Any]]:
+    """The constants of an engine, and what was left out of each further fit."""
+    left = masks(own)
+
+    def row(run: Run) -> Row:
+        spreads = tuple(_SPREADS.get(value.asked, _SPREAD) for value in run.values)
+        return Row(run.model, tuple(value.measured for value in run.values), spreads, run.predicted)
+
+    return posterior([row(run) for run in own], priors(name, own), _OFFSETS, list(left.values())), left
 
 
-def fit_engine(name: str, rows: Columns, names: Sequence[str]) -> None:
-    """Fit an engine's constants to rows, and print them with their errors; what is left out is refitted from there."""
-    start = engine(name)
-    found = fit(rows, start, names)
-    print(f"{name:24s} {'before':32s} {shown(logarithms(rows, start))}")
-    report(
-        name, rows, lambda c: found if c is rows else fit(c, found, names, 1), logarithms, "gpu", "model", text=shown
+def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[dict[str, Any]]:
+    """Errors of each value where nothing was fitted on its model, its chip, or its settings."""
+    lines = []
+    values = [(run, value) for run in own for value in run.values]
+    for number, (what, mask) in enumerate(left.items(), 1):
+        for i in np.flatnonzero(np.asarray(mask)[found.owner]):
+            run, value = values[i]
+            lines.append(
+                {"table": run.table, "row": run.row, "metric": value.metric, "regime": value.regime}
+                | {"software": run.machine.writer.engine.name, "model": run.model, "chip": run.chip}
+                | {"left_out": what.split(" ")[0], "log_error": round(float(found.errors[i, number]), 5)}
+            )
+    return lines
+
+
+def constants_of(own: Sequence[Run], found: Posterior) -> dict[str, Any]:
+    """What is written of an engine."""
+    table = table_of("engine_priors")
+    name = own[0].machine.writer.engine.name
+    known = table["every"] | table[table["launches"][name]] | table.get(name, {})
+    # What the rows say nothing of is what was known before.
+    kept = {key: _shown(key, median) for key, (median, *_) in known.items()}
+    spread = {}
+    for key, each in found.table().items():
+        kept[key] = _shown(key, each["value"])
+        spread[key] = [float(f"{each['error']:.3g}"), _shown(key, each["least"]), _shown(key, each["most"])]
+    tpot = np.array([value.asked != "ttft" for run in own for value in run.values])
+    error = np.median(np.abs(np.expm1(found.errors[tpot, 0]))) * 100
+    counts = {group: sum(run.model == group for run in own) for group in found.groups}
+    models = {
+        group: {"prompts": float(f"{prompts:.4g}"), "answers": float(f"{answers:.4g}"), "rows": counts[group]}
+        for group, (prompts, answers) in zip(found.groups, np.exp(found.offsets[0]).tolist(), strict=True)
+    }
+    loose = [key for key, (_, *ends) in spread.items() if _moves(kept[key], *ends)]
+    return kept | {"fit_error_pct": round(float(error), 1), "loose": loose, "spread": spread, "models": models}
+
+
+def _moves(value: Any, least: Any, most: Any) -> bool:
+    """Whether a constant moves by more than half over left-out fits: its prior holds it, not the rows."""
+    middle, low, high = (float(str(each).split(" ")[0]) for each in (value, least, most))
+    return high > 1.5 * middle or low < middle / 1.5
+
+
+def _shown(key: str, value: float) -> Any:
+    if key in _TIMES:
+        return f"{value * 1e3:.4g} ms"
+    return (
+        float(f"{value:.4g}")
+        if key in ("small_kernels", "quantised_kernels", "steps_ahead", "reduce_scale") or key.startswith("experts_")
+        else f"{value * 1e6:.4g} us"
     )
-    for constant in names:
-        print(f"{constant} = {getattr(found, constant):.4g}", flush=True)
+
+
+def summary(name: str, own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[str]:
+    """Errors in sample and left out, and the constants."""
+    values = [value for run in own for value in run.values]
+    lines = []
+    for what, chosen in (("tpot", lambda v: v.asked != "ttft"), ("ttft", lambda v: v.asked == "ttft")):
+        mask = np.array([chosen(value) for value in values])
+        if not mask.any():
+            continue
+        lines.append(f"{name:22s} {what} in sample   {line(np.expm1(found.errors[mask, 0]))}")
+        for kind in ("part", "model", "chip"):
+            parts = [
+                found.errors[(np.asarray(out)[found.owner]) & mask, number]
+                for number, (label, out) in enumerate(left.items(), 1)
+                if label.startswith(kind)
+            ]
+            lines.append(f"{'':22s} {what} {f'{kind} out':12s} {line(np.expm1(np.concatenate(parts)))}")
+    for key, each in found.table().items():
+        ends = f"{each['least']:.4g} to {each['most']:.4g}"
+        lines.append(f"    {key:18s} {each['value']:.4g} x/ {each['error']:.2f}, left out {ends}")
+    return lines
+
+
+_kept: list[Run] = []
+
+
+def _keep(every: list[Run]) -> None:
+    _kept[:] = every
+
+
+def _fitted(name: str) -> tuple[list[str], dict[str, Any], list[dict[str, Any]]]:
+    """What is printed and written of an engine."""
+    own = [run for run in _kept if run.machine.writer.engine.name == name]
+    found, left = fit_engine(name, own)
+    return summary(name, own, found, left), constants_of(own, found), residuals(own, found, left)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Fit the engines named (all, if none is)."""
-    folder = Path(arguments[0])
-    runs = [r for r in table_rows(folder / "serving_runs.csv") if not r["duplicate_of"] and not r["unusable"]]
-    offline = table_rows(folder / "inference.csv")
-    for name in list(arguments[1:]) or ENGINES:
-        chosen, names = ENGINES[name]
-        rows = [row for row in runs if engine(row["engine"]).name == name]
-        if chosen:
-            rows = [row for row in offline if all(row[key] in allowed for key, allowed in chosen.items())]
-        fit_engine(name, Columns.of([(row, row["gpu"], row["model"]) for row in rows], "row", "gpu", "model"), names)
+    """Fit the engines named (all, if none is) and write their constants."""
+    parser = argparse.ArgumentParser(prog="python -m mlsysim.calibrate.fit_serving", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("engines", nargs="*")
+    parser.add_argument("--out", type=Path, default=SHIPPED)
+    parser.add_argument("--residuals", type=Path)
+    options = parser.parse_args(arguments)
+    every, tables, left_over = runs(options.folder), {}, []
+    names = [engine(name).name for name in options.engines or table_of("engine_priors")["launches"]]
+    # Engines share nothing but their priors: each is fitted in a process of its own, which has the runs of its parent.
+    with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_keep, initargs=(every,)) as pool:
+        for name, (lines, table, left) in zip(names, pool.map(_fitted, names), strict=True):
+            print("\n".join(lines), flush=True)
+            tables[name] = table
+            left_over += left
+    head = [
+        "# Constants of serving engines; written by `python -m mlsysim.calibrate.fit_serving FOLDER`. What each means is said in engines.toml."
+    ]
+    head += [
+        "# spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip or settings out."
+    ]
+    head += ["# loose: constants that move by more than half over them, which their priors hold and not the rows."]
+    head += [
+        "# models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."
+    ]
+    options.out.write_text(
+        "\n".join(head + [text for name in tables for text in table_lines(name, tables[name])]) + "\n"
+    )
+    if options.residuals:
+        with options.residuals.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(left_over[0]))
+            writer.writeheader()
+            writer.writerows(left_over)
 
 
 if __name__ == "__main__":

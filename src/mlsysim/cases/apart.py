@@ -41,7 +41,7 @@ from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag, untagged
-from mlsysim.units.ops import exp, maximum, minimum, where
+from mlsysim.units.ops import exp, maximum, minimum, some, where
 
 
 def _overflow(requests: float, slots: float, workers: int) -> float:
@@ -154,7 +154,7 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
 
     mean, last = rounds(both.readers, t, others + 1, a, later)
     limited = slow | (places < t.concurrency)
-    if bound is not None and slow:
+    if bound is not None and some(slow):
         bound = "prompts"
     waiting = maximum(t.concurrency - active, 0.0)
     ahead = where(limited, maximum(waiting / active * span - value_of(mean) - both.move, 0.0), 0.0)

@@ -143,7 +143,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         most = minimum(places, s.most_written)
         n, fastest = in_flight(partial(s.answered, most=most), rate, most)
     s = Turns(step, t, n)
-    if bound is not None and most < places:
+    if bound is not None and some(most < places):
         bound = "prompts"
     turn = s.seen(n, most, a.under(ANSWER))
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, turn.mean) / s.gain
@@ -185,7 +185,8 @@ def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any) -> tuple[Any
         middle = (low + high) / 2
         less = answered(middle) < rate
         low, high = where(less, middle, low), where(less, high, middle)
-    return where(rate < fastest, high, most), fastest
+    # Little's law once more: halving leaves few requests with few digits.
+    return where(rate < fastest, rate * high / answered(high), most), fastest
 
 
 def least(limits: dict[str, Any]) -> tuple[Any, str | None]:

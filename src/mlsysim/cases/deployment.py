@@ -193,7 +193,11 @@ class Deployment:
         if not named.windows and step.stack != model.stack:
             assumed["windows"] = f"none: {named.name} attends to whole texts unless it is told of the model's windows"
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
-        assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}"
+        seen = named.seen(model)
+        runs = "no measured run of this architecture"
+        if seen is not None:
+            runs = f"{seen.rows} measured runs of this architecture: its steps with prompts take {seen.prompts:.3g}, others {seen.answers:.3g} of the forms"
+        assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}, {runs}"
         assumed.pop("bandwidth_efficiency", None)
         return step
 

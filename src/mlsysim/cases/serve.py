@@ -212,9 +212,11 @@ class Engines:
         known = serving_table("measured")["chips"]
         chips = [step.deployment.chip for step in (self.writer, self.reader)]
         strange = next((chip.name for chip in chips if chip.metadata.key not in known), None)
-        band = interval(regime, *() if strange is None else ("chip",))
+        lacks = {} if strange is None else {"chip": f"no measured {pools}serving run was on {strange}"}
+        if engine.seen(self.writer.deployment.model) is None:
+            lacks["model"] = f"no run of this architecture on {engine.name} was measured"
+        band = interval(regime, *lacks)
         of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")
-        lacks = {"chip": f"no measured {pools}serving run was on {strange}"}
         return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:

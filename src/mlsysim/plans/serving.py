@@ -35,6 +35,13 @@ _REQUEST = "request"
 
 def evaluate_serving(plan: Plan) -> Answer:
     """The answer to a serving plan on one kind of accelerator."""
+    sheet, served, tried = best_served(plan)
+    sheet.keep(served.result)
+    return _answer(sheet, served, tried)
+
+
+def best_served(plan: Plan) -> tuple[Sheet, Served, int]:
+    """The best way to serve a plan, and how many were tried."""
     _refuse_foreign(plan)
     groups = find_fleets(plan.hardware)
     fleet, model = groups.one, workload_of(plan.workload)
@@ -44,11 +51,8 @@ def evaluate_serving(plan: Plan) -> Answer:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
     if plan.serving is None or plan.serving.decode_on != AUTO:
         sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
-        served, tried = Server(plan, sheet, model, fleet).best()
-    else:
-        sheet, served, tried = _best_share(plan, fleet, model)
-    sheet.keep(served.result)
-    return _answer(sheet, served, tried)
+        return (sheet, *Server(plan, sheet, model, fleet).best())
+    return _best_share(plan, fleet, model)
 
 
 AUTO = "auto"

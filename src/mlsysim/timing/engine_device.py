@@ -34,6 +34,7 @@ class EngineDevice:
     def __init__(self, deployment: Deployment) -> None:
         d = self.deployment = deployment
         self.engine = d.engine
+        self.factors: tuple[Any, Any] | None = d.engine.factors(d.model)
         self.kernels = profile(d.chip, f"serving.{d.engine.kernels}")
         self.network = engine_network(d.chip, d.engine.reduce_scale, d.port)
         self.family = chip_class(d.chip)
@@ -64,6 +65,7 @@ class EngineDevice:
         kept = kept_parts(d.model, self.precision)
         narrow_mixers = kept == "layers" or (kept == "all" and not (mixture and self.weight < self.byte))
         parts = is_narrow and narrow_mixers, is_narrow and kept != "experts", self.quantises
+        self.converts = self.quantises and kept != "experts"
         self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, *parts)
         add_adapters(self.blocks, d)
         self.expert_constants = self._expert_constants() if mixture else None
@@ -97,6 +99,11 @@ class EngineDevice:
     def _expert_constants(self) -> kernels.Experts:
         found, name = self.kernels.experts, self.expert_format
         return (found.get(f"{name}_wide") if self.deployment.moe_ep > self.network.node else None) or found[name]
+
+    @property
+    def small_kernels(self) -> Any:
+        """Kernels of a layer beside products, attention and experts; more of them where inputs are quantised."""
+        return self.engine.small_kernels + (self.engine.quantised_kernels if self.converts else 0.0)
 
     @property
     def longest_stage(self) -> float:

@@ -64,7 +64,7 @@ from mlsysim.timing.engine_device import EngineDevice
 from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
 from mlsysim.timing.power import Clock
-from mlsysim.units.ops import maximum, minimum, sqrt
+from mlsysim.units.ops import maximum, minimum, power, sqrt
 from mlsysim.units.registry import to_si
 
 # Names of the times that a step is made of, the wall of collectives, and the forms.
@@ -72,6 +72,7 @@ _PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
 _ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
 _EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
 _TENSORS, _EXCHANGE, _STAGES = "tensor parallelism", "expert exchange", "pipeline parallelism"
+FEWEST_TOKENS = 1e-12
 _ENGINE, _LAUNCHES, _ADAPTERS, _COMMUNICATION = "engine", "launches", "adapters", 14
 _ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
 
@@ -154,7 +155,7 @@ class EngineStep(EngineDevice):
         communication = self._communication(tokens, everywhere, _some(prompts), tag)
         moved = serving_table("small")["passes"] * tokens * self.hidden * self.half
         small = self.blocks.layers * (
-            started(self.engine.small_kernels * k.memory_bound.times[0], tag)
+            started(self.small_kernels * k.memory_bound.times[0], tag)
             + self._streamed(_SMALL, moved, k.memory_bound.fused_share, tag)
         )
         device = products + attention + experts + communication + small
@@ -165,13 +166,19 @@ class EngineStep(EngineDevice):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * engine.host_operator)
             waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * engine.waited_operator)
-            busy = maximum(device, launches) + waited
+            busy = soft_maximum(device, launches) + waited
         total = stage = busy + host
         if d.pp > 1:
             longest = self.longest_stage
             stage = maximum(longest * device, longest * launches + host) + longest * waited
             total = total + self._sends(tokens, tag)
-        return StepTime(total, stage, device, attention, experts)
+        found = total, stage, device, attention, experts
+        if self.factors is not None:
+            # What this model was measured to take on this engine, over these forms: of prompts and of answers, by their tokens in the step.
+            of_prompts, of_answers = self.factors
+            scale = of_answers * power(of_prompts / of_answers, reading / maximum(tokens, FEWEST_TOKENS))
+            found = tuple(each * scale for each in found)
+        return StepTime(*found)
 
     def _product_time(
         self, p: StepProduct, m: Any, tag: Tag, copies: Any = 1.0, names: tuple[str, str] = (_PRODUCTS, _WEIGHTS)
@@ -250,7 +257,8 @@ class EngineStep(EngineDevice):
         peak = arithmetic_peak(d.chip, self.precision)[0] * self.kernels.rate_scale
         each = routed.matrices * inner * width
         operations = MULTIPLY_ADD * rows * each
-        return experts_time(
+        scale = getattr(self.engine, f"experts_{self.expert_format}")
+        return scale * experts_time(
             tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * own.rate_share), flop=operations),
             self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
             self._streamed(_ROUTED, rows * (inner + width) * self.half, own.activation_share, tag),

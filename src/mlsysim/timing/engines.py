@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -18,6 +16,7 @@ from pydantic import BeforeValidator, Field
 from mlsysim.errors import unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.fields import Record
@@ -36,6 +35,15 @@ Span = Annotated[float, BeforeValidator(_seconds)]
 """A time as a file gives it, in seconds."""
 
 
+class Seen(Record):
+    """An architecture that was measured on an engine: factors on steps of its prompts and of its answers, and the runs behind them."""
+
+    architecture: str
+    prompts: float = Field(gt=0)
+    answers: float = Field(gt=0)
+    rows: int
+
+
 class Engine(Record):
     """A serving engine; times in seconds. What each means is said at the top of ``data/software/engines.toml``."""
 
@@ -46,16 +54,22 @@ class Engine(Record):
     step: Span
     per_sequence: Span
     small_kernels: float = Field(ge=0)
+    quantised_kernels: float = Field(default=0.0, ge=0)
     host_operator: Span
     waited_operator: Span
     front_end: Span
     tokenise: Span = 0.0
-    steps_ahead: int = Field(default=0, ge=0)
+    steps_ahead: float = Field(default=0.0, ge=0)
     hand_over: Span
     expert_block: Span
     cold_start: Span
     gather_steps: int = Field(ge=0)
     reduce_scale: float = Field(default=1.0, gt=0)
+    experts_bf16: float = Field(default=1.0, gt=0)
+    experts_fp8: float = Field(default=1.0, gt=0)
+    experts_nvfp4: float = Field(default=1.0, gt=0)
+    experts_mxfp4: float = Field(default=1.0, gt=0)
+    experts_int4: float = Field(default=1.0, gt=0)
     block_scaled: bool = True
     cuts_prompts: bool = True
     reserves: bool = False
@@ -68,6 +82,22 @@ class Engine(Record):
     source: Source
     fit_error_pct: float | None = None
     aliases: tuple[str, ...] = ()
+    models: tuple[Seen, ...] = ()
+
+    def seen(self, model: TransformerWorkload) -> Seen | None:
+        """What is known of a model from runs of it on this engine."""
+        known = {each.architecture: each for each in self.models}
+        return known.get(architecture(model)) if known else None
+
+    def factors(self, model: TransformerWorkload) -> tuple[float, float] | None:
+        """Factors on steps of the model's prompts and of its answers; None where it was not measured."""
+        found = self.seen(model)
+        return None if found is None else (found.prompts, found.answers)
+
+
+def architecture(model: TransformerWorkload) -> str:
+    """Layers, width and size of a model: checkpoints of one architecture are one model to an engine, whatever they are called."""
+    return f"{model.stack.layers}x{model.stack.hidden} {to_si(model.parameters, 'param') / 1e9:.3g}B"
 
 
 @cache
@@ -86,25 +116,6 @@ ENGINES = engine_names()
 """The engines of ``data/software/engines.toml``: an entry there is all that a further one needs."""
 
 
-_trial: ContextVar[Engine | None] = ContextVar("trial", default=None)
-
-
-@contextmanager
-def trying(candidate: Engine) -> Iterator[None]:
-    """Within it the engine of the candidate's name is the candidate: for fits, which move constants and ask again."""
-    before = _trial.set(candidate)
-    try:
-        yield
-    finally:
-        _trial.reset(before)
-
-
-def engine(name: str) -> Engine:
-    """The engine of that name; raises with the nearest one."""
-    found, trial = _engine(name), _trial.get()
-    return trial if trial is not None and trial.name == found.name else found
-
-
 def _key(name: str) -> str | None:
     table, folded = software_file("engines"), _folded(name)
     return next((k for k, row in table.items() if folded in {_folded(n) for n in (k, *row.get("aliases", ()))}), None)
@@ -116,11 +127,16 @@ def is_engine(name: str) -> bool:
 
 
 @cache
-def _engine(name: str) -> Engine:
+def engine(name: str) -> Engine:
+    """The engine of that name; raises with the nearest one."""
     table, key = software_file("engines"), _key(name)
     if key is None:
         raise unknown_name("serving engine", name, table)
-    return Engine(name=key, **table[key])
+    fitted = dict(software_file("engine_constants").get(key, {}))
+    for about in ("spread", "loose"):
+        fitted.pop(about, None)
+    models = tuple(Seen(architecture=name, **seen) for name, seen in fitted.pop("models", {}).items())
+    return Engine(name=key, models=models, **{**table[key], **fitted})
 
 
 def _folded(name: str) -> str:

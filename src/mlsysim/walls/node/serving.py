@@ -267,6 +267,8 @@ class ServingModel(Resolver[ServingResult]):
             saturated=looped is not None and bool(looped.saturated),
             output_tokens_per_sec=None if looped is None else looped.requests * traffic.mean_answer,
             shown={
+                "machine": machine,
+                "clients": clients,
                 "served": served,
                 "looped": looped,
                 "times": times,

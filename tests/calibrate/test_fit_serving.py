@@ -1,0 +1,92 @@
+"""The fit of engines asks the very case that answers are read off."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from mlsysim.calibrate.fit_serving import Run, masks, priors, run_of
+from mlsysim.calibrate.fitting import table_of
+from mlsysim.calibrate.questions import Excluded, Skipped, predicted
+from mlsysim.calibrate.tables import TABLES
+from mlsysim.models.registry import Models
+from mlsysim.timing.engines import architecture, engine
+from tests.calibrate.test_serving_tables import ROW, RUN
+
+APART = RUN | {
+    "mode": "disagg", "model": "deepseek-ai/DeepSeek-V3", "gpu": "h200_sxm", "concurrency": "64", "tp": "", "attention_dp": "",
+    "prefill_workers": "1", "prefill_tp": "8", "prefill_attention_dp": "1", "prefill_moe_tp": "8", "prefill_moe_ep": "1",
+    "decode_workers": "1", "decode_tp": "8", "decode_attention_dp": "1", "decode_moe_tp": "8", "decode_moe_ep": "1",
+    "engine": "sglang",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "row"), [("serving_runs", RUN), ("serving_runs", APART), ("inference", ROW)])
+def test_the_case_gives_the_public_answer(table: str, row: dict[str, str]) -> None:
+    run = run_of(table, row)
+    assert run is not None
+    runner = run.machine.writer.engine
+    factors = run.machine.writer.factors or (1.0, 1.0)
+    found = run.predicted({"step": runner.step, "per_sequence": runner.per_sequence}, factors)
+    answers = [predicted(question).predicted for question in TABLES[table].questions(row)]
+    assert found == pytest.approx(answers, rel=1e-9)
+
+
+def test_many_candidates_are_as_many_answers() -> None:
+    run = run_of("serving_runs", RUN)
+    assert run is not None
+    steps = np.array([1e-4, 5e-4, 2e-3])
+    together = run.predicted({"step": steps}, (np.ones(3), np.ones(3)))
+    for i, step in enumerate(steps.tolist()):
+        assert [value[i] for value in together] == pytest.approx(run.predicted({"step": step}, (1.0, 1.0)), rel=1e-12)
+    assert (np.diff(together[0]) > 0).all()
+
+
+def test_what_is_left_out_together() -> None:
+    run = run_of("serving_runs", RUN)
+    assert run is not None
+    left = masks([run] * 8)
+    assert [name.split(" ")[0] for name in left] == ["model", "chip", "part", "part", "part", "part"]
+    assert np.sum([mask for name, mask in left.items() if name.startswith("part")], axis=0).tolist() == [1] * 8
+
+
+def test_offline_rows_say_nothing_of_a_front_end() -> None:
+    run = run_of("inference", ROW)
+    assert isinstance(run, Run)
+    assert "front_end" not in priors("TensorRT_LLM_Cpp_2025", [run])
+    assert "hand_over" not in priors("TensorRT_LLM_Cpp_2025", [run])
+
+
+def test_every_shipped_constant_is_near_its_prior_and_those_that_rows_do_not_hold_are_listed() -> None:
+    shipped = tomllib.loads(files("mlsysim.data").joinpath("software/engine_constants.toml").read_text())
+    assert set(shipped) == set(table_of("engine_priors")["launches"])
+    for name, table in shipped.items():
+        runner = engine(name)
+        for key, (median, spread, *_) in priors_of(name).items():
+            assert abs(np.log(getattr(runner, key) / median)) < 3.5 * spread, (name, key)
+        loose = []
+        for key, (_, *ends) in table["spread"].items():
+            value, low, high = (float(str(each).split(" ")[0]) for each in (table[key], *ends))
+            assert low <= high
+            if high > 1.5 * value or low < value / 1.5:
+                loose.append(key)
+        assert table["loose"] == loose
+
+
+def priors_of(name: str) -> dict[str, tuple[float, ...]]:
+    table = table_of("engine_priors")
+    return table["every"] | table[table["launches"][name]] | table.get(name, {})
+
+
+def test_checkpoints_of_one_architecture_are_one_model() -> None:
+    assert architecture(Models.DeepSeek_V3) == architecture(Models.DeepSeek_R1)
+    assert architecture(Models.Llama3_8B) != architecture(Models.Llama3_70B)
+
+
+@pytest.mark.parametrize("bad", [RUN | {"unusable": "lost requests"}, RUN | {"gpu": "abacus"}])
+def test_rows_that_cannot_be_asked_are_refused_like_everywhere(bad: dict[str, str]) -> None:
+    with pytest.raises((Skipped, Excluded)):
+        run_of("serving_runs", bad)

@@ -1,0 +1,77 @@
+"""Constants with priors: what was put in is found again, and what is left out is not looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+
+TRUE = {"start": 2e-3, "each": 3e-5}
+PRIORS = {"start": Prior(1e-3, 1.0), "each": Prior(1e-5, 1.5), "unseen": Prior(7.0, 0.3)}
+FACTORS = {"a": 1.0, "b": 1.1, "c": 0.9}
+
+
+def _row(group: str, n: float, noise: float = 0.0) -> Row:
+    def predict(constants: Any, offsets: Any) -> list[Any]:
+        return [(constants["start"] + constants["each"] * n) * offsets[0]]
+
+    truth = (TRUE["start"] + TRUE["each"] * n) * FACTORS[group] * np.exp(noise)
+    return Row(group, (truth,), (0.02,), predict)
+
+
+def _rows() -> list[Row]:
+    noise = np.random.default_rng(1).normal(0, 0.01, 60)
+    return [_row("abc"[i % 3], 4.0 * (1 + i % 20), noise[i]) for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def found() -> Posterior:
+    rows = _rows()
+    return posterior(rows, PRIORS, (0.1,), [[row.group == "b" for row in rows]])
+
+
+def test_constants_and_offsets_are_found_again(found: Posterior) -> None:
+    values = np.exp(found.constants[0])
+    offsets = np.exp(found.offsets[0, :, 0])
+    # Common factors of the constants and of all offsets cannot be told apart; the ratios can.
+    assert values[0] / values[1] == pytest.approx(TRUE["start"] / TRUE["each"], rel=0.05)
+    assert offsets[1] / offsets[0] == pytest.approx(1.1, rel=0.02)
+    assert offsets[2] / offsets[0] == pytest.approx(0.9, rel=0.02)
+    assert np.abs(found.errors[:, 0]).max() < 0.05
+
+
+def test_a_constant_that_no_row_shows_keeps_its_prior(found: Posterior) -> None:
+    table = found.table()
+    assert table["unseen"]["value"] == pytest.approx(7.0)
+    assert table["unseen"]["error"] == pytest.approx(np.exp(0.3), rel=1e-6)
+    assert table["start"]["error"] < np.exp(1.0)
+
+
+def test_a_group_that_is_left_out_has_no_offset_and_its_error_is_the_offset(found: Posterior) -> None:
+    assert found.offsets[1, 1, 0] == 0
+    left = found.errors[[i % 3 == 1 for i in range(60)], 1]
+    # The others' mean is 0.95, so that the tenth more of the one left out shows as 15 % or so.
+    assert np.median(left) == pytest.approx(np.log(0.95 / 1.1), abs=0.03)
+
+
+def test_what_is_left_out_does_not_matter(found: Posterior) -> None:
+    rows = _rows()
+    other = [_row("b", 4.0, 3.0) if row.group == "b" else row for row in rows]
+    again = posterior(other, PRIORS, (0.1,), [[row.group == "b" for row in other]])
+    assert np.allclose(again.constants[1], found.constants[1], atol=1e-3)
+    assert not np.allclose(again.constants[0], found.constants[0], atol=1e-3)
+
+
+def test_an_odd_row_does_not_steer() -> None:
+    rows = [*_rows(), _row("a", 40.0, 2.0)]
+    values = np.exp(posterior(rows, PRIORS, (0.1,), []).constants[0])
+    assert values[0] / values[1] == pytest.approx(TRUE["start"] / TRUE["each"], rel=0.06)
+
+
+def test_nothing_is_random(found: Posterior) -> None:
+    rows = _rows()
+    again = posterior(rows, PRIORS, (0.1,), [[row.group == "b" for row in rows]])
+    assert (again.constants == found.constants).all()
