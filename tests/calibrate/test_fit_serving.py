@@ -90,3 +90,8 @@ def test_checkpoints_of_one_architecture_are_one_model() -> None:
 def test_rows_that_cannot_be_asked_are_refused_like_everywhere(bad: dict[str, str]) -> None:
     with pytest.raises((Skipped, Excluded)):
         run_of("serving_runs", bad)
+
+
+def test_a_model_that_states_no_size_has_an_architecture() -> None:
+    imported = Models.Llama3_8B.model_copy(update={"parameters": None})
+    assert architecture(imported) == architecture(Models.Llama3_8B)

@@ -28,6 +28,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.money import Prices
 from mlsysim.cases.run import Run, spent_by
 from mlsysim.cases.run_inputs import LOCAL, maintenance_rate
+from mlsysim.errors import UnknownNameError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import FORMATS
@@ -85,7 +86,14 @@ def answer(given: Mapping[str, Any]) -> CompressionResult:
 def _pass(given: dict[str, Any]) -> list[float]:
     """What wall 13 says of one combination; what is not known is not a number."""
     chip = read_input("a sweep", "hardware", INPUTS["hardware"], given["hardware"])
-    result = answer({**given, "hardware": chip})
+    try:
+        result = answer({**given, "hardware": chip})
+        watts = _watts(chip, given, result)
+    except UnknownNameError as error:
+        if error.details.get("kind") != "arithmetic":
+            raise
+        # A form that the chip does not compute in is no design.
+        return [0.0, *[np.nan] * (len(_FIELDS) - 1)]
     low = None if result.accuracy_delta_range is None else result.accuracy_delta_range[0]
 
     def known(value: Any, unit: str | None = None) -> float:
@@ -100,7 +108,7 @@ def _pass(given: dict[str, Any]) -> list[float]:
         known(result.estimated_accuracy_delta),
         known(low),
         known(chip.unit_cost, "USD"),
-        known(_watts(chip, given, result)),
+        known(watts),
     ]
 
 

@@ -97,7 +97,7 @@ class Engine(Record):
 
 def architecture(model: TransformerWorkload) -> str:
     """Layers, width and size of a model: checkpoints of one architecture are one model to an engine, whatever they are called."""
-    return f"{model.stack.layers}x{model.stack.hidden} {to_si(model.parameters, 'param') / 1e9:.3g}B"
+    return f"{model.stack.layers}x{model.stack.hidden} {model.parameter_count / 1e9:.3g}B"
 
 
 @cache
