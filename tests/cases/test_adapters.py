@@ -93,7 +93,7 @@ def test_a_rank_of_nothing_leaves_the_starts():
     found = step()
     starts = 2 * 4 * LAYERS * found.full.start
     passing = 2 * 4 * LAYERS * 8 * HIDDEN * 2 / (found.full.memory_share * found.bandwidth)
-    assert none - plain == pytest.approx(starts + passing)
+    assert none - plain == pytest.approx(found.factors[1] * (starts + passing))
     launched = step(adapters=8).blocks.launches - found.blocks.launches
     assert launched == 2 * 4 * LAYERS
 

@@ -53,13 +53,28 @@ def test_one_client_sees_an_idle_engine():
     assert open_loop(step, arrivals_of(1e-6, 1024, 512)).ttft == pytest.approx(idle, rel=0.01)
 
 
+SIMULATED = engine("vLLM").model_copy(
+    update={
+        "step": 0.608e-3,
+        "per_sequence": 16e-6,
+        "small_kernels": 16.0,
+        "quantised_kernels": 0.0,
+        "host_operator": 3.91e-6,
+    }
+    | {"waited_operator": 2.6e-6, "front_end": 0.010, "tokenise": 6e-6, "steps_ahead": 1.0, "models": ()}
+)
+"""Constants that the simulated figures below were made with."""
+
+
 def test_the_first_token_of_an_idle_server_is_a_prefill_and_milliseconds():
-    """8B on an H100, 512 tokens. Bare engines give a first token of 1,000 tokens in 28 ms on an H200; the front end is 10 ms and 6 us a token."""
-    step = engine_step(Models.get("Llama3_8B"), Hardware.get("H100"), engine("vLLM"), precision="bf16")
+    """8B on an H100, 512 tokens: no less than the arithmetic at the peak, 8.3 ms. Bare engines give a first token of 1,000 tokens in 28 ms on an H200."""
+    own = engine("vLLM")
+    step = engine_step(Models.get("Llama3_8B"), Hardware.get("H100"), own, precision="bf16")
     seen = closed_loop(step, clients_of(1, 512, 128))
-    assert 0.020 < seen.ttft < 0.045
     bare = closed_loop(step, clients_of(1, 512, 128, Habits(server=False)))
-    assert seen.ttft - bare.ttft == pytest.approx(0.010 + 512 * 6e-6)
+    assert 2 * 8.03e9 * 512 / 989e12 < bare.ttft < seen.ttft < 0.045
+    assert seen.ttft - bare.ttft == pytest.approx(own.front_end + 512 * own.tokenise)
+    assert seen.ttft - bare.ttft < 0.015
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,7 +98,7 @@ def test_a_prompt_that_fills_the_budget_is_not_dropped():
     """70B on 4 H100, 6,000 + 100 tokens, 111 clients: the loop answered 3.63 requests a second, a simulation on the same steps 3.01, with
     348 ms a token; a loop that drops a third of the prompts gives 213 ms."""
     step = engine_step(
-        Models.get("Llama3_70B"), Hardware.get("H100"), engine("vLLM"), precision="fp8", cache_precision="fp8", tp=4
+        Models.get("Llama3_70B"), Hardware.get("H100"), SIMULATED, precision="fp8", cache_precision="fp8", tp=4
     )
     seen = closed_loop(step, clients_of(111, 6000, 100))
     read = seen.request_rate * 6000
@@ -124,7 +139,7 @@ def test_random_arrivals_beside_a_simulation(load, cv, ttft, tpot):
     """70B in fp8 on 4 H100, 2,000 + 300 tokens, beside an iteration-by-iteration simulation on the same steps (bare engine, 1,500 requests,
     without the step that is scheduled ahead)."""
     step = step_of()
-    ahead = step.engine.model_copy(update={"steps_ahead": 0})
+    ahead = SIMULATED.model_copy(update={"steps_ahead": 0})
     plain = EngineStep(replace(step.deployment, engine=ahead))
     seen = open_loop(plain, arrivals_of(load, 2000, 300, Habits(server=False, length_cv=cv)))
     assert seen.ttft == pytest.approx(ttft, rel=0.15)
