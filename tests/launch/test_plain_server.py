@@ -40,8 +40,10 @@ TABLE = {
 def planted(monkeypatch: pytest.MonkeyPatch) -> Server:
     """LMDeploy with vLLM's constants."""
     tables, shipped = dict(engines.software_file("engines")), dict(flags._all())
-    tables["LMDeploy"] = copy.deepcopy(tables["vLLM"]) | {"aliases": ["turbomind"]}
     read = engines.software_file
+    about = {"spread", "loose", "models"}
+    constants = {key: value for key, value in read("engine_constants")["vLLM"].items() if key not in about}
+    tables["LMDeploy"] = copy.deepcopy(tables["vLLM"]) | constants | {"aliases": ["turbomind"]}
     monkeypatch.setattr(engines, "software_file", lambda name: tables if name == "engines" else read(name))
     monkeypatch.setattr(flags, "_all", lambda: shipped | {"lmdeploy": TABLE})
     server = Server("lmdeploy")

@@ -46,7 +46,7 @@ def test_offloading_is_read() -> None:
 def test_hybrid_shards_are_written_and_read_back() -> None:
     plan = Plan.model_validate(
         {"task": "training", "model": "Llama3_8B", "on": "32xH100", "batch_size": 64, "seq_len": 4096}
-        | {"zero": 3, "zero_shard": 8, "micro_batch": 1, "recompute": "full"}
+        | {"pp": 1, "zero": 3, "zero_shard": 8, "micro_batch": 1, "recompute": "full"}
     )
     written = FSDP().write(plan, evaluate_plainly(plan))
     assert "dp_replicate_size: 4" in written and "dp_shard_size: 8" in written
@@ -57,7 +57,7 @@ def test_hybrid_shards_are_written_and_read_back() -> None:
 def test_without_copies_nothing_is_said_of_them(shard: int | None) -> None:
     plan = Plan.model_validate(
         {"task": "training", "model": "Llama3_8B", "on": "32xH100", "batch_size": 64, "seq_len": 4096}
-        | {"zero": 3, "micro_batch": 1, "recompute": "full"}
+        | {"pp": 1, "zero": 3, "micro_batch": 1, "recompute": "full"}
         | ({"zero_shard": shard} if shard else {})
     )
     assert "dp_replicate_size" not in FSDP().write(plan, evaluate_plainly(plan))

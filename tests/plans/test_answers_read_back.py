@@ -94,6 +94,7 @@ def _emissions():
 def _verification():
     given = {name: "x" for name, hint in typing.get_type_hints(Verification).items() if hint is str}
     sizes = {"batch": 1, "seq_len": None, "layers": 2, "of_layers": None, "extrapolating": False, "graph": True}
+    sizes |= {"compiled": False, "adapters": 0}
     times = {"measured_s": 1.0, "predicted_s": 1.1, "low_s": 0.9, "high_s": float("inf")}
     return Verification(**given, **sizes, **times, parts={"a": 1.0})
 

@@ -375,7 +375,7 @@ def test_a_rate_that_is_not_reached_is_not_what_requests_in_flight_need() -> Non
 
 def test_the_least_fleet_for_a_rate_is_no_power_of_two() -> None:
     plan = Plan.model_validate(
-        {"task": "serving", "model": "Llama3_70B", "precision": "fp8", "on": "8xH200", "qps": 120,
+        {"task": "serving", "model": "Llama3_70B", "precision": "fp8", "on": "8xH200", "qps": 100,
          "prompt_tokens": 1024, "output_tokens": 256}
     )  # fmt: skip
     change = evaluate(plan).change

@@ -151,6 +151,8 @@ def test_a_remedy_is_in_the_words_of_who_asks_and_works_as_it_is_written() -> No
         "batch": 64,
         "seq_len": 4096,
         "zero": 0,
+        "pp": 1,
+        "tp": 1,
         "micro_batch": 1,
     }
     answer = evaluate_plainly(Plan.model_validate(plan))
