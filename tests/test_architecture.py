@@ -17,6 +17,7 @@ _BASE = {"errors", "vocabulary", "units", "physics", "zoo"}
 
 _CASES = _BASE | _LAYERS | {"systems", "timing", "cases"}
 _ENGINE = _CASES | {"walls", "engine"}
+_SEARCH = _ENGINE | {"simulate", "search", "importers"}
 
 # Which rooms a room may import from, besides itself. None: anything.
 ROOMS: dict[str, set[str] | None] = {
@@ -33,15 +34,16 @@ ROOMS: dict[str, set[str] | None] = {
     "cases": _BASE | _LAYERS | {"systems", "timing"},
     "walls": _CASES,
     "engine": _CASES | {"walls"},
-    "search": _ENGINE,
+    "simulate": _CASES,
+    "search": _ENGINE | {"simulate"},
     "importers": _ENGINE,
-    "plans": _ENGINE | {"search", "importers"},
-    "calibrate": _ENGINE | {"search", "importers", "plans"},
-    "launch": _ENGINE | {"search", "importers", "plans"},
-    "plot": _ENGINE | {"search", "importers", "plans"},
-    "report": _ENGINE | {"search", "importers", "plans", "launch", "plot"},
-    "api": _ENGINE | {"search", "importers", "plans", "launch", "plot", "report"},
-    "labs": _ENGINE | {"search", "importers", "plans", "launch", "plot", "report", "show"},
+    "plans": _SEARCH,
+    "calibrate": _SEARCH | {"plans"},
+    "launch": _SEARCH | {"plans"},
+    "plot": _SEARCH | {"plans"},
+    "report": _SEARCH | {"plans", "launch", "plot"},
+    "api": _SEARCH | {"plans", "launch", "plot", "report"},
+    "labs": _SEARCH | {"plans", "launch", "plot", "report", "show"},
     "show": {"errors", "units"},
     "data": set(),
     "core": None,
@@ -307,6 +309,8 @@ def test_a_planted_circle_is_caught(planted):
         ("cases/a.py", "from mlsysim.walls import x\n", "cases may not import mlsysim.walls"),
         ("walls/node/a.py", "from mlsysim.engine import x\n", "walls may not import mlsysim.engine"),
         ("engine/a.py", "from mlsysim.search import sweep\n", "engine may not import mlsysim.search"),
+        ("simulate/a.py", "from mlsysim.walls import x\n", "simulate may not import mlsysim.walls"),
+        ("importers/a.py", "from mlsysim.simulate import x\n", "importers may not import mlsysim.simulate"),
         ("search/a.py", "from mlsysim.calibrate import fit\n", "search may not import mlsysim.calibrate"),
         ("show.py", "from mlsysim.hardware.registry import Hardware\n", "show may not import mlsysim.hardware"),
         ("engine/a.py", "from mlsysim.core.constants import Q_\n", "engine may not import mlsysim.core"),

@@ -21,6 +21,7 @@ CORE = [
     "systems",
     "timing",
     "cases",
+    "simulate",
     "walls",
     "engine",
     "core",

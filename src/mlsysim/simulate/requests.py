@@ -1,0 +1,68 @@
+"""One request: when it comes, how long it is, what it shares with others; and what was measured of it.
+
+Requests are handed on one by one in order of arrival. A week of traffic is millions of them, so nobody holds a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from mlsysim.errors import InputError
+
+__all__ = ["Measured", "Request", "in_order"]
+
+
+class Request(NamedTuple):
+    """A request.
+
+    ``blocks`` are hashes of consecutive blocks of the prompt from its first token on; requests with equal leading hashes share
+    that prefix. A trace or load says how many tokens a block has (``block_tokens``). Where there are fewer hashes than blocks, the
+    rest of the prompt is the request's own; the last block may be partly filled, and an engine keeps whole ones only. Without
+    ``blocks`` nothing is known to be shared.
+    """
+
+    arrival: float
+    """Seconds from the start."""
+    prompt: int
+    """Tokens of the prompt."""
+    answer: int
+    """Tokens of the answer."""
+    session: str | None = None
+    """The conversation that it belongs to."""
+    blocks: tuple[int, ...] | None = None
+    tenant: str | None = None
+    priority: int = 0
+    """Larger goes first where a scheduler looks at it."""
+    adapter: str | None = None
+    """The LoRA adapter that answers it."""
+
+
+class Measured(NamedTuple):
+    """What a log or a benchmark measured of one request, in seconds; None where it does not say."""
+
+    ttft: float | None = None
+    """From arrival to the first token."""
+    tpot: float | None = None
+    """(last token - first token) / (tokens of the answer - 1)."""
+    e2e: float | None = None
+    """From arrival to the last token."""
+    queue: float | None = None
+    """From arrival to when a scheduler took it."""
+
+
+def in_order(requests: Iterable[Request]) -> Iterator[Request]:
+    """The same requests; an error at the first that comes before the one ahead of it, or has no tokens to read or to write."""
+    before = 0.0
+    for number, request in enumerate(requests, 1):
+        if not before <= request.arrival < float("inf"):
+            raise InputError(
+                f"Request {number} comes at {request.arrival:g} s and the one before it at {before:g} s; times must not run "
+                "backwards: sort the requests by arrival."
+            )
+        if request.prompt < 1 or request.answer < 1:
+            raise InputError(
+                f"Request {number} has a prompt of {request.prompt} and an answer of {request.answer} tokens; each must be 1 or more."
+            )
+        before = request.arrival
+        yield request
