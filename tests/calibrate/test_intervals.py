@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from mlsysim.calibrate import intervals
 from mlsysim.calibrate.intervals import Bands, covered, half_width, nested, width
 from mlsysim.calibrate.report import left_out, render
-from mlsysim.calibrate.residuals import MOST, Group, Residual, read_all, read_summary, summary, write
+from mlsysim.calibrate.residuals import MOST, Group, Residual, read_summary, summary, together
 from mlsysim.zoo.intervals import UNSEEN, interval, paths
 
 GROUPS = read_summary()
 
 
 def test_the_shipped_bands_are_those_of_the_shipped_residuals(tmp_path: Path) -> None:
-    intervals.main([], out=tmp_path / "out.toml")
-    assert (tmp_path / "out.toml").read_text() == intervals.OUT.read_text()
+    intervals.write(tmp_path, tmp_path / "out.toml")
+    assert (tmp_path / "out.toml").read_text() == intervals.SHIPPED.read_text()
 
 
 def test_nine_tenths_of_a_further_sample_stay_inside() -> None:
@@ -51,14 +51,13 @@ def test_a_path_ends_at_all_rows() -> None:
     assert interval("nothing of the kind").extrapolating and interval("nothing of the kind").rows > 1000
 
 
-def test_a_group_counts_for_no_more_than_thirty(tmp_path: Path) -> None:
+def test_a_group_counts_for_no_more_than_thirty() -> None:
     def row(i: int, model: str, kind: str = "model") -> Residual:
         return Residual("made", f"{i}", "time", "made here", "", model, "H100", kind, i / 1000)
 
-    write([row(i, "large") for i in range(1000)] + [row(i, "small") for i in range(3)], tmp_path / "a.csv")
-    write([row(1, "large", "part")], tmp_path / "b.csv")
-    write([row(1, "large", "part")._replace(log_error=0.5)], tmp_path / "c.csv")
-    large, small, alone = summary(read_all(tmp_path / f"{name}.csv" for name in "abc"))
+    many = [row(i, "large") for i in range(1000)] + [row(i, "small") for i in range(3)]
+    answered = row(1, "large", "part")
+    large, small, alone = summary(together([many, [answered], [answered._replace(log_error=0.5)]]))
     assert (large.rows, len(large.errors)) == (1000, MOST) and large.errors[0] == 0.016 and large.errors[-1] == 0.983
     assert (small.rows, small.errors) == (3, (0.0, 0.001, 0.002))
     assert alone.errors == (0.5,)  # the same value, left out by a later fit

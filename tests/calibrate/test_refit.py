@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import tomllib
+from importlib import import_module
 from importlib.resources import files
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
-from mlsysim.calibrate.__main__ import main
+from mlsysim.calibrate import intervals
 from mlsysim.calibrate.measurements import OWN_TABLES, own
+from mlsysim.calibrate.parts import PARTS, main
 from mlsysim.calibrate.refit import refit, render
 
 SHIPPED = files("mlsysim.data").joinpath("profiles", "measured.toml").read_text(encoding="utf-8")
@@ -46,12 +49,32 @@ def test_every_fit_says_how_well_it_fits(alone):
     assert all(figures["points"] > 0 for figures in errors.values())
 
 
-def test_a_folder_without_tables_uses_the_shipped_measurements(tmp_path, capsys):
-    out = tmp_path / "measured.toml"
-    assert main([str(tmp_path), "--out", str(out)]) == 0
-    assert tomllib.loads(out.read_text())["H200"] == tomllib.loads(SHIPPED)["H200"]
-    assert "H200 gemm bf16" in capsys.readouterr().out
-    assert main([str(tmp_path / "nowhere")]) == 2
+def test_a_folder_without_tables_uses_the_shipped_measurements(tmp_path, capfd):
+    assert main([str(tmp_path), "--only", "kernels,intervals", "--out", str(tmp_path)]) == 0
+    assert tomllib.loads((tmp_path / "measured.toml").read_text())["H200"] == tomllib.loads(SHIPPED)["H200"]
+    assert (tmp_path / "intervals.toml").read_text() == intervals.SHIPPED.read_text()
+    assert "H200 gemm bf16" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere is not a folder."),
+        ([".", "--out", "nowhere"], "nowhere is not a folder."),
+        ([".", "--only", "kernels,lights"], "there is no part 'lights' to refit"),
+        (["{}", "--only", "collectives"], "collectives.csv"),
+    ],
+)
+def test_what_cannot_be_refitted_is_one_sentence(arguments, said, tmp_path, capsys):
+    assert main([argument.format(tmp_path) for argument in arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_every_part_has_the_same_door():
+    """``write(folder, out)``, and the file that ships under the name that it is written under."""
+    for part, name in PARTS.items():
+        module = import_module(f"mlsysim.calibrate.{name}")
+        assert list(signature(module.write).parameters)[:2] == ["folder", "out"], part
 
 
 @pytest.mark.skipif("MLSYSIM_TRUTH" not in os.environ, reason="MLSYSIM_TRUTH names no folder of public tables")

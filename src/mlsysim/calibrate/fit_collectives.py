@@ -1,21 +1,19 @@
 """Refits the constants of collectives inside a link domain from ``collectives.csv``, and prints how well they fit.
 
-    python -m mlsysim.calibrate.fit_collectives FOLDER
-
 The start-up time of each machine is measured once: the smallest all-gather of two ranks. Everything else is shared by all
 machines: in sample, then with one machine left out (machines of one generation leave together), median / p90 / bias in per cent.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, Keep, fit, forgotten, line, report, table_of
-from mlsysim.calibrate.measurements import table_rows
+from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
+from mlsysim.calibrate.measurements import published, table_rows
+from mlsysim.calibrate.residuals import Kept, Residual
 from mlsysim.calibrate.tables.collectives import KINDS
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.operators import link_time
@@ -72,11 +70,11 @@ def errors(c: Columns, values: dict[str, float]) -> Any:
     return np.where(c.swap, exchange(c, values), ring(c, values)) / c.time - 1
 
 
-def main(arguments: list[str], keep: Keep = forgotten) -> None:
+def write(folder: Path, out: Path | None = None) -> list[Residual]:
     """Fit and print."""
-    table = table_rows(Path(arguments[0]) / "collectives.csv")
+    table, kept = table_rows(published(folder) / "collectives.csv"), Kept()
     rows = columns([r for r in table if r["source"].startswith(SOURCES) and Hardware.get(r["gpu"]).link is not None])
-    values, found, _ = report("collectives", rows, constants, errors, "generation", keep=keep)
+    values, found, _ = report("collectives", rows, constants, errors, "generation", keep=kept)
     for kind in sorted(set(rows.kind.tolist())):
         print(f"  {kind:18s}", line(found[rows.kind == kind]))
     for key in sorted(set(rows.key.tolist())):
@@ -84,7 +82,4 @@ def main(arguments: list[str], keep: Keep = forgotten) -> None:
         print(f'start of {key}: "{rows.start[inside][0] * 1e6:.2f} us"   {line(found[inside])}')
     for name, value in values.items():
         print(f"{name} = {value:.4g}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return kept

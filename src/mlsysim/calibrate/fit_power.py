@@ -1,7 +1,5 @@
 """Scores ``data/power.toml`` on ``energy.csv``, and refits what these rows show of it.
 
-    python -m mlsysim.calibrate.fit_power FOLDER
-
 Power of serving and of image diffusion at the given throughput, median / p90 / bias in per cent: with the shipped constants, with those
 of the rows of a chip, with one model left out, and with another chip's shares of TDP. Rows of one kind cannot tell the floor from the bytes:
 the shipped constants also rest on loads of one H200 and on speeds under limits, and are kept unless all are refitted together.
@@ -9,15 +7,15 @@ the shipped constants also rest on loads of one H200 and on speeds under limits,
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlsysim.calibrate.cells import format_of
-from mlsysim.calibrate.fitting import Columns, Keep, fit, forgotten, line, report, table_of
-from mlsysim.calibrate.measurements import table_rows
+from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
+from mlsysim.calibrate.measurements import published, table_rows
+from mlsysim.calibrate.residuals import Kept, Residual
 from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.power import limited_power
@@ -77,9 +75,9 @@ def power(c: Columns, **v: float) -> Any:
     return limited_power(c.wait + running, power_constants()["limit"]["mean"])
 
 
-def main(arguments: list[str], keep: Keep = forgotten) -> None:
+def write(folder: Path, out: Path | None = None) -> list[Residual]:
     """Score, fit and print."""
-    table = table_rows(Path(arguments[0]) / "energy.csv")
+    table, kept = table_rows(published(folder) / "energy.csv"), Kept()
     found = [token_row(row) for row in table if row["metric"] == SERVING]
     found += [image_row(row) for row in table if row["metric"] == IMAGES]
     rows = Columns.of(found, *_NAMES)
@@ -96,10 +94,7 @@ def main(arguments: list[str], keep: Keep = forgotten) -> None:
         for kind, eager in (("serving", 0.0), ("images", 1.0)):
             own = rows.where((rows.chip == key) & (rows.eager == eager))
             print(f"{key}, {kind}: shipped      ", line(own.shipped / own.share - 1))
-        values, _, _ = report(f"{key}, both", rows.where(rows.chip == key), constants, errors, "model", keep=keep)
+        values, _, _ = report(f"{key}, both", rows.where(rows.chip == key), constants, errors, "model", keep=kept)
         print({name: round(value, 3) for name, value in values.items()})
-    report("both chips", rows, constants, errors, "chip", keep=keep)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    report("both chips", rows, constants, errors, "chip", keep=kept)
+    return kept

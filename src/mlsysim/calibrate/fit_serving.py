@@ -1,8 +1,6 @@
 """Fits the constants of serving engines on published runs, in closed loops and under open load.
 
-    python -m mlsysim.calibrate.fit_serving FOLDER [ENGINE ...] [--out FILE] [--residuals FILE]
-
-FOLDER holds ``serving_runs.csv``, ``serving_runs_more.csv``, ``serving_open.csv`` and ``inference.csv``. A row becomes a plan, and the case that the
+A folder holds ``serving_runs.csv``, ``serving_runs_more.csv``, ``serving_open.csv`` and ``inference.csv``. A row becomes a plan, and the case that the
 plan's answer reads is asked for arrays of candidate constants (:mod:`mlsysim.calibrate.posterior`). Priors with their sources are in
 ``data/fits.toml``: microseconds a launch, a scheduler's step, a sampled token; their medians were written down after a first look at public
 residuals, so that "nothing fitted" is not blind. Left out in turn, each from the priors: every model (a family of one architecture, on all chips),
@@ -15,9 +13,6 @@ The constants of expert kernels are those of kernel tables and stay.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
@@ -30,9 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlsysim.calibrate.fitting import line, table_of
-from mlsysim.calibrate.measurements import table_rows
+from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
+from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.serve import Engines, serve
 from mlsysim.cases.traffic import Traffic
@@ -40,7 +36,7 @@ from mlsysim.errors import MLSysError
 from mlsysim.importers.markup import table_lines
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.serving import best_served
-from mlsysim.timing.engines import architecture, engine
+from mlsysim.timing.engines import architecture
 from mlsysim.units.registry import quantity
 
 FILES = {
@@ -137,8 +133,8 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
 def runs(folder: Path) -> list[Run]:
     """All rows of a folder that are runs with a layout of their own."""
     found = []
-    for file, table in FILES.items():
-        for row in table_rows(folder / file) if (folder / file).exists() else ():
+    for path, table in ((published(folder) / file, table) for file, table in FILES.items()):
+        for row in table_rows(path) if path.exists() else ():
             try:
                 run = run_of(table, row)
             except (Skipped, Excluded, MLSysError):
@@ -183,18 +179,23 @@ def fit_engine(name: str, own: Sequence[Run]) -> tuple[Posterior, dict[str, Any]
     return posterior([row(run) for run in own], priors(name, own), _OFFSETS, list(left.values())), left
 
 
-def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[dict[str, Any]]:
+def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[Residual]:
     """Errors of each value where nothing was fitted on its model, its chip, or its settings."""
     lines = []
     values = [(run, value) for run in own for value in run.values]
     for number, (what, mask) in enumerate(left.items(), 1):
         for i in np.flatnonzero(np.asarray(mask)[found.owner]):
             run, value = values[i]
-            lines.append(
-                {"table": run.table, "row": run.row, "metric": value.metric, "regime": value.regime}
-                | {"software": run.machine.writer.engine.name, "model": run.model, "chip": run.chip}
-                | {"left_out": what.split(" ")[0], "log_error": round(float(found.errors[i, number]), 5)}
+            about = (
+                run.table,
+                run.row,
+                value.metric,
+                value.regime,
+                run.machine.writer.engine.name,
+                run.model,
+                run.chip,
             )
+            lines.append(Residual(*about, what.split(" ")[0], float(found.errors[i, number])))
     return lines
 
 
@@ -265,48 +266,29 @@ def _keep(every: list[Run]) -> None:
     _kept[:] = every
 
 
-def _fitted(name: str) -> tuple[list[str], dict[str, Any], list[dict[str, Any]]]:
+def _fitted(name: str) -> tuple[list[str], dict[str, Any], list[Residual]]:
     """What is printed and written of an engine."""
     own = [run for run in _kept if run.machine.writer.engine.name == name]
     found, left = fit_engine(name, own)
     return summary(name, own, found, left), constants_of(own, found), residuals(own, found, left)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Fit the engines named (all, if none is) and write their constants."""
-    parser = argparse.ArgumentParser(prog="python -m mlsysim.calibrate.fit_serving", description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("engines", nargs="*")
-    parser.add_argument("--out", type=Path, default=SHIPPED)
-    parser.add_argument("--residuals", type=Path)
-    options = parser.parse_args(arguments)
-    every, tables, left_over = runs(options.folder), {}, []
-    names = [engine(name).name for name in options.engines or table_of("engine_priors")["launches"]]
+_HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines`. What each means is said in engines.toml.
+# spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip or settings out.
+# loose: constants that move by more than half over them, which their priors hold and not the rows.
+# models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."""
+
+
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Fit every engine, print, and write their constants."""
+    every, lines, left_over = runs(folder), [_HEAD], []
+    names = list(table_of("engine_priors")["launches"])
     # Engines share nothing but their priors: each is fitted in a process of its own, which has the runs of its parent.
     with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_keep, initargs=(every,)) as pool:
-        for name, (lines, table, left) in zip(names, pool.map(_fitted, names), strict=True):
-            print("\n".join(lines), flush=True)
-            tables[name] = table
+        for name, (told, table, left) in zip(names, pool.map(_fitted, names), strict=True):
+            print("\n".join(told), flush=True)
+            lines += table_lines(name, table)
             left_over += left
-    head = [
-        "# Constants of serving engines; written by `python -m mlsysim.calibrate.fit_serving FOLDER`. What each means is said in engines.toml."
-    ]
-    head += [
-        "# spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip or settings out."
-    ]
-    head += ["# loose: constants that move by more than half over them, which their priors hold and not the rows."]
-    head += [
-        "# models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."
-    ]
-    options.out.write_text(
-        "\n".join(head + [text for name in tables for text in table_lines(name, tables[name])]) + "\n"
-    )
-    if options.residuals:
-        with options.residuals.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(left_over[0]))
-            writer.writeheader()
-            writer.writerows(left_over)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    if out is not None:
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return left_over

@@ -1,8 +1,6 @@
 """Fits the constants of training stacks and of chips in training on published runs.
 
-    python -m mlsysim.calibrate.fit_training FOLDER [--out FILE] [--residuals FILE]
-
-FOLDER holds ``training.csv``, ``training_mlperf.csv``, ``training_mlperf_other.csv`` (encoders alone) and ``training_tpu.csv``. A row becomes a plan,
+A folder holds ``training.csv``, ``training_mlperf.csv``, ``training_mlperf_other.csv`` (encoders alone) and ``training_tpu.csv``. A row becomes a plan,
 and the case that the plan's answer reads is asked for arrays of candidate constants (:mod:`mlsysim.calibrate.posterior`). Constants are those of
 every run, of a stack, or of a chip; never of a source, a model or a row. Priors with their sources are in ``data/fits.toml``. Left out in turn, each
 from the priors: every chip, model, source and stack, and a fourth of the rows, whose chip, model, source and stack are seen.
@@ -13,10 +11,7 @@ factor) and its range over the fits that leave something out.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,21 +19,22 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 from mlsysim.calibrate.cells import cell, key_of
 from mlsysim.calibrate.fitting import line, table_of
-from mlsysim.calibrate.measurements import table_rows
+from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
-from mlsysim.calibrate.questions import Excluded, Question, Skipped, predicted
+from mlsysim.calibrate.questions import Excluded, Question, Skipped
+from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.job import Job
 from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.errors import MLSysError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import recipe_of
-from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.training import trained
 from mlsysim.timing.profile import classes, origin
 from mlsysim.timing.stacks import owner_of
 
@@ -97,7 +93,7 @@ class Run:
         software = self.trained
         for path in self.moved:
             software, job = _moved(software, job, path.split("."), _bounded(path, constants[path]), self)
-        trainer = replace(trainer, software=software).limited(job, layout, micro, held)
+        trainer = replace(trainer, software=software, clock=None).limited(job, layout, micro, held)
         seconds = trainer.step(job, layout, micro, held).seconds
         tokens = layout.dp * layout.micro_batches * job.accumulation * micro.tokens
         return [(seconds if self.question.asked == "latency" else tokens / seconds) * self.question.factor]
@@ -172,27 +168,24 @@ def _touches(path: list[str], run: Run) -> bool:
 def run_of(table: str, row: Mapping[str, str]) -> Run | None:
     """A row as the case that its answer reads; None where no stack trains it, or no time was measured."""
     (question,) = TABLES["training"].questions(row)
-    asked: list[Any] = []
-    own = Trainer.limited
-
-    def limited(self: Trainer, *others: Any) -> Trainer:
-        asked.append((self, *others))
-        return own(self, *others)
-
-    with patch.object(Trainer, "limited", limited):
-        predicted(question, evaluate_plainly)
-    if not isinstance(asked[-1][0].software, Software) or question.asked not in ("latency", "tokens_per_second"):
+    if question.asked not in ("latency", "tokens_per_second"):
+        return None
+    try:
+        asked = trained(question.plan).step.named("asked")
+    except MLSysError as error:
+        raise Skipped(str(error)) from None
+    if not isinstance(asked[0].software, Software):
         return None
     source = re.sub(r"-\d\d\.\d\d.*$|(?<=mlperf-training-\d\.\d)-.*$", "", cell(row, "source"))
-    found = Run(table, row["id"], source, question, asked[-1], ())
+    found = Run(table, row["id"], source, question, asked, ())
     return replace(found, moved=tuple(path for path in FREE if _touches(path.split("."), found)))
 
 
 def runs(folder: Path) -> list[Run]:
     """All rows of a folder that are steps of a stack."""
     found = []
-    for file in FILES:
-        for row in table_rows(folder / file) if (folder / file).exists() else ():
+    for file, path in ((file, published(folder) / file) for file in FILES):
+        for row in table_rows(path) if path.exists() else ():
             with suppress(Skipped, Excluded):
                 run = run_of(file.removesuffix(".csv"), row)
                 if run is not None and ("other" not in file or run.software == "captured"):
@@ -220,16 +213,13 @@ def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
     return posterior(rows, priors, (), list(left.values()))
 
 
-def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[Residual]:
     """Errors where nothing was fitted on a row's chip, model, source, stack or settings."""
     for number, (what, mask) in enumerate(left.items(), 1):
         for i in np.flatnonzero(mask).tolist():
-            run = own[i]
-            yield (
-                {"table": run.table, "row": run.row, "metric": run.question.metric, "regime": run.question.regime}
-                | {"software": run.software, "model": run.model, "chip": run.chip}
-                | {"left_out": what.split(" ")[0], "log_error": round(float(found.errors[i, number]), 5)}
-            )
+            run, asked = own[i], own[i].question
+            about = (run.table, run.row, asked.metric, asked.regime, run.software, run.model, run.chip)
+            yield Residual(*about, what.split(" ")[0], float(found.errors[i, number]))
 
 
 def speeds(own: Sequence[Run], errors: Any) -> Any:
@@ -269,29 +259,16 @@ def constants_of(found: Posterior) -> list[str]:
     return [text for table in tables for text in (f"[{table}]", *(entry for own, entry in lines if own == table))]
 
 
-_HEAD = """# Fitted constants of training, laid over training.toml and stacks.toml; written by `python -m mlsysim.calibrate.fit_training FOLDER`.
+_HEAD = """# Fitted constants of training, laid over training.toml and stacks.toml; written by `python -m mlsysim.calibrate FOLDER --only training`.
 # error: the standard error as a factor; least, most: over the fits that leave a chip, a model, a source, a stack or settings out."""
 
 
-def main(arguments: Sequence[str]) -> None:
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit, print and write."""
-    parser = argparse.ArgumentParser(prog="python -m mlsysim.calibrate.fit_training", description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, default=SHIPPED)
-    parser.add_argument("--residuals", type=Path)
-    options = parser.parse_args(arguments)
-    own = runs(options.folder)
+    own = runs(folder)
     left = masks(own)
     found = fit(own, left)
     print("\n".join(summary(own, found, left)), flush=True)
-    options.out.write_text("\n".join([_HEAD, *constants_of(found)]) + "\n", encoding="utf-8")
-    if options.residuals:
-        lines = list(residuals(own, found, left))
-        with options.residuals.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(lines)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    if out is not None:
+        out.write_text("\n".join([_HEAD, *constants_of(found)]) + "\n", encoding="utf-8")
+    return list(residuals(own, found, left))

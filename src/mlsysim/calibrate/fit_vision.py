@@ -1,7 +1,5 @@
 """Refits ``data/software/vision.toml`` from a folder of measurement tables (``vision.csv``), and prints how well it fits.
 
-    python -m mlsysim.calibrate.fit_vision FOLDER [OUT.toml]
-
 Then TensorRT's shares by GPU generation (MLPerf offline results) and the microcontroller tables (MLPerf Tiny) of
 ``data/software/runtimes.toml``, which are only printed. For each part the error in sample, then with one chip, one board and (where it means
 something) one half of the models left out: median / 90th percentile / bias in per cent.
@@ -9,20 +7,20 @@ something) one half of the models left out: median / 90th percentile / bias in p
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlsysim.calibrate.fitting import Columns, Keep, fit_sum, forgotten, left_out, line, report, sums, table_of
-from mlsysim.calibrate.measurements import table_rows
+from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.questions import Skipped
-from mlsysim.calibrate.residuals import family
+from mlsysim.calibrate.residuals import Kept, Residual, family
 from mlsysim.calibrate.tables.vision import board_of, runtime_of, runtime_of_row, settings_of, task_inventory
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
@@ -36,6 +34,7 @@ from mlsysim.timing.microcontroller import shape_of
 from mlsysim.timing.runtimes import regime_of, runtime
 from mlsysim.timing.vision_time import CPU_TERMS, TERMS, clock_of, cpu_features, gpu_features
 
+SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "vision.toml"
 INTENSITIES = (0.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0)
 TRAINING_SCALE = 3.5
 SHARPNESS = 2.0
@@ -254,23 +253,19 @@ def fit_microcontrollers(rows: list[dict[str, str]], keep: Keep = forgotten) -> 
         print(f"  {label}", {key: round(float(np.exp(value)), 3) for key, value in values.items()})
 
 
-def main(arguments: list[str], keep: Keep = forgotten) -> None:
-    """Fit, print, and write the tables where an output is named."""
-    folder = Path(arguments[0])
-    rows = table_rows(folder / "vision.csv")
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Fit, print, and write the tables."""
+    rows, keep = table_rows(published(folder) / "vision.csv"), Kept()
     timm = [r for r in rows if r["source"].startswith("timm-")]
     text = "\n".join((fit_gpu(timm, keep), fit_cpu(timm, keep), fit_diffusion(rows, keep)))
     fit_tensorrt([r for r in rows if r["source"].startswith("mlperf-inference")], keep)
     fit_microcontrollers([r for r in rows if r["task"] == "infer-mcu"], keep)
-    if len(arguments) > 1:
+    if out is not None:
         head = (
             "# Coefficients of vision networks by software stack, on CPUs, and of image diffusion, fitted to published measurements\n"
             "# (timm benchmark results, https://github.com/huggingface/pytorch-image-models/tree/main/results; ML.ENERGY leaderboard,\n"
-            "# https://ml.energy/leaderboard). Written by mlsysim.calibrate.fit_vision. Operation terms are seconds for each second at the\n"
+            "# https://ml.energy/leaderboard). Written by `python -m mlsysim.calibrate FOLDER --only vision`. Operation terms are seconds for each second at the\n"
             "# peak, byte terms for each second of minimal bytes, calls and launches in microseconds.\n\n"
         )
-        Path(arguments[1]).write_text(head + text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        out.write_text(head + text, encoding="utf-8")
+    return keep

@@ -1,6 +1,4 @@
-"""Writes ``data/intervals.toml`` from left-out residuals: ``python -m mlsysim.calibrate.intervals [RESIDUALS.csv ...]``.
-
-With files of residuals (:mod:`mlsysim.calibrate.residuals`) their summary is written first; without, the shipped one is read. A band is conformal: of n
+"""Writes ``data/intervals.toml`` from left-out residuals (``calibrate/data/residuals.csv``, :mod:`mlsysim.calibrate.residuals`). A band is conformal: of n
 values |log(predicted / measured)| the ceil(0.9 (n + 1))-th, by regime and by what was left out. Half-widths are one for both sides: which side
 another model or chip errs to is not known before. A regime is a path of words ("serving tpot vLLM"). A key of fewer than 10 values gives way to that of
 the path without its last word, in the end to all rows; the wider of both is taken where a key has
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -24,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.residuals import OTHERS, PART, SHIPPED, Group, read_all, read_summary, summary, write_summary
+from mlsysim.calibrate.residuals import OTHERS, PART, Group, Residual, read_summary
+from mlsysim.calibrate.residuals import SHIPPED as RESIDUALS
 from mlsysim.zoo.intervals import ALL, UNSEEN, entry_name, paths
 
-OUT = Path(str(files("mlsysim.data"))) / "intervals.toml"
+SHIPPED = Path(str(files("mlsysim.data"))) / "intervals.toml"
 LEVEL = 0.9
 FEWEST, FEW, FEWEST_MODELS, HOLDS = 10, 30, 20, 0.85
 NAMED = ("training",)
@@ -161,7 +159,7 @@ def render(table: Table, groups: Sequence[Group]) -> str:
     lines = [
         "# Bands by regime and by what constants had not seen: the factor either way within which 90 % of left-out measurements lay,",
         "# how many these were, of how many groups (models, chips), and the coverage in per cent where the factor comes from the other groups.",
-        "# Written by mlsysim.calibrate.intervals from calibrate/data/residuals.csv.",
+        "# Written by `python -m mlsysim.calibrate FOLDER --only intervals` from calibrate/data/residuals.csv.",
     ]
     for regime, own in sorted(table.items()):
         lines += ["", f"[{entry_name(regime)}]", f'regime = "{regime}"']
@@ -177,13 +175,10 @@ def render(table: Table, groups: Sequence[Group]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: Sequence[str], kept: Path = SHIPPED, out: Path = OUT) -> None:
-    """Summarise, and write the bands."""
-    if arguments:
-        write_summary(summary(read_all(map(Path, arguments))), kept)
-    groups = read_summary(kept)
-    out.write_text(render(Bands(groups).table(), groups), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Write the bands of the residuals beside ``out``, else of the shipped ones; print how many of the keys hold."""
+    own = RESIDUALS if out in (None, SHIPPED) else Path(out).parent / RESIDUALS.name
+    groups = read_summary(own if own.exists() else RESIDUALS)
+    if out is not None:
+        out.write_text(render(Bands(groups).table(), groups), encoding="utf-8")
+    return []

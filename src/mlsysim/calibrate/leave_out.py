@@ -1,9 +1,7 @@
 """Leave one chip out: measured kernels and passes, predicted with the constants of another chip.
 
-    python -m mlsysim.calibrate.leave_out FOLDER RESIDUALS.csv
-
 A chip without measurements gets the constants of its class, which come from another chip. How wrong that is shows when a
-measured chip is treated the same way. FOLDER holds ``operators.csv``; our own H200 measurements ship with the
+measured chip is treated the same way. A folder holds ``operators.csv``; our own H200 measurements ship with the
 package. ``trained_left_out`` gives the intervals of training on a chip, or with a stack on a chip, that no published run was on,
 ``powered_left_out`` those of energy on a chip whose power nobody measured.
 """
@@ -11,17 +9,15 @@ package. ``trained_left_out`` gives the intervals of training on a chip, or with
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
 
-from mlsysim.calibrate import fit_collectives, fit_power, fit_vision
-from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows
+from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows, published
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, forget_answers
-from mlsysim.calibrate.residuals import Kept, Residual, residuals_of, write
+from mlsysim.calibrate.residuals import SHIPPED, Residual, residuals_of, summary, together, write_summary
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.user import user_profile
@@ -66,14 +62,21 @@ def trained_left_out(report: FileReport) -> FileReport:
     return replace(found, scored=times)
 
 
+@contextmanager
+def _lacking(table: dict[str, Any], names: Sequence[str]) -> Iterator[None]:
+    """Within it a table has no entries of these names."""
+    kept = {name: table.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        table.update(kept)
+
+
 def powered_left_out(report: FileReport) -> FileReport:
     """A report of energies with those of Blackwell predicted by shares of its TDP, as those of chips without measurements are."""
     forget_answers()
     dies, chips = power_constants()["die"], power_constants()["chip"]
-    with patch.dict(dies), patch.dict(chips):
-        chips.pop("B200")
-        for name in [name for name, die in dies.items() if die["of"] == "B200"]:
-            dies.pop(name)
+    with _lacking(chips, ["B200"]), _lacking(dies, [name for name, die in dies.items() if die["of"] == "B200"]):
         found = validate_file(Path(report.file))
     forget_answers()
     energies = [p for p in found.scored if p.regime.startswith("energy ")]
@@ -100,16 +103,14 @@ def stood_in(folder: Path) -> Iterator[Residual]:
 
 
 def residuals(folder: Path) -> list[Residual]:
-    """Every table of a folder as answered, and what leaving chips and models out of the fits of vision, power and collectives gives."""
-    kept = Kept(stood_in(folder))
-    for fit in (fit_collectives, fit_power, fit_vision):
-        fit.main([str(folder)], kept)
+    """Every table of a folder as answered, and with the constants of other chips."""
+    kept = list(stood_in(folder))
     own = FileReport("", "silicon")
     for number, row in enumerate(row for table in OWN_TABLES for row in own_rows(table)):
         with suppress(Skipped, Excluded):
             own.scored += [replace(p, row=f"{number}", source=p.metric) for p in TABLES["silicon"].predict(row)]
     kept += residuals_of(own)
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(published(folder).glob("*.csv")):
         try:
             report = validate_file(path)
         except InputError as reason:
@@ -122,11 +123,9 @@ def residuals(folder: Path) -> list[Residual]:
     return kept
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the residuals of a folder."""
-    folder, out = map(Path, arguments)
-    write(residuals(folder), out)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def write(folder: Path, out: Path | None = SHIPPED, fits: Sequence[Sequence[Residual]] = ()) -> list[Residual]:
+    """Write the summary of all residuals: of tables as answered, and of what ``fits`` left out."""
+    found = together([residuals(folder), *fits])
+    if out is not None:
+        write_summary(summary(found), out)
+    return found

@@ -120,7 +120,10 @@ def _grouped(
             counts = (torch.bincount(drawn, minlength=experts) + 15) // 16 * 16
             ends = counts.cumsum(0).to(torch.int32)
         total, kind = int(ends[-1]), device.dtype(dtype)
-        random = lambda *shape: torch.empty(*shape, device=device.kind, dtype=torch.bfloat16).normal_(0, 0.05)  # noqa: E731
+
+        def random(*shape: int) -> Any:
+            return torch.empty(*shape, device=device.kind, dtype=torch.bfloat16).normal_(0, 0.05)
+
         inputs, inner = random(total, hidden).to(kind), random(total, width).to(kind)
         copies = max(1, min(4, int(2e9 // (6 * experts * hidden * width))))
         up = [random(experts, 2 * width, hidden).to(kind).transpose(1, 2) for _ in range(copies)]

@@ -4,6 +4,7 @@
     own("micro")                     the same, as measurements
     silicon(FOLDER)                  the same five tables of a folder, or the shipped ones where it has none
     operators(FOLDER)                rows of operators.csv
+    published(FOLDER)                where the published tables of a folder lie
     table_rows(FILE)                 rows of any table
 
 A silicon row is (section, config, metric, median): one measured value of one configuration. Three more tables of an H200 have columns of their own:
@@ -47,6 +48,12 @@ def table_rows(path: Path) -> list[dict[str, str]]:
     """Rows of a CSV table."""
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
+
+
+def published(folder: Path) -> Path:
+    """Where the published tables of a folder lie: in its ``truth``, or in the folder itself."""
+    inner = folder / "truth"
+    return inner if inner.is_dir() else folder
 
 
 def given_table(path: Path, largest: int, remark: str = "") -> tuple[list[str], list[dict[str, str]]]:

@@ -13,30 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.calibrate.device import Attend, Device, decode_attention, fastest, prefill_attention
-from mlsysim.errors import InputError
-from mlsysim.models.attention import Attention, LatentAttention
+from mlsysim.models.attention import LatentAttention
 from mlsysim.models.ffn import MixtureOfExperts
-from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
-
-
-def refuse(model: Any) -> None:
-    """One sentence for a model that is not built here."""
-    if isinstance(model, (VisionTransformerWorkload, CNNWorkload)):
-        if isinstance(model, CNNWorkload) and not model.rows:
-            raise InputError(f"{model.name} has no layer rows, so there is nothing to run.")
-        return
-    if not isinstance(model, TransformerWorkload) or model.structure == "encoder-decoder":
-        raise InputError(f"verify builds decoders, encoders, vision transformers and layer rows; {model.name} is none.")
-    if not (model.has_dimensions and model.vocab_size):
-        raise InputError(f"{model.name} lacks dimensions (layers, hidden_dim, heads, vocab_size) to be built from.")
-    mixers = [mixer for block in model.stack.blocks for mixer in block.mixers]
-    plain = (type(m) is Attention and not m.gate and not m.shared for m in mixers)
-    latent = (type(m) is LatentAttention and m.sparse is None for m in mixers)
-    if not all(map(any, zip(plain, latent, strict=True))) or model.embedding_dim:
-        raise InputError(f"verify builds grouped-query, windowed and latent attention; {model.name} has another kind.")
-    if any(block.ffn is None or getattr(block.ffn, "latent", None) for block in model.stack.blocks):
-        raise InputError(f"verify builds feed-forward layers and mixtures of experts; {model.name} has another kind.")
+from mlsysim.models.vision import VisionTransformerWorkload
 
 
 def build(model: Any, device: Device, dtype: Any, length: int, rank: int = 0) -> Any:

@@ -1,15 +1,13 @@
-"""Refits every measured profile from tables and writes them as one TOML file.
+"""Refits every measured profile from tables: ``data/profiles/measured.toml``.
 
-    python -m mlsysim.calibrate FOLDER [--out FILE]
-
-FOLDER holds ``operators.csv`` and, if measured anew, the five silicon tables; without the latter the H200 measurements that
-ship with the package are used. Chips whose table is missing keep the constants that they have. The same tables give the same
-file, byte for byte.
+A folder holds ``operators.csv`` and, if measured anew, the five silicon tables; without the latter the H200 measurements that
+ship with the package are used. The same tables give the same file, byte for byte.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -18,16 +16,28 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate import operators as forms
-from mlsysim.calibrate.fitting import Fit, fit, summary, table_of
+from mlsysim.calibrate.fitting import Fit, fit, line, summary, table_of
 from mlsysim.calibrate.measurements import Measurement, operators, silicon
+from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.write import digits
 from mlsysim.hardware.registry import Hardware
 from mlsysim.importers.markup import table_lines
 
+SHIPPED = Path(str(files("mlsysim.data"))) / "profiles" / "measured.toml"
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
 _OWN = "H200"
 Profiles = dict[str, Any]
 Errors = dict[str, dict[str, float]]
+
+
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Refit, write, and print the error of each fit."""
+    profiles, errors = refit(folder)
+    for name, found in sorted(errors.items()):
+        print(f"{name:44s} {line(found)}")
+    if out is not None:
+        out.write_text(render(profiles), encoding="utf-8")
+    return []
 
 
 def refit(folder: Path | None) -> tuple[Profiles, Errors]:

@@ -22,7 +22,7 @@ import csv
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,27 +124,12 @@ class Kept(list[Residual]):
             self.append(Residual._make((*about, kind, math.log1p(error))))
 
 
-def write(rows: Iterable[Residual], path: Path) -> None:
-    """Residuals as CSV."""
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(Residual._fields)
-        writer.writerows(row._replace(log_error=round(row.log_error, 5)) for row in rows)
-
-
-def read(path: Path) -> Iterator[Residual]:
-    """Residuals of a CSV file."""
-    with path.open(newline="", encoding="utf-8") as stream:
-        lines = list(csv.reader(stream))[1:]
-    yield from (_normal(Residual._make((*line[:-1], float(line[-1])))) for line in lines)
-
-
-def read_all(paths: Iterable[Path]) -> list[Residual]:
-    """Residuals of several files. A value that a fit left out with a part of the rows stands for the same value as it was answered."""
-    found = [list(read(path)) for path in paths]
-    fitted = [{(r.table, r.row, r.metric) for r in rows if r.left_out == PART} for rows in found]
+def together(found: Sequence[Sequence[Residual]]) -> list[Residual]:
+    """Residuals of several fits. A value that a fit left out with a part of the rows stands for the same value as it was answered."""
+    named = [[_normal(row) for row in rows] for rows in found]
+    fitted = [{(r.table, r.row, r.metric) for r in rows if r.left_out == PART} for rows in named]
     kept = []
-    for number, rows in enumerate(found):
+    for number, rows in enumerate(named):
         later = set().union(*fitted[number + 1 :])
         kept += [r for r in rows if r.left_out != PART or (r.table, r.row, r.metric) not in later]
     return kept

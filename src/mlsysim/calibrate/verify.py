@@ -18,11 +18,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.device import Device
-from mlsysim.calibrate.network import build, refuse
+from mlsysim.calibrate.network import build
 from mlsysim.calibrate.network_rows import Rows
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.models.attention import Attention, LatentAttention
 from mlsysim.models.registry import Models
+from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload, VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.systems.registry import Fabrics
@@ -99,7 +101,7 @@ def verify(
     """Run one pass and predict it."""
     device = device or Device()
     workload = Models.get(model)
-    refuse(workload)
+    _refuse(workload)
     vision = isinstance(workload, (VisionTransformerWorkload, CNNWorkload))
     phase = phase or "prefill"
     if phase not in PHASES:
@@ -146,6 +148,25 @@ def verify(
         device.name, key_of(node), constants.name, constants.basis, measured, graph=graph, compiled=fuse, adapters=lora,
         attention=kernel, **predict(work, node, graph),
     )  # fmt: skip
+
+
+def _refuse(model: Any) -> None:
+    """One sentence for a model that is not built here."""
+    if isinstance(model, (VisionTransformerWorkload, CNNWorkload)):
+        if isinstance(model, CNNWorkload) and not model.rows:
+            raise InputError(f"{model.name} has no layer rows, so there is nothing to run.")
+        return
+    if not isinstance(model, TransformerWorkload) or model.structure == "encoder-decoder":
+        raise InputError(f"verify builds decoders, encoders, vision transformers and layer rows; {model.name} is none.")
+    if not (model.has_dimensions and model.vocab_size):
+        raise InputError(f"{model.name} lacks dimensions (layers, hidden_dim, heads, vocab_size) to be built from.")
+    mixers = [mixer for block in model.stack.blocks for mixer in block.mixers]
+    plain = (type(m) is Attention and not m.gate and not m.shared for m in mixers)
+    latent = (type(m) is LatentAttention and m.sparse is None for m in mixers)
+    if not all(map(any, zip(plain, latent, strict=True))) or model.embedding_dim:
+        raise InputError(f"verify builds grouped-query, windowed and latent attention; {model.name} has another kind.")
+    if any(block.ffn is None or getattr(block.ffn, "latent", None) for block in model.stack.blocks):
+        raise InputError(f"verify builds feed-forward layers and mixtures of experts; {model.name} has another kind.")
 
 
 def _refuse_training(workload: Any) -> None:

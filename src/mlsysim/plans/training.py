@@ -9,7 +9,7 @@ take (wall 19), unless the plan gives its time; how often something fails and ho
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases import failures
 from mlsysim.cases.assumptions import DEFAULT
@@ -45,8 +45,23 @@ _AS_A_BENCHMARK = "steps as fast as benchmark runs of the layout; production run
 _STATE = ("weights", "gradients", "optimizer state")
 
 
+class Trained(NamedTuple):
+    """The step that the answer to a plan is read off, and what the answer says around it."""
+
+    sheet: Sheet
+    model: Workload
+    fleet: Fleet
+    step: DistributedResult
+    options: dict[str, Any]
+
+
 def evaluate_training(plan: Plan) -> Answer:
     """The answer to a training plan on one kind of accelerator."""
+    return _answer(*trained(plan))
+
+
+def trained(plan: Plan) -> Trained:
+    """The step of a training plan."""
     for part, names in _OF_A_PASS.items():
         for name in names:
             if getattr(getattr(plan, part), name) is not None:
@@ -62,7 +77,7 @@ def evaluate_training(plan: Plan) -> Answer:
     batch, seq_len = training_batch(plan, fleet, model, sheet.assumed)
     options = step_options(plan, model, fleet, batch, seq_len, sheet.assumed)
     step = sheet.keep(fitting_step(model, fleet, options, sheet.assumed))
-    return _answer(sheet, model, fleet, step, options)
+    return Trained(sheet, model, fleet, step, options)
 
 
 def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]) -> Answer:

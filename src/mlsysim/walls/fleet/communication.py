@@ -299,6 +299,7 @@ def _shown(
     amounts, net = first_order_amounts(job, layout, micro), trainer.net
     return {
         **_ring(job, layout, amounts, net, step, first_order),
+        "asked": (trainer, job, layout, micro, held),
         "first_order": first_order,
         "calibrated": not first_order,
         "amounts": amounts,
