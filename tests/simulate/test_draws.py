@@ -1,0 +1,41 @@
+"""Random numbers without the C library."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim.simulate.draws import Draws, exp, log
+
+
+@given(st.floats(1e-300, 1e300))
+def test_the_logarithm_is_one(x):
+    assert log(x) == pytest.approx(math.log(x), rel=1e-14, abs=1e-16)
+
+
+@given(st.floats(-700, 700))
+def test_the_exponential_is_one(x):
+    assert exp(x) == pytest.approx(math.exp(x), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "mean", "variance"),
+    [("exponential", (), 1, 1), ("normal", (), 0, 1), ("gamma", (0.25,), 0.25, 0.25), ("gamma", (4.0,), 4, 4)],
+)
+def test_moments(name, shape, mean, variance):
+    draws = Draws(7, "test")
+    values = [getattr(draws, name)(*shape) for _ in range(40_000)]
+    found = sum(values) / len(values)
+    squares = [(x - mean) ** 2 for x in values]
+    spread = sum(squares) / len(squares)
+    error = math.sqrt(sum((s - spread) ** 2 for s in squares)) / len(squares)
+    assert abs(found - mean) < 4 * math.sqrt(variance / len(values))
+    assert abs(spread - variance) < 4 * error
+
+
+def test_streams_differ_by_seed_and_by_purpose():
+    first = {Draws(seed, purpose).uniform() for seed in (1, 2) for purpose in ("arrivals", "lengths")}
+    assert len(first) == 4
