@@ -33,7 +33,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
@@ -64,7 +64,7 @@ from mlsysim.timing.engine_device import EngineDevice
 from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
 from mlsysim.timing.power import Clock
-from mlsysim.units.ops import maximum, minimum, power, sqrt
+from mlsysim.units.ops import maximum, minimum, power, sqrt, where
 from mlsysim.units.registry import to_si
 
 # Names of the times that a step is made of, the wall of collectives, and the forms.
@@ -86,6 +86,14 @@ class StepTime:
     device: Any
     attention: Any
     experts: Any
+
+
+class Rows(NamedTuple):
+    """Seconds of a step's tokens whatever their contexts: matrix products, experts, and messages with small kernels."""
+
+    products: Any
+    experts: Any
+    rest: Any
 
 
 class EngineStep(EngineDevice):
@@ -119,46 +127,103 @@ class EngineStep(EngineDevice):
         ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already, on the share ``reading_ranks`` of
         the attention ranks (the time is that of a rank with prompts). ``tag`` names the times that the step is made of.
         """
-        d, k = self.deployment, self.kernels
-        if self.clocks is not None:
-            clock = self.clocks[0 if _some(prompts) else 1]
-            tag = clocked(tag, clock.slower, clock.streaming)
+        drawn = self._tag(_some(prompts), tag)
         decode = sequences * (1 + drafted)
         reading = prompts * prompt_tokens
-        tokens = decode + reading
-        counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
         # Beside prompts fewer than one sequence on average are there in so many of the steps.
         there = minimum(sequences, 1.0) if _some(prompts) else 1.0
+        answers = there * self.answers_attended(sequences, context, drafted, drawn) if _some(sequences) else 0.0
+        prompted = self.prompts_attended(prompts, prompt_tokens, prompt_context, drawn) if _some(prompts) else 0.0
+        rows = self.rows(decode, reading, sequences, prompts, reading_ranks, drawn)
+        return self.step_time(rows, answers + prompted, decode, reading, sequences, prompts, drawn)
+
+    def _tag(self, prompted: bool, tag: Tag) -> Tag:
+        """Times at the clocks of steps with prompts, or of others."""
+        if self.clocks is None:
+            return tag
+        clock = self.clocks[0 if prompted else 1]
+        return clocked(tag, clock.slower, clock.streaming)
+
+    def rows(
+        self,
+        decode: Any,
+        reading: Any,
+        sequences: Any,
+        prompts: Any,
+        reading_ranks: Any = 1.0,
+        tag: Tag = untagged,
+    ) -> Rows:
+        """What the tokens of a step take whatever their contexts are: ``decode`` and ``reading`` ones of so many requests."""
+        d = self.deployment
+        if self.engine.graphs and not _some(prompts):
+            decode = padded(decode, self.engine.graphs)
+        tokens = decode + reading
+        there = minimum(sequences, 1.0) if _some(prompts) else 1.0
+        counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
         products: Any = 0.0
-        for p in self.blocks.products:
-            m = counts[p.tokens]
+        for kind, m in counts.items():
             if _some(m):
-                share = there if p.tokens == DECODE else 1.0
-                products = products + p.count * share * self._product_time(p, m, tag)
+                products = products + (there if kind == DECODE else 1.0) * self.products(kind, m, tag)
         if self.blocks.adapters:
-            named = distinct_kinds(d.adapters, sequences + prompts)
-            for p in self.blocks.adapters:
-                products = products + p.count * self._product_time(p, tokens, tag, named, (_ADAPTERS, _ADAPTERS))
-        attention: Any = 0.0
-        if _some(sequences):
-            ahead = self._pass(DECODE, sequences, 1, context)
-            for count, kind in self.blocks.mixing[DECODE]:
-                attention = attention + count * there * self._decoded(kind, ahead, drafted, tag)
-        if _some(prompts):
-            ahead = self._pass("prefill", prompts, prompt_tokens, prompt_context)
-            for count, kind in self.blocks.mixing[PROMPT]:
-                attention = attention + count * self._prompted(kind, ahead, tag)
-        experts: Any = 0.0
+            products = products + self.adapted(tokens, sequences + prompts, tag)
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
+        experts, rest = self.shared(tokens, everywhere, _some(prompts), tag)
+        return Rows(products, experts, rest)
+
+    def products(self, kind: str, tokens: Any, tag: Tag = untagged) -> Any:
+        """Matrix products that serve tokens of a kind."""
+        total: Any = 0.0
+        for p in self.blocks.products:
+            if p.tokens == kind:
+                total = total + p.count * self._product_time(p, tokens, tag)
+        return total
+
+    def adapted(self, tokens: Any, requests: Any, tag: Tag = untagged) -> Any:
+        """Products with the adapters that so many requests name."""
+        named, total = distinct_kinds(self.deployment.adapters, requests), 0.0
+        for p in self.blocks.adapters:
+            total = total + p.count * self._product_time(p, tokens, tag, named, (_ADAPTERS, _ADAPTERS))
+        return total
+
+    def shared(self, tokens: Any, everywhere: Any, prompted: bool, tag: Tag = untagged) -> tuple[Any, Any]:
+        """Experts, of the tokens of all ranks, and messages and small kernels."""
+        k, experts = self.kernels, 0.0
         for count, routed in self.blocks.experts:
             experts = experts + count * self._experts_time(routed, everywhere, tag)
-        communication = self._communication(tokens, everywhere, _some(prompts), tag)
         moved = serving_table("small")["passes"] * tokens * self.hidden * self.half
         small = self.blocks.layers * (
             started(self.small_kernels * k.memory_bound.times[0], tag)
             + self._streamed(_SMALL, moved, k.memory_bound.fused_share, tag)
         )
-        device = products + attention + experts + communication + small
+        return experts, self._communication(tokens, everywhere, prompted, tag) + small
+
+    def answers_attended(self, sequences: Any, context: Any, drafted: int = 0, tag: Tag = untagged) -> Any:
+        """Attention of sequences that are answered, after ``context`` tokens each on average."""
+        ahead, total = self._pass(DECODE, sequences, 1, context), 0.0
+        for count, kind in self.blocks.mixing[DECODE]:
+            total = total + count * self._decoded(kind, ahead, drafted, tag)
+        return total
+
+    def prompts_attended(self, prompts: Any, tokens: Any, context: Any, tag: Tag = untagged) -> Any:
+        """Attention of prompts, of so many tokens each after ``context``."""
+        ahead, total = self._pass("prefill", prompts, tokens, context), 0.0
+        for count, kind in self.blocks.mixing[PROMPT]:
+            total = total + count * self._prompted(kind, ahead, tag)
+        return total
+
+    def step_time(
+        self,
+        rows: Rows,
+        attention: Any,
+        decode: Any,
+        reading: Any,
+        sequences: Any,
+        prompts: Any,
+        tag: Tag = untagged,
+    ) -> StepTime:
+        """The step of these: what the host adds, and what stages are busy with."""
+        d, tokens, experts = self.deployment, decode + reading, rows.experts
+        device = rows.products + attention + experts + rows.rest
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
         busy, launches, waited = device, 0.0, 0.0
         if _some(prompts):
@@ -299,6 +364,14 @@ class EngineStep(EngineDevice):
         sent = tokens * routed.inner / d.tp
         sizes = sent * (self.byte if self.quantises else self.half), sent * self.half
         return sum(self.network.exchange(size, copies, group, once_each, leg) for size in sizes)
+
+
+def padded(rows: Any, sizes: tuple[int, ...]) -> Any:
+    """Rows of the smallest captured graph that holds so many; beyond the largest, as they are."""
+    found = rows
+    for size in reversed(sizes):
+        found = where(rows <= size, float(size), found)
+    return found
 
 
 def _some(number: Any) -> bool:

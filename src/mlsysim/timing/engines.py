@@ -74,6 +74,7 @@ class Engine(Record):
     cuts_prompts: bool = True
     reserves: bool = False
     windows: bool = True
+    graphs: tuple[int, ...] = ()
     block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)
     prefill_budget: int = Field(gt=0)

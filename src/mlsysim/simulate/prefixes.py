@@ -1,0 +1,115 @@
+"""Beginnings of prompts that a replica keeps: whole blocks by their hashes, the least recently used forgotten first, in tiers.
+
+A request's prompt is a chain of blocks; what is found are the leading ones (RadixAttention, Zheng et al. 2024; vLLM's automatic prefix
+caching). Blocks of requests that are being answered are held, and are in the room that those take; others stay in what is left of it, and are
+taken from it without asking. What the device forgets goes to the host, then to disk, where there is room; found there it is brought back over a link,
+while the step runs (``recall``). The last token of a prompt is always computed.
+
+A session without hashes finds what its last turn left, prompt and answer. Left out: blocks of a prompt that is being read are found by others only
+when it has been (as in vLLM), and shared blocks of requests that run at the same time are counted for each of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from mlsysim.simulate.requests import Request
+
+
+class Tier:
+    """A place behind the device: so many blocks, and bytes a second back."""
+
+    __slots__ = ("blocks", "kept", "rate")
+
+    def __init__(self, blocks: float, rate: float) -> None:
+        self.blocks, self.rate = blocks, rate
+        self.kept: OrderedDict[Any, None] = OrderedDict()
+
+
+class Prefixes:
+    """What one replica keeps. ``block_tokens`` of a block, ``block_bytes`` of all of the replica's devices together."""
+
+    def __init__(self, block_tokens: int, block_bytes: float, tiers: tuple[Tier, ...] = ()) -> None:
+        self.block_tokens, self.block_bytes, self.tiers = block_tokens, block_bytes, tiers
+        self.held: dict[Any, int] = {}
+        self.kept: OrderedDict[Any, None] = OrderedDict()
+        self._recall = 0.0
+
+    def chain(self, request: Request) -> list[Any]:
+        """The blocks of a prompt; of a session without hashes by their number."""
+        if request.blocks is not None:
+            return list(request.blocks)
+        if request.session is None:
+            return []
+        return [(request.session, each) for each in range(request.prompt // self.block_tokens)]
+
+    def find(self, request: Request, free: float) -> int:
+        """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
+        self._shrink(free)
+        found = 0
+        for block in self.chain(request):
+            if block not in self.held and block not in self.kept and not any(block in t.kept for t in self.tiers):
+                break
+            found += 1
+        return min(found * self.block_tokens, request.prompt)
+
+    def hold(self, request: Request) -> None:
+        """A request is let in: what it found is held, and brought from where it is."""
+        for block in self.chain(request):
+            if block in self.held:
+                self.held[block] += 1
+            elif block in self.kept:
+                del self.kept[block]
+                self.held[block] = 1
+            else:
+                tier = next((t for t in self.tiers if block in t.kept), None)
+                if tier is None:
+                    break
+                self._recall += self.block_bytes / tier.rate
+                self.held[block] = 1
+
+    def recall(self) -> float:
+        """Seconds until what was asked for from behind is there, once."""
+        seconds, self._recall = self._recall, 0.0
+        return seconds
+
+    def keep(self, request: Request) -> None:
+        """A prompt has been read: all of its whole blocks can be found."""
+        for block in self._own(request, request.prompt):
+            if block not in self.held:
+                self.kept.pop(block, None)
+                self.held[block] = 1
+
+    def leave(self, request: Request) -> None:
+        """A request has ended: what nobody else holds is kept as long as there is room; a session leaves its answer too."""
+        for block in reversed(self._own(request, request.prompt + request.answer)):
+            many = self.held.get(block, 1)
+            if many > 1:
+                self.held[block] = many - 1
+                continue
+            self.held.pop(block, None)
+            self.kept[block] = None
+            self.kept.move_to_end(block)
+
+    def _own(self, request: Request, tokens: int) -> list[Any]:
+        if request.blocks is not None:
+            return list(request.blocks[: request.prompt // self.block_tokens])
+        if request.session is None:
+            return []
+        return [(request.session, each) for each in range(tokens // self.block_tokens)]
+
+    def _shrink(self, free: float) -> None:
+        most = max(int(free / self.block_bytes), 0)
+        while len(self.kept) > most:
+            block, _ = self.kept.popitem(last=False)
+            self._demote(block, 0)
+
+    def _demote(self, block: Any, level: int) -> None:
+        if level < len(self.tiers):
+            tier = self.tiers[level]
+            tier.kept[block] = None
+            tier.kept.move_to_end(block)
+            while len(tier.kept) > tier.blocks:
+                older, _ = tier.kept.popitem(last=False)
+                self._demote(older, level + 1)

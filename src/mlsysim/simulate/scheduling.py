@@ -1,0 +1,128 @@
+"""What an engine's scheduler lets in, and in which order; policies are rows of ``data/software/schedulers.toml``.
+
+    prompts   "mixed": prompts join the steps of answers, cut to the budget; "first": while prompts wait, answers do; "last": prompts are
+              read when no answer is written; "static": a full batch is read and answered together, the next begins when all have ended
+    order     "arrival", "priority" (the request's own, then arrival), "shortest" (prompt first), "fair" (by tenant)
+
+Fair queueing is that of virtual finishing times (Demers, Keshav and Shenker 1989; for tokens of requests Sheng et al. 2024): a request of w tokens
+gets the tag max(V, last tag of its tenant) + w, the smallest tag goes first, and V is the tag that went last, so that a tenant which was away has
+no claim on what it did not use. A request is never put behind those that come later without end: tags only grow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from mlsysim.errors import unknown_name
+from mlsysim.timing.engines import Engine
+from mlsysim.timing.profile import software_file
+
+
+ENDLESS = 1 << 40
+"""As many requests at a time as caches have room for."""
+
+
+class Scheduling(NamedTuple):
+    """How a replica lets requests in: ``budget`` tokens of a step, ``slots`` requests at a time; whether it ``cuts`` prompts."""
+
+    prompts: str
+    order: str
+    budget: int
+    slots: int
+    cuts: bool
+    fills: bool = True
+    """Whether a static batch waits until it is full."""
+
+    @property
+    def flushed(self) -> Scheduling:
+        """The same when no more requests come."""
+        return self._replace(fills=False)
+
+
+@cache
+def policies() -> dict[str, dict[str, Any]]:
+    """Schedulers by name."""
+    return dict(software_file("schedulers"))
+
+
+def scheduling(
+    engine: Engine, name: str | None = None, budget: int | None = None, slots: int | None = None
+) -> Scheduling:
+    """The scheduler of an engine: its own, or the one of that name."""
+    table = policies()
+    key = {"mixed": "chunked"}.get(engine.policy, engine.policy) if name is None else name.lower().replace("-", "_")
+    if key not in table:
+        raise unknown_name("scheduler", name or key, table)
+    row = table[key]
+    return Scheduling(
+        row["prompts"],
+        row.get("order", "arrival"),
+        engine.token_budget if budget is None else budget,
+        ENDLESS if slots is None else slots,
+        engine.cuts_prompts,
+    )
+
+
+class Waiting:
+    """Requests that wait: those that were put back first, then by the order."""
+
+    __slots__ = ("_back", "_by", "_heap", "_last", "_queue", "_tags", "tokens")
+
+    def __init__(self, order: str = "arrival") -> None:
+        self._by = order
+        self._queue: deque[Any] = deque()
+        self._back: deque[Any] = deque()
+        self._heap: list[tuple[Any, int, Any]] = []
+        self._tags: dict[Any, float] = {}
+        self._last = 0.0
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._back) + len(self._heap)
+
+    @property
+    def returned(self) -> int:
+        """How many of them were put back."""
+        return len(self._back)
+
+    def add(self, live: Any) -> None:
+        self.tokens += live.prompt
+        if self._by == "arrival":
+            self._queue.append(live)
+            return
+        request = live.request
+        if self._by == "priority":
+            key: Any = -request.priority
+        elif self._by == "shortest":
+            key = request.prompt
+        else:
+            key = max(self._last, self._tags.get(request.tenant, 0.0)) + request.prompt + request.answer
+            self._tags[request.tenant] = key
+        heappush(self._heap, (key, live.number, live))
+
+    def give_back(self, live: Any) -> None:
+        """A request whose cache was taken goes before all others."""
+        self.tokens += live.prompt
+        self._back.appendleft(live)
+
+    @property
+    def head(self) -> Any:
+        """Who is next; None where nobody waits."""
+        if self._back:
+            return self._back[0]
+        if self._queue:
+            return self._queue[0]
+        return self._heap[0][2] if self._heap else None
+
+    def pop(self) -> None:
+        """Take the next one out."""
+        if self._back:
+            live = self._back.popleft()
+        elif self._queue:
+            live = self._queue.popleft()
+        else:
+            self._last, _, live = heappop(self._heap)
+        self.tokens -= live.prompt

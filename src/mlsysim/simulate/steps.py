@@ -1,0 +1,233 @@
+"""Iterations of a serving engine as a simulation asks for them: the case's own step, taken apart so that a step costs a look-up.
+
+The step of :mod:`mlsysim.timing.engine_step` is separable. Its tokens cost what they cost whatever their contexts are, a sequence
+that is answered adds what its own context takes, a chunk of a prompt what its own attention takes:
+
+    t_decode(n, X) = max_i (a_i(n) + b_i X),    X = sum over sequences of phi(context)         one term; more in a pipeline
+    t_mixed(n, X, chunks) = |d, l|_4 + w + h(n),    d = rows(tokens) + sampled(n + chunks) + X + sum over chunks of psi(tokens, before)
+
+phi is concave and straight between the contexts at which a window fills or an indexer has all its keys (``breaks``), so that k steps
+of the same n sequences take a k + b (k X + k (k - 1)/2 X') with X' = sum of slopes: a simulation jumps over them. All of it is read off
+:class:`~mlsysim.timing.engine_step.EngineStep` by asking it, so that it is exact to the case (tests compare both at random points).
+
+Attention ranks step together: the busiest decides. Groups of a pipeline are engines of their own (:mod:`mlsysim.cases.iterations`).
+Left out: with a draft model in a pipeline the draft's own contexts are scaled as the longest stage's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from mlsysim.cases.iterations import Iterations
+from mlsysim.cases.traffic import Habits
+from mlsysim.cases.turns import accepted_tokens, draft_cost
+from mlsysim.models.template import Core
+from mlsysim.physics.operators import soft_maximum
+from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED
+from mlsysim.timing.engine_step import EngineStep, Rows
+from mlsysim.timing.operator_times import clocked, untagged
+
+_FAR = 1e7
+"""Beyond the longest context."""
+_EQUAL = 1e-9
+
+
+class Contexts:
+    """Seconds that a context takes in a step of its answer: straight between the ``breaks``."""
+
+    __slots__ = ("breaks", "slopes", "values")
+
+    def __init__(self, seconds: Callable[[float], float], breaks: list[float]) -> None:
+        ends = [0.0, *breaks, breaks[-1] + _FAR if breaks else _FAR]
+        values = [seconds(end) for end in ends]
+        pairs = list(zip(ends, values, strict=True))
+        self.breaks = breaks
+        self.slopes = [(v1 - v0) / (c1 - c0) for (c0, v0), (c1, v1) in pairwise(pairs)]
+        self.values = pairs[:-1]
+
+    def at(self, context: float) -> tuple[float, float]:
+        """Seconds, and seconds for each further token."""
+        piece = bisect_right(self.breaks, context) if self.breaks else 0
+        begin, value = self.values[piece]
+        slope = self.slopes[piece]
+        return value + slope * (context - begin), slope
+
+    def next_break(self, context: float) -> float:
+        """The context at which the slope changes next."""
+        piece = bisect_right(self.breaks, context)
+        return self.breaks[piece] if piece < len(self.breaks) else _FAR
+
+
+class Steps:
+    """Steps of one attention rank of an engine; see the module's text. ``gain`` tokens of a sequence come out of a step."""
+
+    def __init__(self, iterations: Iterations, habits: Habits) -> None:
+        step = self.step = iterations.step
+        self.iterations, self.habits = iterations, habits
+        self.ranks = step.deployment.attention_dp
+        self.gain = float(accepted_tokens(habits.drafted, habits.acceptance)) if habits.drafted else 1.0
+        self.drafted = int(habits.drafted)
+        self._plain, self._prompted = (self._at(step, prompted) for prompted in (False, True))
+        of_prompts, of_answers = step.factors or (1.0, 1.0)
+        self._of_answers, self._ratio = of_answers, of_prompts / of_answers
+        self._cost = float(draft_cost(habits))
+        self._start = self._of_starts(step, self._plain)
+        self.contexts = Contexts(self._attended, self._breaks(step))
+        launched, engine = step.blocks.launches, step.engine
+        self._launches, self._waited = launched * engine.host_operator, launched * engine.waited_operator
+        self._host, self._each = engine.step, engine.per_sequence
+        self._rows: dict[Any, float] = {}
+        self._kinds: dict[str, dict[int, float]] = {
+            kind: {} for kind in (DECODE, PROMPT, SAMPLED) if any(p.tokens == kind for p in step.blocks.products)
+        }
+        self._decodes: dict[int, tuple[tuple[float, float], ...]] = {}
+        self._chunks: dict[tuple[int, int], float] = {}
+        self._prompt_start = 2 * self._prompts(1.0, 1.0, 0.0) - self._prompts(2.0, 1.0, 0.0)
+        self._quadratic = self._prompt_form()
+
+    @staticmethod
+    def _at(step: EngineStep, prompted: bool) -> Any:
+        if step.clocks is None:
+            return untagged
+        clock = step.clocks[0 if prompted else 1]
+        return clocked(untagged, clock.slower, clock.streaming)
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _of_starts(self, step: EngineStep, tag: Any) -> float:
+        """What attention takes before the first sequence."""
+        one, two = (step.answers_attended(n, 0.0, self.drafted, tag) for n in (1.0, 2.0))
+        return float(2 * one - two)
+
+    def _attended(self, context: float) -> float:
+        step = self.step
+        own = step.answers_attended(1.0, context, self.drafted, self._plain) - self._start
+        seconds = own * self._of_answers * self._cost
+        draft = self.iterations.draft
+        if draft is not None and self.drafted:
+            far, near = (draft.time(1.0, c).total for c in (context, 0.0))
+            seconds += (far - near) * self.drafted * self._cost
+        return float(seconds)
+
+    @staticmethod
+    def _breaks(step: EngineStep) -> list[float]:
+        """Contexts at which a kind of attention has all that it reads."""
+        found = set()
+        for _, kind in step.blocks.mixing[DECODE]:
+            if isinstance(kind, Core):
+                folded = kind.topk * kind.ratio - (0.5 if kind.halved else 1.0)
+                found |= {each for each in (kind.window - 1.0, folded) if 0 < each < _FAR}
+        return sorted(found)
+
+    def decode(self, n: int) -> tuple[tuple[float, float], ...]:
+        """Terms (a, b) of a step of n sequences: it takes the largest of a + b X."""
+        found = self._decodes.get(n)
+        if found is None:
+            found = self._decodes[n] = self._decode(n)
+        return found
+
+    def _decode(self, n: int) -> tuple[tuple[float, float], ...]:
+        step, many, i = self.step, float(n), self.iterations
+        rows = step.rows(many * (1 + self.drafted), 0.0, many, 0.0, tag=self._plain)
+        found = step.step_time(rows, self._start, many * (1 + self.drafted), 0.0, many, 0.0, self._plain)
+        drafting: Any = 0.0
+        if i.draft is not None and self.drafted:
+            drafting = i.draft.time(many * self.ranks, 0.0).total * self.drafted
+        cost, terms = self._cost, [((found.total + drafting) * self._cost, 1.0)]
+        if step.deployment.pp > 1:
+            groups, longest = float(i.groups), step.longest_stage
+            host = (self._host + self._each * many) * self._of_answers
+            terms += [
+                (groups * (longest * found.device + drafting) * cost, groups * longest),
+                (groups * (host + drafting) * cost, 0.0),
+            ]
+        return tuple((float(a), float(b)) for a, b in terms)
+
+    def decode_time(self, n: int, attended: float) -> float:
+        """Seconds of a step of n sequences whose contexts take ``attended`` together."""
+        terms = self.decode(n)
+        if len(terms) == 1:
+            return terms[0][0] + attended
+        return max(a + b * attended for a, b in terms)
+
+    # --- prompts ----------------------------------------------------------------------------------------------
+
+    def _prompts(self, prompts: float, tokens: float, before: float) -> float:
+        return float(self.step.prompts_attended(prompts, tokens, before, self._prompted))
+
+    def _prompt_form(self) -> tuple[float, float, float] | None:
+        """Coefficients of attention over a prompt, (1 + S0/s) s (i c + j s + k), where it is of that form: no windows, no scans."""
+        if self._breaks(self.step) or any(not isinstance(kind, Core) for _, kind in self.step.blocks.mixing[PROMPT]):
+            return None
+        ramp = self.step.kernels.attention.ramp_tokens
+
+        def inner(tokens: float, before: float) -> float:
+            return (self._prompts(1.0, tokens, before) - self._prompt_start) / (tokens + ramp)
+
+        low, high, far = inner(1000.0, 0.0), inner(3000.0, 0.0), inner(1000.0, 4000.0)
+        j = (high - low) / 2000.0
+        form = (far - low) / 4000.0, j, low - 1000.0 * j
+        tried = inner(517.0, 2111.0)
+        same = abs(form[0] * 2111.0 + form[1] * 517.0 + form[2] - tried) <= _EQUAL * tried
+        return form if same else None
+
+    def chunk(self, tokens: int, before: int) -> float:
+        """What attention takes of a chunk of a prompt after so many of its tokens."""
+        form = self._quadratic
+        if form is not None:
+            return (tokens + self.step.kernels.attention.ramp_tokens) * (form[0] * before + form[1] * tokens + form[2])
+        key = tokens, before
+        found = self._chunks.get(key)
+        if found is None:
+            found = self._chunks[key] = self._prompts(1.0, float(tokens), float(before)) - self._prompt_start
+        return found
+
+    def mixed(self, n: int, attended: float, reading: int, prompts: int, chunks: float, share: float = 1.0) -> float:
+        """A step that writes for n sequences, whose contexts take ``attended``, and reads ``reading`` tokens of so many prompts, whose
+        attention takes ``chunks``; ranks read ``share`` of that on average. As ``EngineStep.step_time`` has it, on floats."""
+        decode = n * (1 + self.drafted)
+        tokens = decode + reading
+        key: Any = tokens if self.ranks == 1 else (decode, reading, share)
+        device = self._rows.get(key)
+        if device is None:
+            device = self._rows[key] = self._of_tokens(decode, reading, share)
+        for kind, count in ((SAMPLED, decode + prompts), (DECODE, decode), (PROMPT, reading)):
+            if kind in self._kinds and count:
+                device += self._of_kind(kind, count)
+        if self.step.blocks.adapters:
+            device += self.step.adapted(float(tokens), float(n + prompts), self._prompted)
+        attention = self._prompt_start + chunks
+        if n:
+            attention += self._start + attended / (self._of_answers * self._cost)
+        if self.step.deployment.pp > 1 or self.iterations.draft is not None:
+            return self._staged(device + attention, decode, reading, n, prompts)
+        total = soft_maximum(device + attention, self._launches) + self._waited + self._host + self._each * n
+        scale = self._of_answers if self._ratio == 1.0 else self._of_answers * self._ratio ** (reading / tokens)
+        return float(total * scale)
+
+    def _of_tokens(self, decode: int, reading: int, share: float) -> float:
+        tokens, d = float(decode + reading), self.step.deployment
+        everywhere = (decode + reading * share) * d.attention_dp
+        experts, rest = self.step.shared(tokens, everywhere, True, self._prompted)
+        return float(self.step.products(ALL, tokens, self._prompted) + experts + rest)
+
+    def _of_kind(self, kind: str, count: int) -> float:
+        known = self._kinds[kind]
+        found = known.get(count)
+        if found is None:
+            found = known[count] = float(self.step.products(kind, float(count), self._prompted))
+        return found
+
+    def _staged(self, device: float, decode: int, reading: int, n: int, prompts: int) -> float:
+        i = self.iterations
+        found = self.step.step_time(
+            Rows(device, 0.0, 0.0), 0.0, float(decode), float(reading), float(n), float(prompts), self._prompted
+        )
+        total, stage = found.total, found.stage
+        if i.draft is not None and self.drafted and n:
+            drafting = i.draft.time(float(n * self.ranks), 0.0).total * self.drafted
+            total, stage = total + drafting, stage + drafting
+        return float(max(total, i.groups * stage) if self.step.deployment.pp > 1 else total)
