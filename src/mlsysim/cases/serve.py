@@ -168,18 +168,18 @@ class Engines:
         return pipelined_share(minimum(self.reader.deployment.pp, t.together), self.reader.longest_stage)
 
     def writing(self, t: Traffic, tag: Tag) -> Callable[[Any], Any]:
-        steps, h = self._iterations(self.writer, t, t.batch), self._drafting(t).habits
+        steps, h = self.iterations(self.writer, t, t.batch), self.drafting(t).habits
         share = t.batch / steps.groups / self.writer.deployment.attention_dp
         scale = draft_cost(h) / accepted_tokens(h.drafted, h.acceptance)
         return lambda context: steps.time(share, context, drafted=h.drafted, tag=tag).total * scale
 
-    def _iterations(self, step: EngineStep, t: Traffic, sequences: Any) -> Iterations:
+    def iterations(self, step: EngineStep, t: Traffic, sequences: Any) -> Iterations:
         """Steps of one of the groups that so many sequences of a replica make: as many as there are stages, if there are."""
         draft = self.draft if step is self.writer else None
         head = head_share(step.deployment.model, t) if step is self.writer else 0.0
         return Iterations(step, minimum(step.deployment.pp, sequences), draft, head)
 
-    def _drafting(self, t: Traffic) -> Traffic:
+    def drafting(self, t: Traffic) -> Traffic:
         """The same with what a draft model drafts, where there is one."""
         if self.draft is None:
             return t
@@ -220,9 +220,9 @@ class Engines:
         return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)
 
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
-        t = self._drafting(t)
+        t = self.drafting(t)
         if self.apart:
-            reader, writer = (self._iterations(step, t, step.deployment.pp) for step in (self.reader, self.writer))
+            reader, writer = (self.iterations(step, t, step.deployment.pp) for step in (self.reader, self.writer))
             many = replace(
                 self._slots(t, writer.groups),
                 prefill_replicas=t.prefills * reader.groups,
@@ -231,13 +231,13 @@ class Engines:
             seen = disaggregated_loop if t.rate is None else disaggregated_arrivals
             return seen(reader, writer, many, a), 1.0
         if t.rate is not None:
-            own = self._iterations(self.writer, t, self.writer.deployment.pp)
+            own = self.iterations(self.writer, t, self.writer.deployment.pp)
             many, each = t.replicas * own.groups, self._slots(t, own.groups)
             if t.habits.sent is not None:
                 each = replace(each, habits=replace(each.habits, sent=t.habits.sent / many))
             return open_loop(own, replace(each, rate=t.rate / many), a), many
         alone = maximum(t.concurrency / t.replicas, 1.0)
-        own = self._iterations(self.writer, t, alone)
+        own = self.iterations(self.writer, t, alone)
         each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)
         return closed_loop(own, each, a), t.replicas * own.groups
 

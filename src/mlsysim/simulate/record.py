@@ -84,7 +84,7 @@ class Percentiles(NamedTuple):
     p90: float
     p95: float
     p99: float
-    error: tuple[float, float, float, float, float]
+    error: tuple[float, ...]
     """Of the mean, then of each percentile."""
 
     def at(self, name: str) -> float:
@@ -148,7 +148,7 @@ class Record:
         for index in range(len(values)):
             found = [part.mean if not index else part.at(LEVELS[index - 1]) for part in parts]
             errors.append(_half_width(found))
-        return Percentiles(*values, tuple(errors))  # type: ignore[arg-type]
+        return Percentiles._make((*values, tuple(errors)))
 
 
 def _half_width(values: list[float]) -> float:

@@ -109,8 +109,11 @@ class Replica:
         self.front = engine.front_end if server else 0.0
         self.tokenise = engine.tokenise if server else 0.0
         self.missed = engine.steps_ahead + (max(habits.poll_steps, 1.0) - 1) / 2 + habits.wait_steps
+        self.reserves = room.reserves or scheduling.prompts == "static"
         self.spent = Spent()
-        self.time, self.count, self.numbered = 0.0, 0, 0
+        self.time, self.numbered = 0.0, 0
+        # Steps in all, and those that wrote.
+        self.turns = self.count = 0
         self.incoming: deque[tuple[float, Request, bool]] = deque()
         self.waiting = Waiting(scheduling.order)
         self.reading: list[Live] = []
@@ -149,7 +152,7 @@ class Replica:
         incoming, spent, at = self.incoming, self.spent, self.time
         while incoming and incoming[0][0] <= until:
             seen, request, read = incoming.popleft()
-            ready = self.count
+            ready = self.turns
             if self.missed and self.n:
                 self._owed += self.missed
                 whole = int(self._owed)
@@ -197,7 +200,7 @@ class Replica:
         """Requests wait for something else than steps: a full batch, or steps that an idle engine does not take."""
         live = self.waiting.head
         if ready_in < _MANY and live is not None:
-            live.ready = self.count
+            live.ready = self.turns
             return
         at = self.incoming[0][0] if self.incoming else NEVER
         at = min(at, until)
@@ -219,11 +222,11 @@ class Replica:
             return "slots", _MANY
         budget = self._budget(self.n if plan.prompts == "mixed" else 0) - sum(each.unread for each in self.reading)
         while live is not None:
-            if live.ready > self.count:
-                return "running", live.ready - self.count
+            if live.ready > self.turns:
+                return "running", live.ready - self.turns
             if self.n + len(self.reading) >= plan.slots:
                 return "slots", _MANY
-            needed = room.needed(live.prompt, live.left)
+            needed = self._needed(live)
             if self.held + needed > room.bytes and (self.n or self.reading):
                 return "caches", _MANY
             if live.handed:
@@ -253,6 +256,10 @@ class Replica:
             budget -= new
             live = waiting.head
         return "", _MANY
+
+    def _needed(self, live: Live) -> float:
+        """Bytes that must be free before a request is let in: of its prompt and a token, or of all that it will be."""
+        return self.room.contexts.at(live.prompt + (live.left if self.reserves else 1))[0]
 
     def _budget(self, n: int) -> int:
         """Tokens of prompts that a step has room for beside the answers of n requests."""
@@ -311,10 +318,9 @@ class Replica:
         self.time += seconds
         spent.busy += seconds
         spent.steps += 1
+        self.turns += 1
         if n:
             self._step(1)
-        else:
-            self.count += 1
         if ended:
             self.reading = [live for live in self.reading if live.unread]
             for live in ended:
@@ -370,6 +376,7 @@ class Replica:
         if self.waiting:
             self._wait(seconds, cause)
         self.time += seconds
+        self.turns += k
         self._step(k)
         if self.held > self.room.bytes:
             self._outgrown()
@@ -440,8 +447,8 @@ class Replica:
         load, slope = self.steps.contexts.at(context)
         room = self.room
         live.since, live.load, live.slope = self.count, load, slope * gain
-        if room.reserves:
-            live.held, live.growth = room.needed(live.prompt, live.left), 0.0
+        if self.reserves:
+            live.held, live.growth = self._needed(live), 0.0
         else:
             live.held, growth = room.contexts.at(context + 1)
             live.growth = growth * gain
@@ -521,5 +528,5 @@ class Replica:
             self.spent.wrote += written
             live.written += written
             self.spent.preempted += 1
-            live.ready = self.count
+            live.ready = self.turns
             self.waiting.give_back(live)

@@ -32,10 +32,6 @@ class Room:
         if self.bytes <= 0:
             raise InputError("The weights leave no room for caches on a replica: split it over more devices.")
 
-    def needed(self, prompt: int, answer: int) -> float:
-        """Bytes that must be free before a request is let in."""
-        return self.contexts.at(prompt + (answer if self.reserves else 1))[0]
-
     def holds(self, prompt: int, answer: int) -> bool:
         """Whether the whole of a request has room, alone."""
         return self.contexts.at(prompt + answer)[0] <= self.bytes

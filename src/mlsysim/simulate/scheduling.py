@@ -20,7 +20,6 @@ from mlsysim.errors import unknown_name
 from mlsysim.timing.engines import Engine
 from mlsysim.timing.profile import software_file
 
-
 ENDLESS = 1 << 40
 """As many requests at a time as caches have room for."""
 

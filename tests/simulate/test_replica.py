@@ -1,0 +1,216 @@
+"""A replica over time: exact cases, conservation, agreement with the case where both hold."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlsysim.cases.serve import Engines, serve
+from mlsysim.cases.traffic import Habits, Traffic
+from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
+from mlsysim.simulate.record import Record
+from mlsysim.simulate.replica import Live, Replica
+from mlsysim.simulate.requests import Request
+from mlsysim.simulate.scheduling import ENDLESS, Scheduling
+from mlsysim.simulate.serving import Settings, replicas_of, simulate
+from mlsysim.simulate.steps import Contexts
+from mlsysim.timing.engine_step import engine_step
+from mlsysim.timing.engines import engine
+
+
+class PlantedSteps:
+    """Steps of a server whose times are known: a prompt of s tokens takes s ``token`` seconds, a step of answers ``pause``."""
+
+    ranks, gain, drafted = 1, 1.0, 0
+
+    def __init__(self, token: float, pause: float = 1.0, context: float = 0.0, ahead: float = 0.0) -> None:
+        self.token, self.pause = token, pause
+        engine = SimpleNamespace(front_end=0.0, tokenise=0.0, steps_ahead=ahead)
+        self.step, self.habits = SimpleNamespace(engine=engine), Habits()
+        self.contexts = Contexts(lambda tokens: context * tokens, [])
+
+    def decode(self, n: int) -> tuple[tuple[float, float], ...]:
+        return ((self.pause, 1.0),)
+
+    def decode_time(self, n: int, attended: float) -> float:
+        return self.pause + attended
+
+    def chunk(self, tokens: int, before: int) -> float:
+        return 0.0
+
+    def mixed(self, n: int, attended: float, reading: int, prompts: int, chunks: float, share: float = 1.0) -> float:
+        return reading * self.token + (self.pause + attended if n else 0.0)
+
+
+class PlantedRoom:
+    """Room for so many tokens."""
+
+    reserves = False
+
+    def __init__(self, tokens: float = 1e12) -> None:
+        self.bytes = tokens
+        self.contexts = Contexts(lambda context: context, [])
+
+    def holds(self, prompt: int, answer: int) -> bool:
+        return prompt + answer <= self.bytes
+
+
+def _played(requests: list[Request], steps: Any, room: Any = None, **plan: Any) -> tuple[Record, Replica]:
+    record = Record(len(requests))
+
+    def done(live: Live, at: float) -> None:
+        r = live.request
+        record.done(r.arrival, live.begun, live.first, at, r.prompt, r.answer)
+
+    schedule = Scheduling(
+        **({"prompts": "first", "order": "arrival", "budget": 1, "slots": ENDLESS, "cuts": False} | plan)
+    )
+    replica = Replica(steps, room or PlantedRoom(), schedule, done)
+    for request in requests:
+        replica.push(request)
+    replica.finish()
+    return record, replica
+
+
+def _poisson(rate: float, count: int, lengths: Any, seed: int = 7) -> list[Request]:
+    draw, at, found = random.Random(seed), 0.0, []
+    for _ in range(count):
+        at += draw.expovariate(rate)
+        found.append(Request(at, max(1, round(lengths(draw))), 1))
+    return found
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7])
+@pytest.mark.parametrize(
+    ("name", "lengths", "square"),
+    [
+        ("M/D/1", lambda draw: 1000, 1.0),
+        ("M/M/1", lambda draw: draw.expovariate(1 / 1000), 2.0),
+        ("M/G/1", lambda draw: 500 if draw.random() < 0.75 else 2500, (0.75 * 0.25 + 0.25 * 6.25)),
+    ],
+)
+def test_one_prompt_at_a_time_waits_as_pollaczek_and_khinchine_say(
+    name: str, lengths: Any, square: float, load: float
+) -> None:
+    """Prompts of one token answer, one a step: a queue with one server, W = rate E[S^2] / (2 (1 - rho))."""
+    token = 1e-6
+    record, _ = _played(_poisson(load / (1000 * token), 120_000, lengths), PlantedSteps(token), budget=1 << 20, slots=1)
+    mean = record.all["e2e"].mean - 1000 * token
+    expected = load * square * 1000 * token / (2 * (1 - load))
+    assert record.all["queue"].mean == pytest.approx(expected, rel=0.03)
+    assert mean == pytest.approx(expected, rel=0.03)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 0.2), st.integers(1, 400), st.integers(1, 60)), min_size=1, max_size=60),
+    st.sampled_from(["mixed", "first", "last", "static"]),
+    st.integers(600, 5000),
+    st.integers(1, 9),
+)
+@settings(max_examples=120, deadline=None)
+def test_requests_tokens_and_time_are_conserved(drawn: Any, prompts: str, room: int, slots: int) -> None:
+    at, requests = 0.0, []
+    for gap, prompt, answer in drawn:
+        at += gap
+        requests.append(Request(at, prompt, answer))
+    steps = PlantedSteps(1e-4, 0.01, 1e-6, ahead=0.6)
+    record, replica = _played(requests, steps, PlantedRoom(room), prompts=prompts, budget=256, slots=slots, cuts=True)
+    spent = replica.spent
+    assert record.count == len(requests) and not replica.outstanding
+    assert spent.wrote == sum(r.answer for r in requests)
+    assert spent.read == sum(r.prompt for r in requests) + spent.repeated
+    total = record.all["e2e"].total
+    assert spent.of_requests == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert min(record.all["ttft"]._values) > 0
+    assert replica.held == pytest.approx(0.0, abs=1e-6)
+
+
+def test_jumps_over_steps_equal_stepping() -> None:
+    requests = _poisson(3.0, 400, lambda draw: draw.randrange(1, 300))
+    requests = [r._replace(answer=1 + (7 * i) % 90) for i, r in enumerate(requests)]
+    plan = {"prompts": "mixed", "budget": 512, "cuts": True}
+    jumped, _ = _played(requests, PlantedSteps(1e-4, 0.01, 1e-6), **plan)
+
+    stepped = Record(len(requests))
+
+    def done(live: Live, at: float) -> None:
+        r = live.request
+        stepped.done(r.arrival, live.begun, live.first, at, r.prompt, r.answer)
+
+    schedule = Scheduling("mixed", "arrival", 512, ENDLESS, True)
+    replica = Replica(PlantedSteps(1e-4, 0.01, 1e-6), PlantedRoom(), schedule, done)  # type: ignore[arg-type]
+    for request in requests:
+        replica.push(request)
+    while replica.outstanding:
+        replica.advance(
+            math.nextafter(replica.time, math.inf) if replica.n or replica.waiting or replica.reading else math.inf
+        )
+    for kind in ("ttft", "e2e"):
+        for a, b in zip(jumped.all[kind]._values, stepped.all[kind]._values, strict=True):
+            assert a == pytest.approx(b, abs=4e-9)
+
+
+def _engines(model: str = "Llama3_8B", chip: str = "H100", software: str = "vLLM", **layout: Any) -> Engines:
+    step = engine_step(Models.get(model), Hardware.get(chip), engine(software), **layout)
+    return Engines(step, step)
+
+
+def test_one_request_alone_takes_what_the_case_says() -> None:
+    machine = _engines()
+    t = Traffic(1000, 200, rate=0.001, together=1.0)
+    seen = simulate(machine, t, [Request(0.0, 1000, 200)], 1)
+    engine = machine.writer.engine
+    front = engine.front_end + engine.tokenise * 1000
+    prefill = machine.writer.time(0.0, 0.0, 1.0, 1000.0).total
+    assert seen.percentiles["ttft"].mean == pytest.approx(front + prefill, rel=1e-9)
+    steps = [machine.writer.time(1.0, 1000.0 + k).total for k in range(199)]
+    assert seen.percentiles["tpot"].mean == pytest.approx(sum(steps) / 199, rel=1e-9)
+
+
+@pytest.mark.parametrize("software", ["vLLM", "SGLang"])
+def test_a_random_load_is_that_of_the_closed_form(software: str) -> None:
+    machine = _engines(software=software)
+    t = Traffic(600, 150, rate=8.0, together=1.0)
+    closed = serve(machine, t)
+    seen = simulate(machine, t, (r._replace(prompt=600, answer=150) for r in _poisson(8.0, 4000, lambda d: 1)), 4000)
+    assert seen.percentiles["tpot"].mean == pytest.approx(float(closed.tpot), rel=0.03)
+    assert seen.percentiles["ttft"].mean == pytest.approx(float(closed.ttft), rel=0.15)
+
+
+def test_a_fuller_server_is_never_faster_and_more_replicas_never_slower() -> None:
+    machine, means = _engines(), []
+    for rate, replicas in ((4.0, 1), (12.0, 1), (24.0, 1), (24.0, 2), (24.0, 4)):
+        t = Traffic(600, 150, rate=rate, together=1.0, replicas=replicas)
+        seen = simulate(
+            machine, t, (r._replace(prompt=600, answer=150) for r in _poisson(rate, 3000, lambda d: 1)), 3000
+        )
+        means.append(seen.percentiles["e2e"].p99)
+    assert means[0] < means[1] < means[2] and means[2] > means[3] > means[4]
+
+
+def test_requests_that_outgrow_the_caches_are_put_back_and_read_again() -> None:
+    requests = [Request(0.0, 100, 200) for _ in range(10)]
+    record, replica = _played(
+        requests, PlantedSteps(1e-4, 0.01), PlantedRoom(1200), prompts="mixed", budget=2048, cuts=True
+    )
+    assert replica.spent.preempted > 0 and replica.spent.repeated > 0
+    assert replica.spent.waits["put back"] > 0 and record.count == 10
+    assert replica.peak_held <= 1200 + 10
+
+
+def test_a_request_that_never_fits_is_refused_with_a_sentence() -> None:
+    with pytest.raises(ValueError, match="not even alone"):
+        _played([Request(0.0, 1000, 10)], PlantedSteps(1e-4), PlantedRoom(500))
+
+
+def test_replicas_of_a_service_are_its_groups() -> None:
+    machine = _engines("Llama3_70B", tp=2, pp=2)
+    found = replicas_of(machine, Traffic(100, 10, rate=1.0, replicas=3), Settings(), Record(1))
+    assert len(found) == 6
