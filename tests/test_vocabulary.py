@@ -36,7 +36,22 @@ def test_no_name_means_two_things() -> None:
         ("seq_len", ("seq_len", "prompt_tokens"), "seq_len"),
         ("micro_batches", ("micro_batch", "microbatch_count"), "microbatch_count"),
         ("model", ("tp",), None),
+        ("seq", ("seq_len",), "seq_len"),
+        ("--seq-length", ("seq_len",), "seq_len"),
+        ("rps", ("arrival_rate_qps",), "arrival_rate_qps"),
     ],
 )
 def test_names_stand_for_each_other(name: str, valid: tuple[str, ...], meant: str | None) -> None:
     assert vocabulary.same_as(name, valid) == meant
+
+
+@pytest.mark.parametrize("task", ["training", "serving"])
+def test_the_command_line_takes_every_name(task: str) -> None:
+    from mlsysim.cli import plan_options
+
+    hints = plan_options._offered(task, (), set())
+    for key, leaf in Plan.leaves().items():
+        if f"plan_{leaf.flat}" in hints:
+            for name in vocabulary.names_of(key):
+                written = [f"--{name.replace('_', '-')}=1"]
+                assert plan_options._in_our_words(written, [], hints, task) == [f"{plan_options.option(key)}=1"], name

@@ -18,7 +18,7 @@ from typing import Any
 
 NAMES: dict[str, tuple[str, ...]] = {
     "workload.batch_size": ("batch_size", "batch", "global_batch_size"),
-    "workload.seq_len": ("seq_len", "sequence_length"),
+    "workload.seq_len": ("seq_len", "seq", "seq_length", "sequence_length", "context_length"),
     "workload.tokens": ("tokens", "training_tokens"),
     "workload.lora_rank": ("lora_rank", "lora"),
     "workload.gradient_precision": ("gradient_precision", "grad_dtype"),
@@ -50,10 +50,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     "parallelism.offload_weights": ("weights_offload", "offload_params"),
     "parallelism.offload_activations": ("activations_offload",),
     "parallelism.overlap": ("overlap_comm",),
-    "serving.prompt_tokens": ("seq_len", "isl", "input_tokens", "input_len"),
-    "serving.output_tokens": ("output_len", "osl", "max_tokens"),
+    "serving.prompt_tokens": ("seq_len", "isl", "prompt", "prompt_len", "input_tokens", "input_len"),
+    "serving.output_tokens": ("output_len", "osl", "max_tokens", "max_new_tokens"),
     "serving.concurrency": ("concurrency", "clients", "max_concurrency"),
-    "serving.qps": ("qps", "request_rate", "arrival_rate_qps"),
+    "serving.qps": ("qps", "rps", "request_rate", "arrival_rate_qps"),
     "serving.replicas": ("num_replicas",),
     "serving.cache_precision": ("cache_precision", "kv_precision", "kv_cache_dtype"),
     "serving.chunk_tokens": ("prefill_chunk_tokens", "chunk", "chunk_size"),

@@ -155,7 +155,7 @@ def inference_bytes(
     return float(weights + stack.cache_bytes(text, kept, source=source) * batch)
 
 
-def _layer_bytes(
+def _kept_bytes(
     model: Workload,
     stack: Stack,
     keeps: Keeping,
@@ -165,8 +165,8 @@ def _layer_bytes(
     tokens: Any,
     tp: Any,
     parallel: bool,
-) -> Any:
-    """Bytes that the average layer keeps for its backward pass, scores of attention apart, without what is computed again."""
+) -> tuple[Any, Any, Any]:
+    """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
     rotated = activated = heads = sublayers = 0.0
     for block in stack.blocks:
         sublayers += block.count * block.sublayers
@@ -180,30 +180,21 @@ def _layer_bytes(
             activated += block.count * wide
     if getattr(model, "position_embeddings", False):
         rotated = 0.0
-    whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
-    whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
-    extra = keeps.rotated * rotated + (0.0 if frozen else keeps.activated * activated * (1 - again.light))
-    split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
-    own, shared = (0.0, (whole + split) / f.plain) if parallel else (whole / f.plain, split / f.plain)
-    return activation_bytes_per_layer(tokens, own, shared, tp, f.plain)
 
+    def held(whole: Any, split: Any) -> Any:
+        own, shared = (0.0, whole + split) if parallel else (whole, split)
+        return activation_bytes_per_layer(tokens, own / f.plain, shared / f.plain, tp, f.plain)
 
-def _kept_bytes(
-    model: Workload,
-    stack: Stack,
-    keeps: Keeping,
-    f: Formats,
-    again: Again,
-    frozen: bool,
-    tokens: Any,
-    tp: Any,
-    parallel: bool,
-) -> tuple[Any, Any, Any]:
-    """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
-    working = _layer_bytes(model, stack, keeps, f, NOTHING, frozen, tokens, tp, parallel)
-    one = working if again is NOTHING else _layer_bytes(model, stack, keeps, f, again, frozen, tokens, tp, parallel)
-    whole, split = (0.0, stack.hidden) if parallel else (stack.hidden, 0.0)
-    return working, one, activation_bytes_per_layer(tokens, whole, split, tp, f.plain)
+    def layer(again: Again) -> Any:
+        whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
+        extra = keeps.rotated * rotated + (0.0 if frozen else keeps.activated * activated * (1 - again.light))
+        return held(
+            whole + keeps.masks * stack.hidden * sublayers / stack.layers,
+            split + (extra * f.plain + keeps.log_sums * heads) / stack.layers,
+        )
+
+    working = layer(NOTHING)
+    return working, working if again is NOTHING else layer(again), held(stack.hidden * f.plain, 0.0)
 
 
 def training_state(

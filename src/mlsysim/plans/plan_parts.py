@@ -161,8 +161,9 @@ class HardwarePart(Part):
     def _fraction(cls, value: Any) -> Any:
         if value is None or value == "calibrated":
             return value
+        text = str(value).strip()
         try:
-            number = float(value)
+            number = float(text[:-1]) / 100 if text.endswith("%") else float(value)
         except (TypeError, ValueError):
             number = float("nan")
         if isinstance(value, bool) or not 0 < number <= 1:
