@@ -26,6 +26,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "workload.activation_precision": ("activation_precision", "activation_dtype"),
     "hardware.on": ("hardware", "on", "fleet", "chip"),
     "hardware.stack": ("stack", "runtime"),
+    "hardware.launcher": ("launcher", "launch_target"),
     "hardware.congestion": ("congestion_factor",),
     "hardware.straggler": ("straggler_factor",),
     "hardware.oversubscription": ("oversubscription", "oversubscription_ratio"),

@@ -18,13 +18,16 @@ from mlsysim.plans.plan import Plan
 
 HERE = Path(__file__).parent / "golden"
 # First order and a given layout: the files change with the exporters, not with the calibration.
-TRAINING = {
+TRAINING: dict[str, Any] = {
     "name": "llama3-70b",
     "task": "training",
     "workload": {"model": "Llama3_70B", "batch_size": 512, "seq_len": 4096, "tokens": 2e12, "optimizer": "adam"},
     "hardware": {"on": "512xH100", "efficiency": 0.5},
     "parallelism": {"tp": 8, "pp": 4, "virtual_stages": 5, "micro_batch": 1, "zero": 1, "recompute": "selective"},
 }
+# torchtitan shards gradients with the optimizer state, DeepSpeed's pipelines have no virtual stages.
+TITAN = TRAINING | {"parallelism": {**TRAINING["parallelism"], "zero": 2}}
+PLAIN = TRAINING | {"parallelism": {**TRAINING["parallelism"], "virtual_stages": 1}}
 SHARDED = {
     **TRAINING,
     "workload": {"model": "Llama3_8B", "batch_size": 512, "seq_len": 4096},
@@ -48,8 +51,8 @@ SERVING = {
 }
 EXPORTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "megatron.sh": ("megatron", TRAINING, None),
-    "torchtitan.toml": ("torchtitan", TRAINING, None),
-    "deepspeed.json": ("deepspeed", TRAINING, None),
+    "torchtitan.toml": ("torchtitan", TITAN, None),
+    "deepspeed.json": ("deepspeed", PLAIN, None),
     "fsdp.yaml": ("fsdp", SHARDED, None),
     "vllm.sh": ("vllm", SERVING, None),
     "sglang.sh": ("sglang", SERVING, None),
@@ -57,7 +60,7 @@ EXPORTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "kubernetes_serving.yaml": ("kubernetes", SERVING, "sglang"),
     "kubernetes_training.yaml": ("kubernetes", TRAINING, "megatron"),
     "slurm_serving.sbatch": ("slurm", SERVING, "vllm"),
-    "slurm_training.sbatch": ("slurm", TRAINING, "torchtitan"),
+    "slurm_training.sbatch": ("slurm", TITAN, "torchtitan"),
 }
 
 

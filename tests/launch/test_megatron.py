@@ -24,8 +24,16 @@ def plan_of(batch: int, **split: object) -> Plan:
 @pytest.mark.parametrize(
     ("batch", "changed", "words"),
     [
-        (8 * 2, {}, "2 on 4 stages would wait for themselves; use 4 micro-batches or more"),
-        (8 * 8, {"virtual_stages": 1, "schedule": "zero_bubble"}, "runs 1F1B and interleaved 1F1B, not zero_bubble"),
+        (
+            8 * 2,
+            {},
+            "fewer interleaved micro-batches than stages, which would wait for themselves; use 4 micro-batches or more",
+        ),
+        (
+            8 * 8,
+            {"virtual_stages": 1, "schedule": "zero_bubble"},
+            "does not run schedule zero_bubble; use 1f1b or interleaved",
+        ),
     ],
 )
 def test_what_megatron_does_not_run_is_not_written(batch: int, changed: dict[str, object], words: str) -> None:

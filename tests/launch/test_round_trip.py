@@ -193,7 +193,7 @@ def test_details_survive(target: str) -> None:
     if serves:
         document |= {"task": "serving", "serving": {"prompt_tokens": 1000, "output_tokens": 100}}
     else:
-        document |= {"parallelism": {"tp": 2, "zero": 1, "recompute": "full", "micro_batch": 1}}
+        document |= {"parallelism": {"tp": 2, "zero": 2, "recompute": "full", "micro_batch": 1}}
     answer = evaluate_plainly(Plan.model_validate(document))
     again = read_launch(written(target, answer, kept[target]))
     assert {name: again.details[name] for name in kept[target]} == kept[target]

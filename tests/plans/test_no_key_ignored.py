@@ -74,6 +74,8 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("hardware.accelerators", DENSE | {"hardware": {"name": "DGX_H100", "accelerators": 64}}, 128),
     ("hardware.fabric", NAMED, "Ethernet_100G"),
     ("hardware.stack", DENSE, "titan"),
+    ("hardware.launcher", SEARCHED | {"workload": DENSE["workload"] | {"model": "Llama3_70B"}}, "fsdp"),
+    ("hardware.launcher", DENSE, "fsdp"),
     ("hardware.power_cap", DENSE, "400 W"),
     ("hardware.cooling", DENSE, "liquid"),
     ("hardware.oversubscription", DENSE, 4),

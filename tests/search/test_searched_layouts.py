@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlsysim.errors import MLSysError
+from mlsysim.launch.targets import export
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.optimizing import best_parallelism
 from mlsysim.plans.plan import Plan
@@ -135,3 +136,39 @@ def test_a_shard_alone_means_that_something_is_sharded() -> None:
     assert evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "64xH100", "zero_shard": 8})).layout["zero"] >= 1
     with pytest.raises(MLSysError, match=r"shards of 3 do not divide DP x CP"):
         evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "8xH100", "zero_shard": 3}))
+
+
+RULES = {
+    "megatron": lambda at: at["pp"] == 1 or at["virtual_stages"] == 1 or at["micro_batches"] >= at["pp"],
+    "torchtitan": lambda at: at["zero"] != 1 and (at["pp"] == 1 or at["schedule"] in ("1f1b", "interleaved")),
+    "deepspeed": lambda at: at["virtual_stages"] == 1 and (at["pp"] == 1 or at["zero"] < 2),
+    "fsdp": lambda at: at["pp"] == 1 and at["zero"] >= 2 and at["recompute"] != "selective",
+}
+
+
+@pytest.mark.parametrize("launcher", RULES)
+@pytest.mark.parametrize("batch", [512, 96])
+def test_a_searched_layout_is_one_that_its_launcher_runs_and_writes(launcher: str, batch: int) -> None:
+    """DeepSpeed's pipelines have no virtual stages, FSDP no pipelines, torchtitan no ZeRO 1; Megatron waits for short groups."""
+    keys = {"model": "Llama3_70B", "on": "128xH100", "batch_size": batch, "seq_len": 4096}
+    free, bound = (evaluate_plainly(plan_of(keys, **more)) for more in ({}, {"launcher": launcher}))
+    assert bound.feasible and RULES[launcher](bound.layout)
+    assert bound.value("mfu") <= free.value("mfu") * (1 + 1e-9)
+    if not RULES[launcher](free.layout):
+        assert "not run by" in bound.assumptions["layout"]
+    assert export(launcher, plan_of(keys))
+
+
+def test_a_named_software_is_searched_by_what_it_runs() -> None:
+    found = best_parallelism(plan_of({"model": "Llama3_70B", "on": "128xH100", "stack": "fsdp23"}, batch_size=256))
+    assert found.best_config["pp"] == 1 and found.rejected["a pipeline: not run by FSDP"] > 0
+
+
+def test_what_a_launcher_does_not_run_is_refused_in_a_sentence() -> None:
+    given = {"model": "Llama3_70B", "on": "128xH100", "tp": 8, "pp": 4, "virtual_stages": 2, "micro_batch": 1}
+    with pytest.raises(MLSysError, match="DeepSpeed does not run schedule interleaved; use 1f1b"):
+        evaluate_plainly(plan_of(given, launcher="deepspeed"))
+    with pytest.raises(MLSysError, match=r"FSDP runs none of the .* layouts of this plan: .* a pipeline"):
+        evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "16xH100", "pp": 2}, launcher="fsdp", mode="auto"))
+    with pytest.raises(MLSysError, match="megatron"):
+        evaluate_plainly(plan_of(given, launcher="megatorn"))

@@ -143,10 +143,10 @@ def _compare(request: ask.CompareRequest, limits: Limits) -> dict[str, Any]:
 
 
 def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
-    from mlsysim.launch.targets import target_named, written
+    from mlsysim.launch.targets import launched, target_named, written
 
     target = target_named(request.to)
-    answer = evaluate_plainly(request.plan)
+    answer = evaluate_plainly(launched(target, request.plan, request.command))
     text = written(target, answer, command=request.command)
     return {"target": target, "feasible": answer.feasible, "headline": answer.headline, "text": text}
 

@@ -44,14 +44,14 @@ def export(
     mlsysim export slurm examples/scenarios/llama3-70b-512-h100.toml -o train.sbatch
     mlsysim export kubernetes Llama3_70B@8xH200 --task serving --command sglang
     """
-    from mlsysim.launch.targets import target_named, written
+    from mlsysim.launch.targets import launched, target_named, written
     from mlsysim.plans.evaluate import evaluate_plainly
 
     earlier = (context.find_root().obj or {}).get("output")
     name, file = target_named(target), None if output in FORMS else output
     form = "json" if as_json or "json" in (output, earlier) else "text"
     wanted = named_plan(context, plan, _task(task, name, command, is_plan_file(plan)))
-    answer = evaluate_plainly(wanted)
+    answer = evaluate_plainly(launched(name, wanted, command))
     text = written(name, answer, command=command)
     if file is not None:
         _save(file, text)

@@ -21,6 +21,7 @@ from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.training_layout import check_launcher
 
 NAME = "megatron"
 FIELDS = (*TRAINING, "parallelism.micro_batch_group")
@@ -151,6 +152,7 @@ def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> in
 def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setting]:
     """The arguments of a completed plan, with their reasons."""
     split, work, why = plan.parallelism, plan.workload, reasons(plan, answer)
+    check_launcher(NAME, answer.layout)
     trains = f"Megatron-LM trains in {', '.join(_PRECISIONS)}; it has no flag"
     check_offered(work, _PRECISIONS, _OPTIMIZERS, trains, "Megatron-LM's --optimizer is adam or sgd")
     model = workload_of(work)
@@ -204,19 +206,9 @@ def _group(plan: Plan) -> int | None:
     """
     split, work = plan.parallelism, plan.workload
     pp, virtual = split.pp or 1, split.virtual_stages or 1
-    if pp == 1:
-        return None
-    if split.schedule not in (None, "1f1b", "interleaved"):
-        raise InputError(f"Megatron-LM runs 1F1B and interleaved 1F1B, not {split.schedule}.", field="schedule")
-    if virtual == 1:
+    if pp == 1 or virtual == 1:
         return None
     count = (work.batch_size or 1) // (split.dp or 1) // (split.micro_batch or 1)
-    if count < pp:
-        raise InputError(
-            f"Megatron-LM interleaves groups of at least one micro-batch a stage, and {count} on {pp} stages would wait for themselves; "
-            f"use {pp} micro-batches or more, or no virtual stages.",
-            field="micro_batch",
-        )
     group = split.micro_batch_group or (pp if count % pp == 0 else -(-count // (count // pp)))
     return None if group == pp else group
 

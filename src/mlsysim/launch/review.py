@@ -100,7 +100,8 @@ def review(
     )
     plan = reading.plan
     now = evaluate_plainly(plan)
-    best = _best_training(plan, now, _fields(reading)) if now.task == "training" else _best_serving(plan, now)
+    trainer = {"hardware": {"launcher": reading.inner or reading.target}}
+    best = _best_training(plan, now, _fields(reading), trainer) if now.task == "training" else _best_serving(plan, now)
     if best is None or not best.feasible:
         best = None
     elif now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
@@ -250,14 +251,14 @@ def _best_of(first: Answer | None, plans: Iterable[Plan]) -> Answer | None:
     return first
 
 
-def _best_training(plan: Plan, now: Answer, fields: frozenset[str]) -> Answer:
-    """The best layout: searched where the target has pipelines, then refined by single steps."""
+def _best_training(plan: Plan, now: Answer, fields: frozenset[str], trainer: dict[str, Any]) -> Answer:
+    """The best layout that the trainer runs: searched where it has pipelines, then refined by single steps."""
     best = now
     if "parallelism.pp" in fields and "parallelism.virtual_stages" in fields:
         free = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
-        best = _best_of(now, [plan.replacing(parallelism=free)]) or now
+        best = _best_of(now, [plan.replacing(parallelism=free, **trainer)]) or now
     for _ in range(_MOST_STEPS):
-        better = _better_of(best, _best_of(None, _neighbours(best, fields)))
+        better = _better_of(best, _best_of(None, (each.replacing(**trainer) for each in _neighbours(best, fields))))
         if better is None or better is best:
             break
         best = better

@@ -22,6 +22,7 @@ from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.training_layout import check_launcher
 
 _COMMENTS = "_comments"
 _NOTES = {"fleet": str, "model": str, "seq_len": int}
@@ -37,7 +38,7 @@ class DeepSpeed:
     NAME = "deepspeed"
     FIELDS = (
         "workload.batch_size", "workload.precision", "workload.optimizer", "parallelism.tp", "parallelism.pp", "parallelism.dp",
-        "parallelism.micro_batch", "parallelism.zero", "parallelism.overlap",
+        "parallelism.micro_batch", "parallelism.zero", "parallelism.overlap", "parallelism.schedule",
     )  # fmt: skip
 
     def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
@@ -59,6 +60,8 @@ class DeepSpeed:
             put(document, "workload.optimizer", str(parsed.text("optimizer.type")).lower())
         if split.get("tp") == 0:
             split["tp"] = 1
+        if (split.get("pp") or 1) > 1:
+            split["schedule"] = "1f1b"
         if parsed.whole("pipeline.activation_checkpoint_interval"):
             split["recompute"] = "full"
         zero = split.setdefault("zero", 0)
@@ -78,6 +81,7 @@ class DeepSpeed:
         """A configuration, with the reasons under ``_comments``."""
         final = completed(plan, answer)
         split, work, why = final.parallelism, final.workload, reasons(final, answer)
+        check_launcher(self.NAME, answer.layout)
         trains = "DeepSpeed's configuration has bf16, fp16 and fp32; it has no key"
         names = ", ".join(_OPTIMIZERS.values())
         check_offered(work, ("bf16", "fp16", "fp32"), _OPTIMIZERS, trains, f"DeepSpeed has {names}")
@@ -168,19 +172,9 @@ class FSDP:
             raise InputError(
                 f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision"
             )
-        if (split.pp or 1) > 1:
-            raise InputError(
-                f"FSDP has no pipeline, and the plan has PP {split.pp}; fix parallelism.pp = 1.", field="pp"
-            )
-        if zero < 2 and (split.dp or 1) > 1:
-            raise InputError(
-                f"FSDP shards gradients or more, and the plan has ZeRO {zero}; fix parallelism.zero = 2 or 3.",
-                field="zero",
-            )
+        check_launcher(self.NAME, answer.layout)
         fleet = find_fleets(final.hardware).one
         gaps = not_expressed(final, (*self.FIELDS, "workload.model"), table(self.NAME).notes)
-        if split.recompute == "selective":
-            gaps.append("parallelism.recompute = selective (FSDP's checkpointing is full or none; none was written)")
         if split.overlap is False:
             gaps.append("parallelism.overlap = false (FSDP2 always gathers ahead)")
         micro, tp, cp = split.micro_batch or 1, split.tp or 1, split.cp or 1

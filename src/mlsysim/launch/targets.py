@@ -102,6 +102,13 @@ def read_launch_file(
     return read_launch(read_text(path, LARGEST), target, on=on, model=model)
 
 
+def launched(target: str, plan: Plan, command: str | None = None) -> Plan:
+    """The plan with the trainer that has to run it, so that a searched layout is one that it runs."""
+    name = target_named(target)
+    trainer = (command or "megatron") if name in _AROUND else name
+    return plan.replacing(hardware={"launcher": trainer}) if trainer in TRAINS and plan.kind == "training" else plan
+
+
 def written(target: str, answer: Answer, details: dict[str, Any] | None = None, command: str | None = None) -> str:
     """The launch file of an answer."""
     name = target_named(target)
@@ -124,5 +131,4 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
 
 def export(target: str, plan: Plan, command: str | None = None) -> str:
     """The launch file of a plan, whose layout is searched where it is left open."""
-    target_named(target)
-    return written(target, evaluate_plainly(plan), command=command)
+    return written(target, evaluate_plainly(launched(target, plan, command)), command=command)

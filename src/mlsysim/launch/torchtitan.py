@@ -1,7 +1,6 @@
 """torchtitan: the TOML of its JobConfig, which releases up to 0.2 read (0.3 is configured in Python).
 
-FSDP that reshards after the forward pass is ZeRO 3; with parameters kept gathered it is ZeRO 2; DDP is ZeRO 0. There is no ZeRO 1: it is written as ZeRO 2,
-and said. With a pipeline a rank's local batch holds all its micro-batches; without one, it is a micro-batch and gradients accumulate.
+FSDP that reshards after the forward pass is ZeRO 3; with parameters kept gathered it is ZeRO 2; DDP is ZeRO 0. There is no ZeRO 1. With a pipeline a rank's local batch holds all its micro-batches; without one, it is a micro-batch and gradients accumulate.
 Tensor parallelism splits norms and dropouts too, always, and gradient reduction always overlaps the backward pass.
 """
 
@@ -22,6 +21,7 @@ from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, workload_of
+from mlsysim.plans.training_layout import check_launcher
 
 NAME = "torchtitan"
 FIELDS = TRAINING
@@ -158,6 +158,7 @@ def _settings(plan: Plan, answer: Answer) -> list[Setting]:
         raise InputError(
             f"torchtitan has no configuration of {work.model}; it has {', '.join(known.values())}.", field="model"
         )
+    check_launcher(NAME, answer.layout)
     trains = f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key"
     check_offered(work, _PRECISIONS, _OPTIMIZERS, trains, "torchtitan's optimizers are Adam and AdamW")
     name, flavor = next(key for key, entry in known.items() if entry == work.model).split()
@@ -166,14 +167,6 @@ def _settings(plan: Plan, answer: Answer) -> list[Setting]:
     step, virtual = batch * (work.seq_len or 0), split.virtual_stages or 1
     steps = max(1, round(work.tokens / step)) if work.tokens is not None and step else None
     schedule = (split.schedule or ("interleaved" if virtual > 1 else "1f1b")) if pp > 1 else ""
-    if schedule and schedule not in _SCHEDULES:
-        raise InputError(f"torchtitan runs {', '.join(_SCHEDULES)}, not {schedule}.", field="schedule")
-    if schedule == "interleaved" and batch // dp // micro % pp:
-        raise InputError(
-            f"torchtitan takes interleaved micro-batches through a chunk in equal groups: {batch // dp // micro} over {pp} stages "
-            f"do not divide; use a multiple of {pp}, or no virtual stages.",
-            field="micro_batch",
-        )
     layers = getattr(workload_of(work), "layers", None) or 1
     why = reasons(plan, answer)
     rows: Rows = {
@@ -212,8 +205,6 @@ def _gaps(plan: Plan) -> list[str]:
     pp, layers = split.pp or 1, getattr(workload_of(plan.workload), "layers", None) or 1
     if split.zero and (split.dp or 1) == 1:
         out.append(f"parallelism.zero = {split.zero} (one replica has nothing to shard over)")
-    elif split.zero == 1:
-        out.append("parallelism.zero = 1 (torchtitan shards gradients with the optimizer state: ZeRO 2 was written)")
     if split.sequence_parallel is False:
         out.append("parallelism.sequence_parallel = false (torchtitan's tensor parallelism always splits norms)")
     if split.overlap is False:

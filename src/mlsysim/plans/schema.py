@@ -24,7 +24,7 @@ ALL_TASKS = ("training", "serving", "inference")
 _OF_TRAINING = {
     "workload": "tokens optimizer lora_rank predicted_tokens target_share gradient_precision activation_precision "
     "exchange_precision wide_layers",
-    "hardware": "oversubscription congestion straggler rails sites wan_bandwidth wan_round_trip",
+    "hardware": "launcher oversubscription congestion straggler rails sites wan_bandwidth wan_round_trip",
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
     "parallelism": "cp virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload "
     "offload_weights offload_activations recomputed sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",

@@ -27,7 +27,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, count_text
 from mlsysim.plans.spending import Share, energy_sentence, power_band, power_facts, spend, times
-from mlsysim.plans.training_layout import fitting_step, step_options, training_batch
+from mlsysim.plans.training_layout import check_launcher, fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
@@ -93,6 +93,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],
     }
+    if plan.hardware.launcher is not None:
+        check_launcher(plan.hardware.launcher, sheet.shown["layout"])
     seconds, band = to_si(step.step_latency_total, "s"), step.step_interval
     _facts(sheet, model, fleet, step)
 

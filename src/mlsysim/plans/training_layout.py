@@ -7,6 +7,7 @@ Degrees that the plan gives are kept; with mode auto they are the best of
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -18,8 +19,9 @@ from mlsysim.plans.plan_parts import ParallelismPart
 from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, workload_of
 from mlsysim.search.parallelism import ParallelismOptimizer, ParallelismResult
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.launchers import launcher
 from mlsysim.timing.runtimes import trained_by_runtime
-from mlsysim.timing.stacks import default_stack, stack_names
+from mlsysim.timing.stacks import default_stack, stack, stack_names
 from mlsysim.vocabulary import python_name
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, splits, usual_length
@@ -161,6 +163,11 @@ def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, 
         limits["fixed"] = fixed
     if split.offload is not None:
         limits["optimizer_offload"] = split.offload
+    runs = plan.hardware.launcher
+    if runs is None and split.schedule is None and plan.hardware.stack in stack_names():
+        runs = stack(plan.hardware.stack).launcher or None
+    if runs is not None:
+        limits["launcher"] = launcher(runs).name
     return ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)
 
 
@@ -191,6 +198,15 @@ def _best_layout(
     }
     kept = {name: value for name in BESIDE if (value := getattr(plan.parallelism, name)) is not None}
     return ParallelismPart(**chosen, **kept)
+
+
+def check_launcher(name: str, layout: Mapping[str, Any]) -> None:
+    """Refuse the layout of an answer that a trainer does not run."""
+    ours = {"microbatch_count": "micro_batches", "v_stages": "virtual_stages", "zero_stage": "zero"}
+    row = {**layout, **{own: layout[key] for own, key in ours.items()}, "schedule": layout["schedule"] or "1f1b"}
+    rules = launcher(name)
+    if (found := rules.refuses(row)) is not None:
+        raise InputError(f"{rules.title} does not run {found[0]}; use {found[2]}.", field=found[1])
 
 
 def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:

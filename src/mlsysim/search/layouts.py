@@ -20,6 +20,7 @@ from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.search.steps import best_by_value
 from mlsysim.search.tiles import TILE
+from mlsysim.timing.launchers import launcher
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import Inputs
@@ -248,15 +249,29 @@ class Miss(NamedTuple):
 
 
 def evaluate(
-    shared: Mapping[str, Any], groups: list[Split], modes: tuple[str, ...], fractions: tuple[float, ...]
+    shared: Mapping[str, Any],
+    groups: list[Split],
+    modes: tuple[str, ...],
+    fractions: tuple[float, ...],
+    trainer: str | None = None,
+    refused: Counter[str] | None = None,
 ) -> tuple[RankedLayouts, int, Miss | None]:
-    """The layouts that fit, how many were looked at, and the nearest miss; ``shared`` are the inputs of wall 14 that all have in common."""
+    """The layouts that fit, how many were looked at, and the nearest miss; ``shared`` are the inputs of wall 14 that all have in common.
+
+    Those that a ``trainer`` does not run are counted as ``refused``.
+    """
     rows = [
         (split.tp, split.pp, split.dp, ep, split.cp, v, count, zero, mode, schedule, offload)
         for split in groups
         for schedule, v in split.pipelines
         for count, ep, zero, mode, offload in product(split.counts(schedule), split.eps, split.zeros, modes, fractions)
     ]
+    if trainer is not None:
+        rules = launcher(trainer)
+        why = [rules.refuses(dict(zip(SETTINGS, row, strict=True))) for row in rows]
+        if refused is not None:
+            refused.update(f"{reason[0]}: not run by {rules.title}" for reason in why if reason is not None)
+        rows = [row for row, reason in zip(rows, why, strict=True) if reason is None]
     times, needed = (_together if arrays_available() else _singly)(shared, rows, any(fractions))
     least = min((gb, place) for place, gb in enumerate(needed)) if rows else None
     miss = None if least is None else Miss(dict(zip(SETTINGS, rows[least[1]], strict=True)), least[0])

@@ -22,6 +22,7 @@ from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search import layouts
 from mlsysim.search.layouts import PASSED, RECOMPUTE, LayoutTimes, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
+from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.stacks import stack, stack_names
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
@@ -52,6 +53,7 @@ _INPUTS = declared(f"""
     max_zero_stage = 3 | whole [0, 3] | highest ZeRO stage
     recompute | object | recomputation modes to try, such as ['none', 'selective'] | | none, selective, full
     schedule? | one of {", ".join(SCHEDULES)}, all | pipeline schedule, or 'all' to try each | | 1f1b, interleaved with virtual stages
+    launcher? | one of {", ".join(launcher_names())} | trainer that has to run the layout | | any
     optimizer_offload | object | fractions of the optimizer state on the host to try, such as [0, 0.5, 1] | | 0: all of it on the devices
     fixed? | object | settings that every layout has, such as {{'tp': 8}}
     compare_to? | object | a layout to rank among the others, such as {{'tp': 8, 'pp': 16}}
@@ -118,16 +120,21 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         calibrated = isinstance(x.efficiency, str)
         names = [name for name in PASSED if name in (*_OWN[:5], "seq_len") or name in assumed.given or not calibrated]
         shared = {name: getattr(x, name) for name in names if getattr(x, name) is not None}
-        divided: Counter[str] = Counter()
+        divided, refused = Counter[str](), Counter[str]()
         found = list(layouts.splits(x, divided))
         offered = tuple(mode for mode in modes if "recompute" in assumed.given or mode in _offered(x))
-        table, searched, miss = layouts.evaluate(shared, found, offered or modes, fractions)
-        rejected = {_MEMORY: searched - len(table)} | {f"{words} (splits)": n for words, n in divided.items()}
+        table, searched, miss = layouts.evaluate(shared, found, offered or modes, fractions, x.launcher, refused)
+        rejected = {_MEMORY: searched - len(table)} | dict(refused)
+        rejected |= {f"{words} (splits)": n for words, n in divided.items()}
         if 0 < len(offered) < len(modes):
             lacking = ", ".join(mode for mode in modes if mode not in offered)
             rejected[f"recompute {lacking}: not in {stack_name(x)}"] = (
                 searched // len(offered) * (len(modes) - len(offered))
             )
+        if refused and miss is None:
+            causes = ", ".join(f"{n:,} {words.partition(':')[0]}" for words, n in refused.most_common(3))
+            text = f"{launcher(x.launcher).title} runs none of the {refused.total():,} layouts of this plan: {causes}."
+            raise InputError(text, field="launcher")
         if not len(table):
             raise InputError(_nothing_fits(x, shared, offered or modes, fractions, searched, divided, miss))
         best = table.row(0)
@@ -204,8 +211,11 @@ def _least_fleet(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractio
         fleet = x.fleet.model_copy(update={"count": x.fleet.count * times // 2})
         groups = list(layouts.splits(x.but(fleet=fleet)))
         # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
-        groups = [replace(each, zeros=each.zeros[-1:], micro_batches=each.micro_batches[-1:]) for each in groups]
-        if len(layouts.evaluate({**shared, "fleet": fleet}, groups, modes[-1:], fractions)[0]):
+        groups = [
+            replace(each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:])
+            for each in groups
+        ]
+        if len(layouts.evaluate({**shared, "fleet": fleet}, groups, modes[-1:], fractions, x.launcher)[0]):
             return int(fleet.total_accelerators)
     return None
 

@@ -43,7 +43,8 @@ class Stack:
     next one. ``host`` scales the launches of a mixture-of-experts layer, ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
     ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one,
-    ``light_backward`` what they take backward, for each second forward. ``memory`` names what it holds.
+    ``light_backward`` what they take backward, for each second forward. ``memory`` names what it holds,
+    ``launcher`` the trainer whose rules a searched layout keeps (:mod:`mlsysim.timing.launchers`); none where empty.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Stack:
     light_launches: float = 0.0
     light_backward: float = 2.0
     memory: str = "mixed"
+    launcher: str = ""
     sources: tuple[str, ...] = ()
 
     @property
