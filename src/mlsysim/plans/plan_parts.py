@@ -103,7 +103,7 @@ class WorkloadPart(Part):
     precision: Text = _text(40, "number format, such as bf16 or fp8")
     steps: Int = _within(1, 10**4, "denoising steps of an image, where they are not the model's own")
     random_arrivals: Flag = _open("samples of one pass come at random and may not wait long (tensorrt)")
-    measured_rate: Real = _above_0(1e12, "samples a second as measured; the energy of a pass is of this rate")
+    measured_rate: Real = _above_0(1e12, "samples a second as measured, for the energy of a pass")
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")
     optimizer: Text = _text(40, "such as adam, sgd or muon")
     lora_rank: Int = _within(1, 4096, "train adapters of this rank")
@@ -125,7 +125,7 @@ class ChipPart(Part):
     """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.chip.")
-    peak_flops: of.FlopRate | None = _open("dense peak of the chip's headline format; its other formats scale alike")
+    peak_flops: of.FlopRate | None = _open("dense peak of the headline format; other formats scale alike")
     memory_bandwidth: of.ByteRate | None = _open("of the accelerator's memory")
     memory_capacity: of.Capacity | None = _open("of the accelerator's memory")
     link_bandwidth: of.ByteRate | None = _open("of the link in the node, both directions")
@@ -189,7 +189,7 @@ class ParallelismPart(Part):
     ep: Int = _within(1, 65536, "expert-parallel degree")
     attention_dp: Int = _within(1, 65536, "groups of attention that share a replica's experts")
     cp: Int = _within(1, 4096, "context-parallel degree")
-    ring: Int = _within(1, 1024, "accelerators of a denoiser that pass keys around; the rest swap heads")
+    ring: Int = _within(1, 1024, "accelerators of a denoiser that pass keys around")
     virtual_stages: Int = _within(1, 128, "pipeline chunks of a device")
     schedule: Text = _text(40, "pipeline schedule, such as 1f1b")
     micro_batch: Int = _within(1, _MOST, "sequences of a micro-batch")
@@ -197,7 +197,7 @@ class ParallelismPart(Part):
     micro_batch_group: Int = _within(1, _MOST, "micro-batches that interleaving takes through a chunk at once")
     zero: Int = _within(0, 3, "ZeRO stage")
     zero_shard: Int = _within(1, 10**7, "ranks that share what ZeRO shards (HSDP); all")
-    reshard: Flag = _open("ZeRO 2, 3: gather and scatter for every micro-batch, else once a step")
+    reshard: Flag = _open("ZeRO 2, 3: send for every micro-batch, else once a step")
     recompute: Literal["none", "selective", "full"] | None = _open(
         "activations that are computed again instead of kept"
     )
@@ -249,9 +249,7 @@ class ServingPart(Part):
     draft_model: Text = _text(_TEXT, "for speculative decoding")
     draft_tokens: Int = _within(1, 64, "tokens drafted at a time, by the model's own heads without a draft_model")
     acceptance: Real = _within(0, 1, "share of draft tokens that are accepted")
-    decode_on: Text = _text(
-        _TEXT, "decode pool: a fleet, a chip (as many as for prefill), or auto: the best share of 'on'"
-    )
+    decode_on: Text = _text(_TEXT, "decode pool: a fleet, a chip, or auto: the best share of 'on'")
     redundant_experts: Int = _within(1, 10**5, "experts held twice, so that their degree divides")
     adapters: Int = _within(0, 10**5, "adapters (LoRA) that requests of a replica choose among")
     adapter_rank: Int = _within(1, 4096, "rank of the adapters; 16")

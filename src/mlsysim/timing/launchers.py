@@ -81,6 +81,5 @@ def launcher(name: str) -> Launcher:
     found = software_file("launchers").get(plain)
     if found is None:
         raise unknown_name("launcher", name, launcher_names(), f"use one of {', '.join(launcher_names())}.")
-    return Launcher(
-        name=plain, **{key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
-    )
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
+    return Launcher(name=plain, **fields)
