@@ -1,0 +1,355 @@
+"""What others write down of requests: one reader a format, found by what is in the file.
+
+| format | how it is known | times | source |
+|---|---|---|---|
+| CSV of ours | columns ``arrival_s, input_tokens, output_tokens`` | seconds | below |
+| Azure 2023, 2024 | ``TIMESTAMP, ContextTokens, GeneratedTokens`` | dates | github.com/Azure/AzurePublicDataset |
+| BurstGPT | ``Timestamp, Model, Request tokens, Response tokens`` | seconds | github.com/HPMLL/BurstGPT; no response tokens: failed |
+| Vidur | ``arrived_at, num_prefill_tokens, num_decode_tokens`` | seconds | github.com/microsoft/vidur |
+| Mooncake | JSON lines ``timestamp, input_length, output_length, hash_ids`` | ms | github.com/kvcache-ai/Mooncake; blocks of 512 tokens |
+| vLLM, SGLang | JSON ``input_lens, output_lens, ttfts, itls, start_times`` | s | vllm/benchmarks/serve.py, ``--save-detailed`` |
+| inference-perf | JSON list of ``start_time, end_time, info`` | s | per_request_lifecycle_metrics.json, inference_perf/reportgen |
+| GuideLLM | JSON ``benchmarks[].requests.successful[]`` | s, ms | guidellm/schemas/request_stats.py |
+
+A CSV of ours may have more columns: ``session``, ``prefix``, ``tenant``, ``priority``, ``adapter``, ``run``, and what was measured:
+``ttft_s``, ``tpot_s``, ``e2e_s``, ``wait_in_queue_s``, or clock times ``scheduled_s``, ``first_token_s``, ``finish_s``. ``prefix`` (or
+``prefix_blocks``) has the hashes of the prompt's blocks, ``first+k`` for a run of k + 1 of them (``0+3 17`` is 0, 1, 2, 3, 17), or
+``name:tokens`` for a prompt that begins with so many tokens of a text of that name.
+
+inference-perf counts the tokens of an answer by reading its text again, which finds too few; the server's own count or, where the
+end token was ignored, the number that was asked for is taken first. Requests that failed are left out and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlsysim.errors import InputError, nearest
+from mlsysim.simulate.packed import MAGIC, unpack
+from mlsysim.simulate.requests import Measured, Request
+
+__all__ = ["Line", "lines_of", "named_blocks", "opened"]
+
+
+class Line(NamedTuple):
+    """A request as it stands in a file; None where it failed."""
+
+    where: int | str
+    """Number of its line; in a result of a benchmark, which is no table of lines, words."""
+    run: str
+    request: Request | None
+    measured: Measured = Measured()
+
+
+_MEANING = {
+    "arrival_s": "arrival", "arrived_at": "arrival", "timestamp": "arrival",
+    "input_tokens": "prompt", "num_prefill_tokens": "prompt", "contexttokens": "prompt", "request tokens": "prompt",
+    "output_tokens": "answer", "num_decode_tokens": "answer", "generatedtokens": "answer", "response tokens": "answer",
+    "session": "session", "session_guess": "session", "session_id": "session", "session id": "session",
+    "prefix": "prefix", "prefix_blocks": "prefix", "tenant": "tenant", "model": "tenant", "priority": "priority",
+    "adapter": "adapter", "run": "run", "ttft_s": "ttft", "tpot_s": "tpot", "e2e_s": "e2e", "elapsed time": "e2e",
+    "wait_in_queue_s": "queue", "scheduled_s": "scheduled", "first_token_s": "first", "finish_s": "finish",
+    "request": "", "trace_arrival_s": "", "itl_p99_s": "", "total tokens": "", "log type": "",
+}  # fmt: skip
+"""Columns of a CSV in small letters, and what they are; empty: known and not used."""
+_NEEDED = ("arrival", "prompt", "answer")
+_EXPECTED = "the columns arrival_s,input_tokens,output_tokens of a CSV, or a trace of Azure, BurstGPT, Mooncake, vLLM, inference-perf or GuideLLM"
+
+
+def opened(path: Path) -> bytes | io.TextIOBase:
+    """A packed trace as bytes, anything else as text; gzip is undone whatever the name says."""
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise InputError(f"The trace {path} cannot be read: {error.strerror or error}.") from None
+    first = raw.read(len(MAGIC))
+    raw.seek(0)
+    if first == MAGIC:
+        with raw:
+            return raw.read()
+    stream = gzip.GzipFile(fileobj=raw) if first[:2] == b"\x1f\x8b" else raw
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+
+
+def lines_of(path: Path, block_tokens: int) -> Iterator[Line]:
+    """The requests of a file in the order they stand in; ``block_tokens`` is for texts that are given by name."""
+    source = opened(path)
+    if isinstance(source, bytes):
+        yield from (Line(n, "", request) for n, request in enumerate(unpack(source), 1))
+        return
+    with source:
+        try:
+            first = next((text for text in source if text.strip()), "")
+            if not first:
+                raise InputError(f"The trace {path} is empty; expected {_EXPECTED}.")
+            source.seek(0)
+            yield from (_json if first.lstrip()[0] in "{[" else _table)(path, source, first, block_tokens)
+        except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError, zlib.error):
+            raise InputError(f"The trace {path} is no text, or its gzip is damaged; expected {_EXPECTED}.") from None
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _table(path: Path, source: Iterable[str], first: str, block_tokens: int) -> Iterator[Line]:
+    rows = csv.reader(source)
+    header = [cell.strip() for cell in next(filter(None, rows))]
+    meaning = _columns(path, header)
+    places = {mean: place for place, mean in enumerate(meaning) if mean}
+    arrival, prompt, answer = (places[mean] for mean in _NEEDED)
+    more = places.keys() - {*_NEEDED, "run"}
+    fails = header[answer].lower() == "response tokens"
+    run, time = places.get("run"), _clock()
+    for row in rows:
+        if not row:
+            continue
+        where = rows.line_num
+        if len(row) != len(header):
+            raise InputError(f"{path}, line {where} has {len(row)} cells and the header has {len(header)}.")
+        try:
+            place = arrival
+            came = time(row[arrival])
+            place = prompt
+            read = int(row[prompt])
+            place = answer
+            write = int(row[answer])
+        except ValueError:
+            raise _cell(
+                path, where, header[place], row[place], "a date or seconds" if place == arrival else "a whole number"
+            ) from None
+        named = row[run] if run is not None else ""
+        if fails and write == 0:
+            yield Line(where, named, None)
+        elif more:
+            request, measured = _more(
+                path, where, {mean: row[places[mean]].strip() for mean in more}, came, read, write, block_tokens
+            )
+            yield Line(where, named, request, measured)
+        else:
+            yield Line(where, named, Request(came, read, write))
+
+
+def _columns(path: Path, header: list[str]) -> list[str]:
+    """What each column of a header is."""
+    found = [_MEANING.get(name.lower()) for name in header]
+    if missing := [mean for mean in _NEEDED if mean not in found]:
+        lacks = {"arrival": "times of arrival", "prompt": "tokens of prompts", "answer": "tokens of answers"}
+        raise InputError(
+            f"{path}, line 1 has no column with {lacks[missing[0]]}: {', '.join(header)[:200]!r}; expected {_EXPECTED}."
+        )
+    for name, mean in zip(header, found, strict=True):
+        if mean is None:
+            close = nearest(name, _MEANING, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_MEANING)}."
+            raise InputError(f"{path}, line 1 has a column {name[:80]!r} that is not known; {hint}")
+        if mean and found.count(mean) > 1:
+            raise InputError(f"{path}, line 1 has two columns with the same meaning as {name!r}; leave one out.")
+    return [mean or "" for mean in found]
+
+
+def _more(
+    path: Path, where: int, cells: dict[str, str], came: float, read: int, write: int, block_tokens: int
+) -> tuple[Request, Measured]:
+    """A request with what further columns say."""
+
+    def number(mean: str, since: float = 0.0) -> float | None:
+        if not (cell := cells.get(mean)):
+            return None
+        try:
+            return float(cell) - since
+        except ValueError:
+            raise _cell(path, where, mean, cell, "seconds") from None
+
+    blocks = None
+    if cell := cells.get("prefix"):
+        try:
+            blocks = _blocks(cell, read, block_tokens)
+        except ValueError:
+            raise _cell(path, where, "prefix", cell, "hashes of blocks such as '0+13 20', or 'name:tokens'") from None
+    priority = number("priority")
+    request = Request(
+        came, read, write, cells.get("session") or None, blocks, cells.get("tenant") or None, int(priority or 0),
+        cells.get("adapter") or None,
+    )  # fmt: skip
+    ttft = number("ttft") if "ttft" in cells else number("first", came)
+    e2e = number("e2e") if "e2e" in cells else number("finish", came)
+    queue = number("queue") if "queue" in cells else number("scheduled", came)
+    return request, Measured(ttft, number("tpot") if "tpot" in cells else _tpot(ttft, e2e, write), e2e, queue)
+
+
+def _blocks(cell: str, prompt: int, block_tokens: int) -> tuple[int, ...]:
+    name, named, tokens = cell.rpartition(":")
+    if named:
+        return named_blocks(name, min(int(tokens), prompt) // block_tokens)
+    found: list[int] = []
+    for word in cell.split():
+        first, _, run = word.partition("+")
+        found += range(int(first), int(first) + int(run or 0) + 1)
+    return tuple(found)
+
+
+def named_blocks(name: str, blocks: int) -> tuple[int, ...]:
+    """Hashes of the first blocks of a text that has a name; negative, so that they meet no hash of a file."""
+    first = -1 - zlib.crc32(name.encode()) << 32
+    return tuple(range(first, first + blocks))
+
+
+def _clock() -> Callable[[str], float]:
+    """A function from a cell to seconds: a number, or a date from the first minute on, so that all digits of a second are kept."""
+    last, since = "", 0.0
+    origin: float | None = None
+
+    def seconds(cell: str) -> float:
+        nonlocal last, since, origin
+        cell = cell.strip()
+        if cell[4:5] != "-":
+            return float(cell)
+        if cell[:16] != last:
+            last = cell[:16]
+            stamp = datetime.fromisoformat(last).replace(tzinfo=UTC).timestamp()
+            origin = stamp if origin is None else origin
+            since = stamp - origin
+        return since + float(_ZONE.sub("", cell[17:]))
+
+    return seconds
+
+
+_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
+
+
+def _cell(path: Path, where: int, column: str, cell: str, expected: str) -> InputError:
+    return InputError(f"{path}, line {where} has {cell[:40]!r} for {column}; expected {expected}.")
+
+
+def _tpot(ttft: float | None, e2e: float | None, tokens: int) -> float | None:
+    return (e2e - ttft) / (tokens - 1) if ttft is not None and e2e is not None and tokens > 1 else None
+
+
+# --- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _json(path: Path, source: io.TextIOBase, first: str, block_tokens: int) -> Iterator[Line]:
+    try:
+        start = json.loads(first)
+    except ValueError:
+        start = None
+    if isinstance(start, dict) and {"timestamp", "input_length", "output_length"} <= start.keys():
+        yield from _mooncake(path, source)
+        return
+    try:
+        whole = start if start is not None else json.loads(source.read())
+    except ValueError as error:
+        raise InputError(f"The trace {path} is no JSON: {error}; expected {_EXPECTED}.") from None
+    if isinstance(whole, dict) and "input_lens" in whole:
+        read: Callable[[Any], Iterator[Line]] = _vllm
+    elif isinstance(whole, dict) and "benchmarks" in whole:
+        read = _guidellm
+    elif isinstance(whole, list) and whole and isinstance(whole[0], dict) and {"start_time", "info"} <= whole[0].keys():
+        read = _inference_perf
+    else:
+        keys = ", ".join(whole)[:200] if isinstance(whole, dict) else type(whole).__name__
+        raise InputError(f"The trace {path} is JSON of no known kind ({keys}); expected {_EXPECTED}.")
+    done = 0
+    try:
+        for line in read(whole):
+            yield line
+            done += 1
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if isinstance(error, InputError):
+            raise InputError(f"{path}: {error}") from None
+        raise InputError(
+            f"{path}, request {done + 1} is not as {read.__name__[1:]} writes it: {type(error).__name__} {error}."
+        ) from None
+
+
+def _mooncake(path: Path, source: Iterable[str]) -> Iterator[Line]:
+    for number, text in enumerate(source, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+            came = float(row["timestamp"]) / 1000
+            blocks = tuple(map(int, row["hash_ids"])) if "hash_ids" in row else None
+            request = Request(came, int(row["input_length"]), int(row["output_length"]), row.get("session_id"), blocks)
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{path}, line {number} is {text.strip()[:60]!r}; expected JSON with timestamp, input_length, output_length, hash_ids."
+            ) from None
+        yield Line(number, "", request)
+
+
+def _vllm(whole: dict[str, Any]) -> Iterator[Line]:
+    reads, writes = whole["input_lens"], whole["output_lens"]
+    starts = whole.get("start_times")
+    if not starts:
+        if whole.get("request_rate") not in ("inf", float("inf")) or whole.get("max_concurrency"):
+            raise InputError(
+                "it has no start_times, so when its requests came is not known; draw a load of its rate and lengths, or "
+                "measure again with a client that writes them (vllm bench serve --save-detailed)."
+            )
+        starts = [0.0] * len(reads)
+    ttfts, gaps, errors = (whole.get(key) or [None] * len(reads) for key in ("ttfts", "itls", "errors"))
+    for n, (start, read, write, ttft, between, error) in enumerate(
+        zip(starts, reads, writes, ttfts, gaps, errors, strict=True), 1
+    ):
+        if error or not write:
+            yield Line(f"request {n}", "", None)
+            continue
+        e2e = ttft + sum(between) if ttft is not None and between is not None else None
+        measured = Measured(ttft, _tpot(ttft, e2e, write), e2e)
+        yield Line(f"request {n}", "", Request(float(start), int(read), int(write)), measured)
+
+
+def _inference_perf(whole: list[dict[str, Any]]) -> Iterator[Line]:
+    for n, row in enumerate(whole, 1):
+        info, run = row["info"] or {}, str(row.get("stage_id") or "")
+        got = info.get("response_metrics") or info
+        times = got.get("output_token_times") or []
+        if row.get("error") or not got.get("output_tokens"):
+            yield Line(f"request {n}", run, None)
+            continue
+        asked = _asked(row.get("request"))
+        said = (got.get("server_usage") or {}).get("completion_tokens")
+        write = int(said or (asked.get("max_tokens") if asked.get("ignore_eos") else 0) or got["output_tokens"])
+        read = int(info["input_tokens"] if "input_tokens" in info else info["request_metrics"]["text"]["input_tokens"])
+        start = float(row["start_time"])
+        ttft = times[0] - start if times else None
+        e2e = (times[-1] if times else float(row["end_time"])) - start
+        request = Request(start, read, write, row.get("session_id"), adapter=info.get("lora_adapter"))
+        yield Line(f"request {n}", run, request, Measured(ttft, _tpot(ttft, e2e, write), e2e))
+
+
+def _asked(request: Any) -> dict[str, Any]:
+    """The request as it was sent, where that is kept."""
+    try:
+        found = json.loads(request) if isinstance(request, str) else request
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _guidellm(whole: dict[str, Any]) -> Iterator[Line]:
+    several = len(whole["benchmarks"]) > 1
+    for number, benchmark in enumerate(whole["benchmarks"]):
+        rows = benchmark["requests"]
+        for n, row in enumerate(rows["successful"], 1):
+            start = row["request_start_time"] if "request_start_time" in row else row["start_time"]
+            ttft, between = row.get("time_to_first_token_ms"), row.get("inter_token_latency_ms")
+            measured = Measured(
+                None if ttft is None else ttft / 1000,
+                None if between is None else between / 1000,
+                row.get("request_latency"),
+            )
+            request = Request(float(start), int(row["prompt_tokens"]), int(row["output_tokens"]))
+            yield Line(f"request {n}", str(number) if several else "", request, measured)
+        for n, _ in enumerate([*(rows.get("incomplete") or ()), *(rows.get("errored") or ())], 1):
+            yield Line(f"failed request {n}", str(number) if several else "", None)
