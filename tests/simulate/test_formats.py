@@ -64,7 +64,7 @@ def trace(tmp_path):
         (AZURE_2023, [(0.0, 374, 44), (4.314579, 396, 109)]),
         (AZURE_2024, [(0.0, 2162, 5), (2.007405, 2399, 6)]),
         (BURSTGPT, [(0.0, 472, 18, None, None, "ChatGPT"), (113.0, 417, 276, None, None, "GPT-4")]),
-        (MOONCAKE, [(0.0, 1025, 5, None, (0, 1, 2)), (27.0, 600, 7, None, (0, 9))]),
+        (MOONCAKE, [(0.0, 1025, 5, None, (0, 1)), (27.0, 600, 7, None, (0,))]),
         ("arrived_at,num_prefill_tokens,num_decode_tokens\n1,2,3\n\n1.5,4,5\n", [(0.0, 2, 3), (0.5, 4, 5)]),
         ("\ufeffarrival_s,input_tokens,output_tokens\r\n0.25,2,3\r\n", [(0.0, 2, 3)]),
     ],
@@ -76,7 +76,7 @@ def test_formats_are_known_by_their_content(trace, text, expected, packed):
 def test_further_columns_of_ours(trace):
     found = trace(OURS)
     first, second, third = found
-    assert first == Request(0.0, 40, 5, "a", (0, 1, 7), "free", 2, "law")
+    assert first == Request(0.0, 40, 5, "a", (0, 1), "free", 2, "law")
     assert len(second.blocks) == 2 and max(second.blocks) < 0
     assert third == Request(2.0, 100, 7, "a", None, "paid", 0, None)
     assert found.block_tokens == 16

@@ -39,7 +39,7 @@ class Prefixes:
     def chain(self, request: Request) -> list[Any]:
         """The blocks of a prompt; of a session without hashes by their number."""
         if request.blocks is not None:
-            return list(request.blocks)
+            return list(request.blocks[: request.prompt // self.block_tokens])
         if request.session is None:
             return []
         return [(request.session, each) for each in range(request.prompt // self.block_tokens)]
@@ -94,7 +94,7 @@ class Prefixes:
 
     def _own(self, request: Request, tokens: int) -> list[Any]:
         if request.blocks is not None:
-            return list(request.blocks[: request.prompt // self.block_tokens])
+            return list(request.blocks[: tokens // self.block_tokens])
         if request.session is None:
             return []
         return [(request.session, each) for each in range(tokens // self.block_tokens)]

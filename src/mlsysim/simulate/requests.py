@@ -16,10 +16,9 @@ __all__ = ["Measured", "Request", "in_order"]
 class Request(NamedTuple):
     """A request.
 
-    ``blocks`` are hashes of consecutive blocks of the prompt from its first token on; requests with equal leading hashes share
-    that prefix. A trace or load says how many tokens a block has (``block_tokens``). Where there are fewer hashes than blocks, the
-    rest of the prompt is the request's own; the last block may be partly filled, and an engine keeps whole ones only. Without
-    ``blocks`` nothing is known to be shared.
+    ``blocks`` are hashes of consecutive whole blocks from the prompt's first token on; requests with equal leading hashes share that
+    text. A trace or load says how many tokens a block has (``block_tokens``). They may go on over the answer, which a later turn
+    repeats; where they end before the prompt does, the rest is the request's own. Without ``blocks`` nothing is known to be shared.
     """
 
     arrival: float

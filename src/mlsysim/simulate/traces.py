@@ -137,7 +137,7 @@ class Trace:
             if request.blocks is not None:
                 known = known if known is not None else set()
                 shared = next((i for i, block in enumerate(request.blocks) if block not in known), len(request.blocks))
-                found += min(shared * self.block_tokens, request.prompt)
+                found += shared * self.block_tokens
                 known.update(request.blocks[shared:])
         if not count:
             raise InputError(
@@ -187,7 +187,10 @@ class _File:
                     "backwards: read it with sort=True, which holds all requests in memory."
                 )
             last, before = arrival, line.where
-            yield Request(arrival, *request[1:]), line.measured
+            blocks = request.blocks
+            if blocks is not None:
+                blocks = blocks[: request.prompt // self.block_tokens]
+            yield Request(arrival, *request[1:4], blocks, *request[5:]), line.measured
 
     def _checked(self, where: int | str, request: Request) -> Request:
         if request.prompt < 1 or request.answer < 1:
@@ -203,8 +206,7 @@ class _File:
                 f"{self.context}; give a larger one"
                 + (", or read it with cut=True, which cuts prompts." if left > 0 else ".")
             )
-        blocks = request.blocks and request.blocks[: -(-left // self.block_tokens)]
-        return request._replace(prompt=left, blocks=blocks)
+        return request._replace(prompt=left, blocks=request.blocks and request.blocks[: left // self.block_tokens])
 
 
 def _at(where: int | str) -> str:
@@ -290,9 +292,10 @@ def read_trace(
     """
     facts = shipped_traces().get(str(path))
     if facts is not None:
-        with_blocks = _named(str(path))
+        where = Path(str(files(__package__))) / "data" / f"{path}.trace"
+        size = block_size(where.read_bytes()) or 16
         trace = Trace(
-            str(path), _File(with_blocks, "", 0, sort, context, cut), block_size(with_blocks.read_bytes()) or 16,
+            str(path), _File(where, "", size, sort, context, cut), size,
             f"{facts['what']}; {facts['source']['title']}, {facts['source']['url']}; {facts['licence']}; {facts['changes']}",
         )  # fmt: skip
         return trace.spread(facts["tick"]) if "tick" in facts else trace
@@ -347,7 +350,3 @@ def _block_tokens(path: Path, requests: list[Request]) -> int:
     if not sizes:
         raise InputError(f"The blocks of {path} do not tell how many tokens one has; give block_tokens.")
     return 16 if 16 in sizes else sizes[0]
-
-
-def _named(name: str) -> Path:
-    return Path(str(files(__package__))) / "data" / f"{name}.trace"

@@ -144,7 +144,7 @@ class Load:
     """Requests to draw. ``requests(seed)`` hands them out one by one; without ``count`` and ``duration`` there is no end.
 
     With ``turns`` above 1, a conversation comes as often as its turns make ``rate`` requests a second. ``prompt`` is then what a
-    turn adds: its prompt holds all earlier prompts and answers before that, and leading blocks are shared. The next turn comes
+    turn adds: its prompt holds all earlier prompts and answers before that, and blocks of both are shared. The next turn comes
     ``think`` seconds after this one on average (exponential), from arrival to arrival. Conversations have been going on before time
     zero. With ``prefixes``, that share of each prompt (of a conversation's first) is the beginning of one of so many texts.
     """
@@ -248,7 +248,8 @@ class Load:
         cut, wrote = self._cut(read, write)
         own = (number + 1) * _OWN
         common = tuple(range(first, first + shared)) if first is not None else ()
-        blocks = (common + tuple(range(own + shared, own + cut // self.block_tokens)))[: cut // self.block_tokens]
+        many = (cut + wrote) // self.block_tokens
+        blocks = (common + tuple(range(own + shared, own + many)))[:many]
         if left > 1:
             later = _nanoseconds(time + self.think * people.exponential())
             heappush(waiting, (later, number, left - 1, cut + wrote, first, shared, tenant))
