@@ -133,6 +133,9 @@ def test_logs_with_clock_times_and_runs(tmp_path):
     )
     runs = read_runs(path)
     assert list(runs) == ["p4", "p8"]
+    assert list(read_trace(f"{path}#p8")) == list(read_trace(path, run="p8")) == list(runs["p8"])
+    with pytest.raises(InputError, match="has no run 'p9'; it has 'p4', 'p8'"):
+        read_trace(f"{path}#p9")
     ((request, measured),) = runs["p4"].measured()
     assert request == Request(0.0, 1000, 3) and measured == pytest.approx((0.2, 0.1, 0.4, 0.1))
     path.write_text(

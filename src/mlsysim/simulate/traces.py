@@ -286,8 +286,8 @@ def read_trace(
 ) -> Trace:  # fmt: skip
     """A shipped trace by name, or a file in any format of ``formats.py``.
 
-    ``run`` chooses one of several in a file. Results of benchmarks stand in the order of their ends and are sorted; for other files
-    ``sort`` does it. With ``context``, a longer request is an error, or its prompt is ``cut``. ``block_tokens`` is found from the numbers of
+    ``run`` chooses one of several in a file, as does ``FILE#RUN`` where text is all there is. Results of benchmarks and logs with measured
+    times may stand in the order of their ends and are sorted; for other files ``sort`` does it. With ``context``, a longer request is an error, or its prompt is ``cut``. ``block_tokens`` is found from the numbers of
     blocks and tokens where it is not given; for prefixes that are given by name it is 16.
     """
     facts = shipped_traces().get(str(path))
@@ -300,6 +300,9 @@ def read_trace(
         )  # fmt: skip
         return trace.spread(facts["tick"]) if "tick" in facts else trace
     where = Path(path)
+    if run is None and not where.exists():
+        file, _, named = str(path).rpartition("#")
+        where, run = (Path(file), named) if file and Path(file).exists() else (where, None)
     if not where.exists():
         close = nearest(str(path), shipped_traces(), 1)
         hint = f"did you mean {close[0]!r}?" if close else f"shipped traces are {', '.join(shipped_traces())}."
@@ -330,7 +333,7 @@ def read_runs(
     results = False
     for line in lines_of(where, block_tokens or 16):
         names.setdefault(line.run)
-        results = isinstance(line.where, str)
+        results = isinstance(line.where, str) or line.measured != Measured()
         blocks = line.request.blocks if line.request is not None else None
         if line.request is not None and blocks and len(seen) < 1000:
             seen.append(line.request)
