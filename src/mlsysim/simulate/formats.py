@@ -80,8 +80,8 @@ def opened(path: Path) -> bytes | io.TextIOBase:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
 
 
-def lines_of(path: Path, block_tokens: int) -> Iterator[Line]:
-    """The requests of a file in the order they stand in; ``block_tokens`` is for texts that are given by name."""
+def lines_of(path: Path, block_tokens: int, run: str | None = None) -> Iterator[Line]:
+    """The requests of a file, or of one run of it, in the order they stand in; ``block_tokens`` is for texts that are given by name."""
     source = opened(path)
     if isinstance(source, bytes):
         yield from (Line(n, "", request) for n, request in enumerate(unpack(source), 1))
@@ -92,7 +92,10 @@ def lines_of(path: Path, block_tokens: int) -> Iterator[Line]:
             if not first:
                 raise InputError(f"The trace {path} is empty; expected {_EXPECTED}.")
             source.seek(0)
-            yield from (_json if first.lstrip()[0] in "{[" else _table)(path, source, first, block_tokens)
+            if first.lstrip()[0] in "{[":
+                yield from (line for line in _json(path, source, first) if run is None or line.run == run)
+            else:
+                yield from _table(path, source, block_tokens, run)
         except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError, zlib.error):
             raise InputError(f"The trace {path} is no text, or its gzip is damaged; expected {_EXPECTED}.") from None
 
@@ -100,7 +103,7 @@ def lines_of(path: Path, block_tokens: int) -> Iterator[Line]:
 # --- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _table(path: Path, source: Iterable[str], first: str, block_tokens: int) -> Iterator[Line]:
+def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | None) -> Iterator[Line]:
     rows = csv.reader(source)
     header = [cell.strip() for cell in next(filter(None, rows))]
     meaning = _columns(path, header)
@@ -115,6 +118,9 @@ def _table(path: Path, source: Iterable[str], first: str, block_tokens: int) -> 
         where = rows.line_num
         if len(row) != len(header):
             raise InputError(f"{path}, line {where} has {len(row)} cells and the header has {len(header)}.")
+        named = row[run] if run is not None else ""
+        if only is not None and named != only:
+            continue
         try:
             place = arrival
             came = time(row[arrival])
@@ -126,7 +132,6 @@ def _table(path: Path, source: Iterable[str], first: str, block_tokens: int) -> 
             raise _cell(
                 path, where, header[place], row[place], "a date or seconds" if place == arrival else "a whole number"
             ) from None
-        named = row[run] if run is not None else ""
         if fails and write == 0:
             yield Line(where, named, None)
         elif more:
@@ -237,7 +242,7 @@ def _tpot(ttft: float | None, e2e: float | None, tokens: int) -> float | None:
 # --- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _json(path: Path, source: io.TextIOBase, first: str, block_tokens: int) -> Iterator[Line]:
+def _json(path: Path, source: io.TextIOBase, first: str) -> Iterator[Line]:
     try:
         start = json.loads(first)
     except ValueError:

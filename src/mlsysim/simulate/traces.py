@@ -169,7 +169,7 @@ class _File:
     cut: bool
 
     def pairs(self, failed: list[int | str]) -> Iterator[Pair]:
-        lines = (line for line in lines_of(self.path, self.block_tokens) if line.run == self.run)
+        lines = lines_of(self.path, self.block_tokens, self.run)
         begin: float | None = None
         last: float = 0.0
         before: int | str = 0
@@ -307,42 +307,43 @@ def read_trace(
         close = nearest(str(path), shipped_traces(), 1)
         hint = f"did you mean {close[0]!r}?" if close else f"shipped traces are {', '.join(shipped_traces())}."
         raise InputError(f"There is no trace named {str(path)[:200]!r} and no such file; {hint}")
-    runs = read_runs(where, sort=sort, context=context, cut=cut, block_tokens=block_tokens)
-    if run is None and len(runs) == 1:
+    runs = read_runs(where, run, sort=sort, context=context, cut=cut, block_tokens=block_tokens)
+    if len(runs) == 1:
         return next(iter(runs.values()))
-    names = ", ".join(map(repr, runs))[:300]
-    if run is None:
-        raise InputError(f"The trace {path} has {len(runs)} runs; say which: {names}.")
-    if run not in runs:
-        raise InputError(f"The trace {path} has no run {run!r}; it has {names}.")
-    return runs[run]
+    names = ", ".join(map(repr, runs or read_runs(where)))[:300]
+    raise InputError(
+        f"The trace {path} has {f'no run {run!r}; it has' if run else f'{len(runs)} runs; say which:'} {names}."
+    )
 
 
 def read_runs(
     path: str | Path,
+    run: str | None = None,
     *,
     sort: bool = False,
     context: int | None = None,
     cut: bool = False,
     block_tokens: int | None = None,
 ) -> dict[str, Trace]:
-    """Every run of a file; a file without runs is one whose name is empty."""
+    """Every run of a file, or the one that is named; a file without runs is one whose name is empty."""
     where = Path(path)
     names: dict[str, None] = {}
     seen: list[Request] = []
     results = False
-    for line in lines_of(where, block_tokens or 16):
+    for line in lines_of(where, block_tokens or 16, run):
         names.setdefault(line.run)
-        results = isinstance(line.where, str) or line.measured != Measured()
+        results = results or isinstance(line.where, str) or line.measured != Measured()
         blocks = line.request.blocks if line.request is not None else None
         if line.request is not None and blocks and len(seen) < 1000:
             seen.append(line.request)
-        if not line.run and not results and (block_tokens or not blocks or len(seen) == 1000):
+        if (run is not None or (not line.run and not isinstance(line.where, str))) and (
+            block_tokens or not blocks or len(seen) == 1000
+        ):
             break
     size = block_tokens or _block_tokens(where, seen)
     return {
         name: Trace(f"{where.name} {name}".strip(), _File(where, name, size, sort or results, context, cut), size)
-        for name in names or {"": None}
+        for name in names or ({"": None} if run is None else ())
     }
 
 
