@@ -114,7 +114,7 @@ class Replica:
         self.time, self.numbered = 0.0, 0
         # Steps in all, and those that wrote.
         self.turns = self.count = 0
-        self.incoming: deque[tuple[float, Request, bool]] = deque()
+        self.incoming: deque[tuple[float, Request, float]] = deque()
         self.waiting = Waiting(scheduling.order)
         self.reading: list[Live] = []
         self.running: list[tuple[int, int, Live]] = []
@@ -126,15 +126,19 @@ class Replica:
 
     # --- what comes -------------------------------------------------------------------------------------------
 
-    def push(self, request: Request, read: bool = False, at: float | None = None) -> None:
-        """A request that comes at its arrival, or ``at`` a later time from elsewhere; ``read`` where others have read its prompt and written the first token."""
+    def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
+        """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
         if not self.room.holds(request.prompt, request.answer):
             raise InputError(
                 f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
                 "shorten it, or split the replica over more devices."
             )
         seen = request.arrival if at is None else at
-        self.incoming.append((seen if read else seen + self.front + self.tokenise * request.prompt, request, read))
+        seen = seen if begun >= 0 else seen + self.front + self.tokenise * request.prompt
+        place = len(self.incoming)
+        while at is not None and place and self.incoming[place - 1][0] > seen:
+            place -= 1
+        self.incoming.insert(place, (seen, request, begun))
 
     @property
     def outstanding(self) -> int:
@@ -143,25 +147,27 @@ class Replica:
 
     @property
     def work(self) -> float:
-        """Tokens that are still to be read or written, which a router compares: prompts of those that wait, and contexts held."""
+        """Tokens that a router compares: prompts that are still to be read, and contexts that are held for answers (as Dynamo's router
+        adds blocks of both)."""
         unread = sum(live.unread for live in self.reading) + self.waiting.tokens
-        return unread + sum(request.prompt for _, request, _ in self.incoming) + self.held / self.room.bytes
+        unread += sum(request.prompt for _, request, _ in self.incoming)
+        return unread + self.held / self.room.contexts.slopes[0]
 
     def _see(self, until: float) -> None:
         """Requests that have come by ``until`` wait."""
         incoming, spent, at = self.incoming, self.spent, self.time
         while incoming and incoming[0][0] <= until:
-            seen, request, read = incoming.popleft()
+            seen, request, begun = incoming.popleft()
             ready = self.turns
-            if self.missed and self.n:
+            if self.missed and self.n and begun < 0:
                 self._owed += self.missed
                 whole = int(self._owed)
                 self._owed -= whole
                 ready += whole
             live = Live(request, seen, ready, self.numbered)
             self.numbered += 1
-            if read:
-                live.written, live.left, live.first, live.handed = 1, request.answer - 1, seen, True
+            if begun >= 0:
+                live.begun, live.handed = begun, True
             self.waiting.add(live)
             spent.waits["running"] += max(at - seen, 0.0)
 
@@ -231,7 +237,7 @@ class Replica:
                 return "caches", _MANY
             if live.handed:
                 waiting.pop()
-                live.handed, live.begun = False, self.time
+                live.handed = False
                 self._join(live)
                 live = waiting.head
                 continue
@@ -241,7 +247,7 @@ class Replica:
             if self.prefixes is not None:
                 found = min(self.prefixes.find(live.request, room.bytes - self.held), live.prompt - 1)
             new = live.prompt - found
-            if not plan.cuts and new > budget and self.reading and plan.budget >= new:
+            if not plan.cuts and new > budget and self.reading and (plan.whole or plan.budget >= new):
                 return "prompts", _MANY
             waiting.pop()
             if self.prefixes is not None:
@@ -273,10 +279,10 @@ class Replica:
         tokens, largest, chunks, widest, parts = 0, 0, 0.0, 0.0, 0
         ended: list[Live] = []
         for live in self.reading:
-            take = live.unread if live.unread <= left else left
+            take = live.unread if live.unread <= left or plan.whole else left
             if take <= 0:
                 break
-            if ranks > 1:
+            if ranks > 1 and not plan.whole:
                 take = min(take, plan.budget)
             cost = steps.chunk(take, live.prompt - live.unread)
             live.unread -= take
@@ -456,7 +462,10 @@ class Replica:
         self.slope += live.slope
         self.held += live.held
         self.growth += live.growth
-        if self.steps.contexts.breaks or room.contexts.breaks:
+        if live.first < 0:
+            # Others read the prompt: the first token comes with the first step.
+            heappush(self.crossing, (self.count + 1, live.number, live))
+        elif self.steps.contexts.breaks or room.contexts.breaks:
             ahead = min(self.steps.contexts.next_break(context), room.contexts.next_break(context + 1) - 1) - context
             live.cross = self.count + max(1, math.ceil(ahead / gain))
             if live.cross < live.ends:
@@ -472,7 +481,9 @@ class Replica:
         return steps
 
     def _turn(self, live: Live) -> None:
-        """Its context has filled a window."""
+        """Its context has filled a window, or it has its first token."""
+        if live.first < 0:
+            live.first = self.time
         context = live.prompt + self._written(live)
         self._lighten(live)
         self._weigh(live, context)

@@ -34,6 +34,8 @@ class Scheduling(NamedTuple):
     cuts: bool
     fills: bool = True
     """Whether a static batch waits until it is full."""
+    whole: bool = False
+    """Whether prompts are read whole, one of any length and others beside it as the budget has room: workers that only read."""
 
     @property
     def flushed(self) -> Scheduling:
