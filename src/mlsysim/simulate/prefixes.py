@@ -47,6 +47,10 @@ class Prefixes:
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
         self._shrink(free)
+        return self.known(request)
+
+    def known(self, request: Request) -> int:
+        """Tokens of a prompt that are kept somewhere."""
         found = 0
         for block in self.chain(request):
             if block not in self.held and block not in self.kept and not any(block in t.kept for t in self.tiers):
@@ -81,9 +85,9 @@ class Prefixes:
                 self.kept.pop(block, None)
                 self.held[block] = 1
 
-    def leave(self, request: Request) -> None:
-        """A request has ended: what nobody else holds is kept as long as there is room; a session leaves its answer too."""
-        for block in reversed(self._own(request, request.prompt + request.answer)):
+    def leave(self, request: Request, tokens: int) -> None:
+        """A request has gone, with so many of its tokens in the cache: what nobody else holds is kept as long as there is room."""
+        for block in reversed(self._own(request, tokens)):
             many = self.held.get(block, 1)
             if many > 1:
                 self.held[block] = many - 1

@@ -25,9 +25,10 @@ LEVELS = (50.0, 90.0, 95.0, 99.0)
 class Times:
     """Values of one kind, in order; percentiles of them."""
 
-    __slots__ = ("_bins", "_sorted", "_values", "count", "total", "weight")
+    __slots__ = ("_bins", "_exact", "_sorted", "_values", "count", "total", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, exact: int = EXACT) -> None:
+        self._exact = exact
         self._values = array("d")
         self._bins: dict[int, float] = {}
         self._sorted: Any = None
@@ -38,7 +39,7 @@ class Times:
         self.count += 1
         self.weight += 1.0
         self.total += value
-        if self.count <= EXACT:
+        if self.count <= self._exact:
             self._values.append(value)
         else:
             if self._values:
@@ -53,6 +54,20 @@ class Times:
         self.weight += weight
         self.total += value * weight
         self._bin(value, weight)
+
+    def join(self, other: Times) -> None:
+        """The values of another, after these."""
+        if self.count == len(self._values) and other.count == len(other._values) and self.count + other.count <= EXACT:
+            self._values.extend(other._values)
+        else:
+            for each in (*self._values, *other._values):
+                self._bin(each, 1.0)
+            self._values = array("d")
+            for key, weight in other._bins.items():
+                self._bins[key] = self._bins.get(key, 0.0) + weight
+        self.count += other.count
+        self.weight += other.weight
+        self.total += other.total
 
     def _bin(self, value: float, weight: float) -> None:
         key = math.floor(math.log2(value) * _FINE) if value > 0 else -(1 << 30)
@@ -97,9 +112,11 @@ class Record:
 
     KINDS = ("ttft", "tpot", "e2e", "queue")
 
-    def __init__(self, expected: int, limits: dict[str, float] | None = None, skip: float = 0.0) -> None:
-        self.all = {kind: Times() for kind in self.KINDS}
-        self._batches: list[dict[str, Times]] = [{kind: Times() for kind in self.KINDS} for _ in range(BATCHES)]
+    def __init__(
+        self, expected: int, limits: dict[str, float] | None = None, skip: float = 0.0, exact: int = EXACT
+    ) -> None:
+        self.all = {kind: Times(exact) for kind in self.KINDS}
+        self._batches: list[dict[str, Times]] = [{kind: Times(exact) for kind in self.KINDS} for _ in range(BATCHES)]
         self._each = max(1, -(-expected // BATCHES))
         self.gaps = Times()
         self.limits, self.kept = limits or {}, 0
@@ -136,6 +153,16 @@ class Record:
             value <= limits.get(kind, math.inf) for kind, value in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e))
         ):
             self.kept += 1
+
+    def join(self, other: Record) -> None:
+        """What another replica's requests saw at the same time."""
+        mine = [self.all, {"itl": self.gaps}, *self._batches]
+        for own, others in zip(mine, [other.all, {"itl": other.gaps}, *other._batches], strict=True):
+            for kind, times in own.items():
+                times.join(others[kind])
+        self.kept, self.count = self.kept + other.kept, self.count + other.count
+        self.prompts, self.answers = self.prompts + other.prompts, self.answers + other.answers
+        self.last = max(self.last, other.last)
 
     def percentiles(self, kind: str) -> Percentiles:
         """Mean and percentiles of a kind, with their sampling error."""

@@ -74,6 +74,8 @@ class Spent:
     writing: float = 0.0
     disturbed: float = 0.0
     """Being written for while prompts of others are read."""
+    handed: float = 0.0
+    """Between replicas that read and those that write."""
     busy: float = 0.0
     steps: int = 0
     read: int = 0
@@ -82,12 +84,13 @@ class Spent:
     repeated: int = 0
     """Tokens that were read again."""
     wrote: int = 0
+    ended: int = 0
     preempted: int = 0
 
     @property
     def of_requests(self) -> float:
         """Seconds of all requests from when they were seen to the last token."""
-        return sum(self.waits.values()) + self.reading + self.writing + self.disturbed
+        return sum(self.waits.values()) + self.reading + self.writing + self.disturbed + self.handed
 
 
 class Replica:
@@ -121,6 +124,7 @@ class Replica:
         self.crossing: list[tuple[int, int, Live]] = []
         self.n, self.load, self.slope, self.held, self.growth = 0, 0.0, 0.0, 0.0, 0.0
         self._owed = self._stalled = 0.0
+        self._last = 0
         self._finished: list[Live] = []
         self.peak_held = 0.0
 
@@ -128,7 +132,7 @@ class Replica:
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
-        if not self.room.holds(request.prompt, request.answer):
+        if not self.room.holds(request.prompt, 1 if self.scheduling.whole else request.answer):
             raise InputError(
                 f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
                 "shorten it, or split the replica over more devices."
@@ -145,11 +149,12 @@ class Replica:
         """Requests that have not been answered."""
         return self.n + len(self.reading) + len(self.waiting) + len(self.incoming)
 
-    @property
-    def work(self) -> float:
-        """Tokens that a router compares: prompts that are still to be read, and contexts that are held for answers (as Dynamo's router
-        adds blocks of both)."""
+    def work(self, at: float) -> float:
+        """Tokens that a router compares: prompts that are not read yet, those of the step that runs too, and contexts that are held for
+        answers (as Dynamo's router adds blocks of both)."""
         unread = sum(live.unread for live in self.reading) + self.waiting.tokens
+        if self.time > at:
+            unread += self._last
         unread += sum(request.prompt for _, request, _ in self.incoming)
         return unread + self.held / self.room.contexts.slopes[0]
 
@@ -311,6 +316,7 @@ class Replica:
         reading = len(self.reading)
         spent.reading += seconds * reading
         spent.read += tokens
+        self._last = tokens
         if n:
             alone = min(steps.decode_time(-(-n // ranks), self.load / ranks), seconds)
             spent.writing += alone * n
@@ -378,7 +384,7 @@ class Replica:
             if self._stalled:
                 self.gaps(seconds / k + self._stalled, alive)
             self.gaps(seconds / k, alive * (k - (self._stalled > 0)))
-        self._stalled = 0.0
+        self._stalled, self._last = 0.0, 0
         if self.waiting:
             self._wait(seconds, cause)
         self.time += seconds
@@ -437,7 +443,7 @@ class Replica:
 
     def _join(self, live: Live) -> None:
         """An answer is written from the next step on."""
-        if live.left <= 0:
+        if live.left <= 0 or self.scheduling.whole:
             live.ends = self.count
             self._out(live)
             return
@@ -498,6 +504,7 @@ class Replica:
             # Its place is kept until the whole batch has ended.
             self._finished.append(live)
             self.spent.wrote += live.left
+            self.spent.ended += 1
             self.done(live, self.time)
             if len(self._finished) == self.n:
                 for each in self._finished:
@@ -520,8 +527,10 @@ class Replica:
 
     def _out(self, live: Live) -> None:
         live.ends = 0
+        self.spent.ended += 1
         if self.prefixes is not None:
-            self.prefixes.leave(live.request)
+            r = live.request
+            self.prefixes.leave(r, r.prompt if self.scheduling.whole else r.prompt + r.answer)
         self.done(live, self.time)
 
     def _outgrown(self) -> None:
@@ -534,6 +543,8 @@ class Replica:
             live.ends = 0
             self.running = [entry for entry in self.running if entry[2] is not live]
             self.running.sort()
+            if self.prefixes is not None:
+                self.prefixes.leave(live.request, live.prompt + written)
             live.prompt += written
             live.left -= written
             self.spent.wrote += written

@@ -1,0 +1,137 @@
+"""Routers: which replica of a pool gets a request.
+
+    round_robin     one after the other
+    session         by a hash of the session; requests without one take turns
+    least_work      the fewest tokens outstanding: prompts that are not read yet and contexts that are held
+    two_choices     the one with less of that among two drawn at random (Mitzenmacher 2001: nearly as even as the best of all)
+    prefix          the one that finds most of the prompt in its cache, unless it is overloaded; the least work among equals
+
+The first two look at no replica, so that each can be played by itself. A prefix decides as in SGLang's and vLLM's routers (policy
+"cache_aware"; https://docs.sglang.io/advanced_features/router.html): where the share of the prompt that is found is above ``CACHED``, and the replica has no more than ``overload`` times the
+requests of the idlest one and ``SLACK`` more than it. Those keep a picture of caches, which may be old; here it is the caches themselves. Outstanding
+tokens are those of Dynamo's router (https://docs.nvidia.com/dynamo/design-docs/router-design), of prompts and contexts alike.
+
+Replicas of other chips count their tokens by the time that one of them takes to read a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from zlib import crc32
+
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.simulate.draws import Draws
+from mlsysim.simulate.replica import Replica
+from mlsysim.simulate.requests import Request
+from mlsysim.simulate.settings import Settings
+
+CACHED, SLACK = 0.3, 64
+"""Share of a prompt that must be found, and requests more than the idlest replica has that are no overload: the routers' defaults."""
+
+
+class RoundRobin:
+    """One after the other."""
+
+    looks = False
+    """Whether replicas must be as far as the request before one is chosen."""
+
+    def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
+        self.replicas, self.given = replicas, 0
+
+    def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        """The number of the replica, of those that are up, at a time."""
+        self.given += 1
+        return up[(self.given - 1) % len(up)]
+
+
+class BySession(RoundRobin):
+    """All turns of a conversation to one replica; of one that is down to the next."""
+
+    def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        if request.session is None:
+            return super().choose(request, up, at)
+        own = crc32(request.session.encode()) % len(self.replicas)
+        return next((each for each in up if each >= own), up[0])
+
+
+def _pace(replica: Replica) -> float:
+    """Seconds of a token of a step that reads as many as it has room for."""
+    steps, budget = replica.steps, replica.scheduling.budget
+    return steps.mixed(0, 0.0, budget, 1, steps.chunk(budget, 0)) / budget
+
+
+class LeastWork(RoundRobin):
+    """The one with the least to do."""
+
+    looks = True
+
+    def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
+        super().__init__(settings, replicas)
+        self.paces = [_pace(replica) / _pace(replicas[0]) for replica in replicas]
+
+    def least(self, among: Iterable[int], at: float) -> int:
+        """The replica with the fewest tokens outstanding, as long as those of the first; of equal ones that which is free first."""
+
+        def key(each: int) -> tuple[float, float]:
+            replica = self.replicas[each]
+            return replica.work(at) * self.paces[each], max(replica.time, at)
+
+        return min(among, key=key)
+
+    def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        return self.least(up, at)
+
+
+class TwoChoices(LeastWork):
+    """The one with less to do, of two drawn at random."""
+
+    def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
+        super().__init__(settings, replicas)
+        self.uniform = Draws(settings.seed, "router").uniform
+
+    def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        if len(up) < 2:
+            return up[0]
+        one = int(self.uniform() * len(up))
+        other = int(self.uniform() * (len(up) - 1))
+        return self.least((up[one], up[other + (other >= one)]), at)
+
+
+class ByPrefix(LeastWork):
+    """The one that has read most of the prompt, unless it has too much to do."""
+
+    def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
+        super().__init__(settings, replicas)
+        self.overload = settings.overload
+        if settings.block_tokens is None:
+            raise InputError("A router by prefix needs a cache of prefixes: give block_tokens.")
+
+    def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        least = min(self.replicas[each].outstanding for each in up)
+        most = max(self.overload * least, least + SLACK)
+        found = {}
+        for each in up:
+            replica = self.replicas[each]
+            if replica.outstanding <= most and replica.prefixes is not None:
+                found[each] = replica.prefixes.known(request)
+        longest = max(found.values(), default=0)
+        if longest <= CACHED * request.prompt:
+            return super().choose(request, up, at)
+        return self.least((each for each in found if found[each] == longest), at)
+
+
+ROUTERS: dict[str, type[RoundRobin]] = {
+    "round_robin": RoundRobin,
+    "session": BySession,
+    "least_work": LeastWork,
+    "two_choices": TwoChoices,
+    "prefix": ByPrefix,
+}
+
+
+def router(settings: Settings) -> Callable[[Sequence[Replica]], RoundRobin]:
+    """The router of that name."""
+    name = settings.router.lower().replace("-", "_")
+    if name not in ROUTERS:
+        raise unknown_name("router", settings.router, ROUTERS)
+    return lambda replicas: ROUTERS[name](settings, replicas)
