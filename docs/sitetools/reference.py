@@ -55,6 +55,12 @@ _MODULES = (
         ),
     ),
     Page(
+        "simulate",
+        "Simulation",
+        "What happens over time: requests that are drawn or were recorded.",
+        ("mlsysim.simulate.requests", "mlsysim.simulate.traffic", "mlsysim.simulate.traces"),
+    ),
+    Page(
         "engine",
         "Scenarios and pipelines",
         "Several walls together: scenarios in three levels, chains of resolvers, explanations.",
