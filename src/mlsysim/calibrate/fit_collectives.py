@@ -1,4 +1,4 @@
-"""Refits the constants of collectives inside a link domain from ``collectives.csv``, and prints how well they fit.
+"""Refits the constants of collectives inside a link domain from ``collectives.csv``: ``data/collective_constants.toml``.
 
 The start-up time of each machine is measured once: the smallest all-gather of two ranks. Everything else is shared by all
 machines: in sample, then with one machine left out (machines of one generation leave together), median / p90 / bias in per cent.
@@ -6,12 +6,13 @@ machines: in sample, then with one machine left out (machines of one generation 
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
+from mlsysim.calibrate.fitting import Columns, fit, line, report, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.residuals import Kept, Residual
 from mlsysim.calibrate.tables.collectives import KINDS
@@ -22,6 +23,7 @@ from mlsysim.units.registry import to_si
 
 RING, EXCHANGE = table_of("ring"), table_of("exchange")
 SOURCES = "aiconfigurator-nccl-"
+SHIPPED = Path(str(files("mlsysim.data"))) / "collective_constants.toml"
 _PROTOCOL = ("copy_share", "efficiency", "eager_share", "rendezvous")
 
 
@@ -58,28 +60,65 @@ def exchange(c: Columns, v: dict[str, float]) -> Any:
     return link_time(c.message, c.ranks, c.wire, 1 + v["exchange_steps"], c.link, c.start, *protocol)
 
 
-def constants(c: Columns) -> dict[str, float]:
-    """Constants from these rows."""
+def constants(c: Columns) -> tuple[dict[str, float], dict[str, float]]:
+    """Constants from these rows, and their standard errors."""
     rings, swaps = c.where(~c.swap), c.where(c.swap)
-    found = fit(lambda **v: ring(rings, v), RING, rings.time).values
-    return found | fit(lambda **v: exchange(swaps, found | v), EXCHANGE, swaps.time).values
+    found = fit(lambda **v: ring(rings, v), RING, rings.time)
+    other = fit(lambda **v: exchange(swaps, found.values | v), EXCHANGE, swaps.time)
+    return found.values | other.values, found.deviations | other.deviations
 
 
-def errors(c: Columns, values: dict[str, float]) -> Any:
+def errors(c: Columns, found: tuple[dict[str, float], dict[str, float]]) -> Any:
     """Signed relative errors of the rows."""
+    values = found[0]
     return np.where(c.swap, exchange(c, values), ring(c, values)) / c.time - 1
 
 
-def write(folder: Path, out: Path | None = None) -> list[Residual]:
-    """Fit and print."""
+_HEAD = """# Fitted constants of collectives, laid over collectives.toml; written by `python -m mlsysim.calibrate FOLDER --only collectives`.
+# error: the standard error as a factor, of rows that err independently; least, most: over the fits that leave a generation out.
+# Fit error, median / p90 / bias in %: {}; with the machine's generation left out {}."""
+_START = """# Time of the smallest all-gather of two ranks, which is measured and not fitted; of a generation the mean of its machines. It belongs to the
+# machine and its software, not to the link.
+[start]"""
+
+
+def text(rows: Columns, fits: list[Any], inside: Any, outside: Any) -> str:
+    """The file: constants of the first fit, their ranges over the others, and start-up times."""
+    (values, deviations), *others = fits
+    lines, starts = [_HEAD.format(line(inside).strip(), line(outside).strip())], {}
+    for table in ("ring", "exchange", "in_switch"):
+        own = [n for n in values if n.startswith(table) or (table == "ring" and not n.startswith(("exchange", "in_")))]
+        lines += ["", f"[{table}]"]
+        for name in own:
+            entry = stated(values[name], deviations[name], [each[name] for each, _ in others])
+            lines.append(f"{name.removeprefix(f'{table}_')} = {entry}")
+    for column in (rows.key, rows.generation):
+        for each in sorted(set(column.tolist())):
+            machines = {
+                k: s
+                for k, s, g in zip(rows.key.tolist(), rows.start.tolist(), column.tolist(), strict=True)
+                if g == each
+            }
+            starts[each] = sum(machines.values()) / len(machines)
+    lines += ["", _START, *(f'{name.replace(" ", "_")} = "{start * 1e6:.2f} us"' for name, start in starts.items())]
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Fit, print and write."""
+    fits: list[Any] = []
+
+    def fitted(c: Columns) -> Any:
+        fits.append(constants(c))
+        return fits[-1]
+
     table, kept = table_rows(published(folder) / "collectives.csv"), Kept()
     rows = columns([r for r in table if r["source"].startswith(SOURCES) and Hardware.get(r["gpu"]).link is not None])
-    values, found, _ = report("collectives", rows, constants, errors, "generation", keep=kept)
+    _, found, left = report("collectives", rows, fitted, errors, "generation", keep=kept)
     for kind in sorted(set(rows.kind.tolist())):
         print(f"  {kind:18s}", line(found[rows.kind == kind]))
     for key in sorted(set(rows.key.tolist())):
-        inside = rows.key == key
-        print(f'start of {key}: "{rows.start[inside][0] * 1e6:.2f} us"   {line(found[inside])}')
-    for name, value in values.items():
-        print(f"{name} = {value:.4g}")
+        print(f"  {key:18s}", line(found[rows.key == key]))
+    if out is not None:
+        out.write_text(text(rows, fits, found, left["generation"]), encoding="utf-8")
     return kept

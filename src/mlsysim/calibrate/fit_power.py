@@ -1,24 +1,31 @@
-"""Scores ``data/power.toml`` on ``energy.csv``, and refits what these rows show of it.
+"""Refits the constants of power from ``energy.csv`` and the loads of our own H200: ``data/power_constants.toml``.
 
-Power of serving and of image diffusion at the given throughput, median / p90 / bias in per cent: with the shipped constants, with those
-of the rows of a chip, with one model left out, and with another chip's shares of TDP. Rows of one kind cannot tell the floor from the bytes:
-the shipped constants also rest on loads of one H200 and on speeds under limits, and are kept unless all are refitted together.
+Power of serving and of image diffusion at the given throughput, and of products, passes, streams and vector kernels at their own clock. Rows of one
+kind cannot tell the floor from the bytes: those of Hopper are fitted together, with physical priors (:mod:`mlsysim.calibrate.posterior`); Blackwell has
+rows of ``energy.csv`` alone. Left out in turn: every model, our own loads, and a fourth of the rows; another chip's shares of TDP show what a chip without
+rows errs by. Any other chip has the geometric mean of both. What is not fitted stands in ``data/power.toml``: waiting without a program, clock and voltage,
+formats, shares of vector work, nodes and networks.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from mlsysim.calibrate.cells import format_of
-from mlsysim.calibrate.fitting import Columns, fit, line, report, table_of
-from mlsysim.calibrate.measurements import published, table_rows
-from mlsysim.calibrate.residuals import Kept, Residual
+from mlsysim.calibrate.fitting import line, stated, table_of
+from mlsysim.calibrate.measurements import own, published, table_rows
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
-from mlsysim.physics.power import limited_power
+from mlsysim.physics.power import limited_power, running_power, voltage, waiting_power
 from mlsysim.timing.diffusion_time import diffusion_activity
 from mlsysim.timing.power import (
     Activity,
@@ -27,14 +34,28 @@ from mlsysim.timing.power import (
     equivalent,
     expands,
     power_constants,
-    power_of,
     serving_activity,
     wide_peak,
 )
 from mlsysim.units.registry import to_si
 
-_NAMES = ("operations", "moved", "busy", "eager", "expanding", "prepared", "chip", "model", "share", "shipped", "about")
+SHIPPED = Path(str(files("mlsysim.data"))) / "power_constants.toml"
+_NAMES = (
+    "operations",
+    "moved",
+    "busy",
+    "eager",
+    "expanding",
+    "prepared",
+    "chip",
+    "model",
+    "share",
+    "clock",
+    "about",
+    "deep",
+)
 _MEASURED = ("H100", "B200")
+_OWN, _PARTS, _SPREAD = "our loads", 4, 0.1
 
 
 def token_row(row: dict[str, str]) -> tuple[Any, ...]:
@@ -64,37 +85,131 @@ def _row(row: dict[str, str], chip: Any, done: Activity, flags: tuple[float, ...
     name, key = row["workload"].split(" | ")[0], chip.metadata.key
     regime = "energy per image" if flags[0] else "energy per token"
     about = ("energy", row.get("id", ""), row["metric"], regime, "", name, key)
-    return *rates, float(done.busy), *flags, key, name, watts / tdp, float(power_of(chip, done)) / tdp, about
+    return *rates, float(done.busy), *flags, key, name, watts / tdp, math.nan, about
 
 
-def power(c: Columns, **v: float) -> Any:
-    """Power over TDP: rates over peak and bandwidth, constants over TDP."""
-    busy = np.where(c.prepared > 0, v["prepared"], c.busy)
-    vector = v["vector"] * (c.eager + v["converting"] * c.expanding)
-    running = busy * (v["floor"] + vector) + v["arithmetic"] * c.operations + v["memory"] * c.moved
-    return limited_power(c.wait + running, power_constants()["limit"]["mean"])
+def load_rows() -> Iterator[tuple[Any, ...]]:
+    """The same of the loads of our own H200, at their clocks, as Hopper's."""
+    tables, chip = table_of("power_loads"), Hardware.get(_MEASURED[0])
+    kinds = {load: kind for kind, loads in tables.items() if kind != "clock" for load in loads}
+    found: dict[str, dict[str, float]] = {}
+    for row in (row for table in ("llm", "extra") for row in own(table) if row.section == "power"):
+        found.setdefault(row.config["load"], {})[row.metric] = row.median
+    tdp, peak, bandwidth = to_si(chip.tdp, "W"), wide_peak(chip), to_si(chip.memory.bandwidth, "byte/s")
+    for load, kind in kinds.items():
+        told = found[load]
+        rate = told.get("flops_rate", 0.0) * equivalent(chip, "fp8" if "fp8" in load else "bf16") / peak
+        moved, clock = told.get("byte_rate", 0.0) / bandwidth, told.get("sm_clock", tables["clock"]) / tables["clock"]
+        busy, vector = float(kind != "waiting"), float(kind == "vector")
+        about = ("energy", load, "power", "power of loads", "", _OWN, "H200")
+        yield rate, moved, busy, vector, 0.0, 0.0, _MEASURED[0], _OWN, told["mean_power"] / tdp, clock, about
 
 
-def write(folder: Path, out: Path | None = None) -> list[Residual]:
-    """Score, fit and print."""
-    table, kept = table_rows(published(folder) / "energy.csv"), Kept()
+def power(c: Any, v: Mapping[str, Any]) -> Any:
+    """Power over TDP of a row: rates over peak and bandwidth, constants over TDP; at its clock where that is known, else under the limit."""
+    limit = power_constants()["limit"]
+    busy = np.minimum(v["prepared"], 1.0) if c.prepared > 0 else c.busy
+    floor = v["floor"] + v["vector"] * (c.eager + v["converting"] * c.expanding)
+    clock = c.clock if math.isfinite(c.clock) else 1.0
+    volts = voltage(clock, limit["slope"], limit["least"])
+    waits = waiting_power(c.deep, v["wait"], clock, volts)
+    wanted = running_power(waits, floor, busy, v["per_flop"], c.operations, v["per_byte"], c.moved, clock, volts)
+    return wanted if math.isfinite(c.clock) else limited_power(wanted, limit["mean"])
+
+
+def rows_of(folder: Path) -> dict[str, list[SimpleNamespace]]:
+    """What was measured, by the chip that it is of."""
+    table = table_rows(published(folder) / "energy.csv")
     found = [token_row(row) for row in table if row["metric"] == SERVING]
     found += [image_row(row) for row in table if row["metric"] == IMAGES]
-    rows = Columns.of(found, *_NAMES)
-    waiting = {key: chip_power(Hardware.get(key)).wait / to_si(Hardware.get(key).tdp, "W") for key in _MEASURED}
-    rows.wait = np.array([waiting[key] for key in rows.chip.tolist()])
+    deep = {key: chip_power(Hardware.get(key)).deep / to_si(Hardware.get(key).tdp, "W") for key in _MEASURED}
+    rows = [SimpleNamespace(**dict(zip(_NAMES, row, strict=False))) for row in (*found, *load_rows())]
+    for row in rows:
+        row.deep = deep[row.chip]
+    return {key: [row for row in rows if row.chip == key] for key in _MEASURED}
 
-    def constants(c: Columns) -> dict[str, float]:
-        return fit(lambda **v: power(c, **v), table_of("chip_power"), c.share).values
 
-    def errors(c: Columns, values: dict[str, float]) -> Any:
-        return power(c, **values) / c.share - 1
+def masks(rows: Sequence[SimpleNamespace]) -> dict[str, Any]:
+    """Rows that are left out together."""
+    models = np.array([row.model for row in rows])
+    found = {f"model {name}": models == name for name in sorted(set(models.tolist()))}
+    return found | {f"part {k}": np.arange(len(rows)) % _PARTS == k for k in range(_PARTS)}
 
-    for key in _MEASURED:
-        for kind, eager in (("serving", 0.0), ("images", 1.0)):
-            own = rows.where((rows.chip == key) & (rows.eager == eager))
-            print(f"{key}, {kind}: shipped      ", line(own.shipped / own.share - 1))
-        values, _, _ = report(f"{key}, both", rows.where(rows.chip == key), constants, errors, "model", keep=kept)
-        print({name: round(value, 3) for name, value in values.items()})
-    report("both chips", rows, constants, errors, "chip", keep=kept)
+
+def fit(rows: Sequence[SimpleNamespace], left: Mapping[str, Any]) -> Posterior:
+    """The constants of a chip, over its TDP; a model has the votes of 30 rows at most."""
+
+    def row(own: SimpleNamespace) -> Row:
+        return Row(own.model, (own.share,), (_SPREAD,), lambda v, _: [power(own, v)])
+
+    priors = {name: Prior(*values[:2]) for name, values in table_of("chip_power").items()}
+    return posterior([row(own) for own in rows], priors, (), list(left.values()))
+
+
+def errors(rows: Sequence[SimpleNamespace], found: Posterior) -> Any:
+    """Logarithms of predicted over measured power with the constants of all rows of another chip."""
+    values = dict(zip(found.names, np.exp(found.constants[0]).tolist(), strict=True))
+    return np.log([float(power(row, values)) / row.share for row in rows])
+
+
+_HEAD = """# Fitted constants of the power of chips, laid over power.toml; written by `python -m mlsysim.calibrate FOLDER --only power`. What each means is said there.
+# error: the standard error as a factor; least, most: over the fits that leave a model, our own loads or a fourth of the rows out.
+# Of another chip they are shares of its TDP, "per_flop" of TDP over the dense 16-bit peak, "per_byte" of TDP over the bandwidth: the geometric mean of
+# the measured chips, and their range."""
+
+
+def text(fits: Mapping[str, Posterior], told: Mapping[str, str]) -> str:
+    """The file."""
+    lines = [_HEAD]
+    shares: dict[str, list[float]] = {name: [] for name in table_of("chip_power")}
+    for key, found in fits.items():
+        chip = Hardware.get(key)
+        tdp, peak, bandwidth = to_si(chip.tdp, "W"), wide_peak(chip), to_si(chip.memory.bandwidth, "byte/s")
+        units = dict.fromkeys(("wait", "floor", "vector"), (tdp, "W"))
+        units |= {"per_flop": (1e12 * tdp / peak, "J/TFLOP"), "per_byte": (1e12 * tdp / bandwidth, "J/TB")}
+        lines += ["", f"# {told[key]}", f"[chip.{key}]"]
+        for name, each in found.table().items():
+            most = (*table_of("chip_power")[name][3:], math.inf)[0]
+            (scale, unit), value = units.get(name, (1.0, "")), min(each["value"], most)
+            ends = [min(each[end], most) * scale for end in ("least", "most")]
+            lines.append(f"{name} = {stated(value * scale, each['error'], ends, unit)}")
+            shares[name].append(value)
+    lines += ["", "[chip.default]"]
+    for name, values in shares.items():
+        middle = math.exp(sum(map(math.log, values)) / len(values))
+        lines.append(f"{name} = {stated(middle, max(values) / middle, values)}")
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Fit, print and write."""
+    rows, fits, told, kept = rows_of(folder), {}, {}, []
+    for key, own_rows in rows.items():
+        left = masks(own_rows)
+        fits[key] = found = fit(own_rows, left)
+        loads = np.array([row.model == _OWN for row in own_rows])
+        eager = np.array([row.eager > 0 for row in own_rows]) & ~loads
+        outside = np.full(len(own_rows), np.nan)
+        for number, (what, mask) in enumerate(left.items(), 1):
+            outside = np.where(mask & what.startswith("model"), found.errors[:, number], outside)
+        parts = {"serving": ~eager & ~loads, "images": eager, _OWN: loads}
+        said = [
+            f"{name} {line(np.expm1(found.errors[own, 0])).strip()} (left out {line(np.expm1(outside[own])).strip()})"
+            for name, own in parts.items()
+            if own.any()
+        ]
+        told[key] = f"Error of power at given rates, median / p90 / bias in %: {'; '.join(said)}"
+        print(key, told[key])
+        kept += [
+            Residual._make((*row.about, "model", float(error)))
+            for row, error in zip(own_rows, outside, strict=True)
+            if row.model != _OWN
+        ]
+    for key, other in zip(_MEASURED, reversed(_MEASURED), strict=True):
+        strange = [row for row in rows[key] if row.model != _OWN]
+        found_errors = errors(strange, fits[other])
+        print(f"{key} with the shares of {other}: {line(np.expm1(found_errors))}")
+        kept += [Residual._make((*row.about, "chip", float(e))) for row, e in zip(strange, found_errors, strict=True)]
+    if out is not None:
+        out.write_text(text(fits, told), encoding="utf-8")
     return kept

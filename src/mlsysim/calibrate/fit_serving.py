@@ -218,7 +218,9 @@ def constants_of(own: Sequence[Run], found: Posterior) -> dict[str, Any]:
         for group, (prompts, answers) in zip(found.groups, np.exp(found.offsets[0]).tolist(), strict=True)
     }
     loose = [key for key, (_, *ends) in spread.items() if _moves(kept[key], *ends)]
-    return kept | {"fit_error_pct": round(float(error), 1), "loose": loose, "spread": spread, "models": models}
+    chips = sorted({run.chip for run in own})
+    told = {"fit_error_pct": round(float(error), 1), "loose": loose, "chips": chips}
+    return kept | told | {"spread": spread, "models": models}
 
 
 def _moves(value: Any, least: Any, most: Any) -> bool:
@@ -276,7 +278,7 @@ def _fitted(name: str) -> tuple[list[str], dict[str, Any], list[Residual]]:
 _HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines`. What each means is said in engines.toml.
 # spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip or settings out.
 # loose: constants that move by more than half over them, which their priors hold and not the rows.
-# models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."""
+# chips: those of the runs. models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."""
 
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate.cells import cell, key_of
-from mlsysim.calibrate.fitting import line, table_of
+from mlsysim.calibrate.fitting import line, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
@@ -251,10 +251,10 @@ def constants_of(found: Posterior) -> list[str]:
     """What is written: each constant at its path, with its standard error and its range."""
     lines = []
     for path, each in found.table().items():
-        value, least, most = (float(f"{_bounded(path, each[name]):.4g}") for name in ("value", "least", "most"))
+        value, *ends = (float(_bounded(path, each[name])) for name in ("value", "least", "most"))
         *table, name = path.split(".")
-        entry = f"{{value = {value}, error = {each['error']:.3g}, least = {least}, most = {most}}}"
-        lines.append((".".join(f'"{part}"' if "+" in part else part for part in table), f"{name} = {entry}"))
+        entry = f"{name} = {stated(value, each['error'], ends)}"
+        lines.append((".".join(f'"{part}"' if "+" in part else part for part in table), entry))
     tables = dict.fromkeys(table for table, _ in lines)
     return [text for table in tables for text in (f"[{table}]", *(entry for own, entry in lines if own == table))]
 

@@ -38,10 +38,19 @@ def table_of(fit: str) -> dict[str, Any]:
 
 
 class Fit(NamedTuple):
-    """Fitted values, and the relative errors of the fit."""
+    """Fitted values, the relative errors of the fit, and the standard error of each value as a factor (of rows that err independently)."""
 
     values: dict[str, float]
     errors: Any
+    deviations: dict[str, float]
+
+
+def stated(value: float, error: float, others: Iterable[float], unit: str = "") -> str:
+    """A constant as files state it: with its standard error (a factor) and its range over the fits that leave something out."""
+    ends = list(others)
+    own, least, most = (float(f"{each:.4g}") for each in (value, min(ends), max(ends)))
+    shown = [f'"{each:g} {unit}"' if unit else f"{each}" for each in (own, least, most)]
+    return f"{{value = {shown[0]}, error = {error:.3g}, least = {shown[1]}, most = {shown[2]}}}"
 
 
 class Columns(SimpleNamespace):
@@ -149,18 +158,20 @@ def fit(form: Callable[..., Any], bounds: Bounds, measured: Any) -> Fit:
         size = np.abs(r)
         return float(np.mean(np.where(size < _HUBER, size * size / 2, _HUBER * (size - _HUBER / 2))))
 
-    damping = 1e-2
-    r = residual(point)
-    best = cost(r)
-    for _ in range(200):
+    def sloped(point: Any, r: Any) -> tuple[Any, Any, Any]:
         slope = np.empty((len(target), len(names)))
         for i in range(len(names)):
             moved = point.copy()
             moved[i] += _STEP
             slope[:, i] = (residual(moved) - r) / _STEP
         weight = np.minimum(1, _HUBER / np.maximum(np.abs(r), 1e-12))
-        curve = slope.T @ (slope * weight[:, None])
-        gradient = slope.T @ (weight * r)
+        return slope.T @ (slope * weight[:, None]), slope.T @ (weight * r), weight
+
+    damping = 1e-2
+    r = residual(point)
+    best = cost(r)
+    for _ in range(200):
+        curve, gradient, _ = sloped(point, r)
         for _ in range(8):
             damped = curve + damping * np.diag(np.diag(curve) + 1e-9)
             step = np.clip(-np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
@@ -176,7 +187,11 @@ def fit(form: Callable[..., Any], bounds: Bounds, measured: Any) -> Fit:
         point, r, best, damping = candidate, found, value, max(damping / 4, 1e-8)
         if gain < 1e-7:
             break
-    return Fit(dict(zip(names, np.exp(point).tolist(), strict=True)), np.expm1(r))
+    curve, _, weight = sloped(point, r)
+    noise = float(np.sum(weight * r * r)) / max(len(target) - len(names), 1)
+    factors = np.exp(np.sqrt(noise * np.diag(np.linalg.pinv(curve)))).tolist()
+    values = dict(zip(names, np.exp(point).tolist(), strict=True))
+    return Fit(values, np.expm1(r), dict(zip(names, factors, strict=True)))
 
 
 def _summed(terms: Any, coefficients: Any, groups: Groups, sharpness: float) -> tuple[Any, ...]:

@@ -122,11 +122,17 @@ class Bands:
 def width(key: Callable[[str, str], Key | None], regime: str, left_out: str) -> float:
     """The half-width of a question: that of :func:`mlsysim.zoo.intervals.interval`."""
     known = next(math.log(own.factor) for path in paths(regime) if (own := key(path, PART)) is not None)
+    return math.sqrt(known**2 + _added(key, regime, left_out))
+
+
+def _added(key: Callable[[str, str], Key | None], regime: str, left_out: str) -> float:
     for path in paths(regime):
+        if path == ALL and left_out == "kernels":
+            return _added(key, "kernel", "chip")
         lacking, own = key(path, left_out), key(path, PART)
         if lacking is not None and own is not None:
-            return math.sqrt(known**2 + max(math.log(lacking.factor) ** 2 - math.log(own.factor) ** 2, 0.0))
-    return known
+            return max(math.log(lacking.factor) ** 2 - math.log(own.factor) ** 2, 0.0)
+    return 0.0
 
 
 class Covered(NamedTuple):

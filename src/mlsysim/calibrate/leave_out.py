@@ -119,7 +119,7 @@ def residuals(folder: Path) -> list[Residual]:
         kept += residuals_of(report)
         if report.table in ("training", "energy"):
             other = trained_left_out(report) if report.table == "training" else powered_left_out(report)
-            kept += residuals_of(other, "chip")
+            kept += residuals_of(other, "kernels" if report.table == "training" else "chip")
     return kept
 
 

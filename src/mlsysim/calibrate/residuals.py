@@ -6,7 +6,9 @@ up by (:mod:`mlsysim.zoo.intervals`), ``log_error`` the logarithm of predicted o
     part       other settings of the same model, chip and software were seen; of vision, energy, collectives, kernels and passes, whose rows are many
                for each constant, the row itself may have been
     model      no row of this architecture
-    chip       no row of this chip, or its constants are another chip's
+    chip       no row of this chip
+    kernels    no kernel of this chip's generation: its constants are those of another
+    cpu        no run on a processor that is no accelerator
     software   no row of this engine, stack or runtime
     settings   everything was seen, but a setting that matters had to be inferred
 
@@ -29,6 +31,9 @@ from typing import Any, NamedTuple
 
 from mlsysim.calibrate.questions import Prediction
 from mlsysim.calibrate.validate import FileReport
+from mlsysim.hardware.registry import Hardware
+from mlsysim.timing.engines import strangeness
+from mlsysim.zoo.intervals import STRANGE
 
 SHIPPED = Path(str(files("mlsysim.calibrate"))) / "data" / "residuals.csv"
 MOST, RARE = 30, 3
@@ -72,9 +77,12 @@ def residuals_of(report: FileReport, left_out: str = PART) -> list[Residual]:
     for p in report.scored:
         # What has no stated interval, as memory, needs no band.
         if p.measured > 0 and p.predicted > 0 and p.low is not None:
-            kind = left_out if p.chip_measured else "chip"
+            own = _of_plan(p)
+            kind = left_out if p.chip_measured or left_out in STRANGE else "chip"
+            if kind == "chip" and report.table in ("inference", "serving_runs", "serving_open"):
+                kind = strangeness(Hardware.get(own[-1]))
             error = math.log(p.predicted / p.measured)
-            found.append(_normal(Residual(report.table, p.row, p.metric, p.regime, *_of_plan(p), kind, error)))
+            found.append(_normal(Residual(report.table, p.row, p.metric, p.regime, *own, kind, error)))
     return found
 
 

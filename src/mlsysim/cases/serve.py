@@ -35,11 +35,11 @@ from mlsysim.cases.turns import accepted_tokens, draft_cost, head_acceptance
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.pipeline import pipelined_completion, pipelined_share
 from mlsysim.timing.engine_step import EngineStep
-from mlsysim.timing.engines import serving_table
+from mlsysim.timing.engines import serving_table, strangeness
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
-from mlsysim.zoo.intervals import Interval, interval, measured
+from mlsysim.zoo.intervals import STRANGE, Interval, interval, measured
 
 
 @kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
@@ -145,6 +145,14 @@ class Replicated:
         return Replicated(reader, writer, None if self.draft is None else self.draft.take(index))
 
 
+_WIDENED = {
+    "chip": "",
+    "kernels": ", and no kernel of its generation was measured (measured ones, predicted by those of other generations, show what that adds)",
+    "cpu": ", and no engine on a processor was fitted (published rates of Xeons show what that adds)",
+}
+"""What widens an interval on a chip that no run was on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Engines:
     """Calibrated: steps of engines. ``apart`` where prompts and answers have devices of their own, also of the same kind."""
@@ -209,10 +217,13 @@ class Engines:
         pools, engine = "disaggregated " if self.apart else "", self.writer.engine
         regime = f"serving {pools}{metric} {engine.name}"
         regime = f"{regime} open" if arrivals and measured(f"{regime} open") else regime
-        known = serving_table("measured")["chips"]
+        known = (*serving_table("measured")["chips"], *engine.chips)
         chips = [step.deployment.chip for step in (self.writer, self.reader)]
-        strange = next((chip.name for chip in chips if chip.metadata.key not in known), None)
-        lacks = {} if strange is None else {"chip": f"no measured {pools}serving run was on {strange}"}
+        strange = {strangeness(chip): chip.name for chip in chips if chip.metadata.key not in known}
+        lacks = {}
+        if strange:
+            kind = max(strange, key=STRANGE.index)
+            lacks[kind] = f"no measured {pools}serving run was on {strange[kind]}{_WIDENED[kind]}"
         if engine.seen(self.writer.deployment.model) is None:
             lacks["model"] = f"no run of this architecture on {engine.name} was measured"
         band = interval(regime, *lacks)

@@ -48,7 +48,7 @@ def training_band(
     """The 90 % band of rates, and what it rests on; no published run is on one accelerator."""
     seen = {
         "model": job.model.metadata.key in known_models("training"),
-        "chip": chip.kernels.passes_measured,
+        chip.unseen: chip.kernels.passes_measured,
         "software": stack in chip.kernels.stacks,
     }
     unseen = [kind for kind, known in seen.items() if not known]
@@ -57,6 +57,8 @@ def training_band(
     lacks = {
         "model": f"no run of {job.model.name} was measured",
         "chip": "none on this chip",
+        "kernels": "none on this chip, and no kernel of its generation (runs predicted with another generation's kernels show what that adds)",
+        "cpu": "none on a processor that is no accelerator (published rates of serving on Xeons show what that adds)",
         "software": f"none of the stack {stack} on this chip",
     }
     return band, band.resting_on(f"published runs of this kind{alone}", **lacks)

@@ -10,7 +10,7 @@ and more may be done in the switch. All-to-all is no ring and has constants of i
     all-reduce across domains  gathers inside, and of each rank's share the faster of a ring and a tree between nodes
 
 The slowest hop sets the pace of a ring: four devices that are bridged in pairs run at the speed of PCIe between the pairs.
-Constants: ``data/collectives.toml``. The start-up time of a machine may be given (one measured number halves the error);
+Constants: ``data/collectives.toml`` and, fitted, ``data/collective_constants.toml``. The start-up time of a machine may be given (one measured number halves the error);
 without it that of the chip's profile or the class default holds, within a factor of 1.7.
 """
 
@@ -28,7 +28,7 @@ from mlsysim.physics.operators import link_time
 from mlsysim.timing.network import Group, Network, copies
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.registry import Q_, to_si
-from mlsysim.zoo.files import shipped
+from mlsysim.zoo.files import fitted_over
 
 SWITCHED_RANKS = 8
 """Smallest group for which reduction in the switch was seen to be used."""
@@ -44,8 +44,8 @@ class Protocol(NamedTuple):
 
 
 def collective_constants() -> dict[str, Any]:
-    """The tables of ``data/collectives.toml``."""
-    return shipped("mlsysim.data", "collectives.toml")
+    """The tables of ``data/collectives.toml``, with what was fitted."""
+    return fitted_over("mlsysim.data", "collectives.toml", "collective_constants.toml")
 
 
 def wire_and_steps(kind: str, ranks: Any) -> tuple[Any, Any]:

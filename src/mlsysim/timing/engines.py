@@ -84,6 +84,7 @@ class Engine(Record):
     fit_error_pct: float | None = None
     aliases: tuple[str, ...] = ()
     models: tuple[Seen, ...] = ()
+    chips: tuple[str, ...] = Field(default=(), description="chips that runs of it were fitted on")
 
     def seen(self, model: TransformerWorkload) -> Seen | None:
         """What is known of a model from runs of it on this engine."""
@@ -149,6 +150,13 @@ def chip_class(chip: HardwareNode) -> str:
     name = f"generation_{(chip.generation or '').replace(' ', '_')}"
     known = serving_table("profile")["serving"].get(name)
     return "other" if known is None else known.get("like", name).removeprefix("generation_")
+
+
+def strangeness(chip: HardwareNode) -> str:
+    """What is not known of a chip that no run was on, as intervals call it: a ``chip`` of a generation with kernel tables, ``kernels`` of another, a ``cpu``."""
+    if chip.family == "cpu":
+        return "cpu"
+    return "chip" if chip_class(chip) in serving_table("measured")["kernels"] else "kernels"
 
 
 def offered_memory(chip: HardwareNode) -> float:

@@ -1,4 +1,4 @@
-"""Power of a chip by what it does: one form for training, serving, vision and waiting; ``data/power.toml`` has its constants.
+"""Power of a chip by what it does: one form for training, serving, vision and waiting; ``data/power.toml`` and, fitted, ``data/power_constants.toml`` have its constants.
 
 The form is that of :mod:`mlsysim.physics.power`. What a device does is an :class:`Activity`: operations and bytes a second, the share
 of the time in which kernels fill the chip (not: host gaps, exposed communication, bubbles), and how much of that is unfused vector
@@ -34,7 +34,7 @@ from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum, some, taken, where
 from mlsysim.units.registry import Q_, to_si
-from mlsysim.zoo.files import shipped
+from mlsysim.zoo.files import fitted_over
 from mlsysim.zoo.intervals import Interval, interval
 
 
@@ -97,8 +97,8 @@ class ChipPower(NamedTuple):
 
 
 def power_constants() -> dict[str, Any]:
-    """The tables of ``data/power.toml``."""
-    return shipped("mlsysim.data", "power.toml")
+    """The tables of ``data/power.toml``, with what was fitted."""
+    return fitted_over("mlsysim.data", "power.toml", "power_constants.toml")
 
 
 _UNITS = {"deep": "W", "wait": "W", "floor": "W", "vector": "W", "per_flop": "J/flop", "per_byte": "J/byte"}

@@ -22,7 +22,7 @@ from typing import Any
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
-from mlsysim.zoo.files import entries, parse_slice, shipped
+from mlsysim.zoo.files import entries, fitted_over, parse_slice, shipped
 from mlsysim.zoo.store import user_folder
 
 EVERY = "every"
@@ -34,18 +34,10 @@ Layers = list[tuple[str, dict[str, Any]]]
 @cache
 def software_file(name: str) -> dict[str, Any]:
     """A file of ``data/software``, with the constants that were fitted for it laid over."""
-    found = shipped("mlsysim.data", f"software/{name}.toml")
+    file = f"software/{name}.toml"
     if name not in ("stacks", "training"):
-        return found
-    laid: dict[str, Any] = _laid(found, shipped("mlsysim.data", "software/training_constants.toml").get(name, {}))
-    return laid
-
-
-def _laid(base: Any, fitted: dict[str, Any]) -> Any:
-    """A table with fitted constants over it, without their errors."""
-    if "least" in fitted:
-        return {**base, "value": fitted["value"]} if base and isinstance(base, dict) else fitted["value"]
-    return base | {key: _laid(base.get(key, {}), value) for key, value in fitted.items()}
+        return shipped("mlsysim.data", file)
+    return fitted_over("mlsysim.data", file, "software/training_constants.toml", name)
 
 
 class _Tables(dict[str, dict[str, Any]]):

@@ -17,6 +17,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import HALF, bytes_per_element, compute_precision, format_of, recipe_of, recipes
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.collectives import Measured, collective_constants, measured_network
+from mlsysim.timing.engines import strangeness
 from mlsysim.timing.kernels import Products, Profile
 from mlsysim.timing.network import wide_area
 from mlsysim.timing.profile import constants_from, profile, software_file
@@ -47,7 +48,8 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class TrainingChip:
-    """Rates in flop/s, bandwidths in byte/s. ``kernels`` is the chip's profile in training, ``product`` its part at the precision."""
+    """Rates in flop/s, bandwidths in byte/s. ``kernels`` is the chip's profile in training, ``product`` its part at the precision; ``unseen`` what is
+    not known of it where no run was on it (:func:`mlsysim.timing.engines.strangeness`)."""
 
     name: str
     half_rate: float
@@ -60,6 +62,7 @@ class TrainingChip:
     network: Measured
     kernels: Profile
     product: Products
+    unseen: str = "chip"
 
     @property
     def wide(self) -> TrainingChip:
@@ -120,6 +123,7 @@ def training_chip(
         network=_network(chip, own, k, adapter, domain, link),
         kernels=own,
         product=own.gemm_for(wanted),
+        unseen=strangeness(chip),
     )
 
 

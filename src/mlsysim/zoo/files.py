@@ -62,6 +62,22 @@ def shipped(package: str, name: str) -> dict[str, Any]:
 
 
 @cache
+def fitted_over(package: str, name: str, fitted: str, table: str = "") -> dict[str, Any]:
+    """The tables of a file with the constants that were fitted for it (those of a ``table`` of another file) laid over, without their errors."""
+    found = shipped(package, fitted)
+    laid: dict[str, Any] = _laid(shipped(package, name), found.get(table, {}) if table else found)
+    return laid
+
+
+def _laid(base: Any, fitted: Any) -> Any:
+    if not isinstance(fitted, dict):
+        return fitted
+    if "least" in fitted:
+        return {**base, "value": fitted["value"]} if base and isinstance(base, dict) else fitted["value"]
+    return base | {key: _laid(base.get(key, {}), value) for key, value in fitted.items()}
+
+
+@cache
 def entries(package: str, *names: str) -> dict[str, Slice]:
     """The entries of files of a package, unparsed, by key."""
     texts = ((name, files(package).joinpath(name).read_text(encoding="utf-8")) for name in names)

@@ -1,13 +1,14 @@
 """Error bars: how far predictions of each kind were from measurements that their constants had not seen.
 
 ``data/intervals.toml`` holds for each regime (a kind of work) the factor either way within which 90 % of left-out measurements lay, by what the
-constants had not seen of them: only the run itself (``part``), its architecture (``model``), its ``chip``, its ``software``, or a setting that had to
-be inferred (``settings``). ``interval(regime, "model", "chip")`` is the band of a question that shares neither with the data. Half-widths w, in
+constants had not seen of them: only the run itself (``part``), its architecture (``model``), its ``chip``, any kernel of the chip's generation
+(``kernels``), any processor that is no accelerator (``cpu``), its ``software``, or a setting that had to be inferred (``settings``). ``interval(regime, "model", "chip")`` is the band of a question that shares neither with the data. Half-widths w, in
 logarithms, add in squares, since what each lacks is independent of the others:
 
     w^2 = w_part^2 + sum over k of max(w_k^2 - w_part^2, 0)
 
-A regime is a path of words. A key with few rows is not in the file; the path without its last word has it, in the end ``any``.
+A regime is a path of words. A key with few rows is not in the file; the path without its last word has it, in the end ``any``. Where no whole run on a
+chip without measured kernels is in the regime or above it, what that adds is what it adds to measured kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from mlsysim.units.fields import Record
 from mlsysim.zoo.files import entries, parse_slice
 
 ALL = "any"
-UNSEEN = ("model", "chip", "software", "settings")
+STRANGE = ("chip", "kernels", "cpu")
+"""What of a chip constants may not have seen: runs on it, kernels of its generation, anything that is no accelerator."""
+UNSEEN = ("model", *STRANGE, "software", "settings")
 """What constants may not have seen."""
 LEFT_OUT = ("serving ", "training ")
 """Regimes whose fits leave parts of the rows out in turn. Others have few constants for their rows: what was left out of them is a model or a chip,
@@ -117,9 +120,12 @@ def _widened(regime: str, kind: str) -> tuple[float, int]:
     """What not having seen something adds to the square of a half-width, and the rows that say so."""
     for path in paths(regime):
         own = _keys(path)
+        if path == ALL and kind == "kernels":
+            return _widened("kernel", "chip")[0], 0
         if kind in own and "part" in own:
             factor, rows = own[kind][:2]
-            return max(math.log(factor) ** 2 - math.log(own["part"][0]) ** 2, 0.0), rows
+            # Runs on processors are few and of other kinds; what is compared with is the regime's own.
+            return max(math.log(factor) ** 2 - math.log(own["part"][0]) ** 2, 0.0), 0 if kind == "cpu" else rows
     return 0.0, 0
 
 
@@ -127,7 +133,7 @@ def _widened(regime: str, kind: str) -> tuple[float, int]:
 def interval(regime: str, *unseen: str) -> Interval:
     """The band of a regime, of a question that shares these things with no measurement."""
     nearest = next(path for path in paths(regime) if measured(path))
-    far = "chip" in unseen or (nearest != regime and " " not in nearest)
+    far = not set(STRANGE).isdisjoint(unseen) or (nearest != regime and " " not in nearest)
     factor, rows = _keys(nearest)["part"][:2]
     known = math.log(factor)
     added = [_widened(regime, kind) for kind in unseen]
