@@ -22,6 +22,7 @@ DEPLOYMENTS = {
     "indexer": ("DeepSeek_V3_2", "H200", "SGLang", {"tp": 8, "moe_ep": 8, "precision": "fp8"}),
     "scans": ("Nemotron_H_8B", "H100", "vLLM", {}),
     "adapters": ("Llama3_8B", "H100", "vLLM", {"adapters": 8, "adapter_rank": 16}),
+    "graphs, rows, operators of prompts": ("Llama3_8B", "H200", "torch_loop", {}),
 }
 
 

@@ -76,9 +76,11 @@ class Steps:
         self._cost = float(draft_cost(habits))
         self._start = self._of_starts(step, self._plain)
         self.contexts = Contexts(self._attended, self._breaks(step))
-        launched, engine = step.blocks.launches, step.engine
-        self._launches, self._waited = launched * engine.host_operator, launched * engine.waited_operator
-        self._host, self._each = engine.step, engine.per_sequence
+        engine = step.engine
+        self._operator, self._waited = engine.host_operator, engine.waited_operator
+        self._host, self._each, self._row = engine.step, engine.per_sequence, step.attended_rows
+        self._launched = base = step.launched(0.0, 0.0)
+        self._for_prompt, self._beside = step.launched(1.0, 0.0) - base, step.launched(0.0, 1.0) - base
         self._rows: dict[Any, float] = {}
         self._kinds: dict[str, dict[int, float]] = {
             kind: {} for kind in (DECODE, PROMPT, SAMPLED) if any(p.tokens == kind for p in step.blocks.products)
@@ -201,10 +203,12 @@ class Steps:
             device += self.step.adapted(float(tokens), float(n + prompts), self._prompted)
         attention = self._prompt_start + chunks
         if n:
-            attention += self._start + attended / (self._of_answers * self._cost)
+            attention += self._start + self._row * decode + attended / (self._of_answers * self._cost)
         if self.step.deployment.pp > 1 or self.iterations.draft is not None:
             return self._staged(device + attention, decode, reading, n, prompts)
-        total = soft_maximum(device + attention, self._launches) + self._waited + self._host + self._each * n
+        launched = self._launched + self._for_prompt * prompts + (self._beside if n else 0.0)
+        busy = soft_maximum(device + attention, launched * self._operator) + launched * self._waited
+        total = busy + self._host + self._each * n
         scale = self._of_answers if self._ratio == 1.0 else self._of_answers * self._ratio ** (reading / tokens)
         return float(total * scale)
 

@@ -12,9 +12,10 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.storage import kept_parts
+from mlsysim.models.template import Core
 from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of, precision_name
 from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import ADAPTED, PROMPT, SAMPLED, Deployment, StepProduct, add_adapters, step_blocks
+from mlsysim.timing.engine_block import ADAPTED, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, add_adapters, step_blocks
 from mlsysim.timing.engines import chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
 from mlsysim.units.registry import Q_, to_si
@@ -104,6 +105,20 @@ class EngineDevice:
     def small_kernels(self) -> Any:
         """Kernels of a layer beside products, attention and experts; more of them where inputs are quantised."""
         return self.engine.small_kernels + (self.engine.quantised_kernels if self.converts else 0.0)
+
+    @property
+    def attended_rows(self) -> Any:
+        """Starts of a sequence's rows, one for each key head of each layer."""
+        tp, kinds = self.deployment.tp, self.blocks.mixing[DECODE]
+        heads = sum(n * kind.kv_heads / min(tp, kind.kv_heads) for n, kind in kinds if isinstance(kind, Core))
+        return heads * self.engine.attended_row
+
+    def launched(self, prompts: Any, answers: Any) -> Any:
+        """Operators of a step with so many prompts, beside ``answers`` or not (1 or 0)."""
+        engine = self.engine
+        return self.blocks.launches + self.blocks.layers * (
+            engine.prompt_operators * prompts + engine.answer_operators * answers
+        )
 
     @property
     def longest_stage(self) -> float:

@@ -13,9 +13,10 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     attention ranks      dispatch and combine between the ranks' tokens and the experts
     adapters             two products of a low rank beside each adapted matrix, with those adapters that the requests name
     small kernels        a fixed number per layer, and passes over m x h elements
+    rows                 a start for each sequence and key head of a step's graph, where an engine's kernel has one
 
 and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the
-host's time for its operators, and a time of each of them more that the device waits for. Active experts are counted over the tokens of all attention ranks:
+host's time for its operators (a layer's, further ones for each prompt and for answers beside them), and a time of each of them more that the device waits for. Active experts are counted over the tokens of all attention ranks:
 E/ep (1 - (1 - k/E)^T).
 
 With p stages a step is one group of sequences on its way through all of them; its time is that of the whole way, and ``stage`` the part
@@ -168,6 +169,8 @@ class EngineStep(EngineDevice):
             products = products + self.adapted(tokens, sequences + prompts, tag)
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
         experts, rest = self.shared(tokens, everywhere, _some(prompts), tag)
+        if _some(self.engine.attended_row) and _some(decode):
+            rest = rest + started(self.attended_rows * decode, tag)
         return Rows(products, experts, rest)
 
     def products(self, kind: str, tokens: Any, tag: Tag = untagged) -> Any:
@@ -176,7 +179,7 @@ class EngineStep(EngineDevice):
         for p in self.blocks.products:
             if p.tokens == kind:
                 total = total + p.count * self._product_time(p, tokens, tag)
-        return total
+        return total * self.engine.product_scale
 
     def adapted(self, tokens: Any, requests: Any, tag: Tag = untagged) -> Any:
         """Products with the adapters that so many requests name."""
@@ -227,10 +230,10 @@ class EngineStep(EngineDevice):
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
         busy, launches, waited = device, 0.0, 0.0
         if _some(prompts):
-            launched, engine = self.blocks.launches, self.engine
             # Operators that the host launches one by one: a step cannot be faster than the launches.
-            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * engine.host_operator)
-            waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * engine.waited_operator)
+            launched = self.launched(prompts, minimum(sequences, 1.0))
+            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * self.engine.host_operator)
+            waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * self.engine.waited_operator)
             busy = soft_maximum(device, launches) + waited
         total = stage = busy + host
         if d.pp > 1:
@@ -288,7 +291,7 @@ class EngineStep(EngineDevice):
             rate = self.peak16 * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
         operations = op.flops * (1 + drafted)
         computing = tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations)
-        seconds = op.cache_bytes / (share * self.bandwidth)
+        seconds = op.cache_bytes / (share * self.bandwidth) * self.engine.context_scale
         reading = tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=op.cache_bytes)
         return cache_attention_time(computing, reading, 0.0, 0.0, start)
 
@@ -301,7 +304,7 @@ class EngineStep(EngineDevice):
             scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak16), flop=op.flops)
             return scan + moving_time(self._streamed(_SCANS, op.bytes, own.memory_share, tag), start)
         rate = self.peak16 * (k.rate_share * (k.fp8_gain if self.cache < self.half else 1.0))
-        seconds = op.flops * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate
+        seconds = op.flops * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate * self.engine.prompt_scale
         return attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
 
     def _scan(self, scan: Scan) -> kernels.Scan:

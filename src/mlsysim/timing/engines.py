@@ -57,6 +57,9 @@ class Engine(Record):
     quantised_kernels: float = Field(default=0.0, ge=0)
     host_operator: Span
     waited_operator: Span
+    prompt_operators: float = Field(default=0.0, ge=0)
+    answer_operators: float = Field(default=0.0, ge=0)
+    attended_row: Span = 0.0
     front_end: Span
     tokenise: Span = 0.0
     steps_ahead: float = Field(default=0.0, ge=0)
@@ -65,6 +68,9 @@ class Engine(Record):
     cold_start: Span
     gather_steps: int = Field(ge=0)
     reduce_scale: float = Field(default=1.0, gt=0)
+    product_scale: float = Field(default=1.0, gt=0)
+    prompt_scale: float = Field(default=1.0, gt=0)
+    context_scale: float = Field(default=1.0, gt=0)
     experts_bf16: float = Field(default=1.0, gt=0)
     experts_fp8: float = Field(default=1.0, gt=0)
     experts_nvfp4: float = Field(default=1.0, gt=0)
