@@ -13,6 +13,7 @@ The constants of expert kernels are those of kernel tables and stay.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
@@ -204,12 +205,6 @@ def constants_of(own: Sequence[Run], found: Posterior) -> dict[str, Any]:
     table = table_of("engine_priors")
     name = own[0].machine.writer.engine.name
     known = table["every"] | table[table["launches"][name]] | table.get(name, {})
-    # What the rows say nothing of is what was known before.
-    kept = {key: _shown(key, median) for key, (median, *_) in known.items()}
-    spread = {}
-    for key, each in found.table().items():
-        kept[key] = _shown(key, each["value"])
-        spread[key] = [float(f"{each['error']:.3g}"), _shown(key, each["least"]), _shown(key, each["most"])]
     tpot = np.array([value.asked != "ttft" for run in own for value in run.values])
     error = np.median(np.abs(np.expm1(found.errors[tpot, 0]))) * 100
     counts = {group: sum(run.model == group for run in own) for group in found.groups}
@@ -217,10 +212,19 @@ def constants_of(own: Sequence[Run], found: Posterior) -> dict[str, Any]:
         group: {"prompts": float(f"{prompts:.4g}"), "answers": float(f"{answers:.4g}"), "rows": counts[group]}
         for group, (prompts, answers) in zip(found.groups, np.exp(found.offsets[0]).tolist(), strict=True)
     }
+    # What the rows say nothing of is what was known before.
+    kept = {key: _shown(key, median) for key, (median, *_) in known.items()}
+    return kept | written(found, round(float(error), 1), {run.chip for run in own}) | {"models": models}
+
+
+def written(found: Posterior, error: float, chips: set[str]) -> dict[str, Any]:
+    """Constants as the file has them: values, the error of the fit, what is held by priors, and spreads."""
+    kept, spread = {}, {}
+    for key, each in found.table().items():
+        kept[key] = _shown(key, each["value"])
+        spread[key] = [float(f"{each['error']:.3g}"), _shown(key, each["least"]), _shown(key, each["most"])]
     loose = [key for key, (_, *ends) in spread.items() if _moves(kept[key], *ends)]
-    chips = sorted({run.chip for run in own})
-    told = {"fit_error_pct": round(float(error), 1), "loose": loose, "chips": chips}
-    return kept | told | {"spread": spread, "models": models}
+    return kept | {"fit_error_pct": error, "loose": loose, "chips": sorted(chips), "spread": spread}
 
 
 def _moves(value: Any, least: Any, most: Any) -> bool:
@@ -234,7 +238,7 @@ def _shown(key: str, value: float) -> Any:
         return f"{value * 1e3:.4g} ms"
     return (
         float(f"{value:.4g}")
-        if key in ("small_kernels", "quantised_kernels", "steps_ahead", "reduce_scale") or key.startswith("experts_")
+        if key == "steps_ahead" or key.startswith("experts_") or key.endswith(("_kernels", "_scale", "_operators"))
         else f"{value * 1e6:.4g} us"
     )
 
@@ -275,22 +279,29 @@ def _fitted(name: str) -> tuple[list[str], dict[str, Any], list[Residual]]:
     return summary(name, own, found, left), constants_of(own, found), residuals(own, found, left)
 
 
-_HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines`. What each means is said in engines.toml.
-# spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip or settings out.
+_HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines,iterations`. What each means is said in engines.toml.
+# spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip, settings or a run out.
 # loose: constants that move by more than half over them, which their priors hold and not the rows.
 # chips: those of the runs. models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."""
 
 
+def write_tables(out: Path, tables: dict[str, Any]) -> None:
+    """Write the constants of some engines; those of others stay."""
+    kept = tomllib.loads((out if out.exists() else SHIPPED).read_text(encoding="utf-8"))
+    lines = [line for name, table in (kept | tables).items() for line in table_lines(name, table)]
+    out.write_text("\n".join([_HEAD, *lines]) + "\n", encoding="utf-8")
+
+
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit every engine, print, and write their constants."""
-    every, lines, left_over = runs(folder), [_HEAD], []
+    every, tables, left_over = runs(folder), {}, []
     names = list(table_of("engine_priors")["launches"])
     # Engines share nothing but their priors: each is fitted in a process of its own, which has the runs of its parent.
     with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_keep, initargs=(every,)) as pool:
         for name, (told, table, left) in zip(names, pool.map(_fitted, names), strict=True):
             print("\n".join(told), flush=True)
-            lines += table_lines(name, table)
+            tables[name] = table
             left_over += left
     if out is not None:
-        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_tables(out, tables)
     return left_over

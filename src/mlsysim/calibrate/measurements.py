@@ -89,17 +89,18 @@ def own(table: str) -> tuple[Measurement, ...]:
     return _read(own_rows(table))
 
 
-def _find(folder: Path | None, name: str) -> Path | None:
+def found_below(folder: Path | None, name: str) -> Path | None:
+    """A file of that name, anywhere below the folder."""
     return next(iter(sorted(folder.rglob(name))), None) if folder else None
 
 
 def silicon(folder: Path | None, table: str) -> tuple[Measurement, ...]:
     """A silicon table of the folder (anywhere below it), else the shipped one."""
-    path = _find(folder, f"{table}.csv")
+    path = found_below(folder, f"{table}.csv")
     return _read(table_rows(path)) if path else own(table)
 
 
 def operators(folder: Path | None) -> list[dict[str, str]]:
     """Rows of operators.csv, anywhere below the folder; none where there is no such file."""
-    path = _find(folder, "operators.csv")
+    path = found_below(folder, "operators.csv")
     return table_rows(path) if path else []

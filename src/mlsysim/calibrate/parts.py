@@ -27,6 +27,7 @@ PARTS = {
     "power": "fit_power",
     "training": "fit_training",
     "engines": "fit_serving",
+    "iterations": "fit_iterations",
     "residuals": "leave_out",
     "intervals": "intervals",
 }

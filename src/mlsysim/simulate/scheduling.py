@@ -63,7 +63,7 @@ def scheduling(
         row.get("order", "arrival"),
         engine.token_budget if budget is None else budget,
         ENDLESS if slots is None else slots,
-        engine.cuts_prompts,
+        engine.cuts_prompts and row.get("cuts", True),
     )
 
 

@@ -15,7 +15,16 @@ from mlsysim.models.storage import kept_parts
 from mlsysim.models.template import Core
 from mlsysim.physics.precision import bytes_per_element, compute_precision, format_of, precision_name
 from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import ADAPTED, DECODE, PROMPT, SAMPLED, Deployment, StepProduct, add_adapters, step_blocks
+from mlsysim.timing.engine_block import (
+    ADAPTED,
+    DECODE,
+    PROMPT,
+    SAMPLED,
+    Deployment,
+    StepProduct,
+    add_adapters,
+    step_blocks,
+)
 from mlsysim.timing.engines import chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
 from mlsysim.units.registry import Q_, to_si
@@ -27,6 +36,11 @@ class _Rates:
     memory_share: float
     start: float
     quantise_share: float
+
+
+def present(number: Any) -> bool:
+    """Whether there is any of it; arrays are taken to have some."""
+    return not isinstance(number, (int, float)) or number > 0
 
 
 class EngineDevice:
@@ -115,10 +129,11 @@ class EngineDevice:
 
     def launched(self, prompts: Any, answers: Any) -> Any:
         """Operators of a step with so many prompts, beside ``answers`` or not (1 or 0)."""
-        engine = self.engine
-        return self.blocks.launches + self.blocks.layers * (
-            engine.prompt_operators * prompts + engine.answer_operators * answers
-        )
+        launched, engine = self.blocks.launches, self.engine
+        if present(engine.prompt_operators) or present(engine.answer_operators):
+            more = engine.prompt_operators * prompts + engine.answer_operators * answers
+            launched = launched + self.blocks.layers * more
+        return launched
 
     @property
     def longest_stage(self) -> float:

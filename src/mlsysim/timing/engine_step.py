@@ -15,9 +15,9 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     small kernels        a fixed number per layer, and passes over m x h elements
     rows                 a start for each sequence and key head of a step's graph, where an engine's kernel has one
 
-and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the
-host's time for its operators (a layer's, further ones for each prompt and for answers beside them), and a time of each of them more that the device waits for. Active experts are counted over the tokens of all attention ranks:
-E/ep (1 - (1 - k/E)^T).
+and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the host's time for its operators
+(a layer's, and further ones for each prompt and for answers beside them), and a time of each of them more that the device waits for. Active
+experts are counted over the tokens of all attention ranks: E/ep (1 - (1 - k/E)^T).
 
 With p stages a step is one group of sequences on its way through all of them; its time is that of the whole way, and ``stage`` the part
 of it in which the longest stage is busy: ceil(L/p)/L of the device's time, or of the launches and the host's own, since a host prepares
@@ -53,15 +53,8 @@ from mlsysim.physics.operators import (
     soft_maximum,
 )
 from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import (
-    ALL,
-    DECODE,
-    PROMPT,
-    SAMPLED,
-    Deployment,
-    StepProduct,
-)
-from mlsysim.timing.engine_device import EngineDevice
+from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct
+from mlsysim.timing.engine_device import EngineDevice, present
 from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
 from mlsysim.timing.power import Clock
@@ -128,13 +121,13 @@ class EngineStep(EngineDevice):
         ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already, on the share ``reading_ranks`` of
         the attention ranks (the time is that of a rank with prompts). ``tag`` names the times that the step is made of.
         """
-        drawn = self._tag(_some(prompts), tag)
+        drawn = self._tag(present(prompts), tag)
         decode = sequences * (1 + drafted)
         reading = prompts * prompt_tokens
         # Beside prompts fewer than one sequence on average are there in so many of the steps.
-        there = minimum(sequences, 1.0) if _some(prompts) else 1.0
-        answers = there * self.answers_attended(sequences, context, drafted, drawn) if _some(sequences) else 0.0
-        prompted = self.prompts_attended(prompts, prompt_tokens, prompt_context, drawn) if _some(prompts) else 0.0
+        there = minimum(sequences, 1.0) if present(prompts) else 1.0
+        answers = there * self.answers_attended(sequences, context, drafted, drawn) if present(sequences) else 0.0
+        prompted = self.prompts_attended(prompts, prompt_tokens, prompt_context, drawn) if present(prompts) else 0.0
         rows = self.rows(decode, reading, sequences, prompts, reading_ranks, drawn)
         return self.step_time(rows, answers + prompted, decode, reading, sequences, prompts, drawn)
 
@@ -156,20 +149,20 @@ class EngineStep(EngineDevice):
     ) -> Rows:
         """What the tokens of a step take whatever their contexts are: ``decode`` and ``reading`` ones of so many requests."""
         d = self.deployment
-        if self.engine.graphs and not _some(prompts):
+        if self.engine.graphs and not present(prompts):
             decode = padded(decode, self.engine.graphs)
         tokens = decode + reading
-        there = minimum(sequences, 1.0) if _some(prompts) else 1.0
+        there = minimum(sequences, 1.0) if present(prompts) else 1.0
         counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
         products: Any = 0.0
         for kind, m in counts.items():
-            if _some(m):
+            if present(m):
                 products = products + (there if kind == DECODE else 1.0) * self.products(kind, m, tag)
         if self.blocks.adapters:
             products = products + self.adapted(tokens, sequences + prompts, tag)
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
-        experts, rest = self.shared(tokens, everywhere, _some(prompts), tag)
-        if _some(self.engine.attended_row) and _some(decode):
+        experts, rest = self.shared(tokens, everywhere, present(prompts), tag)
+        if present(self.engine.attended_row) and present(decode):
             rest = rest + started(self.attended_rows * decode, tag)
         return Rows(products, experts, rest)
 
@@ -229,7 +222,7 @@ class EngineStep(EngineDevice):
         device = rows.products + attention + experts + rows.rest
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
         busy, launches, waited = device, 0.0, 0.0
-        if _some(prompts):
+        if present(prompts):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
             launched = self.launched(prompts, minimum(sequences, 1.0))
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * self.engine.host_operator)
@@ -375,11 +368,6 @@ def padded(rows: Any, sizes: tuple[int, ...]) -> Any:
     for size in reversed(sizes):
         found = where(rows <= size, float(size), found)
     return found
-
-
-def _some(number: Any) -> bool:
-    """Whether there is any of it; arrays are taken to have some."""
-    return not isinstance(number, (int, float)) or number > 0
 
 
 @lru_cache(maxsize=4096)
