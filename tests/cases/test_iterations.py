@@ -66,7 +66,7 @@ def test_a_token_takes_at_least_a_pass_through_all_layers(pp, sequences, context
     assert alone.time(sequences, context).total >= whole.total
     assert busy.time(sequences, context).total >= alone.time(sequences, context).total
     # A stage serves a group in its share of the pass: never less than an even one.
-    assert busy.time(sequences, context).stage >= whole.device / pp
+    assert busy.time(sequences, context).stage >= whole.device / pp * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
