@@ -35,6 +35,8 @@ class Prefixes:
         self.held: dict[Any, int] = {}
         self.kept: OrderedDict[Any, None] = OrderedDict()
         self._recall = 0.0
+        self.hits = [0] * (1 + len(tiers))
+        """Tokens that were found on the device, and in each of the tiers."""
 
     def chain(self, request: Request) -> list[Any]:
         """The blocks of a prompt; of a session without hashes by their number."""
@@ -60,6 +62,7 @@ class Prefixes:
 
     def hold(self, request: Request) -> None:
         """A request is let in: what it found is held, and brought from where it is."""
+        hits, tokens = self.hits, self.block_tokens
         for block in self.chain(request):
             if block in self.held:
                 self.held[block] += 1
@@ -67,11 +70,16 @@ class Prefixes:
                 del self.kept[block]
                 self.held[block] = 1
             else:
-                tier = next((t for t in self.tiers if block in t.kept), None)
-                if tier is None:
+                level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), 0)
+                if not level:
                     break
+                tier = self.tiers[level - 1]
+                tier.kept.move_to_end(block)
                 self._recall += self.block_bytes / tier.rate
                 self.held[block] = 1
+                hits[level] += tokens
+                continue
+            hits[0] += tokens
 
     def recall(self) -> float:
         """Seconds until what was asked for from behind is there, once."""
@@ -117,3 +125,26 @@ class Prefixes:
             while len(tier.kept) > tier.blocks:
                 older, _ = tier.kept.popitem(last=False)
                 self._demote(older, level + 1)
+
+
+class Common(Prefixes):
+    """So many tokens of every prompt are found, whatever it is: the constant share of the closed form."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(1, 1.0)
+        self.tokens = tokens
+
+    def known(self, request: Request) -> int:
+        return min(self.tokens, request.prompt)
+
+    def find(self, request: Request, free: float) -> int:
+        return self.known(request)
+
+    def hold(self, request: Request) -> None:
+        self.hits[0] += self.known(request)
+
+    def keep(self, request: Request) -> None:
+        pass
+
+    def leave(self, request: Request, tokens: int) -> None:
+        pass

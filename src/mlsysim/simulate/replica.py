@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from mlsysim.errors import InputError
+from mlsysim.simulate.host import Host
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.room import Room
@@ -34,9 +35,9 @@ from mlsysim.simulate.scheduling import Scheduling, Waiting
 from mlsysim.simulate.steps import Steps
 
 NEVER = math.inf
-WAITS = ("running", "slots", "caches", "prompts", "put back")
+WAITS = ("running", "slots", "caches", "prompts", "put back", "adapters")
 """What requests wait for: the step that runs when they come and those scheduled ahead, a slot, room in the caches, prompts before them,
-and again after their caches were taken."""
+again after their caches were taken, and for room for their adapter."""
 _MANY, _LEAST = 1 << 60, 16
 
 
@@ -45,7 +46,7 @@ class Live:
 
     __slots__ = (
         *("request", "seen", "ready", "begun", "first", "written", "prompt", "left", "unread", "ends"),
-        *("handed", "since", "load", "slope", "held", "growth", "cross", "number"),
+        *("handed", "since", "load", "slope", "held", "growth", "cross", "number", "away"),
     )
 
     def __init__(self, request: Request, seen: float, ready: int, number: int) -> None:
@@ -57,6 +58,8 @@ class Live:
         self.unread = self.written = 0
         self.ends = self.since = 0
         self.handed = False
+        self.away = 0.0
+        """Bytes of its cache that are with the host."""
         self.load = self.slope = self.held = self.growth = 0.0
         self.cross = _MANY
 
@@ -86,6 +89,8 @@ class Spent:
     wrote: int = 0
     ended: int = 0
     preempted: int = 0
+    moving: float = 0.0
+    """Seconds in which engines waited for their host: caches that were put there, adapters that came."""
 
     @property
     def of_requests(self) -> float:
@@ -104,9 +109,10 @@ class Replica:
         done: Done,
         prefixes: Prefixes | None = None,
         gaps: Callable[[float, int], None] | None = None,
+        host: Host | None = None,
     ) -> None:
         self.steps, self.room, self.scheduling, self.done = steps, room, scheduling, done
-        self.prefixes, self.gaps = prefixes, gaps
+        self.prefixes, self.gaps, self.host = prefixes, gaps, host
         engine, habits = steps.step.engine, steps.habits
         server = habits.server
         self.front = engine.front_end if server else 0.0
@@ -124,7 +130,7 @@ class Replica:
         self.crossing: list[tuple[int, int, Live]] = []
         self.n, self.load, self.slope, self.held, self.growth = 0, 0.0, 0.0, 0.0, 0.0
         self._owed = self._stalled = 0.0
-        self._last = 0
+        self._last, self._moving = 0, 0.0
         self._finished: list[Live] = []
         self.peak_held = 0.0
 
@@ -197,6 +203,8 @@ class Replica:
             if self.time >= until:
                 return
             cause, ready_in = self._admit()
+            if self._moving:
+                self._move(cause)
             if self.reading:
                 if self.scheduling.prompts == "mixed" or not self.n:
                     self._mixed(cause, self.n)
@@ -206,6 +214,19 @@ class Replica:
                 self._decode(until, cause, ready_in)
             else:
                 self._idle(until, ready_in)
+
+    def _move(self, cause: str) -> None:
+        """The engine waits for what goes to the host and comes from it."""
+        seconds, self._moving = self._moving, 0.0
+        spent, alive = self.spent, self.n - len(self._finished)
+        spent.disturbed += seconds * alive
+        spent.reading += seconds * len(self.reading)
+        self._wait(seconds, cause)
+        spent.busy += seconds
+        spent.moving += seconds
+        self.time += seconds
+        if alive:
+            self._stalled += seconds
 
     def _idle(self, until: float, ready_in: int) -> None:
         """Requests wait for something else than steps: a full batch, or steps that an idle engine does not take."""
@@ -240,9 +261,12 @@ class Replica:
             needed = self._needed(live)
             if self.held + needed > room.bytes and (self.n or self.reading):
                 return "caches", _MANY
+            if self.host is not None and not self.host.has_place(live.request.adapter):
+                return "adapters", _MANY
             if live.handed:
                 waiting.pop()
                 live.handed = False
+                self._bring(live)
                 self._join(live)
                 live = waiting.head
                 continue
@@ -255,6 +279,7 @@ class Replica:
             if not plan.cuts and new > budget and self.reading and (plan.whole or plan.budget >= new):
                 return "prompts", _MANY
             waiting.pop()
+            self._bring(live)
             if self.prefixes is not None:
                 self.prefixes.hold(live.request)
                 self.spent.found += found
@@ -267,6 +292,12 @@ class Replica:
             budget -= new
             live = waiting.head
         return "", _MANY
+
+    def _bring(self, live: Live) -> None:
+        """What a request that is let in needs from the host."""
+        if self.host is not None:
+            self._moving += self.host.enters(live.request.adapter, live.away)
+            live.away = 0.0
 
     def _needed(self, live: Live) -> float:
         """Bytes that must be free before a request is let in: of its prompt and a token, or of all that it will be."""
@@ -322,7 +353,8 @@ class Replica:
             spent.writing += alone * n
             spent.disturbed += (seconds - alone) * n
             if self.gaps is not None:
-                self.gaps(seconds, n)
+                self.gaps(seconds + self._stalled, n)
+            self._stalled = 0.0
         elif self.n:
             spent.disturbed += seconds * self.n
             self._stalled += seconds
@@ -528,13 +560,15 @@ class Replica:
     def _out(self, live: Live) -> None:
         live.ends = 0
         self.spent.ended += 1
+        if self.host is not None:
+            self.host.leaves(live.request.adapter)
         if self.prefixes is not None:
             r = live.request
             self.prefixes.leave(r, r.prompt if self.scheduling.whole else r.prompt + r.answer)
         self.done(live, self.time)
 
     def _outgrown(self) -> None:
-        """Caches have no room left: the last ones that were let in are put back, and read again later."""
+        """Caches have no room left: the last ones that were let in are put back, and read again later, or brought from the host."""
         while self.held > self.room.bytes and self.n > 1:
             live = max((each for _, _, each in self.running if each.ends), key=lambda each: each.number)
             written = int(self._written(live))
@@ -543,12 +577,18 @@ class Replica:
             live.ends = 0
             self.running = [entry for entry in self.running if entry[2] is not live]
             self.running.sort()
-            if self.prefixes is not None:
+            if self.prefixes is not None and not (self.host is not None and self.host.swaps):
                 self.prefixes.leave(live.request, live.prompt + written)
             live.prompt += written
             live.left -= written
             self.spent.wrote += written
             live.written += written
             self.spent.preempted += 1
+            if self.host is not None:
+                self.host.leaves(live.request.adapter)
+                if self.host.swaps:
+                    live.away = self.room.contexts.at(live.prompt)[0]
+                    live.handed = True
+                    self._moving += self.host.seconds(live.away)
             live.ready = self.turns
             self.waiting.give_back(live)

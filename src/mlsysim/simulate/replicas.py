@@ -10,15 +10,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mlsysim.cases.iterations import Iterations
+from mlsysim.cases.offload import host_link
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
-from mlsysim.simulate.prefixes import Prefixes
+from mlsysim.errors import InputError, unknown_name
+from mlsysim.simulate.host import Host
+from mlsysim.simulate.prefixes import Common, Prefixes, Tier
 from mlsysim.simulate.record import Record
 from mlsysim.simulate.replica import Done, Live, Replica
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling, scheduling
 from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.steps import Steps
+
+PREEMPTS = ("recompute", "swap")
 
 
 class Kind(NamedTuple):
@@ -31,14 +36,45 @@ class Kind(NamedTuple):
     many: int
     groups: int
     settings: Settings
+    cached: int = 0
+    """Tokens of every prompt that are found, and seconds until they are there."""
+    recall: float = 0.0
 
     def replica(self, done: Done, record: Record | None = None) -> Replica:
         """A replica; gaps between its tokens are recorded."""
-        return Replica(self.steps, self.room, self.plan, done, self._prefixes(), None if record is None else record.gap)
+        gaps = None if record is None else record.gap
+        made = Replica(self.steps, self.room, self.plan, done, self._prefixes(), gaps, self._host())
+        made.front += self.recall
+        return made
+
+    @property
+    def _link(self) -> float:
+        given = self.settings.host_link
+        return host_link(self.iterations.step.deployment.chip, "offload_memory") if given is None else given
 
     def _prefixes(self) -> Prefixes | None:
-        tokens = self.settings.block_tokens
-        return None if tokens is None else Prefixes(tokens, self.room.contexts.slopes[0] * tokens)
+        chosen = self.settings
+        if chosen.block_tokens is None:
+            return Common(self.cached) if self.cached else None
+        size = self.room.contexts.slopes[0] * chosen.block_tokens
+        tiers, many = [], self.steps.ranks
+        if chosen.host_memory:
+            tiers.append(Tier(many * chosen.host_memory / size, self._link))
+        if chosen.disk:
+            if chosen.disk_rate is None:
+                raise InputError("A disk that keeps prefixes needs its rate: give disk_rate, in bytes a second.")
+            tiers.append(Tier(many * chosen.disk / size, chosen.disk_rate))
+        return Prefixes(chosen.block_tokens, size, tuple(tiers))
+
+    def _host(self) -> Host | None:
+        if self.settings.preempts not in PREEMPTS:
+            raise unknown_name("way to put requests back", self.settings.preempts, PREEMPTS)
+        swaps, step = self.settings.preempts == "swap", self.iterations.step
+        named = step.deployment.adapters
+        if not swaps and not named:
+            return None
+        places = named if self.settings.adapters is None else min(self.settings.adapters, named)
+        return Host(self._link, swaps, places or None, step.adapter_bytes / max(named, 1))
 
 
 def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
@@ -52,7 +88,17 @@ def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
         plan = plan._replace(prompts="mixed")
         settings = replace(settings, block_tokens=None)
     many = int(t.replicas) * groups
-    return Kind(own, Steps(own, habits), Room(own, slots, budget), plan, many, groups, settings)
+    room = Room(own, slots, budget)
+    if settings.adapters is not None:
+        named, step = own.step.deployment.adapters, own.step
+        if settings.adapters < 1 or not named:
+            raise InputError(
+                "Adapters that are on a device at a time are some of those of the machine: give it adapters."
+            )
+        away = max(named - settings.adapters, 0) / named
+        room.bytes += step.adapter_bytes * away * step.deployment.attention_dp
+    shared = (0, 0.0) if machine.apart else (int(t.cached), float(t.recall))
+    return Kind(own, Steps(own, habits), room, plan, many, groups, settings, *shared)
 
 
 def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
@@ -63,7 +109,8 @@ def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     plan = scheduling(engine, settings.scheduler, budget)._replace(prompts="first", cuts=False, whole=True)
     habits = replace(t.habits, drafted=0)
     many = int(t.prefills) * groups
-    return Kind(own, Steps(own, habits), Room(own, ENDLESS, budget), plan, many, groups, settings)
+    shared = int(t.cached), float(t.recall)
+    return Kind(own, Steps(own, habits), Room(own, ENDLESS, budget), plan, many, groups, settings, *shared)
 
 
 def recorded(record: Record) -> Done:

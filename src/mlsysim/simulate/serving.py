@@ -46,6 +46,8 @@ class Simulated(NamedTuple):
     replicas: int
     peak: float
     """The fullest that caches were, of their room."""
+    found: tuple[float, ...] = ()
+    """Share of the tokens to read that was found on the device, with the host, on disk."""
 
     @property
     def busy(self) -> float:
@@ -156,4 +158,11 @@ def outcome(
         record.kept / record.count if record.limits and record.count else None,
         len(replicas) + len(readers or ()),
         max(replica.peak_held / replica.room.bytes for replica in replicas),
+        _found(readers or replicas),
     )
+
+
+def _found(replicas: list[Replica]) -> tuple[float, ...]:
+    tokens = sum(replica.spent.read + replica.spent.found for replica in replicas)
+    hits = [replica.prefixes.hits for replica in replicas if replica.prefixes is not None]
+    return tuple(sum(level) / max(tokens, 1) for level in zip(*hits, strict=True))

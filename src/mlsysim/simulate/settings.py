@@ -21,5 +21,16 @@ class Settings:
     """Who chooses the replica of a request: a name of :data:`mlsysim.simulate.routers.ROUTERS`."""
     overload: float = 1.5
     """Times as many requests as the idlest replica has, beyond which a router does not send more for a prefix."""
+    preempts: str = "recompute"
+    """What becomes of a cache that is taken: "recompute", its tokens are read again, or "swap", it goes to the host and comes back."""
+    host_memory: float = 0.0
+    """Bytes of the host's memory, for each device, for prefixes that the device forgets; over ``host_link`` bytes a second, the chip's own
+    unless given."""
+    host_link: float | None = None
+    disk: float = 0.0
+    """Bytes of disk, for each device, for prefixes that the host forgets, which are read at ``disk_rate`` bytes a second."""
+    disk_rate: float | None = None
+    adapters: int | None = None
+    """Adapters that are on a device at a time; all of the machine's unless given."""
     seed: int = 0
     """Of what routers and failures draw."""

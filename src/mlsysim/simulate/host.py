@@ -1,0 +1,52 @@
+"""What goes between a replica and its host: caches of requests that are put back, and adapters (LoRA) that are not resident.
+
+    a cache of b bytes       b / L out when it is taken, b / L back when the request is let in again (vLLM's swapping), instead of reading again
+    an adapter of a bytes    a / L when a request that names it is let in and it is not there; the least recently used makes room
+
+b and a are those of the fullest device, all of whose replica move their parts at once, and L is the rate of its link one way. The engine waits
+meanwhile, as vLLM's does. A request whose adapter has no place, because all that are there are in use, waits, and those behind it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class Host:
+    """The host of one replica, over a ``link`` in bytes a second; at most ``places`` adapters of so many bytes are on the device."""
+
+    def __init__(self, link: float, swaps: bool = False, places: int | None = None, adapter_bytes: float = 0.0) -> None:
+        self.link, self.swaps, self.places, self.adapter_bytes = link, swaps, places, adapter_bytes
+        self.resident: OrderedDict[str, int] = OrderedDict()
+        """Adapters on the device, and how many requests use each."""
+        self.loaded = 0
+
+    def seconds(self, size: float) -> float:
+        """Of so many bytes, one way."""
+        return size / self.link
+
+    def has_place(self, adapter: str | None) -> bool:
+        """Whether an adapter is there or can be."""
+        if adapter is None or self.places is None or adapter in self.resident or len(self.resident) < self.places:
+            return True
+        return any(not users for users in self.resident.values())
+
+    def enters(self, adapter: str | None, away: float) -> float:
+        """Seconds until an adapter, and a cache that was put away, are there."""
+        found = self.seconds(away)
+        if adapter is None or self.places is None:
+            return found
+        if adapter not in self.resident:
+            if len(self.resident) >= self.places:
+                del self.resident[next(name for name, users in self.resident.items() if not users)]
+            self.resident[adapter] = 0
+            self.loaded += 1
+            found += self.seconds(self.adapter_bytes)
+        self.resident[adapter] += 1
+        self.resident.move_to_end(adapter)
+        return found
+
+    def leaves(self, adapter: str | None) -> None:
+        """A request does not use its adapter any more."""
+        if adapter is not None and self.places is not None:
+            self.resident[adapter] -= 1
