@@ -19,7 +19,9 @@ from mlsysim.cases.train import Amounts, Device, Step, first_order, first_order_
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models import footprint
-from mlsysim.models.footprint import Keeping, training_state
+from mlsysim.models import keeping as software_keeping
+from mlsysim.models.footprint import training_state
+from mlsysim.models.keeping import Keeping
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape
 from mlsysim.physics.precision import bytes_per_element
@@ -72,10 +74,11 @@ def carrying(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "HALF", Q_(2.0, "byte"))
     monkeypatch.setattr(train_operators, "FLOP", Q_(1.0, "flop"))
     monkeypatch.setattr(train_layers, "optimizer_bytes", keeping)
-    monkeypatch.setattr(footprint, "optimizer_bytes", keeping)
-    monkeypatch.setattr(footprint, "bytes_per_element", lambda name: Q_(bytes_per_element(name), "byte"))
-    monkeypatch.setattr(footprint, "_HALF", Q_(2.0, "byte"))
-    monkeypatch.setattr(footprint, "_FULL", Q_(4.0, "byte"))
+    monkeypatch.setattr(software_keeping, "optimizer_bytes", keeping)
+    for module in (footprint, software_keeping):
+        monkeypatch.setattr(module, "bytes_per_element", lambda name: Q_(bytes_per_element(name), "byte"))
+        monkeypatch.setattr(module, "HALF", Q_(2.0, "byte"), raising=False)
+        monkeypatch.setattr(module, "FULL", Q_(4.0, "byte"))
 
 
 LAYOUTS = {

@@ -11,7 +11,7 @@ from mlsysim.cases.algebra import PLAIN, ledger_of
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.update import orthogonalised, owned_parameters, update_bytes
-from mlsysim.models.footprint import state_bytes
+from mlsysim.models.keeping import state_bytes
 from mlsysim.models.registry import Models
 from mlsysim.models.traffic import matrices, matrix_share
 from mlsysim.plans.evaluate import evaluate_plainly

@@ -167,7 +167,9 @@ def test_what_rests_with_the_host_is_not_on_the_device_and_takes_its_time(share,
     assert after.step_latency_total.to("s").magnitude >= before.step_latency_total.to("s").magnitude * (1 - 1e-12)
     host = sum(each.bytes for each in after.ledger.held if each.where == "host")
     freed = before.memory_per_accelerator - after.memory_per_accelerator
-    assert host == pytest.approx(freed.to("byte").magnitude / 1.07, rel=1e-6)
+    # The allocator's reserve is a share of what is held: of PyTorch's own 7 %, with the stack's expandable segments 1.3 %.
+    reserve = 0.013 if efficiency == "calibrated" else 0.07
+    assert host == pytest.approx(freed.to("byte").magnitude / (1 + reserve), rel=1e-6)
 
 
 def test_deepseek_v3_as_published() -> None:

@@ -28,7 +28,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import adapter_parameters, state_bytes
+from mlsysim.models.footprint import adapter_parameters
+from mlsysim.models.keeping import state_bytes
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.systems.types import Fleet
 from mlsysim.units.kernel import kernel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import TEXTBOOK, Keeping
+from mlsysim.models.keeping import TEXTBOOK, Keeping
 from mlsysim.models.recompute import Again
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.physics.precision import HALF, Recipe, recipe_of

@@ -39,7 +39,7 @@ from mlsysim.cases.train_operators import (
     stream,
 )
 from mlsysim.cases.update import orthogonalised
-from mlsysim.models.footprint import state_bytes
+from mlsysim.models.keeping import state_bytes
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import overlapped, stream_time
 from mlsysim.physics.pipeline import Shares

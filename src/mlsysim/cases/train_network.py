@@ -25,8 +25,8 @@ from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.footprint import state_bytes
 from mlsysim.models.inventory import Inventory, inventory_of
+from mlsysim.models.keeping import state_bytes
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured

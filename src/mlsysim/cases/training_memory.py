@@ -63,7 +63,7 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         Held("gradients", state.gradients),
         Held("optimizer state", state.optimizer),
         Held("activations", state.activations),
-        Held(RESERVE, job.headroom * state.total),
+        Held(RESERVE, job.headroom * state.total + job.keeps.held_back),
         Held("optimizer state", state.host, "host"),
         Held("weights", state.host_weights, "host"),
         Held("activations", state.host_activations, "host"),

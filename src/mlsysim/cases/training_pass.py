@@ -28,7 +28,7 @@ from mlsysim.cases.trainer import training_band
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import TEXTBOOK
+from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload

@@ -13,91 +13,19 @@ from typing import Any, NamedTuple
 from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
+from mlsysim.models.keeping import FULL, HALF, TEXTBOOK, Keeping, state_bytes
 from mlsysim.models.kept import Formats
 from mlsysim.models.recompute import NOTHING, Again
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
 from mlsysim.models.storage import routed_parameters, stored
-from mlsysim.models.traffic import matrix_share, stream
+from mlsysim.models.traffic import stream
 from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.training_memory import (
-    MUON,
     activation_bytes_per_layer,
-    optimizer_bytes,
-    optimizer_key,
     sharded_state,
 )
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
-
-_HALF, _FULL = 2.0, 4.0
-"""Bytes of a number in 16 bit and in fp32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """What a training software keeps on a device during a step; the plain case is that of the textbook.
-
-    ``state`` says where the fp32 numbers are: ``apart`` (weights in 16 bit, a copy in fp32 and moments with the optimizer),
-    ``cast`` (weights are fp32, and what a pass casts to 16 bit it keeps until its backward pass), ``none`` (everything has the
-    format of the weights). ``gradient`` are bytes of a gradient, held and sent alike, those of a weight where None; ``moments`` those of
-    each of the optimizer's moments, ``main_gradient`` those of a copy of the gradient that the optimizer has for itself. Gradients that are ``buffered``
-    have a place of their own all the time; others come in the backward pass while activations go, so that the most is held
-    either when the forward pass ends, with its logits, or when the backward pass does.
-
-    Beside what every backward pass needs (:mod:`mlsysim.models.kept`) a layer keeps ``rotated`` copies of queries
-    and keys, ``activated`` gates, ``masks`` of dropout (bytes for each element of a sublayer's output), ``log_sums`` of
-    attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
-    probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
-    recomputation is to spare scores. ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
-    ``quantised``: what narrow products read is kept as they read it. ``activation`` is the format in which activations are kept.
-    ``gathered``: what ZeRO 2 or 3 shards is whole during a step of a pipeline. ``prefetched`` layers are gathered ahead where it is not.
-    """
-
-    state: str = "apart"
-    gradient: float | None = None
-    moments: float = 4.0
-    main_gradient: float = 0.0
-    buffered: bool = True
-    rotated: float = 0.0
-    activated: float = 0.0
-    masks: float = 0.0
-    log_sums: float = 0.0
-    scores: float = 0.0
-    logits: float = 8.0
-    quantised: bool = False
-    activation: str | None = None
-    gathered: bool = False
-    prefetched: float = 0.0
-
-    def bytes_each(self, optimizer: str, weight: float, model: Workload) -> tuple[float, float, float]:
-        """Bytes of weight, gradient and optimizer state for each trained parameter whose arithmetic has ``weight`` bytes."""
-        held = max(weight, _FULL) if self.state == "cast" else weight
-        states = state_bytes(model, optimizer, held if self.state != "none" else _FULL)
-        if self.state == "none":
-            states = states * weight / _FULL
-        elif self.moments != _FULL:
-            master = 0.0 if held >= _FULL else _FULL
-            states = master + (states - master) * self.moments / _FULL
-        return held, max(self.gradient or 0.0, held), states + self.main_gradient
-
-    def formats(self, weight: float, plain: float) -> Formats:
-        """Bytes of kept activations where arithmetic has ``weight`` bytes an element and other activations ``plain`` ones."""
-        if self.activation is not None:
-            narrow = min(bytes_per_element(self.activation), plain)
-            return Formats(plain, narrow, narrow)
-        return Formats(plain, min(weight, plain) if self.quantised else plain, plain)
-
-
-TEXTBOOK = Keeping()
-
-
-def state_bytes(model: Workload, optimizer: str, weight: float) -> float:
-    """Optimizer bytes per parameter of a model, on average: Muon has one momentum of matrices, and leaves the rest to AdamW."""
-    found = optimizer_bytes(optimizer, weight)
-    if optimizer_key(optimizer) != MUON:
-        return found
-    share = matrix_share(model)
-    return share * found + (1 - share) * optimizer_bytes("adamw", weight)
 
 
 class Saved(NamedTuple):
@@ -183,18 +111,17 @@ def _kept_bytes(
 
     def held(whole: Any, split: Any) -> Any:
         own, shared = (0.0, whole + split) if parallel else (whole, split)
-        return activation_bytes_per_layer(tokens, own / f.plain, shared / f.plain, tp, f.plain)
+        return activation_bytes_per_layer(tokens, own, shared, tp, f.plain)
 
     def layer(again: Again) -> Any:
         whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
         extra = keeps.rotated * rotated + (0.0 if frozen else keeps.activated * activated * (1 - again.light))
-        return held(
-            whole + keeps.masks * stack.hidden * sublayers / stack.layers,
-            split + (extra * f.plain + keeps.log_sums * heads) / stack.layers,
-        )
+        whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
+        split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
+        return held(whole / f.plain, split / f.plain)
 
     working = layer(NOTHING)
-    return working, working if again is NOTHING else layer(again), held(stack.hidden * f.plain, 0.0)
+    return working, working if again is NOTHING else layer(again), held(stack.hidden, 0.0)
 
 
 def training_state(
@@ -240,7 +167,7 @@ def training_state(
     Korthikanti et al. (2022). Left out: what the allocator reserves beyond what it hands out, which is the reserve.
     """
     weight, resting = bytes_per_element(precision), stored(model, precision).mean
-    kept = weight if weight >= _HALF else _HALF
+    kept = weight if weight >= HALF else HALF
     again = recomputed(recompute) if again is None else again
     each = keeps.bytes_each(optimizer, kept, model)
     weights: Any = 0.0
@@ -260,6 +187,7 @@ def training_state(
         if keeps.prefetched:
             # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
             layer = local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
+            layer = layer * (_largest_matrix(model) if keeps.compiled else 1.0)
             ahead = keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1])
             rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * layer * ahead, 0.0)
         weights, gradients, optimizer_state = weights + rest, gradients + copies * parts[1], optimizer_state + parts[2]
@@ -267,8 +195,8 @@ def training_state(
     if model.table_parameters:
         # Rows of tables are on one device each, in single precision, with their states and no gradients but those of a batch.
         rows = model.table_parameters / (dp * cp * tp * pp)
-        states = 0.0 if lora_rank is not None else state_bytes(model, optimizer, _FULL)
-        weights, optimizer_state = weights + _FULL * rows, optimizer_state + states * rows
+        states = 0.0 if lora_rank is not None else state_bytes(model, optimizer, FULL)
+        weights, optimizer_state = weights + FULL * rows, optimizer_state + states * rows
     stack, full = _stack_of(model), again.full
     if stack is None:
         # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
@@ -297,10 +225,11 @@ def training_state(
         # once), unless the schedule says otherwise.
         layers = ceil(count / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
         logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
+        anew = maximum(anew - logits, 0.0) if keeps.compiled else anew
         saved = Saved(layers, full * inputs + (1 - full) * one, anew, logits)
     table = _table(model) / tp * where(pp == 1, 1.0, 0.0)
     tied = getattr(model, "tied_embeddings", False)
-    if each[0] > kept:
+    if each[0] > kept and not keeps.compiled:
         # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
         used = 1.0 if tied else 1 - _table(model) / model.parameter_count
         saved = saved._replace(casts=kept * (full * table + (1 - full) * (used * trained)))
@@ -381,6 +310,14 @@ def _pool(model: Workload) -> float:
 def _table(model: Workload) -> float:
     """Parameters of the table of tokens."""
     return float((getattr(model, "vocab_size", None) or 0) * (getattr(model, "hidden_dim", None) or 0))
+
+
+def _largest_matrix(model: Workload) -> float:
+    """The largest array of a layer over all of it: one of two or three of its feed-forward network, those of all experts together."""
+    stack = _stack_of(model)
+    ffns = [] if stack is None else [(block.count, block.ffn) for block in stack.blocks if block.ffn is not None]
+    largest = sum(count * ffn.parameters / (3 if ffn.gated else 2) for count, ffn in ffns)
+    return largest / (model.parameter_count - _table(model)) if largest else 1.0
 
 
 def adapted_matrices(model: Workload) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.footprint import Keeping
+from mlsysim.models.keeping import Keeping
 from mlsysim.timing.profile import inherited, profile, software_file
 
 ALONE = "plain"

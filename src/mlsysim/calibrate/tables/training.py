@@ -19,7 +19,7 @@ from mlsysim.calibrate.training_rows import GUESSED, Run
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import TEXTBOOK
+from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.precision import bytes_per_element, recipe_of
@@ -150,7 +150,9 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
             "micro_batch": micro,
             "zero": run.zero,
             "zero_shard": _NODE if run.pack > 1 and run.dp > _NODE and run.dp % _NODE == 0 else None,
-            "offload_activations": (run.zero >= 3 and known.offloaded_layers / run.shape.layers) or None,
+            "offload_activations": 1.0
+            if "offloaded" in cell(run.row, "recompute")
+            else (run.zero >= 3 and known.offloaded_layers / run.shape.layers) or None,
             "recompute": run.recompute if plain else "selective",
             "recomputed": parts,
             "sequence_parallel": run.sequence_parallel,

@@ -20,7 +20,7 @@ from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.footprint import TEXTBOOK
+from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
@@ -256,4 +256,4 @@ def _habits(software: Stack) -> dict[str, Any]:
         "overlap_cp": hides,
         "overlap_pp": 1 - software.send_exposed,
         "deduplicated_exchange": True,
-    }
+    } | ({} if software.keeps.reserve is None else {"memory_headroom": software.keeps.reserve})
