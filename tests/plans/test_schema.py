@@ -26,6 +26,7 @@ VALUES = {
     "hardware.efficiency": 0.5,
     **dict.fromkeys(("hardware.oversubscription", "hardware.congestion", "hardware.straggler"), 1.5),
     "serving.cache_precision": "fp8",
+    "serving.slo": "ttft_p99=500ms",
     "constraints.assert": [{"metric": "mfu", "min": 0.1}],
 }
 

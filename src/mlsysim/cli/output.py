@@ -152,6 +152,9 @@ def print_answer(answer: Answer, form: str) -> None:
         print_lines([(answer.subject, "bold"), *sentences(answer), ""])
         out = console()
         out.print(_metrics_table(answer, out.width))
+        if answer.percentiles:
+            out.print("")
+            out.print(_percentiles_table(answer))
         shown = [f"{k.replace('_', ' ')}: {v}" for k, v in answer.assumptions.items() if k in _SHOWN]
         if shown:
             print_lines(["", ("Assumed: " + "; ".join(shown), "dim")])
@@ -170,16 +173,19 @@ def sentences(answer: Answer) -> list[tuple[str, str | None]]:
 
     answer = answer.in_words(as_an_option)
     good = answer.feasible and answer.passed
-    lines: list[tuple[str, str | None]] = [(answer.headline, "bold green" if good else "bold red")]
+    # What lies too close to a limit to call is neither green nor red.
+    open_ = answer.feasible and all(check.passed or not check.certain for check in answer.checks)
+    sure = all(check.certain for check in answer.checks)
+    colour = "bold green" if good and sure else "bold yellow" if open_ else "bold red"
+    lines: list[tuple[str, str | None]] = [(answer.headline, colour)]
     lines += [(line, None) for line in answer.verdict]
     lines += [(answer.binding.sentence, "yellow")] if answer.feasible else []
     lines += [(f"Next: {answer.next_wall.sentence}", None)] if answer.next_wall is not None and answer.feasible else []
     lines += [(answer.change.sentence, "cyan")] if answer.change is not None else []
     lines += [(f"How sure: {answer.interval}", "dim")] if answer.interval else []
-    lines += [
-        (f"{'ok' if check.passed else 'FAILED'}: {check.sentence}", None if check.passed else "bold red")
-        for check in answer.checks
-    ]
+    for check in answer.checks:
+        word, style = ("ok", None) if check.passed else ("FAILED", "bold red")
+        lines.append((f"{word}: {check.sentence}", style) if check.certain else (f"open: {check.sentence}", "yellow"))
     lines += [(f"Note: {line}", "yellow") for line in answer.warnings]
     return lines
 
@@ -201,7 +207,7 @@ def _metrics_table(answer: Answer, width: int) -> Any:
         if shown:
             table.add_column(header, justify="right", overflow="fold" if header != "wall" else "ellipsis")
     for level, title in answer.questions.items():
-        held = [metric for metric in answer.metrics if metric.level == level]
+        held = [metric for metric in answer.metrics if metric.level == level and metric.listed]
         if held:
             table.add_row(title, style="bold")
         for metric in held:
@@ -210,7 +216,32 @@ def _metrics_table(answer: Answer, width: int) -> Any:
     return table
 
 
-_SHOWN = ("node", "fabric", "precision", "arithmetic", "cache_precision", "seq_len", "batch_size", "layout", "micro_batch", "duration", "concurrency",
+_TIMES = {"ttft": "time to the first token", "tpot": "time of each further token", "itl": "gap between two tokens",
+          "e2e": "whole request", "queue": "wait until it is read"}  # fmt: skip
+
+
+def _percentiles_table(answer: Answer) -> Any:
+    """Percentiles of simulated requests, with their sampling error."""
+    from rich.table import Table
+
+    from mlsysim.plans.sheet import compact_time
+    from mlsysim.plans.targets import LEVELS
+
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    table.add_column("Simulated requests")
+    for level in LEVELS:
+        table.add_column(level, justify="right")
+    for kind, held in answer.percentiles.items():
+        cells = []
+        for level, error in zip(LEVELS, held["error"], strict=True):
+            own = held[level]
+            noise = f" ±{error / own:.0%}" if own and error == error and error >= 0.005 * own else ""
+            cells.append(compact_time(own) + noise)
+        table.add_row(f"  {_TIMES[kind]}", *cells)
+    return table
+
+
+_SHOWN = ("node", "simulated", "scheduler", "fabric", "precision", "arithmetic", "cache_precision", "seq_len", "batch_size", "layout", "micro_batch", "duration", "concurrency",
           "prompt_tokens", "output_tokens", "engine", "stack", "recipe", "runtime", "chip", "idle_devices", "groups",
           "kwh_price", "pue", "around the accelerators", "interval_of_energy", "checkpoint_time", "mtbf", "restart_time", "run")  # fmt: skip
 """Assumptions that a terminal shows; the others are in the JSON."""

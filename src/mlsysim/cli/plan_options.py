@@ -30,7 +30,7 @@ _PANELS = {
     "hardware.chip": "Other figures of the chip", "parallelism": "How it is split",
     "serving": "Traffic, engine and limits", "ops": "Where, how long, for how much", "constraints": "What must hold",
 }  # fmt: skip
-_LAYOUT, _SLO = "--layout", "--slo"
+_LAYOUT = "--layout"
 
 
 def _leaves() -> Mapping[str, Leaf]:
@@ -108,8 +108,6 @@ def _offered(task: str | None, keys: tuple[str, ...], own: set[str]) -> dict[str
         hints["layout"] = _text(
             _LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective, or TP8PP4, DEP8", "parallelism"
         )
-    if not keys and task in (None, "serving"):
-        hints["slo"] = _text(_SLO, "limits: ttft=500ms,tpot=30ms,latency=10s", "serving")
     return {_PREFIX + name: hint for name, hint in hints.items() if "--" + name.replace("_", "-") not in own}
 
 
@@ -195,23 +193,20 @@ def _in_our_words(args: list[str], own: list[Any], hints: dict[str, Any], task: 
 
 
 def settings_of(context: typer.Context, **more: Any) -> dict[str, Any]:
-    """What the command line gives of a plan, by name; pairs of --layout and --slo beside single options."""
+    """What the command line gives of a plan, by name; pairs of --layout beside single options."""
     given, leaves = dict(context.meta.get(_GIVEN, {})), _leaves()
-    layout, slo = given.pop("layout", None), given.pop("slo", None)
+    layout = given.pop("layout", None)
     pairs: dict[str, Any] = {"mode": "auto"} if layout is not None and layout.strip() == "auto" else {}
     if layout is not None and not pairs:
-        pairs = _pairs(_LAYOUT, layout, [k for k in leaves if k.startswith("parallelism.") or k == "serving.replicas"])
-    if slo is not None:
-        served = {key: leaf for key, leaf in leaves.items() if key.startswith("serving.")}
-        pairs |= _pairs(_SLO, slo, [key for key, leaf in served.items() if leaf.meaning.startswith("limit")])
+        pairs = _pairs(layout, [k for k in leaves if k.startswith("parallelism.") or k == "serving.replicas"])
     for name in pairs:
         if name in given:
             raise InputError(f"--{name.replace('_', '-')} is given twice.", field=name)
     return given | pairs | {name: value for name, value in more.items() if value is not None}
 
 
-def _pairs(option: str, text: str, keys: list[str]) -> dict[str, Any]:
-    """The value of an option that takes several keys, such as tp=8,zero=1."""
+def _pairs(text: str, keys: list[str]) -> dict[str, Any]:
+    """The value of --layout, which takes several keys, such as tp=8,zero=1."""
     from mlsysim.errors import nearest
     from mlsysim.plans.schema import key_named
     from mlsysim.zoo.labels import mapping
@@ -219,17 +214,18 @@ def _pairs(option: str, text: str, keys: list[str]) -> dict[str, Any]:
     offered = {key: _leaves()[key] for key in keys}
     names = [leaf.flat for leaf in offered.values()]
     found: dict[str, Any] = {}
-    degrees = mapping(text) if option == _LAYOUT and "=" not in text else None
+    degrees = mapping(text) if "=" not in text else None
     for piece in text.split(",") if degrees is None else [f"{name}={degree}" for name, degree in degrees.items()]:
         name, mark, value = piece.partition("=")
         key = key_named(name, offered)
         if not mark:
-            example = "tp=8,pp=4" if option == _LAYOUT else "ttft=500ms"
-            raise InputError(f"{option} takes pairs such as {example}, got {piece.strip()[:40]!r}.", field=option[2:])
+            words = f"{_LAYOUT} takes pairs such as tp=8,pp=4, got {piece.strip()[:40]!r}."
+            raise InputError(words, field=_LAYOUT[2:])
         if key is None:
             close = nearest(name, names)
             hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise InputError(f"{option} knows {', '.join(names)}, got {name.strip()[:40]!r}{hint}", field=option[2:])
+            words = f"{_LAYOUT} knows {', '.join(names)}, got {name.strip()[:40]!r}{hint}"
+            raise InputError(words, field=_LAYOUT[2:])
         found[offered[key].flat] = value.strip()
     return found
 

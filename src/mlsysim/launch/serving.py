@@ -51,6 +51,10 @@ _NOTES = {
     "serving.prefix_hits": "a property of the traffic; engines share prefixes unless they are told not to",
     "serving.prefix_tokens": "a property of the traffic",
     "serving.length_cv": "a property of the traffic",
+    "serving.burst": "a property of the traffic",
+    "serving.trace": "traffic, not a setting",
+    "serving.slo": "limits on what comes out",
+    "serving.seed": "of the simulation",
     "serving.decode_on": "start prefill and decode servers with a connector of the engine",
     "serving.network": "a property of the cluster",
 }

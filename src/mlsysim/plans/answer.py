@@ -89,6 +89,7 @@ class Checked(Record):
     metric: str
     sentence: str
     passed: bool
+    certain: bool = Field(default=True, description="false where the limit lies inside the interval")
     limit: str = Field(
         default="", description="what is limited: deadline, budget, ttft ... or the metric of an assertion"
     )
@@ -126,6 +127,10 @@ class Answer(Document, Record):
     sources: dict[str, str] = Field(default_factory=dict)
     equations: tuple[Equation, ...] = ()
     checks: tuple[Checked, ...] = ()
+    percentiles: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="of simulated requests: kinds of time with mean, p50 to p99 in seconds, and sampling error",
+    )
     warnings: tuple[str, ...] = Field(default=(), description="what about the inputs deserves a look")
     cost_parts: tuple[Part, ...] = Field(default=(), description="what the cost of owning consists of, USD")
     carbon_parts: tuple[Part, ...] = Field(default=(), description="carbon of running and of making, kgCO2e")

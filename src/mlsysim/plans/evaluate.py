@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -14,11 +15,12 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
 
 
-def evaluate_plainly(plan: Plan) -> Answer:
-    """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds."""
+def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
+    """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` plays fewer
+    requests where it is simulated."""
     kind = "mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind
     try:
-        answer = _evaluator(kind)(plan)
+        answer = _evaluator(kind, quick)(plan)
     except InputError as error:
         # Resolvers speak of their inputs, a plan of its keys.
         sentence = spoken(error.message, as_in_a_plan, Plan.leaves())
@@ -27,7 +29,7 @@ def evaluate_plainly(plan: Plan) -> Answer:
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
 
 
-def _evaluator(kind: str) -> Callable[[Plan], Answer]:
+def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:
     """What answers plans of a kind, imported when it is asked: a pass on a chip needs no search of layouts."""
     if kind == "mixed":
         from mlsysim.plans.mixed import evaluate_mixed
@@ -40,7 +42,7 @@ def _evaluator(kind: str) -> Callable[[Plan], Answer]:
     if kind == "serving":
         from mlsysim.plans.serving import evaluate_serving
 
-        return evaluate_serving
+        return partial(evaluate_serving, quick=quick)
     from mlsysim.plans.inference import evaluate_inference
 
     return evaluate_inference
@@ -54,5 +56,5 @@ def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
     told = {"checks": demands(answer.of_what_runs()), "sensitivities": sensitivities(answer)}
     answer = answer.model_copy(update=told)
     if change and len(find_fleets(plan.hardware).fleets) == 1:
-        answer = answer.model_copy(update={"change": cheapest_change(answer, evaluate_plainly)})
+        answer = answer.model_copy(update={"change": cheapest_change(answer, partial(evaluate_plainly, quick=True))})
     return answer.of_what_runs()

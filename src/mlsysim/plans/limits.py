@@ -12,7 +12,8 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds, value_text
 from mlsysim.plans.sheet import compact_time
-from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, to_si
+from mlsysim.plans.targets import LEVELS, parse_targets
+from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 
@@ -81,6 +82,7 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
     asked = [("run_time", "deadline", ops.deadline), ("rent" if rented else "tco", "budget", ops.budget)]
     if serving is not None:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
+        asked += [(each.metric, "limit", quantity(each.seconds, "s")) for each in parse_targets(serving.slo)]
     found = [_within(held[name], label, most) for name, label, most in asked if most is not None and name in held]
     if serving is not None and serving.qps is not None and (answer.feasible or answer.overloaded):
         rate = to_si(answer.value("requests_per_second"), "1/s")
@@ -96,16 +98,18 @@ def _within(metric: Metric, label: str, most: Any) -> Checked:
     limit = to_si(most, unit)
     passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
     shown = f"${limit:,.0f}" if unit == "USD" else compact_time(limit)
+    certain = metric.high is None or not to_si(metric.low, unit) <= limit < to_si(metric.high, unit)
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "limit":
-        # Times of requests are means; half of them or so are longer.
-        held += " on average"
-        if passed and metric.high is not None and to_si(metric.high, unit) > limit:
-            held += f", which its interval reaches beyond ({metric.interval})"
+        # Times of requests are means unless they are percentiles; half of them or so are longer.
+        held += "" if metric.name.rpartition("_")[2] in LEVELS else " on average"
+        if not certain:
+            held += f"; too close to call, its interval is {metric.interval}"
     return Checked(
         metric=metric.path,
         sentence=f"{metric.label} is {metric.text}, {held}.",
         passed=passed,
+        certain=certain,
         limit=label if label != "limit" else metric.name,
     )
 

@@ -6,7 +6,7 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
@@ -50,6 +50,8 @@ class Kind:
     made_from: Sequence[str] = ()
     aliases: Sequence[str] = ()
     formulas: Sequence[tuple[str, str, str]] = ()
+    listed: bool = True
+    """Whether tables of metrics show it; percentiles have a table of their own."""
 
     def label_of(self, task: str) -> str:
         """What it is called in a task."""
@@ -75,7 +77,29 @@ class Kind:
 def kinds() -> dict[str, Kind]:
     """All metrics by name."""
     levels = shipped("mlsysim.data", "metrics.toml")
-    return {name: Kind(name, level, **entry) for level, held in levels.items() for name, entry in held.items()}  # type: ignore[arg-type]
+    found: dict[str, Kind] = {}
+    for level, held in levels.items():
+        for name, entry in held.items():
+            percentiles = entry.pop("percentiles", ())
+            found[name] = Kind(name, level, **entry)  # type: ignore[arg-type]
+            for each in percentiles:
+                made = _percentile(found[name], each)
+                found[made.name] = made
+    return found
+
+
+def _percentile(of: Kind, level: str) -> Kind:
+    """The metric of a percentile of another's times."""
+    kind, rank = {"latency": "e2e"}.get(of.name, of.name), f"{level[1:]}th percentile"
+    label = f"{of.label_of('serving')}, {rank}"
+    form = (
+        f"the value at place int({level[1:]}/100 n) of n sorted times",
+        f"t_{{{level[1:]}}}",
+        f"t = {kind}_{level}_seen in s, n = requests_played",
+    )
+    return replace(
+        of, name=f"{kind}_{level}", label=label, made_from=(), aliases=(), formulas=(form,), field="", listed=False
+    )
 
 
 class Metric(Document, Record):
@@ -105,6 +129,11 @@ class Metric(Document, Record):
         """The same with its unit, where the label says that: of counts a second."""
         rate = isinstance(self.value, Quantity) and str(self.value.units) in _RATES
         return f"{self.text} 1/s" if rate else self.text
+
+    @property
+    def listed(self) -> bool:
+        """Whether tables of metrics show it."""
+        return kinds()[self.name].listed
 
     @property
     def factors(self) -> tuple[float, float] | None:

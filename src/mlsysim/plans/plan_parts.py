@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part
+from mlsysim.plans.targets import parse_targets
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
 
@@ -271,8 +272,19 @@ class ServingPart(Part):
     ttft: Short | None = _open("limit on the time to the first token")
     tpot: Short | None = _open("limit on the time of each further token")
     latency: Short | None = _open("limit on the mean time of a whole request")
+    slo: Text = _text(_TEXT, "limits such as ttft_p99=500ms,tpot=30ms,e2e_p95=4s; percentiles are simulated")
+    trace: Text = _text(_TEXT, "recorded requests: a file, or azure-code, azure-conversation, mooncake-conversation")
+    burst: Real = _within(0, 100, "coefficient of variation of the gaps between requests; 1 is at random")
+    scheduler: Text = _text(40, "of the engine: chunked, prefill_first, decode_first, static, priority, shortest, fair")
+    seed: Int = _within(0, 2**31, "of simulated traffic; 0")
 
     _known = field_validator("cache_precision")(_format)
+
+    @field_validator("slo")
+    @classmethod
+    def _targets(cls, value: str | None) -> str | None:
+        parse_targets(value)
+        return value
 
 
 class OpsPart(Part):

@@ -9,38 +9,35 @@ import math
 from itertools import chain
 from typing import Any
 
-from mlsysim.cases.pools import Pool
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
-from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Served, Server, split_text
 from mlsysim.plans.sheet import Sheet, compact_time, many
-from mlsysim.plans.spending import Share, energy_sentence, power_band, power_facts, spend, times
+from mlsysim.plans.simulated import Played, add_percentiles
+from mlsysim.plans.spending import energy_sentence
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
-from mlsysim.timing.power import chip_power, equivalent, host_share, mean_power, waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
-from mlsysim.zoo.intervals import independent
 
-_DAYS = 1.0
 _REQUEST = "request"
 
 
-def evaluate_serving(plan: Plan) -> Answer:
-    """The answer to a serving plan on one kind of accelerator."""
-    sheet, served, tried = best_served(plan)
+def evaluate_serving(plan: Plan, quick: bool = False) -> Answer:
+    """The answer to a serving plan on one kind of accelerator; ``quick`` plays fewer requests where it is simulated."""
+    sheet, served, tried = best_served(plan, quick)
     sheet.keep(served.result)
     return _answer(sheet, served, tried)
 
 
-def best_served(plan: Plan) -> tuple[Sheet, Served, int]:
+def best_served(plan: Plan, quick: bool = False) -> tuple[Sheet, Served, int]:
     """The best way to serve a plan, and how many were tried."""
     _refuse_foreign(plan)
     groups = find_fleets(plan.hardware)
@@ -51,15 +48,15 @@ def best_served(plan: Plan) -> tuple[Sheet, Served, int]:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
     if plan.serving is None or plan.serving.decode_on != AUTO:
         sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
-        return (sheet, *Server(plan, sheet, model, fleet).best())
-    return _best_share(plan, fleet, model)
+        return (sheet, *Server(plan, sheet, model, fleet, quick).best())
+    return _best_share(plan, fleet, model, quick)
 
 
 AUTO = "auto"
 """In place of a decode pool: the best share of the fleet."""
 
 
-def _best_share(plan: Plan, fleet: Fleet, model: Any) -> tuple[Sheet, Served, int]:
+def _best_share(plan: Plan, fleet: Fleet, model: Any, quick: bool) -> tuple[Sheet, Served, int]:
     """The best split of a fleet into a pool that reads prompts and one that writes answers: of a node by accelerators, of several by
     nodes."""
     total, key, fabric = fleet.total_accelerators, fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
@@ -78,7 +75,7 @@ def _best_share(plan: Plan, fleet: Fleet, model: Any) -> tuple[Sheet, Served, in
         try:
             groups = find_fleets(share.hardware)
             sheet = Sheet(share, groups.assumed, "serving", _REQUEST)
-            found.append((sheet, *Server(share, sheet, model, groups.one).best()))
+            found.append((sheet, *Server(share, sheet, model, groups.one, quick).best()))
         except InputError:
             # A share that has no room for a replica is none.
             continue
@@ -168,6 +165,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     sheet.add("tokens_per_second_per_device", rate / result.devices, of_device)
     sheet.add("requests_per_second", requests, each)
     sheet.add("user_rate", 1 / served.tpot, bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"])))
+    if isinstance(served, Played):
+        add_percentiles(sheet, served)
     # Walls 4 and 5 say what was found there whether or not a request waits for them.
     notes = {4: "more requests come than are answered"}
     if steady:
@@ -175,13 +174,14 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if result.max_batch_size:
         notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
-    _costs(sheet, served, bands["requests"])
+    costs(sheet, served, bands["requests"])
     # The first token's step and those of the answer, under the roofs of the chips that take them.
     phases = ((FIRST, server.fleet, "prefill"), (ANSWER, server.decode_fleet or server.fleet, "decode"))
     precision = server.options["precision"]
     points = (roof_point(of_phase(ledger, phase), f.node.accelerator, precision, label) for phase, f, label in phases)
     sheet.shown["roofline"] = tuple(chain.from_iterable(points))
     return sheet.answer(
+        fidelity=isinstance(served, Played) and "simulated",
         calibrated=server.calibrated,
         feasible=bool(result.feasible) and not served.overloaded,
         subject=f"serving {server.model.name} on {server.fleet.name}",
@@ -228,6 +228,8 @@ def _bands(served: Served) -> dict[str, Any]:
     """Intervals under the load: of TTFT and TPOT the same factors as those of the batch; of a request, and of the rate at
     which requests are answered, what both ends of them give."""
     found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests"))
+    if isinstance(served, Played):
+        return found | {name: served.interval(name) for name in ("ttft", "tpot", "latency")}
     result = served.result
     alone = ("ttft", result.ttft, result.ttft_interval), ("tpot", result.itl, result.itl_interval)
     for name, base, band in alone:
@@ -243,72 +245,6 @@ def _bands(served: Served) -> dict[str, Any]:
     return found
 
 
-def _costs(sheet: Sheet, served: Served, rates: Any) -> None:
-    plan, server = sheet.plan, served.server
-    days = plan.ops.days or _DAYS
-    pools = _pools(served)
-    powers = [_power(sheet, served, fleet.node.accelerator, pool) for fleet, pool in pools]
-    first, draws = powers[0], None
-    if first is not None and server.calibrated:
-        draws = power_band(sheet, "energy per token", server.chip, first)
-    sheet.add("accelerator_power", first, times(first, draws))
-    idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
-    if idle > 0:
-        sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they wait, and are paid for"
-    rate = served.delivered()
-    made = rate * served.mean_output * days * 86400.0
-    slower = rates and tuple(rate / to_si(side, "1/s") for side in reversed(rates)) if rate > 0 else None
-    shares = (Share(fleet, _mean(fleet, pool, power)) for (fleet, pool), power in zip(pools, powers, strict=True))
-    spent = spend(sheet, days, made, *shares, slower=slower, draws=draws)
-    if plan.ops.days is None:
-        sheet.assumed["duration"] = "costs are of one day at this load"
-    sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
-    band = independent(slower, draws and sheet.metrics["power"].factors)
-    for name, of, unit in (("energy_per_token", "energy", 3.6e6), ("carbon_per_mtoken", "carbon_footprint", 1e9)):
-        if (amount := spent[of]) is not None and made > 0:
-            each = amount * unit / made
-            sheet.add(name, each, times(each, band))
-
-
-def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
-    """The fleets and their devices at work: one pool, or one that reads prompts and one that writes answers."""
-    server = served.server
-    width = served.split.devices
-    if server.decode_fleet is None:
-        return [(server.fleet, Pool(served.replicas, width))]
-    rest = (served.result.devices - width * served.replicas) // served.writers
-    readers = Pool(served.replicas, width, writes=False)
-    return [(server.fleet, readers), (server.decode_fleet, Pool(served.writers, rest, reads=False))]
-
-
-def _mean(fleet: Fleet, pool: Pool, power: float | None) -> float | None:
-    """Mean watts of a fleet's accelerators: those of the pool work, the others wait."""
-    share = min(1.0, pool.devices / fleet.total_accelerators)
-    return None if power is None else share * power + (1 - share) * waiting_power_of(fleet.node.accelerator)
-
-
-def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
-    """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
-
-    It works while there is any request: of clients that come again and at a measured rate always, of N that are there on average
-    by chance in a share 1 - exp(-N) of the time. An engine with little to do runs small batches, it does not wait for large ones.
-    """
-    if chip.tdp is None:
-        return None
-    server, part, requests = served.server, served.server.part, served.delivered()
-    precision, known = server.options["precision"], chip_power(chip)
-    always = served.come is None or part.output_rate is not None
-    busy = 1.0 if always else 1 - math.exp(-requests / served.replicas * served.latency)
-    busy *= host_share(chip) if part.host_bound else 1.0
-    share = equivalent(chip, precision)
-    clocks, cap = served.result._facts.context["clocks"], server.plan.hardware.power_cap
-    activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy, clocks)
-    most = None if cap is None else to_si(cap, "W")
-    if pool.reads:
-        sheet.facts |= power_facts(known, activity, most) | {"limit": quantity(known.limit, "W")}
-    return float(mean_power(known, activity, most))
-
-
 def _binding(served: Served) -> Limit:
     """The limit that stopped the plan (memory, a rate, a time), else the wall with most of a request."""
     wanted = served.server.part.qps
@@ -322,7 +258,7 @@ def _binding(served: Served) -> Limit:
     if not missed:
         return binding_of(served.ledger, _REQUEST)
     name, factor = max(missed, key=lambda each: each[1])
-    words, phase, noun = _LIMITED[name]
+    words, phase, noun = _limited(name)
     ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
     wall = ledger.binding_wall
     share = f"wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
@@ -336,6 +272,13 @@ _LIMITED: dict[str, tuple[str, str | None, str]] = {
     "latency": ("a request", None, "time of it"),
 }
 """Limits on times in words, the phase that they are on, and what its ledger adds up to."""
+
+
+def _limited(name: str) -> tuple[str, str | None, str]:
+    """The same of a percentile."""
+    kind, _, level = name.rpartition("_")
+    words, phase, noun = _LIMITED[{"": name, "e2e": "latency", "itl": "tpot", "queue": "ttft"}.get(kind, kind)]
+    return (f"{words} at its {level[1:]}th percentile" if kind else words), phase, noun
 
 
 def _headline(sheet: Sheet, served: Served) -> str:
@@ -378,7 +321,7 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     if server.calibrated:
         lines += _token_time(sheet, served)
     lines += [
-        f"{_LIMITED[name][0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
+        f"{_limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
         for name, value, limit in served.limits
         if value > limit
     ]

@@ -19,11 +19,13 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.plans.arrivals import Arrivals, is_simulated
 from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
 from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.targets import parse_targets
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import engine
 from mlsysim.units.registry import to_si
@@ -45,6 +47,8 @@ _MOST_CLIENTS = 4096
 _MOST_STAGES = 16
 _ANY_RATE, _HARDLY, _HALVINGS = 1e6, 1e-3, 10
 """More requests a second than are answered anywhere, a small share of the most, and how often the rate between is halved."""
+_LAST = 3
+"""Layouts that a simulation decides between."""
 _WIDEST = 64
 """Most devices whose groups of attention share experts, where a layout is searched."""
 
@@ -110,12 +114,19 @@ class Served:
         self.overloaded = part.qps is not None and result.feasible and not self.carries and not ends
         # Requests that all replicas hold at once; None where the size of a cache is not known.
         self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
-        given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
-        # Names of the plan's limits on times, what they are held against, and the limits.
-        self.limits = [(name, getattr(self, name), to_si(limit, "s")) for name, limit in given if limit is not None]
+        # Names of the plan's limits on means, what they are held against, and the limits; percentiles are simulated.
+        self.limits = self.limits_of(lambda name: float(getattr(self, name, 0.0)))
         # How many times as long as its limit the time is that misses its limit most; at most 1 where all hold.
         self.over = max((value / limit for _, value, limit in self.limits), default=0.0)
         self.within = result.feasible and not self.overloaded and self.over <= 1
+
+    def limits_of(self, value: Callable[[str], float]) -> list[tuple[str, float, float]]:
+        """The plan's limits on times of requests: the metric, its value, and the limit in seconds."""
+        part = self.server.part
+        given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
+        found = [(name, to_si(limit, "s")) for name, limit in given if limit is not None]
+        found += [(target.metric, target.seconds) for target in parse_targets(part.slo)]
+        return [(name, value(name), limit) for name, limit in found]
 
     def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
@@ -158,8 +169,8 @@ class Served:
 class Server:
     """Evaluates ways to serve a plan."""
 
-    def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet) -> None:
-        self.plan, self.model, self.fleet = plan, model, fleet
+    def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet, quick: bool = False) -> None:
+        self.plan, self.model, self.fleet, self.quick = plan, model, fleet, quick
         self.part = plan.serving or ServingPart()
         copies = plan.parallelism.dp
         if copies is not None and self.part.replicas not in (None, copies):
@@ -177,7 +188,30 @@ class Server:
             assumed["output_tokens"] = f"{OUTPUT:,}"
         efficiency = fidelity_of(plan, model, assumed)
         self.calibrated = efficiency == "calibrated"
+        self.arrivals: Arrivals | None = None
+        if is_simulated(self.part):
+            self._simulated(assumed)
         self.options = self._options(efficiency, assumed)
+
+    def _simulated(self, assumed: dict[str, str]) -> None:
+        """Requests one by one: their lengths, and their rate where a trace has it."""
+        if not self.calibrated:
+            words = "percentiles, traces and schedulers are simulated with calibrated steps; leave the efficiency out"
+            raise InputError(f"At first order nothing queues: {words}.", field="efficiency")
+        self.arrivals = found = Arrivals.of(self.part, self.prompt, self.output, self.model)
+        self.prompt, self.output = found.prompt, found.answer
+        if found.trace is not None:
+            self.part = self.part.model_copy(update={"qps": found.rate, "length_cv": found.length_cv})
+            for name in ("prompt_tokens", "output_tokens"):
+                assumed.pop(name, None)
+
+    def seen(self, served: Served) -> Served:
+        """As a simulation sees it, where the plan asks for one and it fits."""
+        if self.arrivals is None or not served.result.feasible or served.overloaded:
+            return served
+        from mlsysim.plans.simulated import Played
+
+        return Played(served, self.arrivals, self.quick)
 
     def _decode_fleet(self) -> Fleet | None:
         """The pool that writes answers: a fleet of any size, or of a chip alone as many as read prompts."""
@@ -222,7 +256,7 @@ class Server:
     @property
     def limited(self) -> bool:
         part = self.part
-        return any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
+        return part.slo is not None or any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
 
     def layouts(self) -> list[Layout]:
         """Ways to split the fleet into replicas: with the degrees that are given, and all that divide a node where they are not."""
@@ -325,10 +359,10 @@ class Server:
         """The highest rate of requests at random that keeps the limits, which are those of a server that people ask, and whose requests
         are all there is room for; one that hardly anybody asks where not even that does."""
         low, high = 0.0, self.at(layout, None, _ANY_RATE).requests
-        best = self.at(layout, None, high * _HARDLY)
+        best = self.seen(self.at(layout, None, high * _HARDLY))
         for _ in range(_HALVINGS if best.within else 0):
             middle = (low + high) / 2
-            tried = self.at(layout, None, middle)
+            tried = self.seen(self.at(layout, None, middle))
             if tried.within and (tried.places is None or tried.clients <= tried.places):
                 low, best = middle, tried
             else:
@@ -357,4 +391,8 @@ class Server:
         for more in (self._grouped, *((self._staged,) if self.plan.parallelism.pp is None else ())):
             if not any(served.suffices for served in tried):
                 tried += [self.loaded(layout) for layout in more()]
+        if self.arrivals is not None and (self.part.qps is not None or self.part.concurrency is not None):
+            # The closed form ranks, the simulation decides.
+            most = sorted(tried, key=lambda served: served.rank, reverse=True)[:_LAST]
+            return max(map(self.seen, most), key=lambda served: served.rank), len(tried)
         return max(tried, key=lambda served: served.rank), len(tried)

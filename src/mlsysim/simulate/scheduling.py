@@ -32,6 +32,7 @@ class Scheduling(NamedTuple):
     budget: int
     slots: int
     cuts: bool
+    name: str = ""
     fills: bool = True
     """Whether a static batch waits until it is full."""
     whole: bool = False
@@ -64,6 +65,7 @@ def scheduling(
         engine.token_budget if budget is None else budget,
         ENDLESS if slots is None else slots,
         engine.cuts_prompts and row.get("cuts", True),
+        key,
     )
 
 

@@ -24,6 +24,7 @@ from mlsysim.simulate.replica import Done, Live, Replica, Spent
 from mlsysim.simulate.replicas import Kind, kind_of, reader_of, recorded, replicas_of
 from mlsysim.simulate.requests import Request, in_order
 from mlsysim.simulate.routers import router
+from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.settings import Settings
 
 __all__ = ["KINDS", "Settings", "Simulated", "replicas_of", "simulate"]
@@ -46,6 +47,7 @@ class Simulated(NamedTuple):
     replicas: int
     peak: float
     """The fullest that caches were, of their room."""
+    scheduling: Scheduling
     found: tuple[float, ...] = ()
     """Share of the tokens to read that was found on the device, with the host, on disk."""
 
@@ -158,6 +160,7 @@ def outcome(
         record.kept / record.count if record.limits and record.count else None,
         len(replicas) + len(readers or ()),
         max(replica.peak_held / replica.room.bytes for replica in replicas),
+        replicas[0].scheduling,
         _found(readers or replicas),
     )
 

@@ -1,0 +1,107 @@
+"""Requests of a serving plan that is simulated: drawn at its rate, or recorded.
+
+A plan is simulated where it asks for what a steady state does not have: a percentile, a trace, bursts, another scheduler. A
+trace at a ``qps`` of its own is played that much faster or slower, so that its bursts keep their shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlsysim.cases.traffic import CLIENT_ROUNDS
+from mlsysim.errors import InputError
+from mlsysim.plans.plan_parts import ServingPart
+from mlsysim.plans.targets import parse_targets
+from mlsysim.simulate.requests import Request
+from mlsysim.simulate.traces import Trace, read_trace
+from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread
+
+SAMPLE, QUICK = 10_000, 2_500
+"""Requests that are drawn unless a plan says how many; fewer where designs are compared."""
+_WARM = 0.05
+"""Share of drawn requests that fill the server and are not counted."""
+_SIMULATED = ("trace", "burst", "scheduler", "seed")
+
+
+def is_simulated(part: ServingPart) -> bool:
+    """Whether a plan asks for what only a simulation has."""
+    percentiles = any(target.level != "mean" or target.kind in ("itl", "queue") for target in parse_targets(part.slo))
+    return percentiles or any(getattr(part, name) is not None for name in _SIMULATED)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """The requests of a plan: drawn ones of these lengths, or a trace."""
+
+    part: ServingPart
+    prompt: int
+    answer: int
+    trace: Trace | None = None
+
+    @classmethod
+    def of(cls, part: ServingPart, prompt: int, answer: int, model: Any) -> Arrivals:
+        """Of a plan whose lengths are these unless it has a trace."""
+        if part.trace is None:
+            return cls(part, prompt, answer)
+        for name in ("prompt_tokens", "output_tokens", "length_cv", "range_ratio", "burst", "concurrency"):
+            if getattr(part, name) is not None:
+                raise InputError(f"{name} is what a trace says itself; leave it out, or the trace.", field=name)
+        trace = read_trace(part.trace, context=getattr(model, "max_context", None))
+        if part.requests is not None:
+            trace = trace.part(requests=part.requests)
+        if part.qps is not None:
+            trace = trace.scaled(rate=part.qps)
+        return cls(part, max(1, round(trace.summary.prompt)), max(1, round(trace.summary.answer)), trace)
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a second; None where the plan has no rate."""
+        return self.part.qps if self.trace is None else self.trace.summary.rate
+
+    @property
+    def length_cv(self) -> float | None:
+        """Coefficient of variation of the answers."""
+        return self.part.length_cv if self.trace is None else self.trace.summary.answer_cv
+
+    @property
+    def blocks(self) -> int | None:
+        """Tokens of a block of prompts, where requests name theirs."""
+        return None if self.trace is None or self.trace.summary.shared is None else self.trace.block_tokens
+
+    def count(self, quick: bool = False) -> int:
+        """How many requests are played; of clients that come again some rounds."""
+        if self.trace is not None:
+            return self.trace.summary.count
+        drawn = QUICK if quick or self.part.concurrency else SAMPLE
+        return self.part.requests or max(drawn, CLIENT_ROUNDS * (self.part.concurrency or 0))
+
+    def skip(self, rate: float, quick: bool = False) -> float:
+        """Seconds at the start that are not counted: none of a trace, nor of a number of requests that a plan gives."""
+        kept = self.trace is not None or self.part.requests or self.part.concurrency
+        return 0.0 if kept else _WARM * self.count(quick) / rate
+
+    def requests(self, rate: float, quick: bool = False) -> Iterator[Request]:
+        """The requests, in order of arrival."""
+        if self.trace is not None:
+            return iter(self.trace)
+        burst = 1.0 if self.part.burst is None else self.part.burst
+        load = Load(rate, *map(self._lengths, (self.prompt, self.answer)), burst, count=self.count(quick))
+        return load.requests(self.part.seed or 0)
+
+    def _lengths(self, nominal: int) -> Lengths:
+        if self.part.length_cv is not None:
+            return Spread(float(nominal), self.part.length_cv)
+        return Fixed(nominal) if self.part.range_ratio in (None, 1.0) else Even(nominal, self.part.range_ratio or 0.0)
+
+    def described(self, rate: float, quick: bool = False) -> str:
+        """In words."""
+        count = f"{self.count(quick):,} requests"
+        if self.trace is not None:
+            s = self.trace.summary
+            return f"{count} of {self.trace.name}, {s.rate:.3g} a second, gaps with a cv of {s.burst:.3g}"
+        if self.part.concurrency is not None:
+            return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
+        gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"
+        return f"{count} {gaps}, {rate:.3g} a second, seed {self.part.seed or 0}"

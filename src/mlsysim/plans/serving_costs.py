@@ -1,0 +1,85 @@
+"""What a service draws, costs and emits at the load that it answers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlsysim.cases.pools import Pool
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.plans.serving_load import Served
+from mlsysim.plans.sheet import Sheet
+from mlsysim.plans.spending import Share, power_band, power_facts, spend, times
+from mlsysim.systems.types import Fleet
+from mlsysim.timing.power import chip_power, equivalent, host_share, mean_power, waiting_power_of
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.zoo.intervals import independent
+
+_DAYS = 1.0
+
+
+def costs(sheet: Sheet, served: Served, rates: Any) -> None:
+    """Add power, energy, cost and carbon of a service; ``rates`` is the interval of the requests that it answers."""
+    plan, server = sheet.plan, served.server
+    days = plan.ops.days or _DAYS
+    pools = _pools(served)
+    powers = [_power(sheet, served, fleet.node.accelerator, pool) for fleet, pool in pools]
+    first, draws = powers[0], None
+    if first is not None and server.calibrated:
+        draws = power_band(sheet, "energy per token", server.chip, first)
+    sheet.add("accelerator_power", first, times(first, draws))
+    idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
+    if idle > 0:
+        sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they wait, and are paid for"
+    rate = served.delivered()
+    made = rate * served.mean_output * days * 86400.0
+    slower = rates and tuple(rate / to_si(side, "1/s") for side in reversed(rates)) if rate > 0 else None
+    shares = (Share(fleet, _mean(fleet, pool, power)) for (fleet, pool), power in zip(pools, powers, strict=True))
+    spent = spend(sheet, days, made, *shares, slower=slower, draws=draws)
+    if plan.ops.days is None:
+        sheet.assumed["duration"] = "costs are of one day at this load"
+    sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
+    band = independent(slower, draws and sheet.metrics["power"].factors)
+    for name, of, unit in (("energy_per_token", "energy", 3.6e6), ("carbon_per_mtoken", "carbon_footprint", 1e9)):
+        if (amount := spent[of]) is not None and made > 0:
+            each = amount * unit / made
+            sheet.add(name, each, times(each, band))
+
+
+def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
+    """The fleets and their devices at work: one pool, or one that reads prompts and one that writes answers."""
+    server = served.server
+    width = served.split.devices
+    if server.decode_fleet is None:
+        return [(server.fleet, Pool(served.replicas, width))]
+    rest = (served.result.devices - width * served.replicas) // served.writers
+    readers = Pool(served.replicas, width, writes=False)
+    return [(server.fleet, readers), (server.decode_fleet, Pool(served.writers, rest, reads=False))]
+
+
+def _mean(fleet: Fleet, pool: Pool, power: float | None) -> float | None:
+    """Mean watts of a fleet's accelerators: those of the pool work, the others wait."""
+    share = min(1.0, pool.devices / fleet.total_accelerators)
+    return None if power is None else share * power + (1 - share) * waiting_power_of(fleet.node.accelerator)
+
+
+def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
+    """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
+
+    It works while there is any request: of clients that come again and at a measured rate always, of N that are there on average
+    by chance in a share 1 - exp(-N) of the time. An engine with little to do runs small batches, it does not wait for large ones.
+    """
+    if chip.tdp is None:
+        return None
+    server, part, requests = served.server, served.server.part, served.delivered()
+    precision, known = server.options["precision"], chip_power(chip)
+    always = served.come is None or part.output_rate is not None
+    busy = 1.0 if always else 1 - math.exp(-requests / served.replicas * served.latency)
+    busy *= host_share(chip) if part.host_bound else 1.0
+    share = equivalent(chip, precision)
+    clocks, cap = served.result._facts.context["clocks"], server.plan.hardware.power_cap
+    activity = pool.activity(server.model, known, share, precision, served.traffic, requests, busy, clocks)
+    most = None if cap is None else to_si(cap, "W")
+    if pool.reads:
+        sheet.facts |= power_facts(known, activity, most) | {"limit": quantity(known.limit, "W")}
+    return float(mean_power(known, activity, most))
