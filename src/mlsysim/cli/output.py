@@ -216,8 +216,7 @@ def _metrics_table(answer: Answer, width: int) -> Any:
     return table
 
 
-_TIMES = {"ttft": "time to the first token", "tpot": "time of each further token", "itl": "gap between two tokens",
-          "e2e": "whole request", "queue": "wait until it is read"}  # fmt: skip
+_TIMES = {"ttft": "first token", "tpot": "further token", "itl": "token gap", "e2e": "request", "queue": "wait"}
 
 
 def _percentiles_table(answer: Answer) -> Any:
@@ -228,7 +227,7 @@ def _percentiles_table(answer: Answer) -> Any:
     from mlsysim.plans.targets import LEVELS
 
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    table.add_column("Simulated requests")
+    table.add_column("Simulated")
     for level in LEVELS:
         table.add_column(level, justify="right")
     for kind, held in answer.percentiles.items():
