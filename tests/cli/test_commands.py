@@ -180,7 +180,7 @@ def test_exit_codes(arguments: tuple[str, ...], code: int, fuzz: ModuleType) -> 
         (("train", "Llama3_8B"), "--on"),
         (("train", "Llama3_8B", "--on", "8xH100", "--layout", "tpp=2"), "did you mean 'tp'"),
         (("serve", "Llama3_8B"), "one of them"),
-        (("serve", "Llama3_8B", "H100", "--slo", "ttf=3ms"), "--slo knows"),
+        (("serve", "Llama3_8B", "H100", "--slo", "ttf=3ms"), "did you mean 'ttft'"),
         (("serve", "ResNet50", "H100"), "inference"),
         (("walls", "99"), "1 to 2"),
         (("zoo", "nothing"), "hardware"),
