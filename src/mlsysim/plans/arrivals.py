@@ -87,7 +87,8 @@ class Arrivals:
         if self.trace is not None:
             return iter(self.trace)
         burst = 1.0 if self.part.burst is None else self.part.burst
-        load = Load(rate, *map(self._lengths, (self.prompt, self.answer)), burst, count=self.count(quick))
+        prompt, answer = self._lengths(self.prompt), self._lengths(self.answer)
+        load = Load(rate, prompt, answer, burst, count=self.count(quick))
         return load.requests(self.part.seed or 0)
 
     def _lengths(self, nominal: int) -> Lengths:

@@ -181,7 +181,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     points = (roof_point(of_phase(ledger, phase), f.node.accelerator, precision, label) for phase, f, label in phases)
     sheet.shown["roofline"] = tuple(chain.from_iterable(points))
     return sheet.answer(
-        fidelity=isinstance(served, Played) and "simulated",
+        fidelity="simulated" if isinstance(served, Played) else "",
         calibrated=server.calibrated,
         feasible=bool(result.feasible) and not served.overloaded,
         subject=f"serving {server.model.name} on {server.fleet.name}",

@@ -123,7 +123,7 @@ class Sheet:
         self.add("data_utilization", data.utilization)
         self.score(8, f"{data.utilization:.1%} of supply", data.utilization, fails=data.is_stalled)
 
-    def answer(self, *, calibrated: bool, binding: Limit, fidelity: str | bool = False, **found: Any) -> Answer:
+    def answer(self, *, calibrated: bool, binding: Limit, fidelity: str = "", **found: Any) -> Answer:
         """The answer: all that was gathered, and what an evaluation makes of it (feasible, subject, headline, verdict, main)."""
         interval, key = self.assumed.get("interval", ""), str(self.assumed.value("interval", ""))
         metrics, shown = tuple(self.metrics.values()), self.shown

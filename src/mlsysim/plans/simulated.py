@@ -116,8 +116,8 @@ class Played(Served):
         factors: Any = (found[0] / middle, found[1] / middle)
         if kind == "ttft" and self.result.ttft_interval is not None:
             alone = to_si(self.result.ttft, "s")
-            own = tuple(to_si(side, "s") / alone for side in self.result.ttft_interval)
-            factors = independent(factors, own)
+            low, high = (float(to_si(side, "s") / alone) for side in self.result.ttft_interval)
+            factors = independent(factors, (low, high))
         return min(middle * factors[0], middle), max(middle * factors[1], middle)
 
     def delivered(self, slower: float = 1.0) -> float:
