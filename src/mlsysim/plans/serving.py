@@ -48,7 +48,7 @@ def best_served(plan: Plan, quick: bool = False) -> tuple[Sheet, Served, int]:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
     if plan.serving is None or plan.serving.decode_on != AUTO:
         sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
-        return (sheet, *Server(plan, sheet, model, fleet, quick).best())
+        return (sheet, *Server(plan, sheet, model, fleet, Played, quick).best())
     return _best_share(plan, fleet, model, quick)
 
 
@@ -75,7 +75,7 @@ def _best_share(plan: Plan, fleet: Fleet, model: Any, quick: bool) -> tuple[Shee
         try:
             groups = find_fleets(share.hardware)
             sheet = Sheet(share, groups.assumed, "serving", _REQUEST)
-            found.append((sheet, *Server(share, sheet, model, groups.one, quick).best()))
+            found.append((sheet, *Server(share, sheet, model, groups.one, Played, quick).best()))
         except InputError:
             # A share that has no room for a replica is none.
             continue

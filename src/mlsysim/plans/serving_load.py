@@ -166,11 +166,15 @@ class Served:
         return self.result.ledger
 
 
-class Server:
-    """Evaluates ways to serve a plan."""
+Play = Callable[[Served, Arrivals, bool], Served]
+"""A way to serve as a simulation of requests sees it; of fewer of them where it must be quick."""
 
-    def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet, quick: bool = False) -> None:
-        self.plan, self.model, self.fleet, self.quick = plan, model, fleet, quick
+
+class Server:
+    """Evaluates ways to serve a plan; ``play`` simulates those that are asked for over time."""
+
+    def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet, play: Play, quick: bool = False) -> None:
+        self.plan, self.model, self.fleet, self.play, self.quick = plan, model, fleet, play, quick
         self.part = plan.serving or ServingPart()
         copies = plan.parallelism.dp
         if copies is not None and self.part.replicas not in (None, copies):
@@ -209,9 +213,7 @@ class Server:
         """As a simulation sees it, where the plan asks for one and it fits."""
         if self.arrivals is None or not served.result.feasible or served.overloaded:
             return served
-        from mlsysim.plans.simulated import Played
-
-        return Played(served, self.arrivals, self.quick)
+        return self.play(served, self.arrivals, self.quick)
 
     def _decode_fleet(self) -> Fleet | None:
         """The pool that writes answers: a fleet of any size, or of a chip alone as many as read prompts."""
