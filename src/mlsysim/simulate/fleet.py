@@ -1,38 +1,106 @@
 """A fleet: pools of replicas, a router before each, and what happens to them as requests come.
 
-Time goes from request to request. Before a router that looks at replicas chooses, all of them are as far as the request: every step that begins
-before it has been taken. Prompts that were read by then go on to the pool that writes answers, in the order in which they were read. Where no router
-looks, replicas of one pool do not know of each other, and each is played by itself (:mod:`mlsysim.simulate.serving`).
+Time goes from event to event: requests, replicas that fail, come back or start, looks at the load, notes of the state. Before a router that looks at
+replicas chooses, all of them are as far as the request: every step that begins before it has been taken. Prompts that were read by then go on to the
+pool that writes answers, in the order in which they were read. A replica that fails does so at the end of the step that runs; its requests begin again
+with another one, and wait for one where none is up. Where no router looks and nothing fails or grows, replicas do not know of each other, and each is
+played by itself (:mod:`mlsysim.simulate.alone`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 
+from mlsysim.simulate.alone import TOGETHER
 from mlsysim.simulate.pools import Between
 from mlsysim.simulate.replica import NEVER, Replica
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import RoundRobin
+from mlsysim.simulate.series import Series
 
-TOGETHER = 1024
-"""Requests that are handed out before replicas go on, where nobody looks at them."""
+UP, DOWN, STARTING, DRAINING, FAILED = "up", "down", "starting", "draining", "failed"
 
 
 class Pool:
-    """Replicas among which a router chooses."""
+    """Replicas among which a router chooses. A ``unit`` are those that share devices, and so fail and start together."""
 
-    def __init__(self, replicas: list[Replica], router: Callable[[Sequence[Replica]], RoundRobin]) -> None:
+    def __init__(
+        self,
+        replicas: list[Replica],
+        router: Callable[[Sequence[Replica]], RoundRobin],
+        units: list[range] | None = None,
+        up: int | None = None,
+    ) -> None:
         self.replicas, self.router = replicas, router(replicas)
-        self.up = list(range(len(replicas)))
+        self.units = [range(each, each + 1) for each in range(len(replicas))] if units is None else units
+        first = len(self.units) if up is None else up
+        self.state = [UP] * first + [DOWN] * (len(self.units) - first)
+        self.since = [0.0 if state == UP else NEVER for state in self.state]
+        self.paid = 0.0
+        """Seconds of units from when they start to when they have answered all."""
+        self.homeless: list[tuple[float, Request]] = []
+        self.waited = self.started = 0.0
+        """Seconds of requests for which none was up, and that waited while some started."""
+        self.series, self.ups = [Series() for _ in replicas], list[int]()
+        self.failed, self.opened = 0, 0.0
+        self._find()
+
+    def _find(self) -> None:
+        self.up = [each for unit, state in zip(self.units, self.state, strict=True) if state == UP for each in unit]
+
+    def counted(self, *states: str) -> list[int]:
+        """Units in some states."""
+        return [unit for unit, state in enumerate(self.state) if state in states]
+
+    def outstanding(self, unit: int) -> int:
+        """Requests of a unit that have not been answered."""
+        return sum(self.replicas[each].outstanding for each in self.units[unit])
+
+    def set(self, unit: int, state: str, at: float) -> None:
+        """A unit changes; requests without a replica get one when it is up."""
+        if self.state[unit] == DOWN:
+            self.since[unit] = at
+        if state == DOWN:
+            self.paid += at - self.since[unit]
+        self.state[unit] = state
+        self._find()
+        if state == UP:
+            self.opened = at
+            waiting, self.homeless = self.homeless, []
+            for since, request in waiting:
+                self.waited += at - since
+                self.give(request, at)
+
+    def give(self, request: Request, at: float | None = None) -> None:
+        """A request that comes now, or ``at`` a later time than its arrival."""
+        if not self.up:
+            self.homeless.append((request.arrival if at is None else at, request))
+            return
+        chosen = self.router.choose(request, self.up, request.arrival if at is None else at)
+        self.replicas[chosen].push(request, at)
 
     def advance(self, until: float) -> None:
         """All replicas up to a time."""
         for replica in self.replicas:
             replica.advance(until)
 
-    def give(self, request: Request) -> None:
-        """A request that comes now."""
-        self.replicas[self.router.choose(request, self.up, request.arrival)].push(request)
+    def note(self) -> float:
+        """Note the state of all; when to do so next."""
+        step = self.series[0].step
+        if self.counted(STARTING):
+            self.started += step * sum(len(replica.waiting) for replica in self.replicas)
+        self.ups.append(len(self.up))
+        for replica, series in zip(self.replicas, self.series, strict=True):
+            series.note(replica)
+        if self.series[0].step > step:
+            self.ups = self.ups[1::2]
+        return self.series[0].next
+
+    def close(self, at: float) -> None:
+        """The play is over."""
+        for unit in self.counted(UP, STARTING, DRAINING, FAILED):
+            self.paid += max(at - self.since[unit], 0.0)
 
 
 class Fleet:
@@ -40,25 +108,74 @@ class Fleet:
 
     def __init__(self, front: Pool, back: Pool | None = None, between: Between | None = None) -> None:
         self.front, self.back, self.between = front, back, between
-        self.looks = front.router.looks or (back is not None and back.router.looks)
+        self.pools = [front] if back is None else [front, back]
+        self.events: list[tuple[float, int, Callable[[float], None]]] = []
+        self.looks = any(pool.router.looks for pool in self.pools)
+        self._numbered = 0
+        for pool in self.pools:
+            self.at(pool.series[0].next, self._noting(pool))
 
-    def play(self, requests: Iterable[Request]) -> None:
+    def _noting(self, pool: Pool) -> Callable[[float], None]:
+        def note(when: float) -> None:
+            self.at(pool.note(), note)
+
+        return note
+
+    def at(self, when: float, act: Callable[[float], None]) -> None:
+        """Do something at a time, when everything before it has happened."""
+        self._numbered += 1
+        heappush(self.events, (when, self._numbered, act))
+
+    def play(self, requests: Iterable[Request], told: Callable[[], None] | None = None) -> None:
         """All requests, in order."""
         for number, request in enumerate(requests):
-            if self.looks or not number % TOGETHER:
+            if self.looks or not number % TOGETHER or self.events[0][0] <= request.arrival:
                 self.until(request.arrival)
+            if told is not None and not number % TOGETHER:
+                told()
             self.front.give(request)
-        self.until(NEVER)
+        for pool in self.pools:
+            for replica in pool.replicas:
+                replica.scheduling = replica.scheduling.flushed
+        while self._busy():
+            self.until(self.events[0][0])
+        end = max(replica.time for pool in self.pools for replica in pool.replicas)
+        for pool in self.pools:
+            pool.close(end)
+
+    def _busy(self) -> bool:
+        if self.between is not None and self.between.read:
+            return True
+        return any(pool.homeless or any(replica.outstanding for replica in pool.replicas) for pool in self.pools)
 
     def until(self, at: float) -> None:
-        """Everything that begins before a time."""
+        """Everything that happens before a time."""
+        while self.events[0][0] <= at:
+            when, _, act = heappop(self.events)
+            self._flow(when)
+            act(when)
+        self._flow(at)
+
+    def _flow(self, at: float) -> None:
+        """All steps that begin before a time."""
         self.front.advance(at)
         if self.back is not None and self.between is not None:
-            while (found := self.between.next(at)) is not None:
+            while self.back.up and (found := self.between.next(at)) is not None:
                 read, reader, request, begun = found
+                if read < self.back.opened:
+                    self.back.waited += self.back.opened - read
+                    read = self.back.opened
                 if self.back.router.looks:
                     self.back.advance(read)
                 writer = self.back.router.choose(request, self.back.up, read)
                 there = self.between.send(read, reader, writer, request.prompt)
                 self.back.replicas[writer].push(request, there, begun)
             self.back.advance(at)
+
+    def fails(self, pool: Pool, unit: int, at: float) -> None:
+        """A unit is lost with all that it holds; its requests come again."""
+        pool.failed += 1
+        pool.set(unit, FAILED, at)
+        again = [found for each in pool.units[unit] for found in pool.replicas[each].abandon(at)]
+        for when, request in sorted(again, key=lambda found: found[1].arrival):
+            self.front.give(request, when)

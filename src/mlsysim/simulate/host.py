@@ -21,6 +21,10 @@ class Host:
         """Adapters on the device, and how many requests use each."""
         self.loaded = 0
 
+    def forget(self) -> None:
+        """The device is empty."""
+        self.resident.clear()
+
     def seconds(self, size: float) -> float:
         """Of so many bytes, one way."""
         return size / self.link

@@ -104,6 +104,12 @@ class Prefixes:
             self.kept[block] = None
             self.kept.move_to_end(block)
 
+    def forget(self) -> None:
+        """All of it is lost."""
+        self.held.clear()
+        for kept in (self.kept, *(tier.kept for tier in self.tiers)):
+            kept.clear()
+
     def _own(self, request: Request, tokens: int) -> list[Any]:
         if request.blocks is not None:
             return list(request.blocks[: tokens // self.block_tokens])

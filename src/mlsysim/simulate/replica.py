@@ -87,6 +87,8 @@ class Spent:
     repeated: int = 0
     """Tokens that were read again."""
     wrote: int = 0
+    lost: int = 0
+    """Tokens that were written, and lost with their replica."""
     ended: int = 0
     preempted: int = 0
     moving: float = 0.0
@@ -292,6 +294,30 @@ class Replica:
             budget -= new
             live = waiting.head
         return "", _MANY
+
+    def abandon(self, at: float) -> list[tuple[float, Request]]:
+        """All is lost, at the end of the step that runs: its requests, and when they can begin again."""
+        when, found = max(at, self.time), [request for _, request, _ in self.incoming]
+        writing = [live for _, _, live in self.running if live.ends]
+        for live in writing:
+            written = int(self._written(live))
+            live.written += written
+            self.spent.wrote += written
+        lives = [*self.reading, *writing]
+        while self.waiting:
+            lives.append(self.waiting.head)
+            self.waiting.pop()
+        found += [live.request for live in lives]
+        self.spent.lost += sum(live.written for live in lives)
+        self.incoming.clear()
+        self.reading, self.running, self.crossing, self._finished = [], [], [], []
+        self.n, self._stalled, self._moving = 0, 0.0, 0.0
+        self._empty()
+        for kept in (self.prefixes, self.host):
+            if kept is not None:
+                kept.forget()
+        self.time = when
+        return [(when, request) for request in found]
 
     def _bring(self, live: Live) -> None:
         """What a request that is let in needs from the host."""

@@ -67,7 +67,8 @@ class LeastWork(RoundRobin):
 
     def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
         super().__init__(settings, replicas)
-        self.paces = [_pace(replica) / _pace(replicas[0]) for replica in replicas]
+        paces = {id(replica.steps): _pace(replica) for replica in replicas}
+        self.paces = [paces[id(replica.steps)] / paces[id(replicas[0].steps)] for replica in replicas]
 
     def least(self, among: Iterable[int], at: float) -> int:
         """The replica with the fewest tokens outstanding, as long as those of the first; of equal ones that which is free first."""

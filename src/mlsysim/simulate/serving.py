@@ -3,31 +3,34 @@
 The machine (engines, layouts, clocks) and the habits of its clients are those of the case; only time is added. One request alone takes what the case's
 own prefill and decode take, a saturated server gives what the closed form gives at fixed lengths, and so on; tests say so.
 
-Where a router does not look at replicas, each of them is played by itself: requests are dealt out, and what every replica saw is put together in
-the order of the replicas, so that it is the same to the last bit wherever they were played.
+The same requests and settings give the same bytes: a play that was stopped is lost, and is the same when it is played again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import NamedTuple
 
+from mlsysim.cases.offload import host_link
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
-from mlsysim.simulate.fleet import TOGETHER, Fleet, Pool
+from mlsysim.simulate.alone import Alone, each_alone, result
+from mlsysim.simulate.changing import Failing, Growing
+from mlsysim.simulate.fleet import Fleet, Pool
 from mlsysim.simulate.pools import Between
-from mlsysim.simulate.record import EXACT, Percentiles, Record
+from mlsysim.simulate.record import Percentiles, Record
 from mlsysim.simulate.replica import Done, Live, Replica, Spent
 from mlsysim.simulate.replicas import Kind, kind_of, reader_of, recorded, replicas_of
 from mlsysim.simulate.requests import Request, in_order
-from mlsysim.simulate.routers import router
+from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import Scheduling
-from mlsysim.simulate.settings import Settings
+from mlsysim.simulate.series import OverTime, Series, losses, together
+from mlsysim.simulate.settings import Failures, Scaling, Settings
 
-__all__ = ["KINDS", "Settings", "Simulated", "replicas_of", "simulate"]
+__all__ = ["KINDS", "ROUTERS", "Failures", "Scaling", "Settings", "Simulated", "replicas_of", "simulate"]
 
 KINDS = ("ttft", "tpot", "itl", "e2e", "queue")
 
@@ -50,66 +53,126 @@ class Simulated(NamedTuple):
     scheduling: Scheduling
     found: tuple[float, ...] = ()
     """Share of the tokens to read that was found on the device, with the host, on disk."""
+    lost: dict[str, float] | None = None
+    """Seconds of all requests by cause."""
+    over_time: OverTime | None = None
+    """Of the replicas that write, at some times."""
+    paid: float | None = None
+    """Seconds of replicas from when they start to the end, groups of a pipeline together, where they may come and go; else all are there."""
+    failed: int = 0
 
     @property
     def busy(self) -> float:
         """Share of the time in which a replica works."""
         return self.spent.busy / (self.seconds * self.replicas)
 
+    @property
+    def binds(self) -> str:
+        """The cause that took most of the requests' time."""
+        lost = self.lost or {}
+        return max(lost, key=lambda cause: lost[cause]) if lost else ""
+
 
 class _Clock:
     """Requests as they pass, and when they came."""
 
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self.requests, self.first, self.last = requests, math.inf, 0.0
+    def __init__(self, requests: Iterable[Request], expected: int) -> None:
+        self.requests, self.first, self.last, self.count, self.expected = requests, math.inf, 0.0, 0, expected
 
     def __iter__(self) -> Iterator[Request]:
         for request in in_order(self.requests):
             self.first, self.last = min(self.first, request.arrival), request.arrival
+            self.count += 1
             yield request
+
+    @property
+    def stopped(self) -> str:
+        """What is lost when it is stopped."""
+        return (
+            f"Stopped at {self.last:,.0f} s of the traffic, with {self.count:,} of about {self.expected:,} requests handed out; "
+            "nothing of it is kept, and the same play gives the same when it is begun again."
+        )
 
 
 def simulate(
     machine: Engines, t: Traffic, requests: Iterable[Request], expected: int, settings: Settings | None = None
 ) -> Simulated:
     """Play requests on the replicas of a machine. ``expected`` is about how many there are, for batches of the sampling error."""
-    settings, clock = settings or Settings(), _Clock(requests)
-    record, kind = Record(expected, settings.limits, settings.skip), kind_of(machine, t, settings)
+    settings, clock = settings or Settings(), _Clock(requests, expected)
+    t = replace(t, replicas=int(t.replicas) + settings.spare)
+    try:
+        return _simulate(machine, t, clock, settings)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(clock.stopped) from stop
+
+
+def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -> Simulated:
+    changes = settings.failures is not None or settings.scaling is not None
+    machines = [(machine, t), *((other, replace(t, replicas=many)) for other, many in settings.others)]
+    if machine.apart and settings.others:
+        raise InputError("Machines beside others are simulated where one pool does both.")
+    record = Record(clock.expected, settings.limits, settings.skip)
     if settings.clients is not None:
-        if machine.apart:
-            raise InputError("Clients in a loop are simulated where one pool does both; give a rate of requests.")
-        replicas = [kind.replica(recorded(record), record) for _ in range(kind.many)]
-        _ask_again(replicas, requests, settings.clients)
-        return outcome(record, replicas, 0.0)
+        if machine.apart or changes or settings.others:
+            raise InputError(
+                "Clients in a loop are simulated where one pool does both, and nothing changes; give a rate."
+            )
+        replicas = replicas_of(machine, t, settings, record)
+        _ask_again(replicas, clock.requests, settings.clients)
+        return outcome(record, [result(each, Series()) for each in replicas], 0.0)
+    if not machine.apart and not changes and not router(settings)([]).looks:
+        record, alone = each_alone(machines, clock, clock.expected, settings)
+        return outcome(record, alone, max(clock.first, settings.skip))
+    return _fleet(machines, clock, settings, record)
+
+
+def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Settings, record: Record) -> Simulated:
+    """Replicas that know of each other."""
+    (machine, t), scaling, done = machines[0], settings.scaling, recorded(record)
+    most = None if scaling is None else scaling.most
+
+    def pool(kinds: list[Kind], told: Done | None = None) -> Pool:
+        units, made = list[range](), list[Replica]()
+        for kind in kinds:
+            many = kind.many if most is None else most * kind.groups
+            for _ in range(0, many, kind.groups):
+                units.append(range(len(made), len(made) + kind.groups))
+                for number in units[-1]:
+                    own = kind.replica(done, record) if between is None or told else kind.replica(between.told(number))
+                    made.append(own)
+        first = kinds[0].many // kinds[0].groups
+        up = None if scaling is None else min(max(first, scaling.least), scaling.most)
+        return Pool(made, router(settings), units, up)
+
+    kinds, between = [kind_of(own, many, settings) for own, many in machines], None
     if machine.apart:
         readers = reader_of(machine, t, settings)
-        between = Between(machine, t, readers, kind)
-        front = Pool([readers.replica(between.told(each)) for each in range(readers.many)], router(settings))
-        back = Pool([kind.replica(recorded(record), record) for _ in range(kind.many)], router(settings))
-        Fleet(front, back, between).play(clock)
-        return outcome(record, back.replicas, max(clock.first, settings.skip), front.replicas, between.seconds)
-    choose = router(settings)
-    pool = Pool([kind.replica(recorded(record), record) for _ in range(kind.many)], choose)
-    if pool.router.looks:
-        Fleet(pool).play(clock)
-        return outcome(record, pool.replicas, max(clock.first, settings.skip))
-    return _each_alone(kind, settings, clock, expected)
+        grown = [each if most is None else each._replace(many=most * each.groups) for each in (readers, kinds[0])]
+        between = Between(machine, t, *grown)
+        fleet = Fleet(pool([readers]), pool(kinds, done), between)
+    else:
+        fleet = Fleet(pool(kinds))
+    for number, each in enumerate(fleet.pools):
+        if settings.failures is not None:
+            Failing(fleet, each, settings.failures, settings.seed, str(number))
+        if scaling is not None:
+            Growing(fleet, each, scaling, _cold_start(fleet, each, scaling))
+    tell = settings.progress
+    fleet.play(clock, None if tell is None else lambda: tell(record.count))
+    if tell is not None:
+        tell(record.count)
+    alone = [result(*both) for each in fleet.pools[-1:] for both in zip(each.replicas, each.series, strict=True)]
+    read = [result(*both) for each in fleet.pools[:-1] for both in zip(each.replicas, each.series, strict=True)]
+    return outcome(record, alone, max(clock.first, settings.skip), read, fleet)
 
 
-def _each_alone(kind: Kind, settings: Settings, clock: _Clock, expected: int) -> Simulated:
-    """Replicas that nobody looks at, one after the other."""
-    many = kind.many
-    records = [Record(-(-expected // many), settings.limits, settings.skip, EXACT // many) for _ in range(many)]
-    pool = Pool([kind.replica(recorded(each), each) for each in records], router(settings))
-    for number, request in enumerate(clock):
-        pool.give(request)
-        if not number % TOGETHER:
-            pool.advance(clock.last)
-    for replica in pool.replicas:
-        replica.finish()
-    for record in records[1:]:
-        records[0].join(record)
-    return outcome(records[0], pool.replicas, max(clock.first, settings.skip))
+def _cold_start(fleet: Fleet, pool: Pool, scaling: Scaling) -> float:
+    """Until a replica that starts is up."""
+    if scaling.start is not None:
+        return scaling.start
+    iterations = pool.replicas[0].steps.iterations
+    rate = scaling.load_rate
+    return float(iterations.device_weights) / (host_link(iterations.step.deployment.chip) if rate is None else rate)
 
 
 def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: int) -> None:
@@ -133,23 +196,28 @@ def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: in
 
 
 def outcome(
-    record: Record, replicas: list[Replica], begin: float, readers: list[Replica] | None = None, handed: float = 0.0
+    record: Record, alone: list[Alone], begin: float, readers: list[Alone] | None = None, fleet: Fleet | None = None
 ) -> Simulated:
     """What was recorded of some replicas, and of those that read for them."""
-    spent = Spent()
-    for replica in (*replicas, *(readers or ())):
+    spent, readers = Spent(), readers or []
+    for own in (*alone, *readers):
         for each in fields(Spent):
-            own = getattr(replica.spent, each.name)
-            if isinstance(own, dict):
-                for name, value in own.items():
-                    spent.waits[name] += value
+            value = getattr(own.spent, each.name)
+            if isinstance(value, dict):
+                for name, seconds in value.items():
+                    spent.waits[name] += seconds
             else:
-                setattr(spent, each.name, getattr(spent, each.name) + own)
-    for reader in readers or ():
+                setattr(spent, each.name, getattr(spent, each.name) + value)
+    for own in readers:
         # The one token of a reader is written again by a writer, which ends the request.
-        spent.wrote -= reader.spent.wrote
-        spent.ended -= reader.spent.ended
-    spent.handed = handed
+        spent.wrote -= own.spent.wrote
+        spent.ended -= own.spent.ended
+    pools = [] if fleet is None else fleet.pools
+    seen, uneven = together([own.series for own in alone], pools[-1].ups if pools else None)
+    if readers:
+        uneven += together([own.series for own in readers], pools[0].ups)[1]
+    if fleet is not None and fleet.between is not None:
+        spent.handed = fleet.between.seconds
     return Simulated(
         {kind: record.percentiles(kind) for kind in KINDS},
         spent,
@@ -158,14 +226,18 @@ def outcome(
         record.prompts,
         record.answers,
         record.kept / record.count if record.limits and record.count else None,
-        len(replicas) + len(readers or ()),
-        max(replica.peak_held / replica.room.bytes for replica in replicas),
-        replicas[0].scheduling,
-        _found(readers or replicas),
+        len(alone) + len(readers),
+        max(own.peak for own in alone),
+        alone[0].scheduling,
+        _found(readers or alone),
+        losses(spent, uneven, sum(pool.started for pool in pools), sum(pool.waited for pool in pools)),
+        seen,
+        sum(pool.paid for pool in pools) if pools else None,
+        sum(pool.failed for pool in pools),
     )
 
 
-def _found(replicas: list[Replica]) -> tuple[float, ...]:
-    tokens = sum(replica.spent.read + replica.spent.found for replica in replicas)
-    hits = [replica.prefixes.hits for replica in replicas if replica.prefixes is not None]
+def _found(replicas: list[Alone]) -> tuple[float, ...]:
+    tokens = sum(own.spent.read + own.spent.found for own in replicas)
+    hits = [own.hits for own in replicas if own.hits]
     return tuple(sum(level) / max(tokens, 1) for level in zip(*hits, strict=True))

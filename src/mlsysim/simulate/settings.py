@@ -2,7 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+
+from mlsysim.cases.serve import Engines
+from mlsysim.errors import InputError
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Replicas fail at random, each ``every`` so many seconds of work on average, and are back ``repair`` seconds later, empty. Their requests
+    begin again with others."""
+
+    every: float
+    repair: float
+
+    def __post_init__(self) -> None:
+        if not (self.every > 0 and self.repair >= 0):
+            raise InputError(
+                f"Replicas fail every so many seconds above 0, got {self.every:g}, and are back 0 or more later, got {self.repair:g}."
+            )
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A service grows and shrinks between ``least`` and ``most`` replicas, as Kubernetes' autoscaler does it.
+
+    Every ``interval`` seconds the load of a replica, ``by`` "requests" it has or "utilisation" of its time, is held against the ``target``:
+    up x load / target replicas are wanted, rounded up, unless that is within a tenth of those up. More are started at once, and are up ``start``
+    seconds later: by default the time of their weights over ``load_rate`` bytes a second of each device, its link to the host where that is not
+    given. Fewer are wanted when they have been for ``settle`` seconds; those answer what they have, and get no more.
+    """
+
+    most: int
+    least: int = 1
+    target: float = 0.7
+    by: str = "utilisation"
+    interval: float = 15.0
+    settle: float = 300.0
+    start: float | None = None
+    load_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.by not in ("utilisation", "requests"):
+            raise InputError(f"A service grows by its utilisation or its requests, got {self.by!r}.")
+        if not (1 <= self.least <= self.most and self.target > 0 and self.interval > 0):
+            raise InputError(
+                f"A service grows from 1 or more replicas to no fewer, got {self.least} to {self.most}, towards a target above 0, got "
+                f"{self.target:g}, looked at every so many seconds, got {self.interval:g}."
+            )
 
 
 @dataclass(frozen=True)
@@ -32,5 +81,15 @@ class Settings:
     disk_rate: float | None = None
     adapters: int | None = None
     """Adapters that are on a device at a time; all of the machine's unless given."""
+    others: tuple[tuple[Engines, int], ...] = ()
+    """Replicas of other machines beside those of the first, and how many."""
+    spare: int = 0
+    """Replicas beside those that the traffic names, which answer as well."""
+    failures: Failures | None = None
+    scaling: Scaling | None = None
+    executor: Executor | None = None
+    """Where replicas are played that no router looks at; here unless given."""
+    progress: Callable[[int], None] | None = None
+    """Is told now and then how many requests have been answered."""
     seed: int = 0
     """Of what routers and failures draw."""

@@ -1,0 +1,89 @@
+"""Fleets that change: units that fail and come back, and an autoscaler."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from mlsysim.simulate.draws import Draws
+from mlsysim.simulate.fleet import DOWN, DRAINING, FAILED, STARTING, UP, Fleet, Pool
+from mlsysim.simulate.settings import Failures, Scaling
+
+_TOLERANCE = 0.1
+"""Of the ratio of load and target, in which nothing is changed: Kubernetes' default."""
+
+
+class Failing:
+    """Units of a pool that fail at random while they are up."""
+
+    def __init__(self, fleet: Fleet, pool: Pool, failures: Failures, seed: int, name: str) -> None:
+        self.fleet, self.pool, self.failures = fleet, pool, failures
+        for unit in range(len(pool.units)):
+            draws = Draws(seed, f"failures {name} {unit}")
+            fleet.at(failures.every * draws.exponential(), self._fail(unit, draws))
+
+    def _fail(self, unit: int, draws: Draws) -> Callable[[float], None]:
+        def fail(when: float) -> None:
+            # One that is not there does not fail.
+            repair = 0.0
+            if self.pool.state[unit] in (UP, DRAINING):
+                self.fleet.fails(self.pool, unit, when)
+                repair = self.failures.repair
+                self.fleet.at(when + repair, partial(self.pool.set, unit, UP))
+            self.fleet.at(when + repair + self.failures.every * draws.exponential(), fail)
+
+        return fail
+
+
+class Growing:
+    """A pool whose units follow its load."""
+
+    def __init__(self, fleet: Fleet, pool: Pool, scaling: Scaling, start: float) -> None:
+        self.fleet, self.pool, self.scaling, self.start = fleet, pool, scaling, start
+        self.busy = [0.0] * len(pool.units)
+        self.wanted: deque[tuple[float, int]] = deque()
+        fleet.at(scaling.interval, self._look)
+
+    def load(self) -> float:
+        """Of a unit that is up."""
+        pool, up = self.pool, self.pool.counted(UP)
+        if self.scaling.by == "requests":
+            return (sum(map(pool.outstanding, up)) + len(pool.homeless)) / max(len(up), 1)
+        busy = [sum(pool.replicas[each].spent.busy for each in unit) / len(unit) for unit in pool.units]
+        worked = sum(busy[each] - self.busy[each] for each in up)
+        self.busy = busy
+        return worked / self.scaling.interval / max(len(up), 1)
+
+    def _look(self, at: float) -> None:
+        pool, chosen = self.pool, self.scaling
+        for unit in pool.counted(DRAINING):
+            if not pool.outstanding(unit):
+                pool.set(unit, DOWN, at)
+        up, coming = pool.counted(UP), pool.counted(STARTING, FAILED)
+        there = len(up) + len(coming)
+        ratio = self.load() / chosen.target
+        want = there if abs(ratio - 1) <= _TOLERANCE else math.ceil(len(up) * ratio)
+        want = min(max(want, chosen.least), chosen.most)
+        self.wanted.append((at, want))
+        while self.wanted[0][0] < at - chosen.settle:
+            self.wanted.popleft()
+        if want > there:
+            self._more(want - there, at)
+        else:
+            fewer = there - max(each for _, each in self.wanted)
+            for unit in sorted(up, key=pool.outstanding)[: max(fewer, 0)]:
+                if len(pool.counted(UP)) > 1:
+                    pool.set(unit, DRAINING, at)
+        self.fleet.at(at + chosen.interval, self._look)
+
+    def _more(self, many: int, at: float) -> None:
+        """Those that still answer are kept; others start."""
+        pool = self.pool
+        kept = pool.counted(DRAINING)[:many]
+        for unit in kept:
+            pool.set(unit, UP, at)
+        for unit in pool.counted(DOWN)[: many - len(kept)]:
+            pool.set(unit, STARTING, at)
+            self.fleet.at(at + self.start, partial(pool.set, unit, UP))
