@@ -164,7 +164,7 @@ HEAD = "arrival_s,input_tokens,output_tokens\n"
         (HEAD + "0,-5,5\n", "line 2 has -5 input and 5 output tokens"),
         (
             HEAD + "0,5,5\n2,5,5\n1,5,5\n",
-            "line 4 comes at 1 s, before line 3 at 2 s; times must not run backwards: read it with sort=True",
+            "line 4 comes at 1 s, before line 3 at 2 s; times must not run backwards: sort the lines .* sort=True",
         ),
         (HEAD + "0,5,5\nnan,5,5\n", "line 3 comes at nan s"),
         (
@@ -173,7 +173,7 @@ HEAD = "arrival_s,input_tokens,output_tokens\n"
         ),
         (
             HEAD + "0,5,200\n",
-            "line 2 has 5 input and 200 output tokens, more than the context of 100; give a larger one.$",
+            "line 2 has 5 input and 200 output tokens, more than the context of 100; leave it out.$",
         ),
         ("arrival_s,input_tokens\n0,5\n", "line 1 has no column with tokens of answers: 'arrival_s, input_tokens'"),
         (

@@ -33,6 +33,8 @@ from mlsysim.zoo.intervals import Factors, independent, interval
 
 PART = "part: "
 """Before the name of a part of the ledger, whose seconds on the critical path are asked."""
+FILE = "the file of the row"
+"""Key of a row under which a table finds where it stands, for what lies beside it."""
 _LARGEST_NODE = 256
 
 

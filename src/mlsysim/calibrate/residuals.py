@@ -75,8 +75,8 @@ def residuals_of(report: FileReport, left_out: str = PART) -> list[Residual]:
     """Residuals of a validated table, whose rows took no part in a fit, or are many for each constant."""
     found = []
     for p in report.scored:
-        # What has no stated interval, as memory, needs no band.
-        if p.measured > 0 and p.predicted > 0 and p.low is not None:
+        # What has no stated interval, as memory, needs no band; percentiles have that of the steps that they are simulated with.
+        if p.measured > 0 and p.predicted > 0 and p.low is not None and not p.regime.startswith("simulated"):
             own = _of_plan(p)
             kind = left_out if p.chip_measured or left_out in STRANGE else "chip"
             if kind == "chip" and report.table in ("inference", "serving_runs", "serving_open"):

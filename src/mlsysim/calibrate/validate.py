@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.calibrate.measurements import given_table
-from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
+from mlsysim.calibrate.questions import FILE, Excluded, Prediction, Skipped, Table
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
 
@@ -118,14 +118,15 @@ def validate(*paths: str | Path) -> list[FileReport]:
 
 
 def validate_file(path: Path) -> FileReport:
-    """Score one file."""
+    """Score one file; of a log of requests, the table of its runs that lies beside it."""
+    path = _runs_of(path)
     header, rows = given_table(path, _LARGEST_FILE)
     table = table_of(header, path.name)
     report = FileReport(file=str(path), table=table.name)
     for number, row in enumerate(rows, 2):
         key = row.get("id") or f"line {number}"
         try:
-            predictions = table.predict(row)
+            predictions = table.predict({**row, FILE: str(path)})
             if not predictions:
                 raise Skipped("no measured value")
         except Excluded:
@@ -140,6 +141,12 @@ def validate_file(path: Path) -> FileReport:
             report.scored += [replace(p, row=key, source=source) for p in predictions]
         report.rows += 1
     return report
+
+
+def _runs_of(path: Path) -> Path:
+    name = path.name.removesuffix(".gz").removesuffix(".csv")
+    beside = path.with_name("runs.csv" if name == "requests" else f"{name}_runs.csv")
+    return beside if path.is_file() and beside.is_file() else path
 
 
 COLUMNS = ("id", "metric", "measured", "predicted", "low", "high", "error", "plan")

@@ -13,6 +13,7 @@ from mlsysim.calibrate.tables import (
     inference,
     operators,
     reliability,
+    serving_logs,
     serving_open,
     serving_runs,
     silicon,
@@ -38,6 +39,8 @@ TABLES = {
     table.name: table
     for table in (
         *(Table(module.__name__.rpartition(".")[2], module.COLUMNS, module.read) for module in _SCORED),
+        Table("serving_logs", serving_logs.SERVER, serving_logs.read_server),
+        Table("bare_logs", serving_logs.BARE, serving_logs.read_bare),
         Table("cost", unscored.COST, unscored.read_cost),
         Table("silicon", silicon.COLUMNS, silicon.read),
     )

@@ -1,4 +1,5 @@
-"""Runs of serving engines under open load: mean TTFT, TPOT and time of a request at a rate, each asked as a serving plan with ``qps``.
+"""Runs of serving engines under open load: TTFT, TPOT and time of a request at a rate, each asked as a serving plan with ``qps``; means of the
+steady state, percentiles of a simulation with as many requests as were sent, at random.
 
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
 
@@ -12,6 +13,7 @@ Left out: bursts without a rate, rows that contradict themselves or lost request
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from mlsysim.calibrate.cells import chip_of, key_of, model_of, number, served_format, whole
@@ -32,7 +34,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if row["quality"] != "ok" or row["regime"] != "steady":
         raise Excluded(f"{row['regime']}, {row['quality']}")
     new, prompt = row["computed_prefill_tokens_est"], round(number(row, "input_tokens_mean"))
-    chip, runner = chip_of(row["chip"]), _engine(row)
+    chip, runner = chip_of(row["chip"]), engine_of(row)
     inferred, guessed = [f"engine {runner}"], 0
     if not new and row["prefix_caching"] == "on":
         if "evicting" not in row["prefix_state"]:
@@ -51,23 +53,32 @@ def read(row: Mapping[str, str]) -> list[Question]:
         "replicas": whole(row, "dp", 1),
     }
     split = {"tp": whole(row, "tp", 1), "pp": whole(row, "pp", 1), "ep": whole(row, "ep", 1)}
-    plan = calibrated_plan(
+    ask = partial(
+        calibrated_plan,
         "serving",
         key_of(model_of(row["model"])),
         whole_nodes(whole(row, "gpus"), key_of(chip)),
         precision=served_format(row, "precision", chip, inferred),
         parallelism={name: degree for name, degree in split.items() if degree > 1 or name == "tp"},
-        serving=serving,
     )
+    plan = ask(serving=serving)
+    played = ask(serving=serving | {"burst": 1.0, "requests": whole(row, "requests", 0) or None})
     measured = chip_class(chip) != "other"
+    asked = [(column, name, f"open {name}", plan) for column, name in _MEASURED.items()]
+    asked += [
+        (f"{kind}_ms_{level}", f"{kind}_{level}", f"simulated {kind}", played)
+        for kind in ("ttft", "tpot", "e2e")
+        for level in ("p50", "p90", "p99")
+    ]
     return [
-        Question(column, float(row[column]), plan, name, "ms", 1.0, f"open {name}", measured, tuple(inferred), guessed)
-        for column, name in _MEASURED.items()
+        Question(column, float(row[column]), each, name, "ms", 1.0, regime, measured, tuple(inferred), guessed)
+        for column, name, regime, each in asked
         if row.get(column)
     ]
 
 
-def _engine(row: Mapping[str, str]) -> str:
+def engine_of(row: Mapping[str, str]) -> str:
+    """The engine of a row, of the year nearest to its version."""
     name = engine(row["engine"]).name
     version = row["engine_version"].split(" ")[0].split(".")
     if name == "vLLM" and len(version) > 1 and tuple(int(part) for part in version[:2]) <= _SYNCHRONOUS:
