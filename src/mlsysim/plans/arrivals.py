@@ -57,8 +57,10 @@ class Arrivals:
 
     @property
     def rate(self) -> float | None:
-        """Requests a second; None where the plan has no rate."""
-        return self.part.qps if self.trace is None else self.trace.summary.rate
+        """Requests a second; None where the plan has no rate, or all come at once."""
+        if self.trace is None:
+            return self.part.qps
+        return self.trace.summary.rate if self.trace.summary.duration else None
 
     @property
     def length_cv(self) -> float | None:
@@ -101,7 +103,8 @@ class Arrivals:
         count = f"{self.count(quick):,} requests"
         if self.trace is not None:
             s = self.trace.summary
-            return f"{count} of {self.trace.name}, {s.rate:.3g} a second, gaps with a cv of {s.burst:.3g}"
+            how = f"{s.rate:.3g} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
+            return f"{count} of {self.trace.name}, {how}"
         if self.part.concurrency is not None:
             return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"

@@ -110,7 +110,7 @@ class Served:
         self.output_rate = self.requests * self.mean_output
         self.carries = part.qps is not None and self.requests >= part.qps * 0.999
         # Requests that end some day are all answered, however late.
-        ends = part.requests is not None and self.server.calibrated
+        ends = (part.requests is not None or part.trace is not None) and self.server.calibrated
         self.overloaded = part.qps is not None and result.feasible and not self.carries and not ends
         # Requests that all replicas hold at once; None where the size of a cache is not known.
         self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
@@ -205,7 +205,10 @@ class Server:
         self.arrivals = found = Arrivals.of(self.part, self.prompt, self.output, self.model)
         self.prompt, self.output = found.prompt, found.answer
         if found.trace is not None:
-            self.part = self.part.model_copy(update={"qps": found.rate, "length_cv": found.length_cv})
+            load: dict[str, Any] = {"qps": found.rate, "length_cv": found.length_cv}
+            if found.rate is None:
+                load |= dict.fromkeys(("concurrency", "requests"), found.count())
+            self.part = self.part.model_copy(update=load)
             for name in ("prompt_tokens", "output_tokens"):
                 assumed.pop(name, None)
 

@@ -48,12 +48,15 @@ def read_server(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a run of a server."""
     chip, runner = chip_of(row["chip"]), engine_of(row)
     inferred = [f"engine {runner}"]
+    # Copies that share experts are the attention groups of one replica, each with slots of its own.
+    copies, apart = whole(row, "dp", 1), whole(row, "ep", 1) == 1
+    slots = whole(row, "max_num_seqs", 0) * (1 if apart else copies)
     serving = {
         "engine": runner,
         "chunk_tokens": whole(row, "max_num_batched_tokens", 0) or None,
-        "max_num_seqs": whole(row, "max_num_seqs", 0) or None,
+        "max_num_seqs": slots or None,
         "cache_precision": row.get("kv_precision") or None,
-        "replicas": whole(row, "dp", 1) if whole(row, "ep", 1) == 1 else 1,
+        "replicas": copies if apart else 1,
         "memory_fraction": float(row["gpu_memory_utilization"]) if row.get("gpu_memory_utilization") else None,
     }
     split = {name: whole(row, name, 1) for name in ("tp", "pp", "ep")}
