@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from mlsysim.cli import plans, zoo
+from mlsysim.cli import planning, plans, zoo
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
@@ -33,7 +33,7 @@ app = typer.Typer(
 app.command("eval", cls=plan_command())(plans.evaluate)
 app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
-app.command(cls=plan_command("training"))(plans.plan)
+app.command(cls=plan_command())(planning.plan)
 for _on_plans in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review):
     app.command(cls=plan_command())(_on_plans)
 _SIZES = ("workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens")

@@ -1,4 +1,4 @@
-"""Commands on plans: ``eval``, ``train``, ``serve``; ``plan`` (the least fleet for a deadline); ``report``, ``audit``, ``compare``, ``sensitivity``, ``explain``."""
+"""Commands on plans: ``eval``, ``train``, ``serve``; ``report``, ``audit``, ``compare``, ``sensitivity``, ``explain``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from mlsysim.cli.plan_options import as_an_option, changed, load, named_plan, pl
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
-    from mlsysim.plans.answer import Answer
     from mlsysim.plans.plan import Plan
 
 Model = Annotated[str, Argument(metavar="MODEL", help="a model of the zoo, or a path to a model file")]
@@ -102,81 +101,6 @@ def serve(
     if (hardware is None) == (on is None):
         raise InputError("serve takes a chip after the model or --on with a fleet, one of them.", field="on")
     _finish(plan_of(context, task="serving", model=model, on=on or hardware), form)
-
-
-def plan(
-    context: Context,
-    model: Model,
-    deadline: Annotated[str, Option(help="such as 14d or '30 day'")],
-    chips: Annotated[str | None, Option("--on", help="chips to compare, such as H100,B200")] = None,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
-    """The least fleet that trains a model by a deadline, for each chip; on 20 tokens a parameter unless --tokens says more.
-
-    mlsysim plan Llama3_70B --deadline 14d --budget 5MUSD
-    mlsysim plan Llama3_8B --deadline 3d --tokens 1T --on H100,B200 --region Sweden
-    """
-    from mlsysim.cli.last import remember
-    from mlsysim.plans.evaluate import evaluate as answer_to
-    from mlsysim.plans.evaluate import evaluate_plainly
-    from mlsysim.plans.least_fleet import CHIPS, least_fleet
-    from mlsysim.plans.resolve import find_model
-    from mlsysim.plans.sheet import count_text
-
-    form = chosen_form(context, output, as_json)
-    wanted = plan_of(context, task="training", model=model, on="8xH100", deadline=deadline)
-    if wanted.workload.tokens is None:
-        workload = find_model(model)
-        if workload.parameters is None:
-            raise InputError(f"{model} states no parameters; give --tokens.", field="tokens")
-        wanted = wanted.with_settings({"tokens": 20 * float(workload.parameters.to("param").magnitude)})
-    count = wanted.workload.tokens or 0.0
-    names = [chip.strip() for chip in chips.split(",")] if chips else list(CHIPS)
-    with busy("searching fleets ...") as saying:
-
-        def tried(candidate: Plan) -> Answer:
-            saying(f"trying {candidate.hardware.on} ...")
-            return evaluate_plainly(candidate)
-
-        found = least_fleet(wanted, names, tried)
-    best = next((candidate for candidate in found if candidate.answer is not None), None)
-    answer = None if best is None or best.answer is None else answer_to(best.answer.plan)
-    if answer is None or best is None:
-        verdict = (f"No fleet of {', '.join(names)} trains on {count_text(count)} tokens in time.", "bold red")
-    else:
-        words = f"{best.accelerators:,} x {best.chip} is the cheapest fleet that trains on {count_text(count)} tokens in time."
-        verdict = (words, "bold green")
-    candidates = [
-        {
-            "chip": c.chip,
-            "accelerators": c.accelerators,
-            "reason": c.reason or None,
-            "answer": None if c.answer is None else c.answer.to_dict(),
-        }
-        for c in found
-    ]
-    document = {"tokens": count, "best": None if answer is None else answer.to_dict(), "candidates": candidates}
-    rows = [[c.chip, "none" if c.answer is None else f"{c.accelerators:,}", *_columns(c.answer)] for c in found]
-    headers = ["chip", "accelerators", "run", "cost", "MFU", "carbon"]
-    reasons = [(f"{c.chip}: {c.reason}", "dim") for c in found if c.answer is None]
-    print_result(form, document, headers, rows, right=(1, 2, 3, 4, 5), before=[verdict], after=reasons)
-    if answer is None:
-        end(2)
-        return
-    if form == "text":
-        print_text("")
-        print_answer(answer, form)
-    remember(answer.plan)
-    end(answer.exit_code)
-
-
-def _columns(answer: Answer | None) -> list[str]:
-    names = ("run_time", "tco", "mfu", "carbon_footprint")
-    if answer is None:
-        return [""] * len(names)
-    held = {metric.name: metric.text for metric in answer.metrics}
-    return [held.get(name, "not known") for name in names]
 
 
 def report(

@@ -89,10 +89,15 @@ class Checked(Record):
     metric: str
     sentence: str
     passed: bool
-    certain: bool = Field(default=True, description="false where the limit lies inside the interval")
+    odds: float | None = Field(default=None, description="probability that a limit is kept, where there is an interval")
     limit: str = Field(
         default="", description="what is limited: deadline, budget, ttft ... or the metric of an assertion"
     )
+
+    @property
+    def certain(self) -> bool:
+        """Whether the limit lies outside of the 90 % interval: else it is too close to call."""
+        return self.odds is None or not 0.05 < self.odds < 0.95
 
 
 class Answer(Document, Record):

@@ -5,6 +5,7 @@ A demand that is not kept is what stopped the plan, and so what binds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,20 +99,34 @@ def _within(metric: Metric, label: str, most: Any) -> Checked:
     limit = to_si(most, unit)
     passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
     shown = f"${limit:,.0f}" if unit == "USD" else compact_time(limit)
-    certain = metric.high is None or not to_si(metric.low, unit) <= limit < to_si(metric.high, unit)
+    odds = _odds(metric, limit, unit)
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "limit":
         # Times of requests are means unless they are percentiles; half of them or so are longer.
         held += "" if metric.name.rpartition("_")[2] in LEVELS else " on average"
-        if not certain:
+        if odds is not None and 0.05 < odds < 0.95:
             held += f"; too close to call, its interval is {metric.interval}"
     return Checked(
         metric=metric.path,
         sentence=f"{metric.label} is {metric.text}, {held}.",
         passed=passed,
-        certain=certain,
+        odds=odds,
         limit=label if label != "limit" else metric.name,
     )
+
+
+def _odds(metric: Metric, limit: float, unit: str) -> float | None:
+    """The probability that a metric is at most its limit: errors are log-normal on each side, and 5 % lie beyond each end of the
+    interval."""
+    if metric.factors is None:
+        return None
+    away = math.log(limit / to_si(metric.value, unit))
+    side = math.log(max(metric.factors[1] if away > 0 else 1 / metric.factors[0], 1 + 1e-9))
+    return 0.5 * (1 + math.erf(_NINETY * away / side / math.sqrt(2)))
+
+
+_NINETY = 1.6449
+"""Standard deviations beyond which 5 % lie."""
 
 
 def stopped(answer: Answer) -> Answer:

@@ -320,6 +320,8 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(f"Each by itself, {rates}: the {pools.slower} pool is the slower.")
     if server.calibrated:
         lines += _token_time(sheet, served)
+    if isinstance(served, Played) and (words := served.near_saturation):
+        lines.append(words)
     lines += [
         f"{_limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
         for name, value, limit in served.limits

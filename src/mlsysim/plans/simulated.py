@@ -40,8 +40,8 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.intervals import independent
 
 PUT_BACK = f"{ANSWER}: put back for want of caches"
-_CLOGGED = 0.98
-"""Share of the requests that come which a server must answer while they do; below it the queue grows."""
+_SENSITIVE = 3.0
+"""Times as much as a step's error that the first token's must be, to be called sensitive."""
 _KEPT = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e"}
 
 
@@ -122,6 +122,18 @@ class Played(Served):
 
     def delivered(self, slower: float = 1.0) -> float:
         return self.requests / slower if self.come is None else min(self.requests, self.come)
+
+    @property
+    def near_saturation(self) -> str:
+        """A sentence where errors of steps that lie inside their interval decide whether a queue grows; else nothing."""
+        if not self.ends:
+            return ""
+        slow, factor = self.ends[-1]
+        first = slow.percentiles["ttft"].mean * factor
+        if first < _SENSITIVE * factor * self.ttft:
+            return ""
+        longer = f"with steps {factor - 1:.0%} longer, which is inside their interval, the first token takes"
+        return f"Near saturation: {longer} {compact_time(first)} on average, and a queue grows."
 
     @cached_property
     def percentiles(self) -> dict[str, Percentiles]:

@@ -1,0 +1,149 @@
+"""Serving plans over time: percentiles, traces, limits on them, and the least service that keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.least_service import least_services
+from mlsysim.plans.limits import demands
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.targets import Target, parse_targets
+from mlsysim.units.registry import to_si
+
+BASE: dict[str, Any] = {
+    "task": "serving",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "H100"},
+    "parallelism": {"tp": 1},
+    "serving": {
+        "prompt_tokens": 500,
+        "output_tokens": 100,
+        "qps": 15.0,
+        "slo": "ttft_p99=200ms,tpot=30ms",
+        "requests": 2000,
+    },
+}
+
+
+def _asked(**serving: Any) -> Answer:
+    return evaluate(BASE | {"serving": BASE["serving"] | serving}, change=False)
+
+
+def test_limits_are_read_as_people_write_them() -> None:
+    assert parse_targets("ttft_p99=500ms, tpot=30ms,latency_p95<4s") == (
+        Target("ttft", "p99", 0.5),
+        Target("tpot", "mean", 0.03),
+        Target("e2e", "p95", 4.0),
+    )
+    assert parse_targets(None) == ()
+    for text, said in (
+        ("ttft_p98=1s", "p50, p90, p95 or p99"),
+        ("ttff=1s", "did you mean 'ttft'"),
+        ("ttft_p99=5GB", "a time such as 500ms"),
+        ("ttft_p99=-5ms", "above 0"),
+        ("ttft_p99", "such as 'ttft_p99=500ms'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            parse_targets(text)
+
+
+def test_a_simulated_answer_says_percentiles_and_adds_up() -> None:
+    answer = _asked()
+    assert answer.fidelity == "simulated"
+    for kind in ("ttft", "tpot", "itl", "e2e", "queue"):
+        held = answer.percentiles[kind]
+        assert held["p50"] <= held["p90"] <= held["p95"] <= held["p99"]
+        assert to_si(answer.value(f"{kind}_p99"), "s") == pytest.approx(held["p99"], rel=1e-12)
+    ledger = answer.ledger
+    assert ledger is not None
+    assert sum(part.exposed for part in ledger.parts) == pytest.approx(to_si(answer.value("latency"), "s"), rel=1e-9)
+    first = sum(part.exposed for part in ledger.parts if part.name.startswith("first token: "))
+    assert first == pytest.approx(to_si(answer.value("ttft"), "s"), rel=1e-9)
+    assert answer.explain("ttft_p99")[0].value == answer.metric("ttft_p99").text
+    assert Answer.from_dict(answer.to_dict()) == answer
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another() -> None:
+    one, two, other = _asked(), _asked(), _asked(seed=3)
+    assert one.to_dict() == two.to_dict()
+    assert one.percentiles["ttft"]["p99"] != other.percentiles["ttft"]["p99"]
+
+
+def test_means_of_a_simulation_are_near_the_closed_form() -> None:
+    steady, played = _asked(slo=None, requests=None), _asked(requests=6000)
+    assert steady.fidelity == "calibrated"
+    for name, near in (("ttft", 0.15), ("tpot", 0.05), ("latency", 0.05)):
+        assert to_si(played.value(name), "s") == pytest.approx(to_si(steady.value(name), "s"), rel=near)
+
+
+def test_bursts_and_spread_lengths_are_seen_in_percentiles_more_than_in_means() -> None:
+    plain, bursty, spread = _asked(), _asked(burst=4.0), _asked(length_cv=1.0)
+    for worse in (bursty, spread):
+        tail, mean = (worse.percentiles["ttft"][key] / plain.percentiles["ttft"][key] for key in ("p99", "mean"))
+        assert tail > 1.2 and tail > mean
+
+
+def test_a_limit_inside_the_interval_is_neither_kept_nor_missed() -> None:
+    middle = _asked().percentiles["ttft"]["p99"]
+    checks = {
+        factor: next(c for c in _asked(slo=f"ttft_p99={middle * factor}s").checks if c.limit == "ttft_p99")
+        for factor in (0.2, 1.01, 20.0)
+    }
+    assert not checks[0.2].passed and checks[0.2].certain
+    assert not checks[1.01].certain and "too close to call" in checks[1.01].sentence
+    assert checks[20.0].passed and checks[20.0].certain
+
+
+def test_a_missed_percentile_is_what_stopped_the_plan() -> None:
+    answer = _asked(slo="ttft_p99=1ms")
+    assert answer.binding.limit == "ttft_p99" and "99th percentile" in answer.binding.sentence
+    assert answer.exit_code == 3
+
+
+def test_a_trace_is_played_at_its_own_lengths_and_scaled_with_its_bursts() -> None:
+    serving = {"trace": "azure-code", "requests": 1500}
+    own = evaluate(BASE | {"serving": serving}, change=False)
+    fast = evaluate(BASE | {"serving": serving | {"qps": 8.0}}, change=False)
+    assert own.percentiles["queue"]["p99"] < fast.percentiles["queue"]["p99"]
+    with pytest.raises(InputError, match="trace"):
+        evaluate(BASE | {"serving": serving | {"prompt_tokens": 10}})
+
+
+def test_clients_in_a_loop_have_percentiles_too() -> None:
+    answer = _asked(qps=None, requests=None, concurrency=16)
+    closed = _asked(qps=None, requests=None, concurrency=16, slo=None)
+    assert to_si(answer.value("tpot"), "s") == pytest.approx(to_si(closed.value("tpot"), "s"), rel=0.1)
+    assert answer.layout["concurrency"] == 16
+
+
+def test_the_least_service_is_the_least_and_serve_repeats_it() -> None:
+    wanted = Plan.model_validate(
+        BASE | {"parallelism": {}, "serving": BASE["serving"] | {"qps": 60.0, "requests": None}}
+    )
+
+    def tried(plan: Plan, quick: bool) -> Answer:
+        answer = evaluate_plainly(plan, quick)
+        return answer.model_copy(update={"checks": demands(answer.of_what_runs())}) if answer.runs else answer
+
+    found = least_services(wanted, ["H100"], tried)
+    best = found[0]
+    assert best.answer is not None and best.price == min(each.price for each in found if each.answer is not None)
+    again = evaluate(best.answer.plan, change=False)
+    assert again.passed and again.percentiles == best.answer.percentiles
+    assert best.odds is not None and 0 < best.odds <= 1 and best.headroom is not None and best.headroom >= 1
+    if best.replicas > 1:
+        fewer = best.answer.plan.replacing(
+            hardware={"on": f"{best.tp * (best.replicas - 1)}xH100"}, serving={"replicas": best.replicas - 1}
+        )
+        assert not tried(fewer, False).passed
+
+
+def test_a_service_that_no_number_makes_fast_enough_says_why() -> None:
+    wanted = Plan.model_validate(BASE | {"serving": BASE["serving"] | {"slo": "tpot=1us"}})
+    (none,) = least_services(wanted, ["H100"], lambda plan, quick: evaluate_plainly(plan, quick))
+    assert none.answer is None and "limit" in none.reason
