@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 EFFECTIVE = 30.0
-_FREEDOM, _STEP, _LARGEST, _ROUNDS, _GAIN = 4.0, 1e-3, 0.7, 12, 1e-2
+_FREEDOM, _STEP, _WIDE, _LARGEST, _ROUNDS, _GAIN = 4.0, 1e-3, 3e-2, 0.7, 12, 1e-2
 
 
 class Prior(NamedTuple):
@@ -70,17 +70,27 @@ class Posterior:
 
 
 def posterior(
-    rows: Sequence[Row], priors: Mapping[str, Prior], offsets: Sequence[float], left_out: Sequence[Any]
+    rows: Sequence[Row],
+    priors: Mapping[str, Prior],
+    offsets: Sequence[float],
+    left_out: Sequence[Any],
+    smooth: bool = True,
 ) -> Posterior:
     """Fit the constants of ``priors`` and the offsets (given by their spreads): of all rows, and without the rows that each mask of
-    ``left_out`` names."""
-    return _Fits(rows, priors, offsets, left_out).found()
+    ``left_out`` names. Where predictions are not ``smooth``, slopes are taken over wide steps, and a move that does not help is no end."""
+    return _Fits(rows, priors, offsets, left_out, smooth).found()
 
 
 class _Fits:
     def __init__(
-        self, rows: Sequence[Row], priors: Mapping[str, Prior], offsets: Sequence[float], left_out: Sequence[Any]
+        self,
+        rows: Sequence[Row],
+        priors: Mapping[str, Prior],
+        offsets: Sequence[float],
+        left_out: Sequence[Any],
+        smooth: bool,
     ) -> None:
+        self.smooth, self.step = smooth, _STEP if smooth else _WIDE
         self.rows, self.names = rows, tuple(priors)
         self.groups = tuple(sorted({row.group for row in rows}))
         self.group = np.array([self.groups.index(row.group) for row in rows])
@@ -111,7 +121,7 @@ class _Fits:
             damping = np.where(better, damping / 4, damping * 6)
             point[better], loss[better] = moved[better], value[better]
             errors[:, better], slopes[:, better] = new[:, better], new_slopes[:, better]
-            if gain < _GAIN:
+            if gain < _GAIN and self.smooth:
                 break
         curve = np.linalg.inv(self._curvature(0, errors, slopes)[0])
         offsets = point[:, constants:].reshape(fits, len(self.groups), self.many)
@@ -122,7 +132,7 @@ class _Fits:
         """Errors by value and fit, and their slopes along constants and the offsets of the row's group."""
         fits, constants = len(point), len(self.names)
         wide = constants + self.many
-        steps = np.vstack([np.zeros(wide), _STEP * np.eye(wide)])
+        steps = np.vstack([np.zeros(wide), self.step * np.eye(wide)])
         errors = np.empty((len(self.measured), fits))
         slopes = np.empty((len(self.measured), fits, wide))
         moved = np.exp((point[:, None, :constants] + steps[None, :, :constants]).reshape(-1, constants))
@@ -135,7 +145,7 @@ class _Fits:
             for value in values:
                 logs = np.log(np.broadcast_to(value, len(moved))).reshape(fits, -1)
                 errors[place] = logs[:, 0] - self.measured[place]
-                slopes[place] = (logs[:, 1:] - logs[:, :1]) / _STEP
+                slopes[place] = (logs[:, 1:] - logs[:, :1]) / self.step
                 place += 1
         return errors, slopes
 

@@ -215,7 +215,7 @@ class Engines:
     def band(self, metric: str, arrivals: bool = False) -> tuple[Interval, str]:
         """The 90 % band of ``tpot``, ``ttft`` or ``rate``, and what it rests on, in words; ``arrivals`` where requests come whatever became of others."""
         pools, engine = "disaggregated " if self.apart else "", self.writer.engine
-        regime = f"serving {pools}{metric} {engine.name}"
+        regime = f"serving {pools}{metric} {engine.like or engine.name}"
         regime = f"{regime} open" if arrivals and measured(f"{regime} open") else regime
         known = (*serving_table("measured")["chips"], *engine.chips)
         chips = [step.deployment.chip for step in (self.writer, self.reader)]

@@ -162,7 +162,7 @@ class EngineDevice:
 
     def _workspace(self, name: str) -> float:
         table = serving_table("workspace")
-        return to_si(Q_(table.get(self.engine.name, table).get(name, table[name])), "byte")
+        return to_si(Q_(table.get(self.engine.like or self.engine.name, table).get(name, table[name])), "byte")
 
     @property
     def context_bytes(self) -> float:

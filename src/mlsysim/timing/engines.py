@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mlsysim.errors import unknown_name
+from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
@@ -24,6 +26,7 @@ from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.files import entries
 from mlsysim.zoo.provenance import Source
+from mlsysim.zoo.store import user_folder
 
 
 @cache
@@ -48,6 +51,8 @@ class Engine(Record):
     """A serving engine; times in seconds. What each means is said at the top of ``data/software/engines.toml``."""
 
     name: str
+    like: str | None = None
+    """The shipped engine that a user's own constants are of."""
     year: int
     policy: Literal["mixed", "prefill_first"]
     kernels: str
@@ -124,8 +129,20 @@ ENGINES = engine_names()
 """The engines of ``data/software/engines.toml``: an entry there is all that a further one needs."""
 
 
+@cache
+def _tables(own: str) -> dict[str, Any]:
+    """Engines by name: those that ship, and the user's own, each of them like one of those."""
+    found = dict(software_file("engines"))
+    for path in sorted(Path(own).glob("engines/*.toml")) if own else ():
+        try:
+            found |= tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
+    return found
+
+
 def _key(name: str) -> str | None:
-    table, folded = software_file("engines"), _folded(name)
+    table, folded = _tables(user_folder()), _folded(name)
     return next((k for k, row in table.items() if folded in {_folded(n) for n in (k, *row.get("aliases", ()))}), None)
 
 
@@ -134,12 +151,22 @@ def is_engine(name: str) -> bool:
     return _key(name) is not None
 
 
-@cache
 def engine(name: str) -> Engine:
     """The engine of that name; raises with the nearest one."""
-    table, key = software_file("engines"), _key(name)
+    return _engine(name, user_folder())
+
+
+@cache
+def _engine(name: str, own: str) -> Engine:
+    table, key = _tables(own), _key(name)
     if key is None:
         raise unknown_name("serving engine", name, table)
+    if "like" in table[key]:
+        row = dict(table[key])
+        base = _engine(row["like"], own)
+        if "models" in row:
+            row["models"] = tuple(Seen(architecture=name, **seen) for name, seen in row["models"].items())
+        return Engine(**{**dict(base), "aliases": (), **row, "name": key, "like": base.like or base.name})
     fitted = dict(software_file("engine_constants").get(key, {}))
     for about in ("spread", "loose"):
         fitted.pop(about, None)

@@ -24,7 +24,7 @@ from mlsysim.models.registry import Models
 from mlsysim.physics.precision import precision_name
 from mlsysim.systems.registry import Clusters, Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
-from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES
+from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, engine, is_engine
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si
 from mlsysim.vocabulary import VALUES
@@ -325,6 +325,8 @@ def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
         for choice in spec.choices:
             if folded == choice.lower().replace("-", "_"):
                 return choice
+        if name == "engine" and is_engine(value):
+            return engine(value).name  # the user's own
     remedy = "use one of " + ", ".join(spec.choices) + "."
     raise unknown_name(f"choice for the {name!r} input of {resolver}", value, spec.choices, remedy)
 
