@@ -28,6 +28,8 @@ from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.importers.markup import table_lines
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.serving import best_served
 from mlsysim.simulate.record import Times
 from mlsysim.simulate.replicas import kind_of
 from mlsysim.simulate.requests import Measured, Request
@@ -35,7 +37,7 @@ from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traces import read_runs
 from mlsysim.timing.engines import Engine, architecture
 
-FEWEST, _SPREAD, _LEVELS = 20, 0.02, (50.0, 90.0)
+FEWEST, _SPREAD, _FOLDS, _LEVELS = 20, 0.02, 4, (50.0, 90.0)
 _CONSTANTS = ("front_end", "step", "per_sequence", "waited_operator")
 _FACTORS = {"prompts": 0.25, "answers": 0.1}
 """Spreads of a model's factors on steps with prompts and without."""
@@ -126,6 +128,29 @@ class Service:
         )
 
 
+_OF_THE_LOAD = (
+    *("prompt_tokens", "output_tokens", "length_cv", "range_ratio", "burst", "concurrency", "qps", "requests", "slo"),
+    *("output_rate", "ttft", "tpot", "latency"),
+)
+"""Keys of a plan that say what a file says itself, or that do not matter to what was measured."""
+
+
+def service_of(plan: Plan, path: Path) -> Service:
+    """The service that a plan describes, under the load of a file."""
+    run = next(iter(read_runs(path)))
+    if plan.task != "serving" or plan.serving is None:
+        raise InputError("the plan of a service has the task serving and says its engine.")
+    load = dict.fromkeys(_OF_THE_LOAD) | {"trace": f"{path}#{run}" if run else str(path)}
+    asked = plan.model_copy(
+        update={
+            "serving": plan.serving.model_copy(update=load),
+            "hardware": plan.hardware.model_copy(update={"efficiency": "calibrated"}),
+        }
+    )
+    result = best_served(asked)[1].result
+    return Service(result.named("machine"), result.named("clients"), plan.serving.scheduler)
+
+
 @dataclass(frozen=True)
 class FittedEngine:
     """An engine's constants from a file, and how well they predict what they have not seen."""
@@ -174,9 +199,7 @@ def fit_results(path: Path, service: Service) -> FittedEngine:
     factors = dict(zip(_FACTORS, step.factors or (1.0, 1.0), strict=True))
     known = {key: getattr(step.engine, key) for key in _CONSTANTS} | factors
     # What an engine does not have at all is not looked for.
-    priors = {
-        key: Prior(value, _FACTORS.get(key) or spreads[key][1]) for key, value in known.items() if value > 0
-    }
+    priors = {key: Prior(value, _FACTORS.get(key) or spreads[key][1]) for key, value in known.items() if value > 0}
 
     def row(part: Played) -> Row:
         def predict(constants: Mapping[str, Any], _: Sequence[Any]) -> list[Any]:
@@ -188,14 +211,16 @@ def fit_results(path: Path, service: Service) -> FittedEngine:
         return Row(part.run, tuple(values), (_SPREAD,) * len(values), predict)
 
     rows = [row(part) for part in parts]
-    masks = [np.arange(len(parts)) == i for i in range(len(parts))]
+    # Runs are left out one by one, or in turn where they are many.
+    folds = np.arange(len(parts)) % min(len(parts), _FOLDS)
+    masks = [folds == fold for fold in range(folds.max() + 1)]
     found = posterior(rows, priors, (), masks, smooth=False)
     before = [
         math.log(predicted / measured)
         for part in parts
         for predicted, measured in zip(service.play(part, known), part.values, strict=True)
     ]
-    after = found.errors[np.arange(len(found.owner)), found.owner + 1]
+    after = found.errors[np.arange(len(found.owner)), folds[found.owner] + 1]
     count = sum(part.last - part.first for part in parts)
     name = architecture(step.deployment.model)
     return FittedEngine(step.engine, name, count, found, known, tuple(before), tuple(after.tolist()))
@@ -218,7 +243,10 @@ def write_engine(fitted: FittedEngine, name: str, folder: Path, origin: str, che
     # Tables inside a line stay there: only those of models stand apart.
     lines = table_lines(name, {key: value for key, value in table.items() if key != "source"})[1:]
     shown = ", ".join(f'{key} = "{value}"' for key, value in table["source"].items())  # type: ignore[attr-defined]
-    lines += [f"source = {{{shown}}}", *table_lines(f'{name}.models."{fitted.architecture}"', factors | {"rows": fitted.requests})]
+    lines += [
+        f"source = {{{shown}}}",
+        *table_lines(f'{name}.models."{fitted.architecture}"', factors | {"rows": fitted.requests}),
+    ]
     target = folder / "engines" / f"{name}.toml"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,11 @@ def _show_errors(report: dict[str, Any]) -> None:
 
 def calibrate(
     file: Annotated[Path | None, Argument(help="CSV of 3 to 50 operator or end-to-end times")] = None,
+    serving: Annotated[Path | None, Option(help="requests that a benchmark or a log measured: fit an engine")] = None,
+    plan: Annotated[Path | None, Option(help="with --serving: the plan of the service that was measured")] = None,
+    model: Annotated[str | None, Option(help="with --serving, in place of a plan: the model")] = None,
+    on: Annotated[str | None, Option(help="and its fleet, such as 1xH200")] = None,
+    engine: Annotated[str, Option(help="and the engine to start from")] = "vLLM",
     chip: Annotated[str | None, Option(help="the chip that was measured; found out with --measure")] = None,
     name: Annotated[str | None, Option(help="name of the new profile (My_CHIP)")] = None,
     zoo: Annotated[Path | None, Option(help="folder of your zoo, else MLSYSIM_ZOO")] = None,
@@ -72,13 +77,18 @@ def calibrate(
     out: Annotated[Path | None, Option(help="where --measure writes its CSV")] = None,
     as_json: OneJson = False,
 ) -> None:
-    """Fit a chip's profile to your own measurements and write it to your zoo."""
+    """Fit a chip's profile, or an engine's constants, to your own measurements and write it to your zoo."""
     from mlsysim.calibrate.samples import read_samples
     from mlsysim.calibrate.user import calibrate as fit
     from mlsysim.calibrate.write import write_profile, zoo_folder
     from mlsysim.hardware.registry import Hardware
 
     folder = zoo_folder(zoo)
+    if serving is not None:
+        if file is not None or measure:
+            raise InputError("give requests with --serving, or times of kernels, not both.")
+        _fit_engine(serving, plan, model, on, engine, name, folder, as_json)
+        return
     notes: list[str] = []
     if measure:
         if file is not None:
@@ -98,6 +108,51 @@ def calibrate(
         print(json.dumps(document, indent=1))
     else:
         _show_fit(document, folder)
+
+
+def _fit_engine(
+    file: Path, plan: Path | None, model: str | None, on: str | None, engine: str, name: str | None, folder: Path, as_json: bool
+) -> None:  # fmt: skip
+    """``calibrate --serving``."""
+    from mlsysim.calibrate.fit_results import fit_results, service_of, write_engine
+    from mlsysim.calibrate.questions import calibrated_plan
+    from mlsysim.plans.files import load_plan
+
+    if plan is not None:
+        asked = load_plan(plan)
+    elif model is None or on is None:
+        raise InputError("say what was measured with --plan FILE, or with --model and --on.")
+    else:
+        asked = calibrated_plan("serving", model, on, serving={"engine": engine})
+    fitted = fit_results(file, service_of(asked, file))
+    found = fitted.to_dict()
+    called = name or f"My_{fitted.engine.like or fitted.engine.name}"
+    found["written"] = str(write_engine(fitted, called, folder, file.name)) if fitted.improves else None
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print_line(f"{found['requests']} requests, starting from the engine {found['engine']}")
+    rows = []
+    for key, each in found["constants"].items():
+        scale, unit = (1.0, "") if key in ("prompts", "answers") else (1e6, " us")
+        shown = [f"{each[when] * scale:.4g}{unit}" for when in ("before", "after")]
+        rows.append(
+            [
+                {"prompts": "factor of prompts", "answers": "factor of answers"}.get(key, key),
+                *shown,
+                f"x/ {each['standard_error']:.2f}",
+            ]
+        )
+    print_table("text", ["constant", "before", "after", "standard error"], rows, right=(1, 2, 3))
+    print_text(
+        f"median error {found['before']['median_ape']:.1f} % before, {found['after_left_out']['median_ape']:.1f} % after, each run "
+        "(of a single run each half) predicted without it"
+    )
+    if found["written"]:
+        print_line(f"written: {found['written']}")
+        print_line(f"use it with MLSYSIM_ZOO={folder} and --engine {called}")
+    else:
+        print_text("not written: requests that the fit has not seen are predicted no better than before")
 
 
 def _measured(
