@@ -120,6 +120,8 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("parallelism.recomputed", SELECTIVE, "light"),
     ("parallelism.recomputed", DENSE, "light"),
     ("parallelism.offload", DENSE, 0.5),
+    ("parallelism.host_update", DENSE | {"parallelism": DENSE["parallelism"] | {"offload": 0.5}}, True),
+    ("parallelism.host_update", DENSE, True),
     ("parallelism.offload_weights", DENSE, 0.5),
     ("parallelism.offload_activations", DENSE, 0.5),
     ("parallelism.sequence_parallel", DENSE, False),

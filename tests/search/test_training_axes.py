@@ -70,12 +70,14 @@ AXES: dict[str, list[Any]] = {
     "topology_override": ["torus_2d", "fat_tree"],
     "deduplicated_exchange": [False, True],
     "update_step": [False, True],
+    "host_update": [False, True],
 }
 WITH: dict[str, dict[str, Any]] = {
     "schedule": {"pp": 4, "micro_batches": 16},
     "micro_batch_group": {"pp": 4, "micro_batches": 16, "virtual_stages": 2, "overlap_pp": 0.0},
     "overlap_efficiency": {"overlap_comm": True},
     "overlap_tp": {"tp": 8},
+    "host_update": {"optimizer_offload": 0.5},
     "overlap_ep": {"ep": 8},
     "overlap_cp": {"cp": 4},
     "overlap_pp": {"pp": 4},

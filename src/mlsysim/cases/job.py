@@ -59,6 +59,7 @@ class Job:
     updates: bool = False
     reshards: bool | None = None
     offload: Any = 0.0
+    host_update: bool = False
     weights_offload: Any = 0.0
     activations_offload: Any = 0.0
     lora_rank: int | None = None
@@ -86,6 +87,11 @@ class Job:
         if self.wide_layers is None or not self.arithmetic.narrow:
             return self.arithmetic.wide_layers
         return minimum(self.wide_layers / (getattr(self.model, "layers", None) or 1), 1.0)
+
+    @property
+    def updated_here(self) -> Any:
+        """Share of the update that the device computes: all of it, unless the host updates what rests there."""
+        return 1 - self.offload if self.host_update else 1.0
 
     @property
     def again(self) -> Again:

@@ -13,18 +13,24 @@ micro-batch go out in the one and come back in the other. Both run beside comput
 
     t = max(W, A) / L + (W + A) / L        forward, then backward
 
-The alternative (Ren et al., "ZeRO-Offload", ATC 2021) updates on the host and moves a gradient out and a weight in, 2 + 2
-bytes for each parameter instead of 12 + 12; it is bound by the memory bandwidth of the host, which servers seldom
-state, and is not modelled. Left out: the buffer (tens of MB), a host whose memory is too small, links that several
-devices share, and prefetching of state during the backward pass, which would hide up to half where memory allows.
+Where the host computes the update (``host_update``; Ren et al., "ZeRO-Offload", ATC 2021), gradients go out in 16 bits during the backward pass and wait there,
+16-bit weights come back while others are updated, 2 + 2 bytes for each of P parameters instead of 12 + 12. The update reads the gradient, reads and
+writes the state and writes the weight in the memory of the host, whose bandwidth M its accelerators share:
+
+    T_host = max( (2 f S + 4 P) / (k M), 2 P / L )        28 bytes a parameter with Adam; k the share of M that such an update reaches
+
+Left out: the buffer (tens of MB), a host whose memory is too small, links that several devices share, a backward pass too short for its gradients,
+updates delayed by a step, and prefetching of state during the backward pass, which would hide up to half where memory allows.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mlsysim.cases.job import Job
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.systems.types import Node
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
 from mlsysim.units.registry import to_si
@@ -35,6 +41,14 @@ from mlsysim.vocabulary import Setting, worded
 def host_round_trip(state: Any, link: Any) -> Any:
     """Time for state to come from the host and return to it; ``link`` is the rate in one direction of a duplex link."""
     return state / link
+
+
+@kernel(
+    "state: byte [1e6, 1e12], halves: byte [1e6, 1e12], link: byte/s [1e9, 1e12], memory: byte/s [1e9, 1e12] -> time: s"
+)
+def updated_by_host(state: Any, halves: Any, link: Any, memory: Any) -> Any:
+    """Time of an update in host memory; ``halves`` are the bytes of its parameters in 16 bits."""
+    return maximum((2 * state + 2 * halves) / memory, halves / link)
 
 
 @kernel("weights: byte [0, 1e12], activations: byte [0, 1e12], link: byte/s [1e9, 1e12] -> time: s")
@@ -60,6 +74,21 @@ class HostTimes(NamedTuple):
 
 RESIDENT = HostTimes()
 """Where nothing is with the host."""
+
+
+def of_state(job: Job) -> tuple[str, int, str, str]:
+    """What the part of a step is called that the state with the host takes."""
+    if job.host_update:
+        return "optimizer update on the host", 2, "host memory", "host update"
+    return "optimizer state over the host link", 2, "host link", "host round trip"
+
+
+def host_memory(node: Node, share: float) -> float:
+    """Bytes a second of the host's memory that the update of one accelerator has; a node that states none cannot update there."""
+    if node.host_bandwidth is None:
+        text = f"{node.name} states no memory bandwidth of its host, so the host cannot be said to update; leave "
+        raise InputError(worded(text, Setting("host_update"), " out."), field="host_update")
+    return share * to_si(node.host_bandwidth, "byte/s") / node.accelerators_per_node
 
 
 def host_link(chip: HardwareNode, setting: str = "optimizer_offload") -> float:

@@ -34,7 +34,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
-from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
 from mlsysim.cases.schedule import Pipelined, pipelined, sharing, stage_layers
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
@@ -304,7 +304,7 @@ def first_order(
         data = data + a.tag(BETWEEN_SITES, 14, "wide area", "wide area", gathered - here)
     # Computing that hides one thing does not hide another.
     window = where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
-    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload.state)
+    host = a.tag(*of_state(job), offload.state)
     update: Any = 0.0
     if job.updates:
         written = memory_time(x.update_bytes, device.bandwidth)

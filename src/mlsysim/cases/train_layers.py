@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
 from mlsysim.cases.schedule import pipelined, sharing, stage_layers
 from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, BETWEEN_SITES, Step, composed
 from mlsysim.cases.train_operators import (
@@ -148,7 +148,7 @@ def calibrated(
     states = states - optimizer_bytes("adam", HALF) - (1 - job.keeps.moments / (2 * HALF)) * (states - 2 * HALF)
     update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
     moved = (update + 2 * states) * _owned(s, dense, experts)
-    moved = 0.0 * moved if job.frozen else moved
+    moved = 0.0 * moved if job.frozen else job.updated_here * moved
     # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
     cast_bytes = (0.0 if job.frozen or chip.product_bytes > HALF else 1.0) * stack.cast_bytes
     casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
@@ -157,7 +157,7 @@ def calibrated(
     updated = updated + orthogonalised(a, job, layout, net, s.groups, chip.half_rate)
     ranks = layout.tp * pp * layout.cp * layout.dp
     jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
-    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload.state)
+    host = a.tag(*of_state(job), offload.state)
     step, shown = composed(
         a,
         pipeline,

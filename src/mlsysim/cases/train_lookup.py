@@ -18,6 +18,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
+from mlsysim.cases.offload import of_state
 from mlsysim.cases.schedule import Pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.cases.train_network import summed_bytes
@@ -109,7 +110,7 @@ def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: Any = 0.0,
     share = (dp - 1) / dp
     exchanged = m * a.tag("table exchange", 14, "fabric", "exchange", 2 * there, sent=lambda: 2 * message * share)
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: 2 * gradients * share)
-    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
+    host = a.tag(*of_state(job), offload)
     none = 0.0 * data
     busy = device + exchanged
     step, shown = composed(

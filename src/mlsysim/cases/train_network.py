@@ -20,6 +20,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
+from mlsysim.cases.offload import of_state
 from mlsysim.cases.schedule import Pipelined, sharing
 from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
 from mlsysim.cases.update import orthogonalised, owned_parameters
@@ -111,7 +112,7 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.
     volume = where(job.zero >= 1, scatters * gradients + gathers * weights, 2.0 * gradients)
     share = (layout.dp - 1) / layout.dp
     data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: share * volume)
-    host = a.tag("optimizer state over the host link", 2, "host link", "host round trip", offload)
+    host = a.tag(*of_state(job), offload)
     kept = where(several, constants()["data_parallel"]["share"], 1.0)
     none = 0.0 * data
     update = network_update(s, job, layout, a)

@@ -14,7 +14,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
-from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip
+from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip, updated_by_host
 from mlsysim.cases.train import (
     Device,
     Step,
@@ -30,6 +30,7 @@ from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import training_held, with_host
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
+from mlsysim.models.keeping import HALF
 from mlsysim.models.recompute import parts_of as recomputed_parts
 from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.timing.network import Hierarchical
@@ -84,8 +85,8 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """``software`` is None at first order. ``host_link`` is byte/s to the host, None where there is none; ``cap`` the limit of
-    power in watts, where it is lower than that which the rates belong to, and ``clock`` what keeps it (:meth:`limited`)."""
+    """``software`` is None at first order. ``host_link`` is byte/s to the host, None where there is none, ``host_memory`` that of its memory where it
+    updates; ``cap`` the limit of power in watts, where it is lower than that which the rates belong to, and ``clock`` what keeps it (:meth:`limited`)."""
 
     device: Device
     net: Hierarchical
@@ -95,6 +96,7 @@ class Trainer:
     chip: HardwareNode | None = None
     cap: float | None = None
     clock: Clock | None = None
+    host_memory: float | None = None
 
     @property
     def domain(self) -> Any:
@@ -182,7 +184,11 @@ class Trainer:
             host, link = with_host(job, layout, held), self.host_link
             moves = not (_nothing(job.weights_offload) and _nothing(job.activations_offload))
             beside = beside_computing(host.weights, host.activations, link) if moves else None
-            offload = HostTimes(host_round_trip(host.optimizer, link), beside)
+            state = host_round_trip(host.optimizer, link)
+            if self.host_memory is not None:
+                each = job.keeps.bytes_each(job.optimizer, HALF, job.model)[2]
+                state = updated_by_host(host.optimizer, HALF / each * host.optimizer, link, self.host_memory)
+            offload = HostTimes(state, beside)
         if self.software is None:
             amounts = first_order_amounts(job, layout, micro)
             return first_order(job, layout, amounts, self.device, self.net, offload, a)

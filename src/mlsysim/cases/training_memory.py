@@ -58,6 +58,10 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
 def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
     """Bytes held on the fullest device, and what rests with its host."""
     state = training_state_of(job, layout)
+    # Gradients whose update is the host's go there as they come.
+    sent = 1 - job.updated_here
+    waits = (Held("gradients", sent * state.gradients, "host"),) if job.host_update else ()
+    state = replace(state, gradients=state.gradients - sent * state.gradients) if job.host_update else state
     return (
         Held("weights", state.weights),
         Held("gradients", state.gradients),
@@ -67,6 +71,7 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         Held("optimizer state", state.host, "host"),
         Held("weights", state.host_weights, "host"),
         Held("activations", state.host_activations, "host"),
+        *waits,
     )
 
 

@@ -38,7 +38,7 @@ def owned_parameters(job: Job, layout: Layout) -> Any:
         total = total + local / where(job.zero >= 1, ranks, 1)
     # Of tables those rows that the samples of a device have read, which are as many as others read of its own.
     touched = job.model.looked_up_parameters * layout.micro_batch * layout.micro_batches * job.accumulation
-    return (0.0 if job.frozen else 1.0) * (total + touched)
+    return (0.0 if job.frozen else 1.0) * job.updated_here * (total + touched)
 
 
 def update_bytes(job: Job, layout: Layout) -> Any:

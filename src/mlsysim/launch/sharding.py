@@ -72,7 +72,7 @@ class DeepSpeed:
             if isinstance(where, dict) and where.get("device", "none") != "none":
                 split[key] = 1.0
         if "offload" in split:
-            warnings.append("DeepSpeed updates on the host; a plan lets the state come to the device and go back.")
+            split["host_update"] = True
         found = Reading.of(parsed, document, warnings, accelerators=count)
         lengths = {"seq_len": notes.get("seq_len")}
         return found.placed(on or notes.get("fleet"), model or notes.get("model"), workload=lengths)

@@ -204,6 +204,7 @@ class ParallelismPart(Part):
     )
     recomputed: Text = _text(80, "parts that selective takes, such as norm+up")
     offload: Real = _within(0, 1, "share of the optimizer's state in the host's memory")
+    host_update: Flag = _open("the host updates what rests there")
     offload_weights: Real = _within(0, 1, "share of the weights there, fetched for every pass")
     offload_activations: Real = _within(0, 1, "share of the activations that waits there")
     sequence_parallel: Flag = _open("split norms over the tensor group")

@@ -34,7 +34,7 @@ _SHARING = 64
 
 BESIDE = (
     *("sequence_parallel", "overlap", "recomputed", "fp8_attention", "deduplicated_exchange", "zero_shard", "reshard"),
-    *("overlap_tp", "overlap_ep", "offload_weights", "offload_activations", "offload"),
+    *("overlap_tp", "overlap_ep", "host_update", "offload_weights", "offload_activations", "offload"),
 )
 """Fields of a plan's parallelism that a search leaves as they are."""
 _PASSED = (

@@ -41,7 +41,7 @@ from mlsysim.timing.stacks import ALONE, default_stack
 from mlsysim.units.ops import taken, where
 from mlsysim.units.registry import quantity
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
-from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, job_of, schedule_given, trainer_of
+from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, job_of, schedule_given, trainer_of, with_its_host
 from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
 
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "answer", "evaluate"]
@@ -195,7 +195,7 @@ class TrainingPoints:
         if isinstance(x.efficiency, np.ndarray):
             trainer = replace(trainer, device=replace(trainer.device, efficiency=x.efficiency), software=None)
         if any(np.any(getattr(x, name)) for name in _OFFLOADS):
-            trainer = replace(trainer, host_link=host_link(self.fleet.node.accelerator))
+            trainer = with_its_host(trainer, self.fleet, x.host_update)
         even = np.ndim(x.congestion_factor) == 0 and x.congestion_factor == 1
         return trainer if even else trainer.congested(x.congestion_factor)
 

@@ -32,7 +32,7 @@ class Node(Record):
 
     ``intra_node_bw`` is per accelerator, both directions together, as vendors quote NVLink. ``nics_per_node`` counts
     adapters of the compute network; left at its default, every accelerator is taken to have the fabric's bandwidth to
-    itself, while the failure rate counts one adapter.
+    itself, while the failure rate counts one adapter. ``host_bandwidth`` is that of all memory of its processors.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Node(Record):
     psus_per_node: int = Field(default=2, gt=0)
     nic_bandwidth: Bandwidth | None = None
     host_power: Watts | None = None
+    host_bandwidth: ByteRate | None = None
     cooling: Literal["air", "liquid"] | None = None
     max_power: Watts | None = None
     unit_cost: Dollars | None = None
@@ -68,7 +69,11 @@ class Node(Record):
         update: dict[str, Any] = {"name": f"{each} of {self.name}", "accelerators_per_node": each}
         if self.nics_given:
             update["nics_per_node"] = max(1, round(self.nics_per_node * share))
-        update |= {f: getattr(self, f) * share for f in ("host_power", "max_power", "unit_cost") if getattr(self, f)}
+        update |= {
+            f: getattr(self, f) * share
+            for f in ("host_power", "host_bandwidth", "max_power", "unit_cost")
+            if getattr(self, f)
+        }
         if chip.link is not None and (chip.link.domain or 0) > _BOARD:
             update["accelerator"] = chip.model_copy(update={"link": chip.link.model_copy(update={"domain": each})})
         return self.model_copy(update=update)

@@ -44,6 +44,7 @@ class Constants:
     scale_loss: float
     state_bytes_reserve: float
     usable_memory: float
+    host_update_share: float
 
 
 @dataclass(frozen=True, slots=True)

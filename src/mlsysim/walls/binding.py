@@ -23,6 +23,7 @@ _MADE_OF = {
     "start": "starts of kernels",
     "messages": "starts of messages",
     "host link": "the host link",
+    "host memory": "the memory of the host",
     "wide area": "the link between sites",
 }
 

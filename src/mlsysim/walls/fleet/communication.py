@@ -32,6 +32,7 @@ from mlsysim.cases.train import Amounts, Step, first_order_amounts
 from mlsysim.cases.trainer import Trainer
 from mlsysim.errors import InputError
 from mlsysim.models.demand import Demand
+from mlsysim.models.keeping import HALF
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.runtimes import training_runtimes
@@ -140,6 +141,9 @@ _EQUATIONS = r"""
     offload_latency if host_state: T_host = f S / L, in and out at once; the step has it beside the terms above
         T_{\mathrm{host}} = \frac{f\,S}{L}
         f S = host_state in byte, L = host_link in byte/s
+    offload_latency if host_updated: T_host = max((2 f S + 4 P) / (k M), 2 P / L): the host reads gradients, reads and writes state, writes weights
+        T_{\mathrm{host}} = \max\left(\frac{2 f S + 4 P}{k M}, \frac{2 P}{L}\right)
+        f S = host_updated in byte, P = host_parameters, k M = host_memory in byte/s, L = host_link in byte/s
     scaling_efficiency: eta_scale = T_ideal / T, with T_ideal the work of evenly split layers and of the update
         \eta_{\mathrm{scale}} = T_{\mathrm{ideal}} / T
         T_ideal = ideal in s, T = step in s
@@ -182,6 +186,7 @@ class DistributedModel(Resolver[DistributedResult]):
         exchange_precision? | precision | format in which tokens are sent to experts; what comes back has 16 bits | | the recipe's
         wide_layers? | [0, 1e5] | layers that stay in 16 bits where products are narrower | | the recipe's
         optimizer_offload = 0.0 | [0, 1] | fraction of the optimizer state that rests in host memory
+        host_update = no | flag | the host computes the update of what rests there (ZeRO-Offload), else it comes to the device and returns
         weights_offload = 0.0 | [0, 1] | fraction of the weights that rests there
         activations_offload = 0.0 | [0, 1] | fraction of the activations that waits there
         overlap_comm = no | flag | hide gradient synchronisation behind the backward pass
@@ -321,9 +326,22 @@ def _shown(
         "inside": step.busy - step.compute,
         "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
         "update": step.update,
-        "host_state": training_memory.with_host(job, layout, held).optimizer,
+        **_with_the_host(job, training_memory.with_host(job, layout, held).optimizer, trainer),
         "local_batch": layout.local_batch * job.accumulation,
         "powered": trainer.powered(job, layout, micro, step),
+    }
+
+
+def _with_the_host(job: Job, state: Any, trainer: Trainer) -> dict[str, Any]:
+    """What the equation of the time for state with the host shows."""
+    if trainer.host_memory is None:
+        return {"host_state": state}
+    each = job.keeps.bytes_each(job.optimizer, HALF, job.model)[2]
+    return {
+        "host_state": 0.0,
+        "host_updated": state,
+        "host_parameters": state / each,
+        "host_memory": trainer.host_memory,
     }
 
 

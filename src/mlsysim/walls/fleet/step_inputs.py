@@ -25,11 +25,12 @@ from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.power import wide_peak
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
-from mlsysim.timing.training_chip import chip_in_fleet, rated
+from mlsysim.timing.training_chip import chip_in_fleet, constants, rated
 from mlsysim.units.registry import to_si
 from mlsysim.walls.data.locality import topology_share
 from mlsysim.walls.inputs import CALIBRATED
@@ -83,10 +84,20 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     device = Device(peak, efficiency, bandwidth, min(peak, wide_peak(chip)) if recipe_of(x.precision).narrow else None)
     shares = (x.optimizer_offload, x.weights_offload, x.activations_offload)
     resident = all(isinstance(share, (int, float)) and not share for share in shares)
-    link = None if resident else offload.host_link(chip)
+    if x.host_update and resident:
+        _no_effect(x, "host_update", "no state rests with the host (optimizer_offload)", assumed)
     powered, limit = rated(chip) if isinstance(software, Software) else (chip, None)
     limits = [watts for watts in (limit, x.power_cap) if watts is not None]
-    return Trainer(device, net, to_si(chip.memory.capacity, "byte"), link, software, powered, min(limits, default=None))
+    trainer = Trainer(
+        device, net, to_si(chip.memory.capacity, "byte"), None, software, powered, min(limits, default=None)
+    )
+    return trainer if resident else with_its_host(trainer, fleet, x.host_update)
+
+
+def with_its_host(trainer: Trainer, fleet: Fleet, updates: bool) -> Trainer:
+    """The trainer with the link to the host, and with the host's memory where it updates."""
+    memory = offload.host_memory(fleet.node, constants().host_update_share) if updates else None
+    return replace(trainer, host_link=offload.host_link(fleet.node.accelerator), host_memory=memory)
 
 
 def splits(model: Any) -> bool:
@@ -222,6 +233,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         updates=software is not None or x.update_step,
         reshards=x.reshard,
         offload=x.optimizer_offload,
+        host_update=x.host_update,
         weights_offload=x.weights_offload,
         activations_offload=x.activations_offload,
         lora_rank=x.lora_rank if x.is_lora else None,
