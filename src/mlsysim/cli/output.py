@@ -234,7 +234,7 @@ def _percentiles_table(answer: Answer) -> Any:
         cells = []
         for level, error in zip(LEVELS, held["error"], strict=True):
             own = held[level]
-            noise = f" ±{error / own:.0%}" if own and error == error and error >= 0.005 * own else ""
+            noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
             cells.append(compact_time(own) + noise)
         table.add_row(f"  {_TIMES[kind]}", *cells)
     return table

@@ -207,7 +207,8 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     for kind, found in seen.percentiles.items():
         if math.isnan(found.mean):
             continue
-        table[kind] = found._asdict()
+        errors = [None if math.isnan(error) else error for error in found.error]
+        table[kind] = found._asdict() | {"error": errors}
         for index, level in enumerate(LEVELS):
             sheet.facts[f"{kind}_{level}_seen"] = quantity(found[index], "s")
             if level != "mean":
