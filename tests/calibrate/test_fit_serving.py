@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tomllib
 from importlib.resources import files
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlsysim.calibrate import fit_iterations
-from mlsysim.calibrate.fit_serving import Run, masks, priors, run_of
+from mlsysim.calibrate.fit_serving import Run, masks, priors, run_of, write
 from mlsysim.calibrate.fitting import table_of
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
@@ -87,6 +88,20 @@ def priors_of(name: str) -> dict[str, tuple[float, ...]]:
 def test_checkpoints_of_one_architecture_are_one_model() -> None:
     assert architecture(Models.DeepSeek_V3) == architecture(Models.DeepSeek_R1)
     assert architecture(Models.Llama3_8B) != architecture(Models.Llama3_70B)
+
+
+def test_a_small_table_gives_constants_and_residuals(tmp_path) -> None:
+    with (tmp_path / "serving_runs.csv").open("w", newline="") as stream:
+        made = [RUN | {"id": f"{c}", "concurrency": f"{c}", "tpot_ms": f"{8 + 0.1 * c}"} for c in (4, 16, 32, 64)]
+        writer = csv.DictWriter(stream, list(made[0]))
+        writer.writeheader()
+        writer.writerows(made)
+    left = write(tmp_path, tmp_path / "out.toml")
+    found = tomllib.loads((tmp_path / "out.toml").read_text())[left[0].software]
+    assert found["chips"] and found["spread"]["step"][0] > 1 and len(found["models"]) == 1
+    assert {row.left_out for row in left} == {"model", "chip", "part"}
+    write(tmp_path, tmp_path / "again.toml")
+    assert (tmp_path / "again.toml").read_text() == (tmp_path / "out.toml").read_text()
 
 
 @pytest.mark.parametrize("bad", [RUN | {"unusable": "lost requests"}, RUN | {"gpu": "abacus"}])

@@ -13,7 +13,7 @@ import pytest
 
 from mlsysim.calibrate import intervals
 from mlsysim.calibrate.measurements import OWN_TABLES, own
-from mlsysim.calibrate.parts import PARTS, main
+from mlsysim.calibrate.parts import PARTS, main, written
 from mlsysim.calibrate.refit import refit, render
 
 SHIPPED = files("mlsysim.data").joinpath("profiles", "measured.toml").read_text(encoding="utf-8")
@@ -63,6 +63,8 @@ def test_a_folder_without_tables_uses_the_shipped_measurements(tmp_path, capfd):
         ([".", "--out", "nowhere"], "nowhere is not a folder."),
         ([".", "--only", "kernels,lights"], "there is no part 'lights' to refit"),
         (["{}", "--only", "collectives"], "collectives.csv"),
+        (["{}", "--only", "training"], "has no training runs"),
+        (["{}", "--only", "engines"], "has no runs of a serving engine"),
     ],
 )
 def test_what_cannot_be_refitted_is_one_sentence(arguments, said, tmp_path, capsys):
@@ -78,6 +80,17 @@ def test_every_part_has_the_same_door():
 
 
 @pytest.mark.skipif("MLSYSIM_TRUTH" not in os.environ, reason="MLSYSIM_TRUTH names no folder of public tables")
-def test_the_public_table_gives_the_shipped_file():
-    profiles, _ = refit(Path(os.environ["MLSYSIM_TRUTH"]))
-    assert render(profiles) == SHIPPED
+@pytest.mark.parametrize("part", ["kernels", "collectives", "power", "training"])
+def test_the_public_tables_give_the_shipped_files(part, tmp_path):
+    """Byte for byte. Vision, engines and residuals take minutes: ``python -m mlsysim.calibrate FOLDER --out OTHER``."""
+    written(part, Path(os.environ["MLSYSIM_TRUTH"]), tmp_path, True)
+    shipped = import_module(f"mlsysim.calibrate.{PARTS[part]}").SHIPPED
+    assert (tmp_path / shipped.name).read_text() == shipped.read_text()
+
+
+@pytest.mark.parametrize("tables", ["collective_constants.toml", "power_constants.toml"])
+def test_every_constant_states_its_error_and_range(tables):
+    found = tomllib.loads(files("mlsysim.data").joinpath(tables).read_text())
+    entries = [e for part in found.values() for table in (part, *part.values()) for e in table.values() if "least" in e]
+    assert len(entries) >= 12
+    assert all(entry["error"] >= 1 and {"value", "least", "most"} <= set(entry) for entry in entries)

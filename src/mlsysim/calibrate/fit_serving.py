@@ -33,7 +33,7 @@ from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.serve import Engines, serve
 from mlsysim.cases.traffic import Traffic
-from mlsysim.errors import MLSysError
+from mlsysim.errors import InputError, MLSysError
 from mlsysim.importers.markup import table_lines
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.serving import best_served
@@ -295,7 +295,10 @@ def write_tables(out: Path, tables: dict[str, Any]) -> None:
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit every engine, print, and write their constants."""
     every, tables, left_over = runs(folder), {}, []
-    names = list(table_of("engine_priors")["launches"])
+    seen = {run.machine.writer.engine.name for run in every}
+    names = [name for name in table_of("engine_priors")["launches"] if name in seen]
+    if not names:
+        raise InputError(f"{folder} has no runs of a serving engine ({', '.join(FILES)}).")
     # Engines share nothing but their priors: each is fitted in a process of its own, which has the runs of its parent.
     with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_keep, initargs=(every,)) as pool:
         for name, (told, table, left) in zip(names, pool.map(_fitted, names), strict=True):

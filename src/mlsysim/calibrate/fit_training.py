@@ -31,7 +31,7 @@ from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.job import Job
 from mlsysim.cases.trainer import Software, Trainer
-from mlsysim.errors import MLSysError
+from mlsysim.errors import InputError, MLSysError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import recipe_of
 from mlsysim.plans.training import trained
@@ -266,6 +266,8 @@ _HEAD = """# Fitted constants of training, laid over training.toml and stacks.to
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit, print and write."""
     own = runs(folder)
+    if not own:
+        raise InputError(f"{folder} has no training runs ({', '.join(FILES)}).")
     left = masks(own)
     found = fit(own, left)
     print("\n".join(summary(own, found, left)), flush=True)

@@ -4,7 +4,7 @@ another model or chip errs to is not known before. A regime is a path of words (
 the path without its last word, in the end to all rows; the wider of both is taken where a key has
 
     fewer than 30 values,
-    fewer than 20 groups, if they are models: a few do not show how models differ,
+    fewer than 20 groups, if they are models, or 5 of whatever else was left out: a few do not show how they differ,
     a nested coverage (each group inside the width that the other groups give) below 85 %: it does not hold by itself.
 """
 
@@ -27,7 +27,9 @@ from mlsysim.zoo.intervals import ALL, UNSEEN, entry_name, paths
 
 SHIPPED = Path(str(files("mlsysim.data"))) / "intervals.toml"
 LEVEL = 0.9
-FEWEST, FEW, FEWEST_MODELS, HOLDS = 10, 30, 20, 0.85
+FEWEST, FEW, HOLDS = 10, 30, 0.85
+ENOUGH = {PART: 1, "model": 20}
+"""Groups that show how they differ, 5 where nothing is said; where all of a question was seen, its rows show it."""
 NAMED = ("training",)
 """Regimes whose measured models are listed, so that an answer can tell whether it is of one of them."""
 
@@ -80,7 +82,7 @@ def key_of(groups: Iterable[Group], path: str, left_out: str, wider: Callable[[]
         return None
     rows, share = sum(group.rows for own in named.values() for group in own), covered(each)
     own = Key(math.exp(half_width(error for errors in each for error in errors)), rows, len(each), share)
-    if path == ALL or not (values < FEW or (left_out == "model" and len(each) < FEWEST_MODELS) or share < HOLDS):
+    if path == ALL or not (values < FEW or len(each) < ENOUGH.get(left_out, 5) or share < HOLDS):
         return own
     other = wider()
     return own if other is None else own._replace(factor=max(own.factor, other.factor))
@@ -182,9 +184,18 @@ def render(table: Table, groups: Sequence[Group]) -> str:
 
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
-    """Write the bands of the residuals beside ``out``, else of the shipped ones; print how many of the keys hold."""
-    own = RESIDUALS if out in (None, SHIPPED) else Path(out).parent / RESIDUALS.name
+    """Write the bands of the residuals beside ``out``, else of the shipped ones; print the nested coverage of every key with 30 rows or more."""
+    own = RESIDUALS if out is None or out == SHIPPED else out.parent / RESIDUALS.name
     groups = read_summary(own if own.exists() else RESIDUALS)
+    for by in ("table", "regime"):
+        sizes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for group in groups:
+            sizes[getattr(group, by), group.left_out].append(group.rows)
+        for key, share in sorted(nested(groups, (by, "left_out")).items()):
+            if sum(sizes[key]) >= FEW:
+                print(
+                    f"{by} {key[0]:44s} {key[1]:10s} {share.share:6.1%} of {sum(sizes[key])} rows, {len(sizes[key])} groups"
+                )
     if out is not None:
         out.write_text(render(Bands(groups).table(), groups), encoding="utf-8")
     return []
