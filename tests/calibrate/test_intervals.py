@@ -87,18 +87,26 @@ def held(*by: str) -> dict[tuple[str, ...], float]:
 
 
 def test_nested_coverage_by_what_was_left_out() -> None:
-    assert all(0.88 <= round(share, 2) <= 0.92 for share in held("left_out").values())
+    shares = held("left_out")
+    assert all(round(share, 2) >= 0.88 for share in shares.values())
+    assert not {key: share for key, share in shares.items() if round(share, 2) > 0.92 and key not in MISSED}
 
 
 _WIDER = "fewer than 20 models: the wider band of its kind is taken, and holds more"
+_FEW = "most keys have fewer than 5 groups: the wider band of their kind is taken, and holds more"
 MISSED = {
+    ("kernels",): _FEW,
+    ("settings",): _FEW,
+    ("software",): _FEW,
     ("serving_open", "model"): _WIDER,
-    ("training_mlperf", "chip"): "few chips, and the band of another stack's chips is wider",
+    ("training_mlperf", "kernels"): "the wider band of dense stacks is taken, and holds more",
+    (
+        "serving rate TensorRT_LLM_2025",
+        "chip",
+    ): "does not hold without one of its five chips: the wider band of its kind is taken, and holds more",
     ("energy per image", "model"): _WIDER,
-    ("serving rate TensorRT_LLM_Cpp_2025", "chip"): "five chips, one of them far off",
     ("serving rate TensorRT_LLM_Cpp_2025", "model"): _WIDER,
     ("serving rate gpt_fast", "model"): _WIDER,
-    ("serving rate vLLM", "chip"): "holds 84 %: chips of two vendors, of which one is predicted by its class",
     ("serving tpot vLLM open", "model"): _WIDER,
     ("serving ttft TensorRT_LLM_Cpp", "model"): _WIDER,
     ("serving ttft vLLM open", "model"): _WIDER,
@@ -123,3 +131,30 @@ def test_the_page_leads_with_what_was_left_out() -> None:
     assert lines.index(
         "Left out, from the shipped residuals (`part`: see `mlsysim.calibrate.residuals`):"
     ) < lines.index("As answered, with constants that may have seen the row:")
+
+
+def test_few_chips_take_the_wider_band_of_their_kind_and_not_that_of_all_rows() -> None:
+    def group(regime: str, name: str, size: float) -> Group:
+        return Group("made", regime, "chip", name, 30, (size,) * 30)
+
+    few = [group("serving tpot one", f"a{i}", 0.1) for i in range(3)]
+    many = [group("serving tpot two", f"b{i}", 0.2) for i in range(6)]
+    others = [group("energy", f"c{i}", 0.9) for i in range(30)]
+    table = Bands(few + many + others).table()
+    assert table["serving tpot one"]["chip"].factor == pytest.approx(math.exp(0.2))
+    assert table["energy"]["chip"].factor == pytest.approx(math.exp(0.9))
+
+
+def test_a_chip_without_measured_kernels_is_as_uncertain_as_kernels_of_another_generation() -> None:
+    """Where no run on such a chip is in the regime, squares of logarithms add: those of the regime, and what measured kernels err more by."""
+    known, wide = interval("serving tpot vLLM"), interval("serving tpot vLLM", "kernels")
+    kernel, strange = interval("kernel"), interval("kernel", "chip")
+    added = math.log(strange.high) ** 2 - math.log(kernel.high) ** 2
+    assert math.log(wide.high) ** 2 == pytest.approx(math.log(known.high) ** 2 + added)
+    assert wide.extrapolating and wide.high > 1.5
+
+
+def test_processors_are_at_least_as_uncertain_as_published_rates_on_them() -> None:
+    rows = [error for group in GROUPS if group.left_out == "cpu" for error in group.errors]
+    assert len(rows) >= 10 and max(rows) > 1
+    assert math.log(interval("serving tpot vLLM", "cpu").high) >= half_width(rows) - 1e-3

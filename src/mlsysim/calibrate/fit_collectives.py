@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Columns, fit, line, report, stated, table_of
+from mlsysim.calibrate.fitting import Columns, fit, line, loose, report, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.residuals import Kept, Residual
 from mlsysim.calibrate.tables.collectives import KINDS
@@ -76,7 +76,8 @@ def errors(c: Columns, found: tuple[dict[str, float], dict[str, float]]) -> Any:
 
 _HEAD = """# Fitted constants of collectives, laid over collectives.toml; written by `python -m mlsysim.calibrate FOLDER --only collectives`.
 # error: the standard error as a factor, of rows that err independently; least, most: over the fits that leave a generation out.
-# Fit error, median / p90 / bias in %: {}; with the machine's generation left out {}."""
+# Fit error, median / p90 / bias in %: {}; with the machine's generation left out {}.
+# loose, by more than half over these fits: {}."""
 _START = """# Time of the smallest all-gather of two ranks, which is measured and not fitted; of a generation the mean of its machines. It belongs to the
 # machine and its software, not to the link.
 [start]"""
@@ -85,7 +86,8 @@ _START = """# Time of the smallest all-gather of two ranks, which is measured an
 def text(rows: Columns, fits: list[Any], inside: Any, outside: Any) -> str:
     """The file: constants of the first fit, their ranges over the others, and start-up times."""
     (values, deviations), *others = fits
-    lines, starts = [_HEAD.format(line(inside).strip(), line(outside).strip())], {}
+    free = [name for name, value in values.items() if loose(value, [each[name] for each, _ in others])]
+    lines, starts = [_HEAD.format(line(inside).strip(), line(outside).strip(), ", ".join(free))], {}
     for table in ("ring", "exchange", "in_switch"):
         own = [n for n in values if n.startswith(table) or (table == "ring" and not n.startswith(("exchange", "in_")))]
         lines += ["", f"[{table}]"]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.calibrate.cells import format_of
-from mlsysim.calibrate.fitting import line, stated, table_of
+from mlsysim.calibrate.fitting import line, loose, stated, table_of
 from mlsysim.calibrate.measurements import own, published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
 from mlsysim.calibrate.residuals import Residual
@@ -153,7 +153,8 @@ def errors(rows: Sequence[SimpleNamespace], found: Posterior) -> Any:
 
 
 _HEAD = """# Fitted constants of the power of chips, laid over power.toml; written by `python -m mlsysim.calibrate FOLDER --only power`. What each means is said there.
-# error: the standard error as a factor; least, most: over the fits that leave a model, our own loads or a fourth of the rows out.
+# error: the standard error as a factor; least, most: over the fits that leave a model, our own loads or a fourth of the rows out; loose: those that move
+# by more than half over them.
 # Of another chip they are shares of its TDP, "per_flop" of TDP over the dense 16-bit peak, "per_byte" of TDP over the bandwidth: the geometric mean of
 # the measured chips, and their range."""
 
@@ -167,7 +168,8 @@ def text(fits: Mapping[str, Posterior], told: Mapping[str, str]) -> str:
         tdp, peak, bandwidth = to_si(chip.tdp, "W"), wide_peak(chip), to_si(chip.memory.bandwidth, "byte/s")
         units = dict.fromkeys(("wait", "floor", "vector"), (tdp, "W"))
         units |= {"per_flop": (1e12 * tdp / peak, "J/TFLOP"), "per_byte": (1e12 * tdp / bandwidth, "J/TB")}
-        lines += ["", f"# {told[key]}", f"[chip.{key}]"]
+        free = [name for name, each in found.table().items() if loose(each["value"], (each["least"], each["most"]))]
+        lines += ["", f"# {told[key]}; loose: {', '.join(free) or 'none'}", f"[chip.{key}]"]
         for name, each in found.table().items():
             most = (*table_of("chip_power")[name][3:], math.inf)[0]
             (scale, unit), value = units.get(name, (1.0, "")), min(each["value"], most)

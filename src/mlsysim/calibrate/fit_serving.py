@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlsysim.calibrate.fitting import line, table_of
+from mlsysim.calibrate.fitting import loose as is_loose
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
@@ -228,9 +229,9 @@ def written(found: Posterior, error: float, chips: set[str]) -> dict[str, Any]:
 
 
 def _moves(value: Any, least: Any, most: Any) -> bool:
-    """Whether a constant moves by more than half over left-out fits: its prior holds it, not the rows."""
-    middle, low, high = (float(str(each).split(" ")[0]) for each in (value, least, most))
-    return high > 1.5 * middle or low < middle / 1.5
+    """Whether a constant is loose, as it is shown."""
+    middle, *ends = (float(str(each).split(" ")[0]) for each in (value, least, most))
+    return is_loose(middle, ends)
 
 
 def _shown(key: str, value: float) -> Any:

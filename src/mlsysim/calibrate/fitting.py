@@ -53,6 +53,12 @@ def stated(value: float, error: float, others: Iterable[float], unit: str = "") 
     return f"{{value = {shown[0]}, error = {error:.3g}, least = {shown[1]}, most = {shown[2]}}}"
 
 
+def loose(value: float, others: Iterable[float]) -> bool:
+    """Whether a constant moves by more than half over the fits that leave something out: what was known before holds it, not the rows."""
+    ends = list(others)
+    return max(ends) > 1.5 * value or min(ends) < value / 1.5
+
+
 class Columns(SimpleNamespace):
     """Columns of a table as arrays of one length."""
 

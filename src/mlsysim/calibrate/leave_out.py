@@ -58,8 +58,13 @@ def trained_left_out(report: FileReport) -> FileReport:
     with standing_in(**{chip: Hardware.get(other) for chip, other in TRAINED.items()}):
         found = validate_file(Path(report.file))
     forget_answers()
-    times = [replace(p, chip_measured=False) for p in found.scored if "memory" not in p.regime]
-    return replace(found, scored=times)
+    return replace(found, scored=[p for p in _moved(report, found) if "memory" not in p.regime])
+
+
+def _moved(report: FileReport, found: FileReport) -> list[Prediction]:
+    """What is predicted otherwise than in a report, as of chips that nobody measured."""
+    before = {(p.row, p.metric): p.predicted for p in report.scored}
+    return [replace(p, chip_measured=False) for p in found.scored if before.get((p.row, p.metric)) != p.predicted]
 
 
 @contextmanager
@@ -79,10 +84,7 @@ def powered_left_out(report: FileReport) -> FileReport:
     with _lacking(chips, ["B200"]), _lacking(dies, [name for name, die in dies.items() if die["of"] == "B200"]):
         found = validate_file(Path(report.file))
     forget_answers()
-    energies = [p for p in found.scored if p.regime.startswith("energy ")]
-    before = {(p.row, p.metric): p.predicted for p in report.scored}
-    moved = [replace(p, chip_measured=False) for p in energies if before[p.row, p.metric] != p.predicted]
-    return replace(found, scored=moved)
+    return replace(found, scored=[p for p in _moved(report, found) if p.regime.startswith("energy ")])
 
 
 def stood_in(folder: Path) -> Iterator[Residual]:
@@ -116,11 +118,17 @@ def residuals(folder: Path) -> list[Residual]:
         except InputError as reason:
             print(f"{path.name}: {reason}")
             continue
-        kept += residuals_of(report)
-        if report.table in ("training", "energy"):
-            other = trained_left_out(report) if report.table == "training" else powered_left_out(report)
-            kept += residuals_of(other, "kernels" if report.table == "training" else "chip")
+        kept += _named(residuals_of(report), path)
+        if report.table == "training":
+            kept += _named(residuals_of(trained_left_out(report), "kernels"), path)
+        elif report.table == "energy":
+            kept += residuals_of(powered_left_out(report), "chip")
     return kept
+
+
+def _named(found: list[Residual], path: Path) -> list[Residual]:
+    """Residuals of one of several tables of training under the name that its fit gives them."""
+    return [row._replace(table=path.stem) if row.table == "training" else row for row in found]
 
 
 def write(folder: Path, out: Path | None = SHIPPED, fits: Sequence[Sequence[Residual]] = ()) -> list[Residual]:

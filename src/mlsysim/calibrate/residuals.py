@@ -56,7 +56,7 @@ class Residual(NamedTuple):
     @property
     def group(self) -> str:
         """What a row shares with those that are left out with it; where all of it was seen, rows of a model on a chip are alike."""
-        own = {"chip": self.chip, "model": self.model, "software": self.software}
+        own = {**dict.fromkeys(STRANGE, self.chip), "model": self.model, "software": self.software}
         return own.get(self.left_out, f"{self.model} {self.chip}")
 
 

@@ -124,7 +124,7 @@ def validate_file(path: Path) -> FileReport:
     table = table_of(header, path.name)
     report = FileReport(file=str(path), table=table.name)
     for number, row in enumerate(rows, 2):
-        key = row.get("id") or f"line {number}"
+        key = row.get("id") or row.get("row_id") or f"line {number}"
         try:
             predictions = table.predict({**row, FILE: str(path)})
             if not predictions:

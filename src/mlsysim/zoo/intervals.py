@@ -124,8 +124,10 @@ def _widened(regime: str, kind: str) -> tuple[float, int]:
             return _widened("kernel", "chip")[0], 0
         if kind in own and "part" in own:
             factor, rows = own[kind][:2]
-            # Runs on processors are few and of other kinds; what is compared with is the regime's own.
-            return max(math.log(factor) ** 2 - math.log(own["part"][0]) ** 2, 0.0), 0 if kind == "cpu" else rows
+            if kind == "cpu":
+                # Rates on processors are few, and of one kind: all of their error is added to the regime's own.
+                return math.log(factor) ** 2, 0
+            return max(math.log(factor) ** 2 - math.log(own["part"][0]) ** 2, 0.0), rows
     return 0.0, 0
 
 
