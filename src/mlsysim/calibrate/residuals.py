@@ -127,7 +127,7 @@ class Kept(list[Residual]):
     the chip, and groups leave by model unless the column is one of chips."""
 
     def __call__(self, rows: Any, column: str, errors: Any) -> None:
-        kind = "model" if column in ("model", "half") else "chip"
+        kind = "model" if column == "half" else column if column in (PART, "model", "source", "software") else "chip"
         for about, error in zip(rows.about.tolist(), errors.tolist(), strict=True):
             self.append(Residual._make((*about, kind, math.log1p(error))))
 

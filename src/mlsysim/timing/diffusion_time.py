@@ -25,7 +25,7 @@ from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
-from mlsysim.timing.vision_time import constants, vector_rate
+from mlsysim.timing.vision_time import constants, issue_rate
 from mlsysim.units.registry import to_si
 
 _HALF = bytes_per_element("bf16")
@@ -107,7 +107,7 @@ def diffusion_features(
     devices = ulysses * ring
     wide = "fp16" if precision == "bf16" and not chip.compute.supports("bf16") else precision
     peak = arithmetic_peak(chip, wide)[0] * profile(chip, "runtimes.diffusion").gemm_for("bf16").rate_share
-    vector = vector_rate(chip)
+    vector = issue_rate(chip)
     memory = to_si(chip.memory.bandwidth, "byte/s")
     if devices > 1 and chip.link is None:
         raise InputError(f"{chip.name} states no link to other chips, so {devices} of them cannot share an image.")

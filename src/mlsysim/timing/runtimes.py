@@ -90,7 +90,7 @@ def regime_of(stack: str, chip: HardwareNode) -> str:
     """What passes of a stack on a chip were scored under."""
     if stack == COMPILED_STEP:
         return _COMPILED_STEPS
-    return f"vision {'cpu' if chip.family == 'cpu' else stack} on {chip.metadata.key}"
+    return f"vision {'cpu' if chip.family == 'cpu' else stack.removesuffix('_2022')} on {chip.metadata.key}"
 
 
 def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False) -> tuple[Interval, str]:

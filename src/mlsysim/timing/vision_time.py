@@ -1,13 +1,15 @@
 """Calibrated fidelity for convolutional networks and vision transformers: a pass as a sum over classes of operators.
 
-    device = sum_c a_c F_c / P + sum_c b_c B_c / W_e + b_w (weights / W) + n t_k
-    t = | device, n h |_p                                        h what the host (or the graph) needs to start one operator
+    device = sum_c a_c F_c / P + sum_c b_c B_c (1/W + i_c/V) + b_w (weights / W) + n t_k
+    t = | device, n h |_p                                        h what the host needs to start one operator
 
-F operations of class c at the tensor peak P (depthwise convolutions at the vector peak V), B bytes at the bandwidth W_e that
-elementwise kernels reach (:func:`mlsysim.physics.vision.elementwise_bandwidth`). The coefficients belong to a named software
-stack (``data/software/vision.toml``: eager or compiled, memory layout, inference or training), not to a chip: fitted on two chips
-they carry over to others. Terms add up; one maximum over a whole network is worse. Where a card's power limit is low for its
-rate, the clock falls and with it P and V.
+F operations of class c at the tensor peak P (depthwise convolutions at V), B bytes of memory at W, for each of which i_c slots
+are issued at the rate V (:func:`mlsysim.physics.vision.elementwise_bandwidth`): few in elementwise kernels, many in spatial convolutions, which
+gather each input for every tap. Slots are those of lanes: where integers have lanes of their own (Volta, Turing, A100) they are twice those that the
+single-precision rate counts. t_k is the gap between one kernel and the next; h is more where operators choose their format (autocast) and on
+older hosts, less on desktops. The coefficients belong to a named software stack (``data/software/vision.toml``: eager or compiled, memory layout, inference or
+training), i_c to all of them, and neither to a chip. Terms add up; one maximum over a whole network is worse. Where a card's power limit is low
+for its rate, the clock falls and with it P and V.
 
 On a CPU the same sum holds in single precision, with a latency for each operator that grows with the number of cores.
 Left out: how a kernel's efficiency depends on its own shape (6 % in the median, and 25 % for one network in ten), image
@@ -71,6 +73,11 @@ CPU_TERMS = (
 )
 CAPTURED = ("compiled", "compiled_train", "graph")
 """Stacks that start kernels alone: what is a view, or inside a fused attention, is not launched."""
+INTENSITIES = {
+    **dict.fromkeys(("pointwise", "gemm"), "product"),
+    **{name: name for name in ("conv", "grouped", "depthwise")},
+}
+"""The kind whose slots a byte of a class takes; of all others those of elementwise kernels."""
 _NAMES = {
     **dict.fromkeys(("conv", "grouped", "depthwise"), "convolutions"),
     **dict.fromkeys(("dense", "pointwise", "gemm", "product"), "products"),
@@ -122,6 +129,38 @@ def vector_rate(chip: HardwareNode) -> float:
     return float(constants()["vector_rate"]["share"] * wide)
 
 
+def issue_rate(chip: HardwareNode) -> float:
+    """Operations of a kernel's lanes a second, of whatever type: twice the single-precision rate where integers have lanes of their own."""
+    lanes = constants()["integer_lanes"]
+    apart = chip.generation in lanes["generations"] or chip.metadata.key in lanes["chips"]
+    return vector_rate(chip) * (2.0 if apart else 1.0)
+
+
+def issued_over_moved(chip: HardwareNode) -> float:
+    """Seconds of an operation for each byte over those of moving it."""
+    return to_si(chip.memory.bandwidth, "byte/s") / (issue_rate(chip) * clock_of(chip))
+
+
+def is_mixed(precision: str) -> bool:
+    """Whether operators choose their format: 16-bit arithmetic over single-precision parameters."""
+    return precision not in ("fp32", "tf32") and bytes_per_element(_arithmetic(precision)) == _HALF
+
+
+def host_of(chip: HardwareNode) -> str | None:
+    """The kind of a chip's host, where it is no server of its time: ``desktop`` or ``older``."""
+    hosts = constants()["hosts"]
+    if (chip.metadata.key or "").startswith(tuple(hosts["desktop"])):
+        return "desktop"
+    return "older" if chip.generation in hosts["older"] else None
+
+
+def launched(inventory: Inventory, stack: str) -> float:
+    """Operators that the host starts for a pass."""
+    if stack == "graph":
+        return 0.0
+    return inventory.captured if stack in CAPTURED else inventory.kernels
+
+
 def _arithmetic(precision: str) -> str:
     return _PRECISIONS.get(precision) or compute_precision(precision)
 
@@ -141,28 +180,21 @@ def _width(chip: HardwareNode, precision: str) -> float:
 
 
 def gpu_features(
-    inventory: Inventory,
-    chip: HardwareNode,
-    batch: float,
-    precision: str,
-    intensity: float,
-    clock: float | None = None,
-    trained: bool = False,
+    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, clock: float | None = None, trained: bool = False
 ) -> dict[str, float]:
-    """Seconds of each term for one sample, at a coefficient of one. What is ``trained`` keeps 16 bits between its products."""
+    """Seconds of each term for one sample, at a coefficient of one; of bytes those of memory alone. What is ``trained`` keeps 16 bits between its
+    products."""
     width = max(_width(chip, precision), _HALF if trained else 0.0)
     clock = clock_of(chip) if clock is None else clock
     peak = _peak(chip, precision) * clock
-    vector = vector_rate(chip) * clock
     memory = to_si(chip.memory.bandwidth, "byte/s")
-    effective = elementwise_bandwidth(memory, vector, intensity)
     features = {
         f"{name}_operations": sum(inventory.operations.get(c, 0.0) for c in classes) / peak
         for name, classes in TENSOR.items()
     }
-    features["depthwise_operations"] = inventory.operations.get("depthwise", 0.0) / vector
+    features["depthwise_operations"] = inventory.operations.get("depthwise", 0.0) / (issue_rate(chip) * clock)
     for name in MOVED:
-        features[f"{name}_bytes"] = width * inventory.elements.get(name, 0.0) / effective
+        features[f"{name}_bytes"] = width * inventory.elements.get(name, 0.0) / memory
     # Autocast reads each single-precision weight and writes its half-precision copy once a pass; narrow weights are stored so.
     narrow = bytes_per_element(_arithmetic(precision))
     stored = bytes_per_element("fp32") + width if narrow >= _HALF or trained else narrow
@@ -184,21 +216,28 @@ def cpu_features(inventory: Inventory, chip: HardwareNode, batch: float, precisi
     return found
 
 
-def stack_constants(stack: str) -> tuple[dict[str, float], float]:
-    """Coefficients of a named stack and its host cost of one operator (s)."""
+def stack_constants(stack: str) -> dict[str, float]:
+    """Coefficients of a named stack."""
     tables = constants()
     if stack in tables["stacks"]:
-        return tables["stacks"][stack], tables["launch_us"][stack] * _MICROSECOND
+        own: dict[str, float] = tables["stacks"][stack]
+        return own
     if stack not in tables["derived"]:
         raise unknown_name("software stack", stack, [*tables["stacks"], *tables["derived"]])
     derived = tables["derived"][stack]
-    scale = derived.get("scale", {})
+    scale = dict(tables["scales"].get(derived.get("scale"), {}))
     if "trained" in derived:
         # Of each class a step is as much longer than a forward pass as with the software that both were measured with.
         step, ahead = (tables["stacks"][name] for name in derived["trained"])
         scale = {name: step[name] / ahead[name] for name in step} | scale
-    coefficients = {name: value * scale.get(name, 1.0) for name, value in tables["stacks"][derived["like"]].items()}
-    return coefficients, derived["launch_us"] * _MICROSECOND
+    return {name: value * scale.get(name, 1.0) for name, value in tables["stacks"][derived["like"]].items()}
+
+
+def launch_cost(stack: str, chip: HardwareNode, precision: str) -> float:
+    """Seconds of the host for one operator."""
+    tables, launch = constants(), constants()["launch"]
+    mixed = launch["autocast"] if is_mixed(precision) and stack not in CAPTURED else 1.0
+    return float(tables["launch_us"][stack] * mixed * launch.get(host_of(chip), 1.0) * _MICROSECOND)
 
 
 def inventory_time(
@@ -208,20 +247,23 @@ def inventory_time(
     tables = constants()
     if chip.family == "cpu":
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
-    table, cost = stack_constants(stack)
-    intensity = tables["elementwise"]["intensity"]
-    features = gpu_features(inventory, chip, batch, precision, intensity, trained="train" in stack)
-    # What a byte of an elementwise kernel takes of memory, of memory and its vector operations together.
-    memory = to_si(chip.memory.bandwidth, "byte/s")
-    share = elementwise_bandwidth(memory, vector_rate(chip) * clock_of(chip), intensity) / memory
-    device = sum(
-        _named(name, table[name] * value * batch, share, batch * value * share * memory, inventory, batch, tag)
-        for name, value in features.items()
-    )
-    launched = inventory.kernels if stack not in CAPTURED else inventory.captured
-    if not launched * cost:
+    table = stack_constants(stack)
+    features = gpu_features(inventory, chip, batch, precision, trained="train" in stack)
+    memory, rate = to_si(chip.memory.bandwidth, "byte/s"), issue_rate(chip) * clock_of(chip)
+
+    def term(name: str, seconds: float) -> Any:
+        # What a byte takes of memory, of memory and its operations together.
+        kind = INTENSITIES.get(name.removesuffix("_bytes"), "elementwise")
+        share = 1.0
+        if name.endswith("_bytes"):
+            share = elementwise_bandwidth(memory, rate, tables["intensity"][kind]) / memory
+        return _named(name, table[name] * seconds / share, share, seconds * memory, inventory, batch, tag)
+
+    device = sum(term(name, value * batch) for name, value in features.items())
+    count, cost = launched(inventory, stack), launch_cost(stack, chip, precision)
+    if not count * cost:
         return device
-    host = launched * tag("launches", 3, "host", "t = | device, n h |_p", cost)
+    host = count * tag("launches", 3, "host", "t = | device, n h |_p", cost)
     return overlapped_time(device, host, tables["launch"]["sharpness"])
 
 
@@ -251,7 +293,7 @@ def _named(
         counted = batch * sum(inventory.operations.get(each, 0.0) for each in TENSOR.get(word, (word,)))
         return tag(name, 1, "peak", "t = a F / P", seconds, flop=counted)
     if term == "weights":
-        return tag("weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved / memory_share)
+        return tag("weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved)
     moving = tag(name, 2, "bandwidth", "t = b B (1 / W + i / V)", memory_share * seconds, moved=moved)
     if memory_share == 1.0:
         return moving

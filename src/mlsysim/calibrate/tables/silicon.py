@@ -50,8 +50,6 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     own, name = shares.measured and shares.name == _CHIP, f"{section} {metric}"
     if section in _RUNS and (metric.startswith("time") or metric in _HELD):
         plan, asked, regime = _RUNS[section](config, metric)
-        # Stacks of vision were fitted on other chips.
-        own = own and not regime.startswith("vision")
         return [Question(name, measured, plan, asked, *_HELD.get(metric, ("s", 1.0)), regime, own)]
     if section not in _KERNELS:
         raise Skipped(f"{section} rows have no prediction")

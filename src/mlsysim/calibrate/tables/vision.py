@@ -76,7 +76,9 @@ def runtime_of_row(row: Mapping[str, str]) -> str:
         if row["compiler"] not in _WORDS["compilers"] or row["layout"] not in ("", "nchw", "nhwc"):
             raise Skipped(f"the compiler {row['compiler']!r} or the layout {row['layout']!r} is not known")
         how = str(_WORDS["compilers"][row["compiler"]])
-        return "eager_nhwc" if how == "eager" and row["layout"] == "nhwc" else how
+        how = "eager_nhwc" if how == "eager" and row["layout"] == "nhwc" else how
+        version = re.search(r"-pt(\d)", row["source"])
+        return f"{how}_2022" if row["task"] == "train" and how != "compiled" and version and version[1] == "1" else how
     if row["source"].startswith("mlperf-training") and row["model"] not in _WORDS["mxnet"]:
         return "compiled"
     if row["model"].endswith("-mxnet") or row["model"] in _WORDS["mxnet"]:
