@@ -273,8 +273,8 @@ def test_a_pass_over_images_carries_its_units(
     monkeypatch.setattr(vision_time, "_HALF", Q_(2.0, "byte"))
     monkeypatch.setattr(vision_time, "_MICROSECOND", Q_(1e-6, "s"))
     tables = vision_time.constants()
-    intensity = Q_(tables["elementwise"]["intensity"], "flop/byte")
-    monkeypatch.setattr(vision_time, "constants", lambda: tables | {"elementwise": {"intensity": intensity}})
+    intensity = {name: Q_(value, "flop/byte") for name, value in tables["intensity"].items()}
+    monkeypatch.setattr(vision_time, "constants", lambda: tables | {"intensity": intensity})
     operations = {name: Q_(counted.operations.get(name, 0.0), "flop") for name in CLASSES}
     found = vision_time.inventory_time(replace(counted, operations=operations), device, 8.0, "fp32", stack)
     assert found.to("s").magnitude == pytest.approx(plain, rel=1e-12)

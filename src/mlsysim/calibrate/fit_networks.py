@@ -36,8 +36,16 @@ from mlsysim.models.counted import at_image_size, counted_sizes, timm_network
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.timing.runtimes import regime_of, runtime_for
 from mlsysim.timing.vision_time import (
-    CAPTURED, INTENSITIES, MOVED, TERMS, gpu_features, host_of, is_mixed, issued_over_moved, launched,
-)  # fmt: skip
+    CAPTURED,
+    INTENSITIES,
+    MOVED,
+    TERMS,
+    gpu_features,
+    host_of,
+    is_mixed,
+    issued_over_moved,
+    launched,
+)
 
 EFFECTIVE, FREEDOM, SPREAD = 200.0, 4.0, 0.1
 _ROUNDS, _LARGEST, _GAIN = 80, 0.7, 1e-3
@@ -45,7 +53,7 @@ FOLDS = 4
 SHARPNESS = 1.7
 SEEN = 30
 """Rows of a stack that tell it apart from others."""
-STACKS = ("eager_nhwc", "eager_nchw", "compiled", "train_nhwc", "train_nchw")
+STACKS = ("eager_nhwc", "eager_nchw", "compiled", "train_nhwc", "train_nchw", "compiled_train", "mlperf_train")
 FACTORS: dict[str, tuple[str, ...]] = {
     "eager_nhwc": (),
     "graph": (),
@@ -53,7 +61,8 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "compiled": ("compiled",),
     "train_nhwc": ("train",),
     "train_nchw": ("train", "train_nchw"),
-    "compiled_train": ("compiled", "train"),
+    "compiled_train": ("compiled", "train", "compiled_train"),
+    "mlperf_train": ("compiled", "train", "mxnet"),
     "train_nhwc_2022": ("train", "unfused"),
     "train_nchw_2022": ("train", "train_nchw", "unfused"),
     "dle_pytorch": (),
@@ -63,11 +72,13 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "dle_tensorflow_train": ("train", "tensorflow"),
 }
 """What each stack's coefficients are made of, beside those of eager kernels in channels last."""
+STATISTICS = "batch_norm_bytes"
+"""What no compiler fuses in a step: its norms wait for sums over the batch, which a pass has as factors."""
 GROUPS, OURS = ("device", "model", "source"), "ours"
 SCALES = ("unfused", "mxnet", "tensorflow")
 """Factors on a few terms, of stacks that are otherwise like another."""
 _LAUNCH = {"eager_nchw": "eager", "eager_nhwc": "eager", "train_nchw": "train", "train_nhwc": "train"}
-_LAUNCH |= {"train_nchw_2022": "train_2022", "train_nhwc_2022": "train_2022"}
+_LAUNCH |= {"mlperf_train": "compiled_train", "train_nchw_2022": "train_2022", "train_nhwc_2022": "train_2022"}
 _HOW = {"infereager": "eager_nhwc", "infergraph": "graph", "infercompiled": "compiled"}
 _HOW |= {"traineager": "train_nhwc", "traincompiled": "compiled_train"}
 
@@ -181,7 +192,7 @@ def blocks(runs: Sequence[Run], known: Priors) -> list[Block]:
                     links[row, known.names.index(name)] += 1.0
 
         for j, term in enumerate(TERMS):
-            link(j, term, *(f"{factor}.{term}" for factor in FACTORS[stack]))
+            link(j, *_made_of(stack, term))
         for j, name in enumerate(MOVED):
             row = len(TERMS) + j
             links[row] = links[TERMS.index(f"{name}_bytes")]
@@ -190,6 +201,12 @@ def blocks(runs: Sequence[Run], known: Priors) -> list[Block]:
         link(len(links) - 1, *names)
         found.append(Block(tuple(members), np.array([_terms(runs[i]) for i in members]), links))
     return found
+
+
+def _made_of(stack: str, term: str) -> list[str]:
+    """The constants whose product is a stack's coefficient."""
+    left = ("compiled",) if term == STATISTICS and "train" in stack else ()
+    return [term, *(f"{factor}.{term}" for factor in FACTORS[stack] if factor not in left)]
 
 
 def _terms(run: Run) -> list[float]:
@@ -281,7 +298,7 @@ def fit_gpu(rows: Sequence[Mapping[str, str]], keep: Keep = forgotten) -> str:
             keep(table.where(lacks), "software", np.expm1(errors[lacks]))
     ends = np.exp([np.min(moved, axis=0), np.max(moved, axis=0)])
     deviations = np.exp(np.sqrt(np.diag(whole.covariance)))
-    return _rendered(known.names, np.exp(whole.constants), deviations, *ends, np.expm1(whole.errors), runs)
+    return _rendered(known.names, np.exp(whole.constants), deviations, ends, np.expm1(whole.errors), runs)
 
 
 def _print(title: str, runs: Sequence[Run], errors: Any) -> None:
@@ -291,13 +308,11 @@ def _print(title: str, runs: Sequence[Run], errors: Any) -> None:
     print(f"{title:16s} {'all':32s} {line(np.expm1(errors))}", flush=True)
 
 
-def _rendered(
-    names: Sequence[str], values: Any, deviations: Any, least: Any, most: Any, errors: Any, runs: Sequence[Run]
-) -> str:
+def _rendered(names: Sequence[str], values: Any, deviations: Any, ends: Any, errors: Any, runs: Sequence[Run]) -> str:
     value = dict(zip(names, values.tolist(), strict=True))
 
     def product(stack: str, term: str) -> float:
-        return float(np.prod([value[term], *(value.get(f"{factor}.{term}", 1.0) for factor in FACTORS[stack])]))
+        return float(np.prod([value.get(name, 1.0) for name in _made_of(stack, term)]))
 
     def lines(name: str, own: Mapping[str, float]) -> list[str]:
         return ["", f"[{name}]", *(f"{key} = {number:.4g}" for key, number in own.items())]
@@ -308,14 +323,22 @@ def _rendered(
     launch = group("launch.")
     text = ["# vector operations for each byte of kernels that are not fused into others (flop/byte), by kind"]
     text += lines("intensity", group("intensity."))[1:]
-    text += ["", "# exponent of the norm over device work and launches, which is chosen; factors on the host's cost of an operator: mixed precision, kinds of hosts"]
-    text += lines("launch", {"sharpness": SHARPNESS} | {name: launch.pop(name) for name in ("autocast", "older", "desktop")})[1:]
+    text += [
+        "",
+        "# exponent of the norm over device work and launches, which is chosen; factors on the host's cost of an operator: mixed precision, kinds of hosts",
+    ]
+    text += lines(
+        "launch", {"sharpness": SHARPNESS} | {name: launch.pop(name) for name in ("autocast", "older", "desktop")}
+    )[1:]
     text += ["", "# us of the host for an operator"]
     text += lines("launch_us", {stack: launch.get(_LAUNCH.get(stack, stack), 0.0) for stack in FACTORS})[1:]
     for stack in STACKS:
         own = np.array([run.stack.removesuffix("_2022") == stack for run in runs])
         text += lines(f"stacks.{stack}", {term: product(stack, term) for term in TERMS})
-        text.insert(len(text) - len(TERMS), f"# fit error, median / p90 / bias in %: {line(errors[own]).strip()}")
+        note = (
+            f"fit error, median / p90 / bias in %: {line(errors[own]).strip()}" if own.any() else "no rows of its own"
+        )
+        text.insert(len(text) - len(TERMS), f"# {note}")
     for scale in SCALES:
         text += lines(f"scales.{scale}", group(f"{scale}."))
     text += [
@@ -323,8 +346,8 @@ def _rendered(
         "# Constants as they were fitted, factors of stacks on eager ones: value, standard error as a factor, least and most over left-out fits.",
         "[fitted]",
     ]
-    rows = zip(names, values, deviations, least, most, strict=True)
+    rows = list(zip(names, values, deviations, *ends, strict=True))
     text += [f'"{name}" = [{v:.4g}, {d:.3g}, {low:.4g}, {high:.4g}]' for name, v, d, low, high in rows]
-    loose = [name for name, low, high in zip(names, least, most, strict=True) if high > 1.5 * low]
+    loose = [name for name, _, _, low, high in rows if high > 1.5 * low]
     text += [f"loose = {loose!r} # move by more than half: priors hold them, not the rows".replace("'", '"')]
     return "\n".join(text) + "\n"

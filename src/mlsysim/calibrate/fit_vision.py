@@ -1,13 +1,12 @@
-"""Refits ``data/software/vision.toml`` from a folder of measurement tables (``vision.csv``), and prints how well it fits.
+"""Refits ``data/software/vision.toml`` from a folder of measurement tables (``vision.csv``) and our own H200 passes, and prints how well it fits.
 
-Then TensorRT's shares by GPU generation (MLPerf offline results) and the microcontroller tables (MLPerf Tiny) of
+GPUs are in :mod:`mlsysim.calibrate.fit_networks`; here CPUs and image diffusion, then TensorRT's shares by GPU generation (MLPerf offline results) and the microcontroller tables (MLPerf Tiny) of
 ``data/software/runtimes.toml``, which are only printed. For each part the error in sample, then with one chip, one board and (where it means
 something) one half of the models left out: median / 90th percentile / bias in per cent.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from mlsysim.calibrate.fit_networks import fit_gpu
 from mlsysim.calibrate.fitting import Columns, Keep, fit_sum, forgotten, left_out, line, report, sums, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.calibrate.residuals import Kept, Residual, family
-from mlsysim.calibrate.tables.vision import board_of, runtime_of, runtime_of_row, settings_of, task_inventory
+from mlsysim.calibrate.tables.vision import board_of, runtime_of, settings_of, task_inventory
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -31,27 +31,19 @@ from mlsysim.models.registry import Models
 from mlsysim.timing.diffusion_time import DEVICE_TERMS, HOST_TERMS, denoiser, diffusion_features
 from mlsysim.timing.engine_rates import engine_features
 from mlsysim.timing.microcontroller import shape_of
-from mlsysim.timing.runtimes import regime_of, runtime
-from mlsysim.timing.vision_time import CPU_TERMS, TERMS, clock_of, cpu_features, gpu_features
+from mlsysim.timing.runtimes import regime_of
+from mlsysim.timing.vision_time import CPU_TERMS, clock_of, cpu_features
 
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "vision.toml"
-INTENSITIES = (0.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0, 14.0)
-TRAINING_SCALE = 3.5
 SHARPNESS = 2.0
 
 
-def _stack_start(stack: str) -> list[float]:
-    scale = TRAINING_SCALE if stack.startswith("train") else 1.0
-    fixed = {"weights": 3.0, "kernels": 5.0} if stack.startswith("train") else {}
-    return [fixed.get(name, start * scale) for name, start in table_of("vision_gpu").items()]
-
-
-def _counted(rows: list[dict[str, str]], family: str) -> list[tuple[dict[str, str], HardwareNode, Inventory]]:
-    """Rows on chips of a family whose networks' operators were counted, with chip and operators."""
+def _counted(rows: list[dict[str, str]]) -> list[tuple[dict[str, str], HardwareNode, Inventory]]:
+    """Rows on CPUs whose networks' operators were counted, with chip and operators."""
     found = []
     for row in rows:
         name, size, chip = row["model"].split(".")[0], int(row["img_size"]), Hardware.get(row["device"])
-        if chip.family == family and size in counted_sizes().get(name, ()):
+        if chip.family == "cpu" and size in counted_sizes().get(name, ()):
             found.append((row, chip, timm_network(name, size).inventory))
     return found
 
@@ -71,51 +63,10 @@ def _about(row: dict[str, str], regime: str, chip: HardwareNode) -> tuple[str, .
     return ("vision", row["id"], row["metric"], regime, "", family(row["model"]), chip.metadata.key or chip.name)
 
 
-def fit_gpu(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
-    """Coefficients of each stack, and the vector operations for each byte of elementwise kernels."""
-    data: dict[str, list[Any]] = defaultdict(list)
-    for row, chip, inventory in _counted(rows, "gpu"):
-        software = runtime(runtime_of_row(row))
-        stack = (software.training if row["task"] == "train" else software.inference) or ""
-        data[stack].append((row, chip, inventory))
-
-    def table(stack: str, intensity: float) -> Columns:
-        found = []
-        for row, chip, inventory in data[stack]:
-            terms = gpu_features(inventory, chip, float(row["batch"]), row["precision"], intensity)
-            # Halves of the models, so that a fit can be tried on networks that it has not seen.
-            half = zlib.crc32(row["model"].encode()) % 2
-            about = _about(row, regime_of(stack, chip), chip)
-            found.append(([terms[name] for name in TERMS], 1 / float(row["value"]), row["device"], half, about))
-        return Columns.of(found, "terms", "measured", "device", "half", "about")
-
-    losses = []
-    for intensity in INTENSITIES:
-        logarithms = []
-        for stack in sorted(s for s in data if not s.startswith("train")):
-            rows_of, (fitted, errors) = table(stack, intensity), sums(_stack_start(stack))
-            logarithms.append(np.log1p(errors(rows_of, fitted(rows_of))))
-        losses.append(float(np.abs(np.concatenate(logarithms)).mean()))
-        print(f"  intensity {intensity:4.1f} flop/byte: mean |log error| {losses[-1]:.4f}")
-    intensity = INTENSITIES[int(np.argmin(losses))]
-    about = "# vector operations for each byte of elementwise kernels (flop/byte)"
-    text = [f"[elementwise]\n{about}\nintensity = {intensity:g}\n"]
-    every: dict[str, list[Any]] = defaultdict(list)
-    for stack in sorted(data):
-        how = sums(_stack_start(stack))
-        values, found, out = report(stack, table(stack, intensity), *how, "half", "device", keep=keep)
-        every["chip"] += [out["device"]] if "device" in out else []
-        every["train" if stack.startswith("train") else "infer"].append(found)
-        text.append(_fitted(f"stacks.{stack}", TERMS, values, found))
-    for name, found in every.items():
-        print(f"{name:12s} all              {line(np.concatenate(found))}")
-    return "\n".join(text)
-
-
 def fit_cpu(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
     """One set of coefficients, and for each CPU three factors: arithmetic, memory, latency."""
     found = []
-    for row, node, inventory in _counted(rows, "cpu"):
+    for row, node, inventory in _counted(rows):
         terms = cpu_features(inventory, node, float(row["batch"]))
         found.append(
             (
@@ -257,13 +208,14 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit, print, and write the tables."""
     rows, keep = table_rows(published(folder) / "vision.csv"), Kept()
     timm = [r for r in rows if r["source"].startswith("timm-")]
-    text = "\n".join((fit_gpu(timm, keep), fit_cpu(timm, keep), fit_diffusion(rows, keep)))
+    text = "\n".join((fit_gpu(rows, keep), fit_cpu(timm, keep), fit_diffusion(rows, keep)))
     fit_tensorrt([r for r in rows if r["source"].startswith("mlperf-inference")], keep)
     fit_microcontrollers([r for r in rows if r["task"] == "infer-mcu"], keep)
     if out is not None:
         head = (
-            "# Coefficients of vision networks by software stack, on CPUs, and of image diffusion, fitted to published measurements\n"
-            "# (timm benchmark results, https://github.com/huggingface/pytorch-image-models/tree/main/results; ML.ENERGY leaderboard,\n"
+            "# Coefficients of vision networks by software stack, on CPUs, and of image diffusion, fitted to measurements\n"
+            "# (timm benchmark results, https://github.com/huggingface/pytorch-image-models/tree/main/results; NVIDIA DeepLearningExamples,\n"
+            "# https://github.com/NVIDIA/DeepLearningExamples; calibrate/data/h200_vision.csv.gz; ML.ENERGY leaderboard,\n"
             "# https://ml.energy/leaderboard). Written by `python -m mlsysim.calibrate FOLDER --only vision`. Operation terms are seconds for each second at the\n"
             "# peak, byte terms for each second of minimal bytes, calls and launches in microseconds.\n\n"
         )

@@ -48,7 +48,14 @@ class Inventory:
     @property
     def captured(self) -> float:
         """Kernels of a captured graph: copies around an attention are views, and its softmax is inside it."""
-        return self.kernels - self.calls.get("softmax", 0.0) - self.calls.get("copy", 0.0)
+        views = min(self.calls.get("copy", 0.0), 2 * self.calls.get("attention", 0.0))
+        return self.kernels - self.calls.get("softmax", 0.0) - views
+
+    def moved(self, name: str) -> float:
+        """Elements of a class. Of copies, what splits and merges the heads of an attention is ``view``: a fused one reads its inputs where they are."""
+        copied = self.elements.get("copy", 0.0)
+        views = min(copied, 2 * self.elements.get("attention", 0.0))
+        return {"copy": copied - views, "view": views}.get(name, self.elements.get(name, 0.0))
 
 
 def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:

@@ -20,10 +20,10 @@ from mlsysim.zoo.intervals import Interval, interval
 
 ENGINE = "tensorrt"
 DENOISING = "diffusion"
-COMPILED_STEP = "compiled_train"
+SUBMITTED = "mlperf_train"
 _DEFAULT = {"inference": "compiled", "training": "eager_nhwc"}
 _DENOISER = "diffusers"
-_COMPILED_STEPS = "vision compiled training"
+_SUBMITTEDS = "vision compiled training"
 _QUERY = 8
 """Samples of the largest query whose latency MLPerf asks for."""
 
@@ -88,19 +88,19 @@ def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime,
 
 def regime_of(stack: str, chip: HardwareNode) -> str:
     """What passes of a stack on a chip were scored under."""
-    if stack == COMPILED_STEP:
-        return _COMPILED_STEPS
+    if stack == SUBMITTED:
+        return _SUBMITTEDS
     return f"vision {'cpu' if chip.family == 'cpu' else stack.removesuffix('_2022')} on {chip.metadata.key}"
 
 
 def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False) -> tuple[Interval, str]:
     """The 90 % band of times of a stack on a chip, and what it rests on, in words.
 
-    TensorRT (offline, small queries, arrivals), denoisers and compiled training have one for all chips, the others one for each. A chip whose passes
+    TensorRT (offline, small queries, arrivals), denoisers and submissions to MLPerf have one for all chips, the others one for each. A chip whose passes
     the coefficients were not fitted on gets what leaving a chip out of the fit gives; one that is no GPU, of stacks of GPUs, runs other software too.
     """
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
-    common = stack in (ENGINE, DENOISING, COMPILED_STEP)
+    common = stack in (ENGINE, DENOISING, SUBMITTED)
     # Of other stacks times are those of a chip that no coefficient was fitted on.
     rates, times = where.get("rates", ()), where.get("times", ())
     chips = [*rates, *times] if common else rates

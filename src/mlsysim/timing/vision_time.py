@@ -38,7 +38,7 @@ from mlsysim.units.registry import Q_, to_si
 
 TENSOR = {"conv": ("conv",), "dense": ("pointwise", "gemm"), "attention": ("attention",), "grouped": ("grouped",)}
 MOVED = (
-    *("conv", "pointwise", "gemm", "attention", "softmax", "depthwise", "grouped"),
+    *("conv", "pointwise", "gemm", "attention", "softmax", "view", "depthwise", "grouped"),
     *("batch_norm", "relu", "activation", "elementwise", "layer_norm", "group_norm", "copy", "reduction"),
 )
 TERMS = (
@@ -71,17 +71,19 @@ CPU_TERMS = (
     *(f"{name}_bytes" for name in _CPU_BYTES),
     *(f"{name}_calls" for name in _CPU_CALLS),
 )
-CAPTURED = ("compiled", "compiled_train", "graph")
+CAPTURED = ("compiled", "compiled_train", "mlperf_train", "graph")
 """Stacks that start kernels alone: what is a view, or inside a fused attention, is not launched."""
 INTENSITIES = {
     **dict.fromkeys(("pointwise", "gemm"), "product"),
+    **dict.fromkeys(("layer_norm", "group_norm"), "norm"),
+    **dict.fromkeys(("copy", "reduction", "view"), "copy"),
     **{name: name for name in ("conv", "grouped", "depthwise")},
 }
 """The kind whose slots a byte of a class takes; of all others those of elementwise kernels."""
 _NAMES = {
     **dict.fromkeys(("conv", "grouped", "depthwise"), "convolutions"),
     **dict.fromkeys(("dense", "pointwise", "gemm", "product"), "products"),
-    **dict.fromkeys(("attention", "softmax"), "attention"),
+    **dict.fromkeys(("attention", "softmax", "view"), "attention"),
     "weights": "weights",
 }
 _PRECISIONS = {"amp": "fp16", "mixed": "fp16"}
@@ -180,7 +182,12 @@ def _width(chip: HardwareNode, precision: str) -> float:
 
 
 def gpu_features(
-    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, clock: float | None = None, trained: bool = False
+    inventory: Inventory,
+    chip: HardwareNode,
+    batch: float,
+    precision: str,
+    clock: float | None = None,
+    trained: bool = False,
 ) -> dict[str, float]:
     """Seconds of each term for one sample, at a coefficient of one; of bytes those of memory alone. What is ``trained`` keeps 16 bits between its
     products."""
@@ -194,12 +201,12 @@ def gpu_features(
     }
     features["depthwise_operations"] = inventory.operations.get("depthwise", 0.0) / (issue_rate(chip) * clock)
     for name in MOVED:
-        features[f"{name}_bytes"] = width * inventory.elements.get(name, 0.0) / memory
+        features[f"{name}_bytes"] = width * inventory.moved(name) / memory
     # Autocast reads each single-precision weight and writes its half-precision copy once a pass; narrow weights are stored so.
     narrow = bytes_per_element(_arithmetic(precision))
     stored = bytes_per_element("fp32") + width if narrow >= _HALF or trained else narrow
     features["weights"] = stored * inventory.parameters / memory / batch
-    features["kernels"] = inventory.kernels * _MICROSECOND / batch
+    features["kernels"] = inventory.captured * _MICROSECOND / batch
     return features
 
 
@@ -225,19 +232,15 @@ def stack_constants(stack: str) -> dict[str, float]:
     if stack not in tables["derived"]:
         raise unknown_name("software stack", stack, [*tables["stacks"], *tables["derived"]])
     derived = tables["derived"][stack]
-    scale = dict(tables["scales"].get(derived.get("scale"), {}))
-    if "trained" in derived:
-        # Of each class a step is as much longer than a forward pass as with the software that both were measured with.
-        step, ahead = (tables["stacks"][name] for name in derived["trained"])
-        scale = {name: step[name] / ahead[name] for name in step} | scale
+    scale = tables["scales"].get(derived.get("scale"), {})
     return {name: value * scale.get(name, 1.0) for name, value in tables["stacks"][derived["like"]].items()}
 
 
-def launch_cost(stack: str, chip: HardwareNode, precision: str) -> float:
+def launch_cost(stack: str, chip: HardwareNode, precision: str) -> Any:
     """Seconds of the host for one operator."""
     tables, launch = constants(), constants()["launch"]
     mixed = launch["autocast"] if is_mixed(precision) and stack not in CAPTURED else 1.0
-    return float(tables["launch_us"][stack] * mixed * launch.get(host_of(chip), 1.0) * _MICROSECOND)
+    return tables["launch_us"][stack] * mixed * launch.get(host_of(chip), 1.0) * _MICROSECOND
 
 
 def inventory_time(

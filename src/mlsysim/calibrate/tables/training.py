@@ -81,7 +81,7 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
         "training",
         key_of(model),
         on,
-        stack=None if model.looks_up else "compiled",
+        stack=None if model.looks_up else "mlperf",
         # These recommenders keep one state (Adagrad), these networks a momentum or what AdamW keeps.
         optimizer="momentum" if model.looks_up else None,
         batch_size=each * ranks,
@@ -91,7 +91,7 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
     )
     regime = "recommender training"
     if not model.looks_up:
-        regime = regime_of(runtime_for(model, "training", "compiled")[1], chip)
+        regime = regime_of(runtime_for(model, "training", "mlperf")[1], chip)
     return Question(
         "samples_per_s", measured, plan, "tokens_per_second", "1/s", devices / ranks, regime, True, ("bf16", "software")
     )

@@ -80,7 +80,7 @@ def runtime_of_row(row: Mapping[str, str]) -> str:
         version = re.search(r"-pt(\d)", row["source"])
         return f"{how}_2022" if row["task"] == "train" and how != "compiled" and version and version[1] == "1" else how
     if row["source"].startswith("mlperf-training") and row["model"] not in _WORDS["mxnet"]:
-        return "compiled"
+        return "mlperf"
     if row["model"].endswith("-mxnet") or row["model"] in _WORDS["mxnet"]:
         return "dle_mxnet"
     return "dle_tensorflow" if row["model"].endswith("-tf") else "dle_pytorch"
