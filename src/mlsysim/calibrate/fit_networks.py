@@ -205,7 +205,9 @@ def blocks(runs: Sequence[Run], known: Priors) -> list[Block]:
 
 def _made_of(stack: str, term: str) -> list[str]:
     """The constants whose product is a stack's coefficient."""
-    left = ("compiled",) if term == STATISTICS and "train" in stack else ()
+    fused = term != STATISTICS or "train" not in stack
+    # What a compiler has fused is not fused again by hand.
+    left = ("compiled",) if not fused else ("mxnet",) if "compiled" in FACTORS[stack] else ()
     return [term, *(f"{factor}.{term}" for factor in FACTORS[stack] if factor not in left)]
 
 
