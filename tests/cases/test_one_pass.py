@@ -195,7 +195,9 @@ def test_the_sentence_of_the_interval_is_true():
         "90 % of 3,068 passes measured with this software (vision compiled on RTX_4090) lay in the interval"
     )
     for chip in ("H100", "A100"):
-        assert words(chip).startswith("extrapolating: passes with this software were fitted on NVIDIA H200 SXM5 141GB and")
+        assert words(chip).startswith(
+            "extrapolating: passes with this software were fitted on NVIDIA H200 SXM5 141GB and"
+        )
     assert "extrapolating" not in words("H200")
     assert "none on this chip" in words("H100", runtime="eager")
 
