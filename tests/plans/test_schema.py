@@ -27,6 +27,7 @@ VALUES = {
     **dict.fromkeys(("hardware.oversubscription", "hardware.congestion", "hardware.straggler"), 1.5),
     "serving.cache_precision": "fp8",
     "serving.slo": "ttft_p99=500ms",
+    "serving.autoscale": "1:4",
     "constraints.assert": [{"metric": "mfu", "min": 0.1}],
 }
 

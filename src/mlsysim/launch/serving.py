@@ -55,6 +55,9 @@ _NOTES = {
     "serving.trace": "traffic, not a setting",
     "serving.slo": "limits on what comes out",
     "serving.seed": "of the simulation",
+    "serving.router": "a setting of the router in front, not of an engine",
+    "serving.spare": "start as many servers more",
+    "serving.autoscale": "a setting of the cluster, not of an engine",
     "serving.decode_on": "start prefill and decode servers with a connector of the engine",
     "serving.network": "a property of the cluster",
 }

@@ -132,6 +132,10 @@ class Answer(Document, Record):
     sources: dict[str, str] = Field(default_factory=dict)
     equations: tuple[Equation, ...] = ()
     checks: tuple[Checked, ...] = ()
+    over_time: dict[str, list[float]] = Field(
+        default_factory=dict,
+        description="of a simulation: times, requests worked on and waiting, share of the caches, replicas up",
+    )
     percentiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="of simulated requests: kinds of time with mean, p50 to p99 in seconds, and sampling error",

@@ -22,7 +22,7 @@ SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""
 _WARM = 0.05
 """Share of drawn requests that fill the server and are not counted."""
-_SIMULATED = ("trace", "burst", "scheduler", "seed")
+_SIMULATED = ("trace", "burst", "scheduler", "router", "autoscale", "seed")
 
 
 def is_simulated(part: ServingPart) -> bool:

@@ -104,9 +104,9 @@ def _steady(plan: Plan) -> Plan:
     part = plan.serving
     assert part is not None
     means = ",".join(f"{t.kind}={t.seconds}s" for t in parse_targets(part.slo) if t.level == "mean")
-    changes: dict[str, Any] = dict.fromkeys(("trace", "burst", "scheduler", "seed", "requests")) | {
-        "slo": means or None
-    }
+    changes: dict[str, Any] = dict.fromkeys(
+        ("trace", "burst", "scheduler", "router", "autoscale", "seed", "requests")
+    ) | {"slo": means or None}
     if part.trace is not None:
         found = Arrivals.of(part, 1, 1, workload_of(plan.workload))
         changes |= {"qps": found.rate, "prompt_tokens": found.prompt, "output_tokens": found.answer}
@@ -117,6 +117,7 @@ def _steady(plan: Plan) -> Plan:
 def _at(plan: Plan, chip: str, tp: int, replicas: int) -> Plan:
     # Beyond one node there are whole ones alone; what is left over waits, and is paid for.
     width, needed = parse_fleet(f"64x{chip}").one.node.accelerators_per_node, tp * replicas
+    needed += tp * ((plan.serving and plan.serving.spare) or 0)
     count = needed if needed <= width else -(-needed // width) * width
     on = {"on": f"{count}x{chip}", "name": None, "nodes": None, "accelerators": None}
     return plan.replacing(hardware=on, parallelism={"tp": tp}, serving={"replicas": replicas})

@@ -148,7 +148,7 @@ class HardwarePart(Part):
     congestion: Real = _within(1, 1000, "slow-down of the fabric")
     straggler: Real = _within(1, 1000, "slow-down of the slowest accelerator")
     rails: Int = _within(1, 1024, "adapters of a node on the fabric")
-    sites: Int = _within(1, 64, "places with equal parts of the fleet, whole replicas each")
+    sites: Int = _within(1, 64, "places with equal parts of the fleet")
     wan_bandwidth: of.Bandwidth | None = _open("of a site to the others, one way")
     wan_round_trip: Short | None = _open("to another site and back")
     efficiency: float | Literal["calibrated"] | None = _open("a fraction of peak (first order) or 'calibrated'")
@@ -199,9 +199,7 @@ class ParallelismPart(Part):
     zero: Int = _within(0, 3, "ZeRO stage")
     zero_shard: Int = _within(1, 10**7, "ranks that share what ZeRO shards (HSDP); all")
     reshard: Flag = _open("ZeRO 2, 3: send for every micro-batch, else once a step")
-    recompute: Literal["none", "selective", "full"] | None = _open(
-        "activations that are computed again instead of kept"
-    )
+    recompute: Literal["none", "selective", "full"] | None = _open("activations that are computed again")
     recomputed: Text = _text(80, "parts that selective takes, such as norm+up")
     offload: Real = _within(0, 1, "share of the optimizer's state in the host's memory")
     host_update: Flag = _open("the host updates what rests there")
@@ -209,10 +207,10 @@ class ParallelismPart(Part):
     offload_activations: Real = _within(0, 1, "share of the activations that waits there")
     sequence_parallel: Flag = _open("split norms over the tensor group")
     fp8_attention: Flag = _open("attention in fp8")
-    deduplicated_exchange: Flag = _open("send a token once to each node that has experts for it")
+    deduplicated_exchange: Flag = _open("send a token once to each node")
     overlap_tp: Real = _within(0, 1, "share of TP communication that hides")
     overlap_ep: Real = _within(0, 1, "share of the experts' exchange that hides")
-    overlap: Flag = _open("hide gradient synchronisation behind the backward pass")
+    overlap: Flag = _open("hide gradients behind the backward pass")
 
     @field_validator("recomputed", mode="before")
     @classmethod
@@ -277,9 +275,21 @@ class ServingPart(Part):
     trace: Text = _text(_TEXT, "recorded requests: a file, or such as azure-code")
     burst: Real = _within(0, 100, "variation (cv) of the gaps of requests; 1")
     scheduler: Text = _text(40, "such as chunked, prefill_first, static or fair")
+    router: Text = _text(40, "such as least_work or prefix")
+    spare: Int = _within(0, 10**6, "replicas that stand by")
+    autoscale: Text = _text(40, "least and most replicas, such as 2:8")
     seed: Int = _within(0, 2**31, "of drawn traffic; 0")
 
     _known = field_validator("cache_precision")(_format)
+
+    @field_validator("autoscale")
+    @classmethod
+    def _range(cls, value: str | None) -> str | None:
+        if value is not None and (
+            not re.fullmatch(r"\d{1,6}:\d{1,6}", value) or not 1 <= int(value.split(":")[0]) <= int(value.split(":")[1])
+        ):
+            raise ValueError(f"autoscale is least and most replicas such as 2:8, got {value[:20]!r}")
+        return value
 
     @field_validator("slo")
     @classmethod
@@ -297,15 +307,13 @@ class OpsPart(Part):
     duration_days: Real = _above_0(1e6, "the same, as a number of days")
     deadline: Long | None = _open("limit on the time of a training run")
     budget: of.Dollars | None = _open("limit on the rent, or on the cost of owning")
-    electricity: of.EnergyPrice | None = _open("price; that of the region where left out")
+    electricity: of.EnergyPrice | None = _open("price; the region's")
     cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
-    checkpoint_time: Short | None = _open("stall of a checkpoint; that of writing it")
-    checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open(
-        "who writes it, and whether the run waits"
-    )
+    checkpoint_time: Short | None = _open("stall of a checkpoint")
+    checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open("who writes it")
     checkpoint_interval: Long | None = _open("time between checkpoints; the best")
     storage_bandwidth: of.ByteRate | None = _open("of the file system, all writers together")
-    mtbf: Long | None = _open("mean time between failures of the whole fleet")
+    mtbf: Long | None = _open("mean time between failures")
     restart_time: Short | None = _open("from a failure to training again; by scale")
     spares: Int = _within(0, 10**4, "nodes that stand in for those in repair")
     repair_time: Long | None = _open("of a node, beside spares")

@@ -45,7 +45,7 @@ _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
 _MOST_STAGES = 16
-_ANY_RATE, _HARDLY, _HALVINGS = 1e6, 1e-3, 10
+ANY_RATE, _HARDLY, _HALVINGS = 1e6, 1e-3, 10
 """More requests a second than are answered anywhere, a small share of the most, and how often the rate between is halved."""
 _LAST = 3
 """Layouts that a simulation decides between."""
@@ -302,14 +302,16 @@ class Server:
     def _room(self, splits: list[Degrees]) -> list[Layout]:
         """The splits whose replicas the fleet has room for."""
         total, asked = self.fleet.total_accelerators, self.part.replicas or self.plan.parallelism.dp
-        reading = [each for each in splits if total // each.devices >= (asked or 1)]
+        # Those that stand by answer nothing: what is said holds while as many are away.
+        spare = self.part.spare or 0
+        reading = [each for each in splits if total // each.devices - spare >= (asked or 1)]
         found = [
-            Layout(each, asked or total // each.devices, *writing)
+            Layout(each, asked or total // each.devices - spare, *writing)
             for each in reading
             for writing in self._writing(each)
         ]
         if not found and splits:
-            who, key, count = many(total, "accelerator"), "replicas", asked or 1
+            who, key, count = many(total, "accelerator"), "spare" if spare else "replicas", (asked or 1) + spare
             if reading and self.decode_fleet is not None:
                 who = f"The decode pool's {many(self.decode_fleet.total_accelerators, 'accelerator')}"
                 key, count = "decode_on", self.part.decode_replicas or 1
@@ -363,7 +365,7 @@ class Server:
     def _fastest(self, layout: Layout) -> Served:
         """The highest rate of requests at random that keeps the limits, which are those of a server that people ask, and whose requests
         are all there is room for; one that hardly anybody asks where not even that does."""
-        low, high = 0.0, self.at(layout, None, _ANY_RATE).requests
+        low, high = 0.0, self.at(layout, None, ANY_RATE).requests
         best = self.seen(self.at(layout, None, high * _HARDLY))
         for _ in range(_HALVINGS if best.within else 0):
             middle = (low + high) / 2

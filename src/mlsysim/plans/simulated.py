@@ -28,18 +28,22 @@ from mlsysim.cases.request import (
     SOFTWARE,
     TAIL,
 )
+from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals
-from mlsysim.plans.serving_load import Served
+from mlsysim.plans.serving_load import ANY_RATE, Layout, Served
 from mlsysim.plans.sheet import Sheet, compact_time
 from mlsysim.plans.targets import LEVELS, parse_targets
 from mlsysim.simulate.record import Percentiles
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings, Simulated, simulate
+from mlsysim.simulate.settings import Scaling
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.intervals import independent
 
 PUT_BACK = f"{ANSWER}: put back for want of caches"
+_AIM = 0.7
+"""Of the highest rate that a replica answers, where a service grows."""
 _SENSITIVE = 3.0
 """Times as much as a step's error that the first token's must be, to be called sensitive."""
 _KEPT = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e"}
@@ -61,8 +65,10 @@ class Played(Served):
         ends = arrivals.trace is not None or arrivals.part.requests is not None
         self.overloaded = served.overloaded and not ends
         self.carries = not self.overloaded
-        answered = seen.requests / seen.seconds
-        self.requests = min(self.come or answered, answered) if ends or self.come is None else served.requests
+        self.requests = served.requests if not ends and self.come is not None else seen.requests / seen.seconds
+        if self.come is not None and ends and seen.seconds <= seen.requests / self.come + seen.percentiles["e2e"].p99:
+            # The last answers come after the last request: no queue has grown.
+            self.requests = self.come
         if self.come is not None:
             self.clients = max(1, round(self.come * self.latency))
         self.output_rate = self.requests * self.mean_output
@@ -89,10 +95,36 @@ class Played(Served):
             skip=self.arrivals.skip(rate, self.quick) / slower,
             block_tokens=self.arrivals.blocks,
             clients=part.concurrency,
+            router=part.router or Settings.router,
+            scaling=self._scaling(slower),
+            host_memory=0.0 if part.offload_memory is None else to_si(part.offload_memory, "byte"),
+            seed=part.seed or 0,
         )
         machine, traffic = result.named("machine"), result.named("clients")
         played = requests if slower == 1.0 else _faster(requests, slower)
         return simulate(machine, traffic, played, self.arrivals.count(self.quick), settings)
+
+    def _scaling(self, slower: float) -> Scaling | None:
+        """How the service grows and shrinks, on a clock that runs so many times as slow."""
+        text = self.server.part.autoscale
+        if text is None:
+            return None
+        least, most = map(int, text.split(":"))
+        if most > self.replicas:
+            room = f"the fleet has room for {self.replicas:,} of {self.split.devices} accelerators"
+            raise InputError(f"A service that grows to {most:,} replicas has no place: {room}.", field="autoscale")
+        own = Scaling(most, least, self._requests_each, "requests")
+        return replace(own, interval=own.interval / slower, settle=own.settle / slower)
+
+    @cached_property
+    def _requests_each(self) -> float:
+        """Requests of a replica at a share of the highest rate that it answers: what a service that grows aims at."""
+        server, layout = (
+            self.server,
+            Layout(self.split, self.replicas, self.writing, self.writers if self.writing else None),
+        )
+        highest = server.at(layout, None, ANY_RATE).requests
+        return max(1.0, float(server.at(layout, None, _AIM * highest).result.active_requests or 1.0) / self.replicas)
 
     @cached_property
     def ends(self) -> tuple[tuple[Simulated, float], ...]:
@@ -218,6 +250,15 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
         if kind in table:
             sheet.add(kind, seen.percentiles[kind].mean, served.interval(f"{kind}_mean"))
     sheet.shown["percentiles"] = table
+    if served.replicas > 1:
+        sheet.assumed["router"] = served.server.part.router or Settings.router
+    if seen.paid is not None and seen.seconds > 0:
+        up = seen.paid / seen.seconds
+        aim = f"{served._requests_each:.3g} requests of a replica are aimed at"
+        sheet.assumed["autoscale"] = f"{aim}, {up:.3g} replicas were up on average; costs are of the whole fleet"
+        sheet.add("replicas_up", up)
+    if seen.over_time is not None:
+        sheet.shown["over_time"] = seen.over_time._asdict()
     if seen.attained is not None:
         sheet.facts["requests_kept"] = round(seen.attained * seen.requests)
         sheet.add("attained", seen.attained)
