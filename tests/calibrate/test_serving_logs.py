@@ -57,8 +57,8 @@ def test_either_file_is_scored(runs, name):
 
 def test_what_cannot_be_asked(runs):
     row = row_of(runs)
-    with pytest.raises(Skipped, match="the policy static is not modelled"):
-        TABLES["bare_logs"].questions(row | {"policy": "static"})
+    with pytest.raises(Skipped, match="the policy lottery is not modelled"):
+        TABLES["bare_logs"].questions(row | {"policy": "lottery"})
     runs.with_name("requests.csv").unlink()
     with pytest.raises(Skipped, match=r"there is no requests.csv.gz beside the table of runs"):
         TABLES["bare_logs"].questions(row)

@@ -17,6 +17,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.simulate.record import Record
 from mlsysim.simulate.replica import Live, Replica
+from mlsysim.simulate.replicas import kind_of
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling
 from mlsysim.simulate.serving import Settings, replicas_of, simulate
@@ -214,3 +215,22 @@ def test_replicas_of_a_service_are_its_groups() -> None:
     machine = _engines("Llama3_70B", tp=2, pp=2)
     found = replicas_of(machine, Traffic(100, 10, rate=1.0, replicas=3), Settings(), Record(1))
     assert len(found) == 6
+
+
+def test_a_part_of_a_step_that_is_missed_keeps_the_mean_and_adds_no_spread() -> None:
+    """Steps that are scheduled ahead: 1.25 of them on average, and waits from 1.25 to 2.25 steps where requests come at any moment of a step."""
+    base = engine("vLLM").model_copy(update={"steps_ahead": 1.25, "front_end": 0.0, "tokenise": 0.0})
+    step = engine_step(Models.get("Llama3_8B"), Hardware.get("H100"), base)
+    each = step.time(1.0, 1000.0).total
+    waits = []
+    for number in range(40):
+        seen = []
+        t = Traffic(1000, 10_000, rate=1.0)
+        kind = kind_of(Engines(step, step), t, Settings())
+        replica = kind.replica(lambda live, at, seen=seen: seen.append(live))
+        replica.push(Request(0.0, 1000, 400))
+        replica.push(Request(0.5 + number / 40 * each, 8, 2))
+        replica.finish()
+        waits.append((seen[0].begun - seen[0].request.arrival) / each)
+    assert sum(waits) / 40 == pytest.approx(1.75, abs=0.03)
+    assert 1.2 < min(waits) < max(waits) < 2.3

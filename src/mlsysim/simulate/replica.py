@@ -13,8 +13,8 @@ let in when is the scheduler's (:mod:`mlsysim.simulate.scheduling`).
 Time of requests is conserved: what all of them wait, by cause, are read, are written for and are delayed by others' prompts add up to the
 sum of their times from when the scheduler sees them to the last token (``Spent``).
 
-A request that comes while the engine works misses the steps that are scheduled ahead, as in the closed form (a fraction of a step is carried
-over to the next request, so that the mean is kept). Left out: steps of different length for the same work (2 to 6 % of a step,
+A request that comes while the engine works misses the steps that are scheduled ahead, as in the closed form; of a fraction of a step, who comes in
+that last part of the running one misses one more, so that the mean is kept and nobody waits for more than a step beside them. Left out: steps of different length for the same work (2 to 6 % of a step,
 more where the host is busy); blocks are half empty on average instead of each by its own length.
 """
 
@@ -131,7 +131,7 @@ class Replica:
         self.running: list[tuple[int, int, Live]] = []
         self.crossing: list[tuple[int, int, Live]] = []
         self.n, self.load, self.slope, self.held, self.growth = 0, 0.0, 0.0, 0.0, 0.0
-        self._owed = self._stalled = 0.0
+        self._length = self._stalled = 0.0
         self._last, self._moving = 0, 0.0
         self._finished: list[Live] = []
         self.peak_held = 0.0
@@ -173,10 +173,8 @@ class Replica:
             seen, request, begun = incoming.popleft()
             ready = self.turns
             if self.missed and self.n and begun < 0:
-                self._owed += self.missed
-                whole = int(self._owed)
-                self._owed -= whole
-                ready += whole
+                # A part of a step: who comes in that last part of the running one misses one more, so that the mean is kept.
+                ready += int(self.missed) + (at - seen < self.missed % 1.0 * self._length)
             live = Live(request, seen, ready, self.numbered)
             self.numbered += 1
             if begun >= 0:
@@ -386,6 +384,7 @@ class Replica:
             self._stalled += seconds
         self._wait(seconds, cause)
         self.time += seconds
+        self._length = seconds
         spent.busy += seconds
         spent.steps += 1
         self.turns += 1
@@ -446,6 +445,7 @@ class Replica:
         if self.waiting:
             self._wait(seconds, cause)
         self.time += seconds
+        self._length = seconds / k + (k - 1) / 2 * slope
         self.turns += k
         self._step(k)
         if self.held > self.room.bytes:

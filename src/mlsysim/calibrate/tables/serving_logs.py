@@ -27,7 +27,7 @@ SERVER = ("run", "model", "chip", "gpus", "engine", "max_num_seqs", "max_num_bat
 
 _LEVELS = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _KINDS = ("ttft", "tpot", "e2e")
-_SCHEDULERS = {"chunked": "chunked", "prefill": "prefill_first"}
+_SCHEDULERS = {"chunked": "chunked", "prefill": "whole_prompts_first", "decode": "decode_first", "static": "static"}
 
 
 def read_bare(row: Mapping[str, str]) -> list[Question]:
