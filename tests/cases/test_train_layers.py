@@ -21,6 +21,7 @@ from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.physics.collectives import distinct_domains, ring_time
 from mlsysim.physics.operators import overlapped
+from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.systems.registry import Clusters
 from mlsysim.timing.stacks import nearest_stack, recipe, stack, stack_names, stack_of_source
 from mlsysim.timing.training_chip import chip_in_fleet, constants, training_chip
@@ -374,3 +375,45 @@ def test_an_encoder_looks_for_masked_tokens_alone() -> None:
     assert shape.head_tokens == 0.15
     assert training_regime(shape, False) == "training encoder"
     assert training_regime(training_shape(Models.get("T5_3B")), False) == "training encoder-decoder"
+
+
+def test_routing_to_few_nodes_by_hand_and_by_drawing() -> None:
+    """DeepSeek-V3 (arXiv 2412.19437, 2.1.2): at most 4 nodes a token, 8 experts of 4 of 8 groups, a group of 32 experts a node at EP 64."""
+    rng = np.random.default_rng(1)
+    for domains in (8, 16, 4):
+        seen = []
+        for _ in range(4000):
+            groups = rng.choice(8, 4, replace=False)
+            experts = rng.choice(np.concatenate([np.arange(g * 32, g * 32 + 32) for g in groups]), 8, replace=False)
+            visited = set((experts * domains // 256).tolist())
+            seen.append(len(visited) - (rng.integers(domains) in visited))
+        assert distinct_domains(domains, 8, 8, 4) == pytest.approx(np.mean(seen), rel=0.05)
+    assert distinct_domains(8, 8, 8, 4) == pytest.approx(7 / 8 * 4 * (1 - 0.75**8))
+    assert distinct_domains(8, 8, 8, 8) == pytest.approx(distinct_domains(8, 8))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 16), st.integers(1, 16))
+def test_a_limit_never_sends_more_and_less_is_never_more(domains: int, choices: int, groups: int, chosen: int) -> None:
+    chosen = min(chosen, groups)
+    limited, free = distinct_domains(domains, choices, groups, chosen), distinct_domains(domains, choices)
+    assert 0 <= limited <= free * (1 + 1e-9) and limited <= choices
+    assert limited <= distinct_domains(domains, choices, groups, min(chosen + 1, groups)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
+def test_a_model_that_limits_routing_exchanges_less_over_the_fabric(efficiency: object) -> None:
+    limited = Models.get("DeepSeek_V3")
+    free = limited.model_copy(update={"expert_groups": 1, "groups_per_token": 1})
+    call = {
+        "fleet": parse_fleet("256xH800").one,
+        "batch_size": 2048,
+        "seq_len": 4096,
+        "precision": "bf16",
+        "ep_size": 64,
+    }
+    call |= {"pp_size": 4, "efficiency": efficiency, "deduplicated_exchange": True, "overlap_ep": 0.0}
+    less, more = (
+        DistributedModel().solve(model, **call).ledger.exposed("expert parallelism") for model in (limited, free)
+    )
+    assert 0.6 < less / more < 0.95

@@ -282,7 +282,9 @@ class Replica:
             times, experts = where(self.attention_groups > 1, 2 * self._expert_layers, 0.0), net.group(self.ep)
 
             def exchanged(routed: Any) -> Any:
-                return times * net.exchange(routed / choices, choices, experts, deduplicated=phase == "prefill")
+                return times * net.exchange(
+                    routed / choices, choices, experts, phase == "prefill", self.model.routing_limit
+                )
 
             time = time + sent("expert exchange", "t = 2 L (M/W + a)", self.width, exchanged, token * choices)
         if some(self.pp > 1):

@@ -239,7 +239,9 @@ def first_order(
     sums, exchanges, hops = x.stage_layers * x.tensor_sums, 4 * x.expert_layers, 3 * x.stage_layers * (layout.cp - 1)
     around = hops * net.send(x.context_message, g.context_near)
     reduced = sums * net.all_reduce(x.tensor_message, g.tensor)
-    exchanged = exchanges * net.exchange(x.expert_token, x.expert_choices, g.expert, job.deduplicated)
+    exchanged = exchanges * net.exchange(
+        x.expert_token, x.expert_choices, g.expert, job.deduplicated, job.model.routing_limit
+    )
     routed = x.expert_token * x.expert_choices
     tensor = spoken(
         "tensor parallelism", "link", "ring", layout.tp, reduced, lambda: _sent(2 * sums, x.tensor_message, layout.tp)

@@ -300,7 +300,7 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
     net, ep = s.chip.network, s.layout.ep
     times = 4 + 2 * s.again.moe
     token = HALF * s.job.exchanged * tokens / s.layout.tp * e.inner
-    once = net.exchange(token, e.per_token, s.groups.expert, s.job.deduplicated)
+    once = net.exchange(token, e.per_token, s.groups.expert, s.job.deduplicated, s.job.model.routing_limit)
     return s.a.tag(
         "expert parallelism",
         14,

@@ -250,6 +250,9 @@ def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None
         raise InputError(f"{per_token} experts for each token of {experts} is impossible.")
     width = source.optional(*KEYS["expert_width"]) or source.integer(*FFN)
     fields |= {"experts": experts, "active_experts_per_token": per_token, "expert_ffn_dim": width}
+    groups, limit = (source.optional(*KEYS[name]) for name in ("expert_groups", "groups_per_token"))
+    if groups and limit and limit < groups:
+        fields |= {"expert_groups": groups, "groups_per_token": limit}
     shared_width = config.optional(*KEYS["shared_width"], least=0)
     shared = config.integer(*KEYS["shared"], default=1 if shared_width or family.label == "Llama 4" else 0, least=0)
     if family.label == "Gemma 4":

@@ -62,6 +62,11 @@ class Workload(Record):
         return {}
 
     @property
+    def routing_limit(self) -> tuple[int, int]:
+        """Groups of experts, and how many of them a token chooses from."""
+        return 1, 1
+
+    @property
     def table_parameters(self) -> float:
         """Of tables that are looked up, which a training job spreads over its devices."""
         return 0.0

@@ -16,7 +16,8 @@ from mlsysim.units.registry import to_si
 class SparseTransformerWorkload(TransformerWorkload):
     """A transformer whose feed-forward layers are mixtures of experts.
 
-    Operations follow the active parameters, memory all of them.
+    Operations follow the active parameters, memory all of them. A token chooses its experts from ``groups_per_token`` of
+    ``expert_groups`` groups of neighbours, which spares messages where groups are on machines of their own.
     """
 
     architecture: str = "sparse_transformer"
@@ -24,6 +25,8 @@ class SparseTransformerWorkload(TransformerWorkload):
     experts: int = Field(gt=0)
     active_experts_per_token: int = Field(default=1, gt=0)
     expert_ffn_dim: int | None = Field(default=None, gt=0)
+    expert_groups: int = Field(default=1, gt=0)
+    groups_per_token: int = Field(default=1, gt=0)
     shared_experts: int = Field(default=0, ge=0)
     shared_expert_ffn_dim: int | None = Field(default=None, gt=0)
     dense_layers: int = Field(default=0, ge=0)
@@ -36,6 +39,11 @@ class SparseTransformerWorkload(TransformerWorkload):
             raise InputError(
                 f"{self.name}: {self.active_experts_per_token} active experts of {self.experts} is impossible."
             )
+        if self.groups_per_token > self.expert_groups or self.experts % self.expert_groups:
+            raise InputError(
+                f"{self.name}: {self.groups_per_token} of {self.expert_groups} groups of {self.experts} experts is impossible; groups "
+                "are equal, and a token chooses from some of them."
+            )
         if self.layers and self.dense_layers > self.layers:
             raise InputError(f"{self.name}: {self.dense_layers} dense layers of {self.layers} is impossible.")
         if self.active_parameters is not None and self.parameters is not None:
@@ -43,6 +51,10 @@ class SparseTransformerWorkload(TransformerWorkload):
             if active > whole:
                 raise InputError(f"{self.name}: {active:,.4g} active parameters of {whole:,.4g} is impossible.")
         super().model_post_init(context)
+
+    @property
+    def routing_limit(self) -> tuple[int, int]:
+        return self.expert_groups, self.groups_per_token
 
     @property
     def active_parameter_count(self) -> float:

@@ -89,7 +89,16 @@ def ring_time(message: Any, ranks: Any, inside: Any, link: Any, adapter: Any, st
     return some * (start + across * domains * hop) + (ranks - 1) / ranks * message * crossing
 
 
-@kernel("domains [1, 100], choices [1, 64] -> others")
-def distinct_domains(domains: Any, choices: Any) -> Any:
-    """Expected number of other link domains that a token with ``choices`` uniform experts must visit."""
-    return (domains - 1) * (1 - (1 - 1 / domains) ** choices)
+@kernel("domains [1, 100], choices [1, 64], groups [1, 64], chosen [1, 64] -> others")
+def distinct_domains(domains: Any, choices: Any, groups: Any = 1.0, chosen: Any = 1.0) -> Any:
+    """Expected number of other link domains that a token with ``choices`` uniform experts must visit.
+
+    Routing may be limited to ``chosen`` of ``groups`` equal groups of neighbouring experts (DeepSeek-V3: 4 of 8, a group a node). Of D domains
+
+        c = D [ 1 - (1 - M/G)^max(G/D, 1) ]        have an expert of the chosen groups, and the token visits  c [ 1 - (1 - 1/c)^k ]
+
+    of them, its own with probability 1/D. Exact for D >= G and without a limit (c = D); of fewer domains the groups are taken as drawn
+    independently (3.0 of 4 domains instead of 3.14 for M = 4, G = 8).
+    """
+    reached = maximum(domains * (1 - (1 - chosen / groups) ** maximum(groups / domains, 1.0)), 1.0)
+    return (1 - 1 / domains) * reached * (1 - (1 - 1 / reached) ** choices)

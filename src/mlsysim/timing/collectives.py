@@ -25,7 +25,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, tree_all_reduce
 from mlsysim.physics.operators import link_time
-from mlsysim.timing.network import Group, Network, copies
+from mlsysim.timing.network import ANYWHERE, Group, Limit, Network, copies
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import fitted_over
@@ -115,10 +115,10 @@ class Measured(Network):
         nothing = 0.0 * self.link * self.link_latency
         return ring_time(nothing, *rates, begun, self.fabric_latency), ring_time(1.0, *rates, 0.0, 0.0)
 
-    def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool) -> Any:
+    def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool, limit: Limit = ANYWHERE) -> Any:
         """Tokens of ``token`` bytes to ``choices`` experts each: inside the domain and across the fabric at once."""
         near = self._inside("all_to_all", token * choices, g.inside)
-        return maximum(near, token * copies(g, choices, deduplicated) / self.fabric)
+        return maximum(near, token * copies(g, choices, deduplicated, limit) / self.fabric)
 
     def all_to_all(self, message: Any, ranks: Any) -> Any:
         """Each of the ranks of a domain sends a share of its message to every other."""

@@ -359,7 +359,8 @@ class EngineStep(EngineDevice):
         group, copies = self.network.group(d.moe_ep), minimum(routed.per_token, d.moe_ep)
         sent = tokens * routed.inner / d.tp
         sizes = sent * (self.byte if self.quantises else self.half), sent * self.half
-        return sum(self.network.exchange(size, copies, group, once_each, leg) for size in sizes)
+        limit = d.model.routing_limit
+        return sum(self.network.exchange(size, copies, group, once_each, limit, leg) for size in sizes)
 
 
 def padded(rows: Any, sizes: tuple[int, ...]) -> Any:

@@ -32,6 +32,10 @@ from mlsysim.units.ops import ceil, floor, maximum, minimum, taken, where
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
+Limit = tuple[Any, Any]
+"""Groups of experts, and how many of them a token may choose from."""
+ANYWHERE: Limit = (1.0, 1.0)
+
 
 class Group(NamedTuple):
     """Ranks that talk to each other, how many of them share a link domain, and over how many sites they are spread."""
@@ -120,14 +124,14 @@ class Hierarchical(Network):
         between = all_gather(message / g.inside, g.domains, self.fabric, self.fabric_latency)
         return inside + between + self.across(message, g)
 
-    def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool) -> Any:
+    def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool, limit: Limit = ANYWHERE) -> Any:
         """Tokens of ``token`` bytes to ``choices`` experts each: near ones over links, far ones over the fabric, both at once.
 
         Messages to all peers start together, so that each path pays one start-up time, where it is used.
         """
         near = token * choices * (g.inside - 1) / g.ranks / self.link + minimum(g.inside - 1.0, 1.0) * self.link_latency
         across = minimum(g.ranks - g.inside, 1.0) * self.fabric_latency
-        return maximum(near, token * copies(g, choices, deduplicated) / self.fabric + across)
+        return maximum(near, token * copies(g, choices, deduplicated, limit) / self.fabric + across)
 
 
 class Reduction(NamedTuple):
@@ -179,7 +183,13 @@ class Tabled(Network):
         return begun + leg(resource, "t = M / W_n", message / how.rate(ranks) * scale, sent=message)
 
     def exchange(
-        self, token: Any, choices: Any, g: Group, deduplicated: bool = False, leg: Callable[..., Any] = _alone
+        self,
+        token: Any,
+        choices: Any,
+        g: Group,
+        deduplicated: bool = False,
+        limit: Limit = ANYWHERE,
+        leg: Callable[..., Any] = _alone,
     ) -> Any:
         """Tokens of ``token`` bytes to ``choices`` experts each: what leaves the domain over the fabric, and all of it over links, which also bring
         a ``deduplicated`` token from the device of its node that got it to those with its experts."""
@@ -190,21 +200,23 @@ class Tabled(Network):
         total = over("link", self.link_latency, token * choices, self.link)
         if g.ranks <= self.domain:
             return total
-        return total + over("fabric", self.fabric_latency, token * copies(g, choices, deduplicated), self.fabric)
+        return total + over("fabric", self.fabric_latency, token * copies(g, choices, deduplicated, limit), self.fabric)
 
     def hand_over(self, cache: Any, rate: Any = None, near: Any = False) -> Any:
         """A cache between pools, over links where they are ``near``, without the engine's own time for it."""
         return cache / (where(near, self.link, self.pools) if rate is None else rate)
 
 
-def copies(g: Group, choices: Any, deduplicated: bool) -> Any:
+def copies(g: Group, choices: Any, deduplicated: bool, limit: Limit = ANYWHERE) -> Any:
     """How often a token crosses the fabric: once for each expert elsewhere, or once for each domain that has one.
+
+    ``limit`` are groups of experts and how many of them a token may choose from.
 
     Training stacks have one or the other (:attr:`mlsysim.timing.stacks.Stack.deduplicated`). Serving engines send prompts once to each
     domain (DeepEP's normal kernels, which forward over links) and the few tokens of a decode step directly, each copy by itself (its low-latency ones).
     """
     domains = maximum(g.ranks / g.inside, 1.0)
-    return distinct_domains(domains, choices) if deduplicated else choices * (1 - 1 / domains)
+    return distinct_domains(domains, choices, *limit) if deduplicated else choices * (1 - 1 / domains)
 
 
 def chip_network(
