@@ -100,5 +100,6 @@ def distinct_domains(domains: Any, choices: Any, groups: Any = 1.0, chosen: Any 
     of them, its own with probability 1/D. Exact for D >= G and without a limit (c = D); of fewer domains the groups are taken as drawn
     independently (3.0 of 4 domains instead of 3.14 for M = 4, G = 8).
     """
-    reached = maximum(domains * (1 - (1 - chosen / groups) ** maximum(groups / domains, 1.0)), 1.0)
+    missed = maximum(1 - chosen / groups, 0.0) ** maximum(groups / domains, 1.0)
+    reached = maximum(domains * (1 - missed), 1.0)
     return (1 - 1 / domains) * reached * (1 - (1 - 1 / reached) ** choices)
