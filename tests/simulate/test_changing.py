@@ -12,7 +12,7 @@ import pytest
 
 from mlsysim.cases.traffic import Traffic
 from mlsysim.simulate.requests import Request
-from mlsysim.simulate.serving import ROUTERS, Failures, Scaling, Settings, Simulated, simulate
+from mlsysim.simulate.serving import ROUTERS, Backlog, Failures, Scaling, Settings, Simulated, simulate
 from tests.simulate.test_replica import _engines, _poisson
 
 
@@ -177,3 +177,38 @@ def test_causes_are_named() -> None:
 def test_bad_settings_get_a_sentence(chosen: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         chosen()
+
+
+def _beside(rate: float, job: Backlog | None, count: int = 1500, **more: Any) -> Simulated:
+    return _played(rate, count, 2, backlog=job, **more)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"router": "least_work"}, {"preempts": "swap"}, {"failures": Failures(40.0, 10.0)}]
+)
+def test_a_job_beside_traffic_takes_what_is_left_and_its_time_is_not_that_of_requests(more: dict[str, Any]) -> None:
+    alone, beside = (_beside(10.0, job, **more) for job in (None, Backlog(2000, 200)))
+    _conserved(beside, 1500)
+    assert beside.spent.read == alone.spent.read or more.get("failures")
+    ended, read, wrote = beside.jobs
+    assert ended > 500 and read >= 2000 * ended and wrote >= 200 * ended
+    assert alone.jobs == (0, 0, 0) and beside.busy > 0.98 - 0.4 * ("failures" in more)
+    engine = _engines().writer.engine
+    front = engine.front_end + engine.tokenise * 600
+    if "failures" not in more:
+        total = beside.percentiles["e2e"].mean * 1500
+        assert beside.spent.of_requests == pytest.approx(total - 1500 * front, rel=1e-9)
+    assert beside.percentiles["tpot"].mean > alone.percentiles["tpot"].mean
+    assert beside.percentiles["ttft"].p99 < 1.0 or "failures" in more
+
+
+def test_a_job_that_ends_leaves_the_replicas_to_others() -> None:
+    seen = _beside(10.0, Backlog(500, 50, 40))
+    assert seen.jobs == (40, 40 * 500, 40 * 50)
+    few, more = (_beside(10.0, Backlog(500, 400, at_once=most)) for most in (4, 40))
+    assert few.jobs[0] < more.jobs[0]
+    assert seen.percentiles["tpot"].mean < few.percentiles["tpot"].mean < more.percentiles["tpot"].mean
+    with pytest.raises(ValueError, match="1 or more"):
+        Backlog(0, 10)
+    with pytest.raises(ValueError, match="no room"):
+        _beside(1.0, Backlog(10**7, 10), 3)

@@ -15,8 +15,9 @@ from mlsysim.cases.serve import Engines, serve
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
+from mlsysim.simulate.live import Live
 from mlsysim.simulate.record import Record
-from mlsysim.simulate.replica import Live, Replica
+from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.replicas import kind_of
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
+from mlsysim.simulate.live import NEVER, Spent
 from mlsysim.simulate.record import EXACT, Record
-from mlsysim.simulate.replica import NEVER, Replica, Spent
+from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.replicas import Kind, kind_of, recorded
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import router
@@ -40,6 +41,8 @@ class Alone(NamedTuple):
     hits: list[int]
     series: Series
     scheduling: Scheduling
+    jobs: tuple[int, int, int]
+    """Requests of jobs that ended, tokens of theirs that were read and written."""
 
 
 class Player:
@@ -48,7 +51,7 @@ class Player:
     def __init__(self, kind: Kind, expected: int, many: int) -> None:
         chosen = kind.settings
         self.record = Record(-(-expected // many), chosen.limits, chosen.skip, EXACT // many)
-        self.replica, self.series = kind.replica(recorded(self.record), self.record), Series()
+        self.replica, self.series = kind.replica(recorded(self.record), self.record, 1 / many), Series()
 
     def go(self, block: Block) -> None:
         """Some more requests."""
@@ -67,7 +70,8 @@ class Player:
 
 def noted(replica: Replica, series: Series, until: float) -> None:
     """Advance a replica, and note its state on the way."""
-    while series.next < until and replica.outstanding:
+    fills = replica.jobs is not None and until < NEVER
+    while series.next < until and (fills or replica.outstanding):
         replica.advance(series.next)
         series.note(replica)
     replica.advance(until)
@@ -76,7 +80,8 @@ def noted(replica: Replica, series: Series, until: float) -> None:
 def result(replica: Replica, series: Series) -> Alone:
     """What is kept of a replica."""
     hits = [] if replica.prefixes is None else replica.prefixes.hits
-    return Alone(replica.spent, replica.peak_held / replica.room.bytes, hits, series, replica.scheduling)
+    jobs = (0, 0, 0) if replica.jobs is None else (replica.jobs.ended, replica.jobs.read, replica.jobs.wrote)
+    return Alone(replica.spent, replica.peak_held / replica.room.bytes, hits, series, replica.scheduling, jobs)
 
 
 def _play(

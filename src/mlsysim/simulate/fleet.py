@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from mlsysim.simulate.alone import TOGETHER
+from mlsysim.simulate.live import NEVER
 from mlsysim.simulate.pools import Between
-from mlsysim.simulate.replica import NEVER, Replica
+from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import RoundRobin
 from mlsysim.simulate.series import Series
@@ -47,7 +48,10 @@ class Pool:
         self._find()
 
     def _find(self) -> None:
-        self.up = [each for unit, state in zip(self.units, self.state, strict=True) if state == UP for each in unit]
+        def those(*states: str) -> list[int]:
+            return [each for unit in self.counted(*states) for each in self.units[unit]]
+
+        self.up, self._working = those(UP), [self.replicas[each] for each in those(UP, DRAINING)]
 
     def counted(self, *states: str) -> list[int]:
         """Units in some states."""
@@ -67,6 +71,8 @@ class Pool:
         self._find()
         if state == UP:
             self.opened = at
+            for each in self.units[unit]:
+                self.replicas[each].time = max(self.replicas[each].time, at)
             waiting, self.homeless = self.homeless, []
             for since, request in waiting:
                 self.waited += at - since
@@ -82,7 +88,7 @@ class Pool:
 
     def advance(self, until: float) -> None:
         """All replicas up to a time."""
-        for replica in self.replicas:
+        for replica in self._working:
             replica.advance(until)
 
     def note(self) -> float:

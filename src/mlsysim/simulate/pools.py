@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from mlsysim.cases.apart import fullest_port
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
-from mlsysim.simulate.replica import Done, Live
+from mlsysim.simulate.live import Done, Live
 from mlsysim.simulate.replicas import Kind
 from mlsysim.simulate.requests import Request
 

@@ -15,9 +15,11 @@ from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.simulate.host import Host
+from mlsysim.simulate.jobs import Jobs
+from mlsysim.simulate.live import Done, Live
 from mlsysim.simulate.prefixes import Common, Prefixes, Tier
 from mlsysim.simulate.record import Record
-from mlsysim.simulate.replica import Done, Live, Replica
+from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling, scheduling
 from mlsysim.simulate.settings import Settings
@@ -40,11 +42,18 @@ class Kind(NamedTuple):
     """Tokens of every prompt that are found, and seconds until they are there."""
     recall: float = 0.0
 
-    def replica(self, done: Done, record: Record | None = None) -> Replica:
-        """A replica; gaps between its tokens are recorded."""
+    def replica(self, done: Done, record: Record | None = None, share: float = 0.0) -> Replica:
+        """A replica; gaps between its tokens are recorded, and it has a ``share`` of the job."""
         gaps = None if record is None else record.gap
         made = Replica(self.steps, self.room, self.plan, done, self._prefixes(), gaps, self._host())
         made.front += self.recall
+        job = self.settings.backlog
+        if job is not None and share:
+            if not self.room.holds(job.prompt, job.answer):
+                raise InputError(
+                    f"A job's request of {job.prompt:,} + {job.answer:,} tokens has no room in the caches of a replica."
+                )
+            made.jobs = Jobs(job.prompt, job.answer, max(1, round(job.requests * share)), job.at_once)
         return made
 
     @property

@@ -2,16 +2,18 @@
 
     round_robin     one after the other
     session         by a hash of the session; requests without one take turns
-    least_work      the fewest tokens outstanding: prompts that are not read yet and contexts that are held
+    least_work      the least work outstanding, in seconds: prompts that are not read yet, and a step of the answers that are written
     two_choices     the one with less of that among two drawn at random (Mitzenmacher 2001: nearly as even as the best of all)
     prefix          the one that finds most of the prompt in its cache, unless it is overloaded; the least work among equals
 
 The first two look at no replica, so that each can be played by itself. A prefix decides as in SGLang's and vLLM's routers (policy
 "cache_aware"; https://docs.sglang.io/advanced_features/router.html): where the share of the prompt that is found is above ``CACHED``, and the replica has no more than ``overload`` times the
-requests of the idlest one and ``SLACK`` more than it. Those keep a picture of caches, which may be old; here it is the caches themselves. Outstanding
-tokens are those of Dynamo's router (https://docs.nvidia.com/dynamo/design-docs/router-design), of prompts and contexts alike.
+requests of the idlest one and ``SLACK`` more than it. Those keep a picture of caches, which may be old; here it is the caches themselves.
 
-Replicas of other chips count their tokens by the time that one of them takes to read a token.
+Work is counted in seconds, so that replicas of other chips have what they can do. Tokens of prompts and of contexts are not alike, as a step reads
+a context hundreds of times faster than a prompt: a router that adds their numbers (as Dynamo's adds blocks of both,
+https://docs.nvidia.com/dynamo/design-docs/router-design) sends bursts of prompts to one replica for the sake of even contexts, and waits
+longer than one that takes turns where lengths are equal.
 """
 
 from __future__ import annotations
@@ -54,28 +56,17 @@ class BySession(RoundRobin):
         return next((each for each in up if each >= own), up[0])
 
 
-def _pace(replica: Replica) -> float:
-    """Seconds of a token of a step that reads as many as it has room for."""
-    steps, budget = replica.steps, replica.scheduling.budget
-    return steps.mixed(0, 0.0, budget, 1, steps.chunk(budget, 0)) / budget
-
-
 class LeastWork(RoundRobin):
     """The one with the least to do."""
 
     looks = True
 
-    def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
-        super().__init__(settings, replicas)
-        paces = {id(replica.steps): _pace(replica) for replica in replicas}
-        self.paces = [paces[id(replica.steps)] / paces[id(replicas[0].steps)] for replica in replicas]
-
     def least(self, among: Iterable[int], at: float) -> int:
-        """The replica with the fewest tokens outstanding, as long as those of the first; of equal ones that which is free first."""
+        """The replica with the least work outstanding; of equal ones that which is free first."""
 
         def key(each: int) -> tuple[float, float]:
             replica = self.replicas[each]
-            return replica.work(at) * self.paces[each], max(replica.time, at)
+            return replica.work(at), max(replica.time, at)
 
         return min(among, key=key)
 

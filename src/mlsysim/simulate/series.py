@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mlsysim.simulate.replica import Replica, Spent
+    from mlsysim.simulate.live import Spent
+    from mlsysim.simulate.replica import Replica
 
 MOST, _FINEST = 400, 2.0**-6
 QUEUES = ("prompts", "slots", "caches")

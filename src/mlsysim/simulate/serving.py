@@ -20,17 +20,18 @@ from mlsysim.errors import InputError
 from mlsysim.simulate.alone import Alone, each_alone, result
 from mlsysim.simulate.changing import Failing, Growing
 from mlsysim.simulate.fleet import Fleet, Pool
+from mlsysim.simulate.live import Done, Live, Spent
 from mlsysim.simulate.pools import Between
 from mlsysim.simulate.record import Percentiles, Record
-from mlsysim.simulate.replica import Done, Live, Replica, Spent
+from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.replicas import Kind, kind_of, reader_of, recorded, replicas_of
 from mlsysim.simulate.requests import Request, in_order
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.series import OverTime, Series, losses, together
-from mlsysim.simulate.settings import Failures, Scaling, Settings
+from mlsysim.simulate.settings import Backlog, Failures, Scaling, Settings
 
-__all__ = ["KINDS", "ROUTERS", "Failures", "Scaling", "Settings", "Simulated", "replicas_of", "simulate"]
+__all__ = ["KINDS", "ROUTERS", "Backlog", "Failures", "Scaling", "Settings", "Simulated", "replicas_of", "simulate"]
 
 KINDS = ("ttft", "tpot", "itl", "e2e", "queue")
 
@@ -60,6 +61,8 @@ class Simulated(NamedTuple):
     paid: float | None = None
     """Seconds of replicas from when they start to the end, groups of a pipeline together, where they may come and go; else all are there."""
     failed: int = 0
+    jobs: tuple[int, int, int] = (0, 0, 0)
+    """Requests of a job beside the traffic that ended, and tokens of theirs that were read and written."""
 
     @property
     def busy(self) -> float:
@@ -112,6 +115,8 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
     if machine.apart and settings.others:
         raise InputError("Machines beside others are simulated where one pool does both.")
     record = Record(clock.expected, settings.limits, settings.skip)
+    if settings.backlog is not None and (machine.apart or settings.clients is not None):
+        raise InputError("Jobs beside the traffic are simulated where one pool does both, and requests come at a rate.")
     if settings.clients is not None:
         if machine.apart or changes or settings.others:
             raise InputError(
@@ -138,7 +143,9 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
             for _ in range(0, many, kind.groups):
                 units.append(range(len(made), len(made) + kind.groups))
                 for number in units[-1]:
-                    own = kind.replica(done, record) if between is None or told else kind.replica(between.told(number))
+                    share = 1 / sum(each.many if most is None else most * each.groups for each in kinds)
+                    told_of = done if between is None or told else between.told(number)
+                    own = kind.replica(told_of, record if told_of is done else None, share)
                     made.append(own)
         first = kinds[0].many // kinds[0].groups
         up = None if scaling is None else min(max(first, scaling.least), scaling.most)
@@ -234,6 +241,7 @@ def outcome(
         seen,
         sum(pool.paid for pool in pools) if pools else None,
         sum(pool.failed for pool in pools),
+        (sum(own.jobs[0] for own in alone), sum(own.jobs[1] for own in alone), sum(own.jobs[2] for own in alone)),
     )
 
 

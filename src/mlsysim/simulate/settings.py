@@ -26,6 +26,24 @@ class Failures:
 
 
 @dataclass(frozen=True)
+class Backlog:
+    """A batch job beside the traffic: so many requests of one length for all replicas together, which fill what is free
+    (:mod:`mlsysim.simulate.jobs`), ``at_once`` of a replica at most."""
+
+    prompt: int
+    answer: int
+    requests: int = 1 << 40
+    at_once: int = 1 << 40
+
+    def __post_init__(self) -> None:
+        if not (self.prompt >= 1 and self.answer >= 1 and self.requests >= 1 and self.at_once >= 1):
+            raise InputError(
+                f"A job has 1 or more requests of 1 or more tokens, 1 or more at once, got {self.requests} of {self.prompt} + "
+                f"{self.answer}, {self.at_once} at once."
+            )
+
+
+@dataclass(frozen=True)
 class Scaling:
     """A service grows and shrinks between ``least`` and ``most`` replicas, as Kubernetes' autoscaler does it.
 
@@ -87,6 +105,7 @@ class Settings:
     """Replicas beside those that the traffic names, which answer as well."""
     failures: Failures | None = None
     scaling: Scaling | None = None
+    backlog: Backlog | None = None
     executor: Executor | None = None
     """Where replicas are played that no router looks at; here unless given."""
     progress: Callable[[int], None] | None = None

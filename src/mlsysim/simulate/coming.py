@@ -1,0 +1,132 @@
+"""Requests that come to a replica, wait, and are given up with it; what a router sees of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cached_property
+
+from mlsysim.errors import InputError
+from mlsysim.simulate.answers import Answers
+from mlsysim.simulate.host import Host
+from mlsysim.simulate.jobs import JOB, Jobs
+from mlsysim.simulate.live import Live, Spent
+from mlsysim.simulate.prefixes import Prefixes
+from mlsysim.simulate.requests import Request
+from mlsysim.simulate.room import Room
+from mlsysim.simulate.scheduling import Scheduling, Waiting
+from mlsysim.simulate.steps import Steps
+
+
+class Coming(Answers):
+    """Answers that are written, and requests before them: on their way through the front end, waiting, or being read."""
+
+    def __init__(
+        self, steps: Steps, room: Room, scheduling: Scheduling, prefixes: Prefixes | None, host: Host | None
+    ) -> None:
+        super().__init__(steps, room, room.reserves or scheduling.prompts == "static")
+        self.scheduling, self.prefixes, self.host = scheduling, prefixes, host
+        engine, habits = steps.step.engine, steps.habits
+        server = habits.server
+        self.front = engine.front_end if server else 0.0
+        self.tokenise = engine.tokenise if server else 0.0
+        self.missed = engine.steps_ahead + (max(habits.poll_steps, 1.0) - 1) / 2 + habits.wait_steps
+        self.spent = Spent()
+        # Steps in all, whether they wrote or not.
+        self.numbered = self.turns = 0
+        self.incoming: deque[tuple[float, Request, float]] = deque()
+        self.waiting = Waiting(scheduling.order)
+        self._length = self._stalled = 0.0
+        self._last, self._moving = 0, 0.0
+        self._finished: list[Live] = []
+        self.jobs: Jobs | None = None
+
+    def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
+        """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
+        if not self.room.holds(request.prompt, 1 if self.scheduling.whole else request.answer):
+            raise InputError(
+                f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
+                "shorten it, or split the replica over more devices."
+            )
+        seen = request.arrival if at is None else at
+        seen = seen if begun >= 0 else seen + self.front + self.tokenise * request.prompt
+        place = len(self.incoming)
+        while at is not None and place and self.incoming[place - 1][0] > seen:
+            place -= 1
+        self.incoming.insert(place, (seen, request, begun))
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that have not been answered."""
+        found = self.n + len(self.reading) + len(self.waiting) + len(self.incoming)
+        return found if self.jobs is None else found - self.jobs.reading - self.jobs.running
+
+    def work(self, at: float) -> float:
+        """Seconds that a router compares: tokens of prompts that are outstanding, those of the step that runs too, at the pace of a full step,
+        and a step of the answers that are written."""
+        unread = sum(live.unread for live in self.reading) + self.waiting.tokens
+        if self.time > at:
+            unread += self._last
+        unread += sum(request.prompt for _, request, _ in self.incoming)
+        ranks = self.steps.ranks
+        return unread * self.pace + (self.steps.decode_time(-(-self.n // ranks), self.load / ranks) if self.n else 0.0)
+
+    @cached_property
+    def pace(self) -> float:
+        """Seconds of a prompt's token in a step that reads as many as it has room for."""
+        budget = self.scheduling.budget
+        return self.steps.mixed(0, 0.0, budget, 1, self.steps.chunk(budget, 0)) / (budget * self.steps.ranks)
+
+    def _see(self, until: float) -> None:
+        """Requests that have come by ``until`` wait."""
+        incoming, spent, at = self.incoming, self.spent, self.time
+        while incoming and incoming[0][0] <= until:
+            seen, request, begun = incoming.popleft()
+            ready = self.turns
+            if self.missed and self.n and begun < 0:
+                # A part of a step: who comes in that last part of the running one misses one more, so that the mean is kept.
+                ready += int(self.missed) + (at - seen < self.missed % 1.0 * self._length)
+            live = Live(request, seen, ready, self.numbered)
+            self.numbered += 1
+            if begun >= 0:
+                live.begun, live.handed = begun, True
+            self.waiting.add(live)
+            spent.waits["running"] += max(at - seen, 0.0)
+
+    def abandon(self, at: float) -> list[tuple[float, Request]]:
+        """All is lost, at the end of the step that runs: its requests, and when they can begin again."""
+        when, found = max(at, self.time), [request for _, request, _ in self.incoming]
+        writing = [live for _, _, live in self.running if live.ends]
+        for live in writing:
+            written = int(self._written(live))
+            live.written += written
+            self._wrote(live, written)
+        lives = [*self.reading, *writing]
+        if self.jobs is not None:
+            lives = [live for live in lives if live.number < JOB]
+            self.jobs.left += self.jobs.reading + self.jobs.running + len(self.jobs.back)
+            self.jobs.reading = self.jobs.running = 0
+            self.jobs.back.clear()
+        while self.waiting:
+            lives.append(self.waiting.head)
+            self.waiting.pop()
+        found += [live.request for live in lives]
+        self.spent.lost += sum(live.written for live in lives)
+        self.incoming.clear()
+        self.reading, self.running, self.crossing, self._finished = [], [], [], []
+        self.n, self._stalled, self._moving = 0, 0.0, 0.0
+        self._empty()
+        for kept in (self.prefixes, self.host):
+            if kept is not None:
+                kept.forget()
+        self.time = when
+        return [(when, request) for request in found]
+
+    def _of_jobs(self, live: Live) -> Jobs:
+        assert self.jobs is not None
+        return self.jobs
+
+    def _wrote(self, live: Live, tokens: int) -> None:
+        if live.number >= JOB:
+            self._of_jobs(live).wrote += tokens
+        else:
+            self.spent.wrote += tokens

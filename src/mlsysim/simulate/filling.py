@@ -1,0 +1,67 @@
+"""How requests of a job (:mod:`mlsysim.simulate.jobs`) are let into a replica, and put back for others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from mlsysim.simulate.coming import Coming
+from mlsysim.simulate.jobs import JOB
+from mlsysim.simulate.live import MANY, Live
+
+
+class Filling(Coming):
+    """A replica whose free room may be filled."""
+
+    @abstractmethod
+    def _budget(self, n: int) -> int: ...
+
+    @abstractmethod
+    def _bring(self, live: Live) -> None: ...
+
+    @abstractmethod
+    def _join(self, live: Live) -> None: ...
+
+    @abstractmethod
+    def _put_back(self, live: Live) -> None: ...
+
+    def _fills(self) -> bool:
+        """Whether a job has something to do."""
+        return self.jobs is not None and bool(self.jobs.left or self.jobs.back)
+
+    def _fill(self) -> tuple[str, int]:
+        """Let requests of jobs in where nobody else waits: what :meth:`_admit` says then."""
+        jobs, room = self.jobs, self.room.bytes
+        if jobs is None or self.scheduling.prompts in ("last", "static"):
+            return "", MANY
+        budget = self._budget(self.n if self.scheduling.prompts == "mixed" else 0)
+        budget -= sum(each.unread for each in self.reading)
+        while budget > 0 and self.n + len(self.reading) < self.scheduling.slots:
+            live = jobs.next(self.time, self.turns)
+            if live is None or self.held + self.room.contexts.at(live.prompt + live.left)[0] > room:
+                break
+            jobs.back.pop()
+            self._bring(live)
+            if live.handed:
+                live.handed = False
+                self._join(live)
+                continue
+            live.unread, live.held = live.prompt, self._needed(live)
+            self.held += live.held
+            self.reading.append(live)
+            jobs.reading += 1
+            budget -= live.unread
+        return "", MANY
+
+    def _yields(self) -> bool:
+        """Whether a request of a job was put back for another."""
+        jobs = self.jobs
+        if jobs is None or not jobs.reading + jobs.running:
+            return False
+        if not jobs.reading:
+            self._put_back(max(each for each in self.running if each[2].ends and each[1] >= JOB)[2])
+            return True
+        live = self.reading.pop()
+        self.held -= live.held
+        jobs.reading -= 1
+        jobs.back.append(live)
+        return True
