@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.markup import table_lines
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.serving import best_served
-from mlsysim.simulate.record import Times
+from mlsysim.simulate.record import ranked
 from mlsysim.simulate.replicas import kind_of
 from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings
@@ -57,12 +58,9 @@ class Played:
         """Mean and percentiles of each kind of time that was measured of these requests."""
         found = []
         for values in (ttfts, tpots):
-            times = Times()
-            for value in values[self.first : self.last]:
-                if value is not None and value > 0:
-                    times.add(value)
-            if times.count:
-                found += [times.mean, *(times.at(level) for level in _LEVELS)]
+            times = array("d", (each for each in values[self.first : self.last] if each is not None and each > 0))
+            if times:
+                found += [sum(times) / len(times), *ranked(times, _LEVELS)]
         return found
 
     @property

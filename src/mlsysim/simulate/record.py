@@ -1,6 +1,6 @@
 """What requests saw: percentiles of their times, the share that kept limits, and how sure a sample of them is.
 
-Times of up to ``EXACT`` requests are kept; more are counted in bins of a relative width of 2^(1/512) - 1 = 0.14 %, so that a week of
+Times of up to ``EXACT`` requests are kept; more are counted in 512 bins between two powers of two (0.1 to 0.2 % wide), so that a week of
 traffic takes no more memory than an hour. Percentile p of n sorted values is the one at index min(n - 1, int(p n)), without interpolation,
 as serving benchmarks have it.
 
@@ -14,81 +14,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from math import frexp
+from typing import NamedTuple
 
 EXACT, BATCHES = 200_000, 20
-_FINE = 512.0
+_FINE = 512
 _NINETY = 1.645
 LEVELS = (50.0, 90.0, 95.0, 99.0)
-
-
-class Times:
-    """Values of one kind, in order; percentiles of them."""
-
-    __slots__ = ("_bins", "_exact", "_sorted", "_values", "count", "total", "weight")
-
-    def __init__(self, exact: int = EXACT) -> None:
-        self._exact = exact
-        self._values = array("d")
-        self._bins: dict[int, float] = {}
-        self._sorted: Any = None
-        self.count = 0
-        self.weight = self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.weight += 1.0
-        self.total += value
-        if self.count <= self._exact:
-            self._values.append(value)
-        else:
-            if self._values:
-                for each in self._values:
-                    self._bin(each, 1.0)
-                self._values = array("d")
-            self._bin(value, 1.0)
-
-    def add_many(self, value: float, weight: float) -> None:
-        """So many equal values, counted in bins."""
-        self.count += 1
-        self.weight += weight
-        self.total += value * weight
-        self._bin(value, weight)
-
-    def join(self, other: Times) -> None:
-        """The values of another, after these."""
-        if self.count == len(self._values) and other.count == len(other._values) and self.count + other.count <= EXACT:
-            self._values.extend(other._values)
-        else:
-            for each in (*self._values, *other._values):
-                self._bin(each, 1.0)
-            self._values = array("d")
-            for key, weight in other._bins.items():
-                self._bins[key] = self._bins.get(key, 0.0) + weight
-        self.count += other.count
-        self.weight += other.weight
-        self.total += other.total
-
-    def _bin(self, value: float, weight: float) -> None:
-        key = math.floor(math.log2(value) * _FINE) if value > 0 else -(1 << 30)
-        self._bins[key] = self._bins.get(key, 0.0) + weight
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.weight if self.weight else math.nan
-
-    def at(self, level: float) -> float:
-        """The percentile of that level."""
-        if self._values:
-            if self._sorted is None or len(self._sorted) != len(self._values):
-                self._sorted = sorted(self._values)
-            return float(self._sorted[min(len(self._sorted) - 1, int(level / 100 * len(self._sorted)))])
-        rank, seen = level / 100 * self.weight, 0.0
-        for key in sorted(self._bins):
-            seen += self._bins[key]
-            if seen > rank:
-                break
-        return 0.0 if key == -(1 << 30) else 2 ** ((key + 0.5) / _FINE)
 
 
 class Percentiles(NamedTuple):
@@ -107,27 +40,169 @@ class Percentiles(NamedTuple):
         return float(getattr(self, name))
 
 
+NOTHING = Percentiles(math.nan, math.nan, math.nan, math.nan, math.nan, (math.nan,) * (1 + len(LEVELS)))
+
+
+Bag = array | dict[int, float]
+"""Values as they are, or how many there are in each bin."""
+
+
+def _bin(value: float) -> int:
+    """The bin of a value: by its exponent, and linear between two powers of two."""
+    share, exponent = math.frexp(value)
+    return exponent * _FINE + int(share * 2 * _FINE)
+
+
+def _middle(key: int) -> float:
+    exponent, place = divmod(key, _FINE)
+    return math.ldexp((place + _FINE + 0.5) / (2 * _FINE), exponent - 1)
+
+
+def _binned(bag: Bag) -> dict[int, float]:
+    if isinstance(bag, dict):
+        return bag
+    found: dict[int, float] = {}
+    for value in bag:
+        key = _bin(value)
+        found[key] = found.get(key, 0.0) + 1.0
+    return found
+
+
+def ranked(bag: Bag, levels: tuple[float, ...]) -> list[float]:
+    """Percentiles of a bag."""
+    if isinstance(bag, array):
+        ordered = sorted(bag)
+        return [ordered[min(len(ordered) - 1, int(level / 100 * len(ordered)))] for level in levels]
+    keys, total, found = sorted(bag), sum(bag.values()), []
+    for level in levels:
+        seen, key = 0.0, keys[0]
+        for key in keys:
+            seen += bag[key]
+            if seen > level / 100 * total:
+                break
+        found.append(_middle(key))
+    return found
+
+
+class Times:
+    """Values of one kind, in order: ``each`` consecutive ones are a batch, all beyond so many batches are of the last."""
+
+    __slots__ = ("_bags", "_exact", "_sums", "each", "values")
+
+    def __init__(self, each: int = 1 << 60, exact: int = EXACT) -> None:
+        self.each, self._exact = each, exact
+        self.values = array("d")
+        """Those that are not in bags yet; ``add`` is their ``append``, with a look at ``full`` now and then."""
+        self._bags: list[Bag] | None = None
+        self._sums = [0.0] * BATCHES, [0.0] * BATCHES
+
+    @property
+    def count(self) -> int:
+        return len(self.values) + round(sum(self._sums[0]))
+
+    @property
+    def total(self) -> float:
+        return sum(self.values) + sum(self._sums[1])
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else math.nan
+
+    def full(self) -> None:
+        """Count values in bins where there are more than are kept."""
+        if len(self.values) >= self._exact:
+            self._fold()
+            self._bags = [_binned(bag) for bag in self._bags or ()]
+
+    def _fold(self) -> None:
+        """Values go into the bags of their batches."""
+        bags, (counts, totals) = self._bags or [array("d") for _ in range(BATCHES)], self._sums
+        at, place = round(sum(counts)), 0
+        while place < len(self.values):
+            number = min(at // self.each, BATCHES - 1)
+            stop = len(self.values) if number == BATCHES - 1 else place + (number + 1) * self.each - at
+            own, bag = self.values[place:stop], bags[number]
+            if isinstance(bag, array):
+                bag.extend(own)
+            else:
+                for key, weight in _binned(own).items():
+                    bag[key] = bag.get(key, 0.0) + weight
+            counts[number] += len(own)
+            totals[number] += sum(own)
+            at, place = at + len(own), place + len(own)
+        self._bags, self.values = bags, array("d")
+
+    def batches(self) -> list[Bag]:
+        """All values, by batch."""
+        self._fold()
+        assert self._bags is not None
+        return self._bags
+
+    def join(self, other: Times) -> None:
+        """The values of another replica, batch by batch: those were at the same time."""
+        mine, theirs = self.batches(), other.batches()
+        exact = self.count + other.count <= EXACT
+        kept = exact and all(isinstance(bag, array) for bag in (*mine, *theirs))
+        for number, (own, more) in enumerate(zip(mine, theirs, strict=True)):
+            mine[number] = own + more if kept else _summed(_binned(own), _binned(more))  # type: ignore[operator]
+            for sums, others in zip(self._sums, other._sums, strict=True):
+                sums[number] += others[number]
+
+    def percentiles(self) -> Percentiles:
+        """Mean and percentiles, with their sampling error."""
+        if not self.count:
+            return NOTHING
+        bags = self.batches()
+        if all(isinstance(bag, array) for bag in bags):
+            whole: Bag = array("d", (value for bag in bags for value in bag))
+        else:
+            whole = {}
+            for bag in bags:
+                whole = _summed(whole, _binned(bag))
+        parts = [
+            (total / count, *ranked(bag, LEVELS)) for bag, count, total in zip(bags, *self._sums, strict=True) if count
+        ]
+        errors = tuple(map(_half_width, zip(*parts, strict=True)))
+        return Percentiles._make((self.mean, *ranked(whole, LEVELS), errors))
+
+
+def _summed(a: dict[int, float], b: dict[int, float]) -> dict[int, float]:
+    found = dict(a)
+    for key, weight in b.items():
+        found[key] = found.get(key, 0.0) + weight
+    return found
+
+
 class Record:
-    """Requests that were answered. ``ttft``, ``tpot``, ``e2e`` and ``queue`` in seconds; ``gaps`` between two tokens."""
+    """Requests that were answered. ``ttft``, ``tpot``, ``e2e`` and ``queue`` in seconds; ``gaps`` between two tokens by bin."""
 
     KINDS = ("ttft", "tpot", "e2e", "queue")
 
     def __init__(
         self, expected: int, limits: dict[str, float] | None = None, skip: float = 0.0, exact: int = EXACT
     ) -> None:
-        self.all = {kind: Times(exact) for kind in self.KINDS}
-        self._batches: list[dict[str, Times]] = [{kind: Times(exact) for kind in self.KINDS} for _ in range(BATCHES)]
-        self._each = max(1, -(-expected // BATCHES))
-        self.gaps = Times()
+        each = max(1, -(-expected // BATCHES))
+        self.all = {kind: Times(each, exact) for kind in self.KINDS}
+        self._exact = exact
+        self.gaps: dict[int, float] = {}
+        self._between = 0.0
         self.limits, self.kept = limits or {}, 0
         self.skip = skip
         """Requests that come before this time warm the server up and are not counted."""
         self.count = self.prompts = self.answers = 0
         self.last = 0.0
+        self._append()
+
+    def _append(self) -> None:
+        self._adds = tuple(self.all[kind].values.append for kind in self.KINDS)
 
     def gap(self, seconds: float, many: int) -> None:
-        if many > 0:
-            self.gaps.add_many(seconds, many)
+        """So many tokens came this long after the ones before."""
+        share, exponent = frexp(seconds)
+        key = exponent * _FINE + int(share * 2 * _FINE)
+        gaps = self.gaps
+        gaps[key] = gaps.get(key, 0.0) + many
+        self._between += seconds * many
 
     def done(self, arrival: float, begun: float, first: float, finish: float, prompt: int, answer: int) -> None:
         """A request was answered."""
@@ -135,19 +210,21 @@ class Record:
             self.last = finish
         if arrival < self.skip:
             return
-        ttft, e2e = first - arrival, finish - arrival
-        batch = self._batches[min(self.count // self._each, BATCHES - 1)]
+        ttft, e2e, tpot = first - arrival, finish - arrival, 0.0
         self.count += 1
         self.prompts += prompt
         self.answers += answer
-        for kind, value in (("ttft", ttft), ("e2e", e2e), ("queue", begun - arrival)):
-            self.all[kind].add(value)
-            batch[kind].add(value)
-        tpot = 0.0
+        add_first, add_further, add_whole, add_wait = self._adds
+        add_first(ttft)
+        add_whole(e2e)
+        add_wait(begun - arrival)
         if answer > 1:
             tpot = (finish - first) / (answer - 1)
-            self.all["tpot"].add(tpot)
-            batch["tpot"].add(tpot)
+            add_further(tpot)
+        if not self.count % self._exact:
+            for times in self.all.values():
+                times.full()
+            self._append()
         limits = self.limits
         if limits and all(
             value <= limits.get(kind, math.inf) for kind, value in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e))
@@ -156,29 +233,27 @@ class Record:
 
     def join(self, other: Record) -> None:
         """What another replica's requests saw at the same time."""
-        mine = [self.all, {"itl": self.gaps}, *self._batches]
-        for own, others in zip(mine, [other.all, {"itl": other.gaps}, *other._batches], strict=True):
-            for kind, times in own.items():
-                times.join(others[kind])
+        for kind, times in self.all.items():
+            times.join(other.all[kind])
+        self._append()
+        self.gaps, self._between = _summed(self.gaps, other.gaps), self._between + other._between
         self.kept, self.count = self.kept + other.kept, self.count + other.count
         self.prompts, self.answers = self.prompts + other.prompts, self.answers + other.answers
         self.last = max(self.last, other.last)
 
     def percentiles(self, kind: str) -> Percentiles:
-        """Mean and percentiles of a kind, with their sampling error."""
-        times = self.gaps if kind == "itl" else self.all[kind]
-        if not times.count:
-            return Percentiles(*(math.nan,) * 5, (math.nan,) * 5)
-        values = [times.mean, *(times.at(level) for level in LEVELS)]
-        parts = [batch[kind] for batch in self._batches if kind != "itl" and batch[kind].count]
-        errors = []
-        for index in range(len(values)):
-            found = [part.mean if not index else part.at(LEVELS[index - 1]) for part in parts]
-            errors.append(_half_width(found))
-        return Percentiles._make((*values, tuple(errors)))
+        """Mean and percentiles of a kind, with their sampling error, which gaps of tokens do not have."""
+        if kind != "itl":
+            found = self.all[kind].percentiles()
+            self._append()
+            return found
+        if not self.gaps:
+            return NOTHING
+        mean = self._between / sum(self.gaps.values())
+        return Percentiles._make((mean, *ranked(self.gaps, LEVELS), NOTHING.error))
 
 
-def _half_width(values: list[float]) -> float:
+def _half_width(values: Sequence[float]) -> float:
     """Half of the 90 % interval of the mean of so many batches; without a batch's worth nothing is known."""
     m = len(values)
     if m < 2:

@@ -1,0 +1,78 @@
+"""Percentiles as benchmarks have them, in bins where there are many, and their sampling error."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from mlsysim.simulate.record import BATCHES, EXACT, Record
+
+
+def _told(record: Record, values: list[float]) -> Record:
+    for at, value in enumerate(values):
+        record.done(float(at), float(at) + value / 2, at + value, at + 3 * value, 10, 3)
+    return record
+
+
+def _by_hand(values: list[float], level: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(level / 100 * len(ordered)))]
+
+
+def test_percentiles_are_those_of_benchmarks() -> None:
+    draw = random.Random(1)
+    values = [draw.lognormvariate(-3, 1) for _ in range(1000)]
+    found = _told(Record(1000), values).percentiles("ttft")
+    assert found.mean == pytest.approx(sum(values) / 1000, rel=1e-9)
+    for level in (50, 90, 95, 99):
+        assert found.at(f"p{level}") == pytest.approx(_by_hand(values, level), rel=1e-9)
+
+
+def test_many_values_are_counted_in_bins_within_two_thousandths() -> None:
+    draw = random.Random(2)
+    values = [draw.lognormvariate(-3, 1) for _ in range(5000)]
+    few = _told(Record(5000, exact=600), values)
+    for kind, scale in (("ttft", 1.0), ("e2e", 3.0), ("tpot", 1.0), ("queue", 0.5)):
+        found = few.percentiles(kind)
+        assert found.mean == pytest.approx(scale * sum(values) / 5000, rel=1e-6)
+        for level in (50, 90, 95, 99):
+            assert found.at(f"p{level}") == pytest.approx(scale * _by_hand(values, level), rel=2e-3)
+    assert sum(len(times.values) for times in few.all.values()) < 4 * 600
+    assert EXACT > 600
+
+
+def test_replicas_are_joined_batch_by_batch() -> None:
+    draw = random.Random(3)
+    one, two = ([draw.expovariate(10) for _ in range(400)] for _ in range(2))
+    both = _told(Record(400), one)
+    both.join(_told(Record(400), two))
+    found = both.percentiles("ttft")
+    assert both.count == 800 and found.p90 == pytest.approx(_by_hand(one + two, 90), rel=1e-9)
+    each = 400 // BATCHES
+    means = [
+        sum((one + two)[i] for k in (0, 400) for i in range(k + b * each, k + (b + 1) * each)) / (2 * each)
+        for b in range(BATCHES)
+    ]
+    middle = sum(means) / BATCHES
+    spread = math.sqrt(sum((m - middle) ** 2 for m in means) / (BATCHES - 1))
+    assert found.error[0] == pytest.approx(1.645 * spread / math.sqrt(BATCHES), rel=1e-6)
+
+
+def test_the_sampling_error_covers_what_other_samples_give() -> None:
+    inside = 0
+    for seed in range(60):
+        draw = random.Random(seed)
+        found = _told(Record(2000), [draw.expovariate(1.0) for _ in range(2000)]).percentiles("ttft")
+        inside += abs(found.mean - 1.0) <= found.error[0]
+    assert 46 <= inside <= 60
+
+
+def test_gaps_count_by_tokens() -> None:
+    record = Record(1)
+    record.gap(0.010, 98)
+    record.gap(0.200, 2)
+    found = record.percentiles("itl")
+    assert found.mean == pytest.approx((0.98 + 0.4) / 100) and found.p50 == pytest.approx(0.01, rel=2e-3)
+    assert found.p99 == pytest.approx(0.2, rel=2e-3) and math.isnan(found.error[0])
