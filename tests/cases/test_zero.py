@@ -17,6 +17,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.recompute import PARTS
 from mlsysim.models.registry import Models
 from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
@@ -230,3 +231,21 @@ def test_parts_that_are_computed_again_are_counted_for_the_hardware(efficiency) 
     assert 1.2 < experts.hfu / experts.mfu < 4 / 3
     latent = found("DeepSeek_V3", ep_size=8, recomputed="up")
     assert 1 < latent.hfu / latent.mfu < 1.1
+
+
+def test_hybrid_shards_and_experts_print_their_form() -> None:
+    """HSDP: rings of a shard, then of its copies; experts have groups of their own, whose times are shown apart."""
+    hybrid = DistributedModel().solve(
+        "Llama3_8B", parse_fleet("64xH100").one, batch_size=256, efficiency=0.5, zero_stage=3, zero_shard=8
+    )
+    assert "p = 1, q = 8, U = 2.007 GB" in hybrid.explain()
+    experts = DistributedModel().solve(
+        "Mixtral_8x7B", parse_fleet("64xH100").one, batch_size=256, efficiency=0.5, zero_stage=1, ep_size=8
+    )
+    assert "T_layers = " in experts.explain() and "T_g" not in experts.explain()
+
+
+def test_context_parallel_serving_says_what_to_do() -> None:
+    plan = {"task": "serving", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "8xH100"}}
+    with pytest.raises(InputError, match=r"caches are not split by context here: split one by heads \(tp\)"):
+        evaluate_plainly(Plan.model_validate({**plan, "parallelism": {"tp": 4, "cp": 2}}))

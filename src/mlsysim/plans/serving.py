@@ -94,6 +94,12 @@ _ALSO_SERVED = ("workload.seq_len", "workload.dimensions")
 """What belongs to other tasks and says something of served models too."""
 
 
+_OTHERWISE = {
+    "parallelism.cp": "caches are not split by context here: split one by heads (tp) or layers (pp), and requests over groups (attention_dp)"
+}
+"""What to ask for instead of what serving does not have."""
+
+
 def _refuse_foreign(plan: Plan) -> None:
     """Raise for what another task has alone: nothing of it would show in the answer."""
     for key, leaf in Plan.leaves().items():
@@ -104,7 +110,8 @@ def _refuse_foreign(plan: Plan) -> None:
             held = getattr(held, name, None)
         if held is not None:
             tasks = " and ".join(leaf.tasks)
-            raise InputError(f"{leaf.flat} belongs to {tasks}; serving has no use for it.", field=leaf.flat)
+            words = _OTHERWISE.get(key, "serving has no use for it")
+            raise InputError(f"{leaf.flat} belongs to {tasks}; {words}.", field=leaf.flat)
     part = plan.serving
     if part is None:
         return

@@ -126,9 +126,12 @@ _EQUATIONS = r"""
     dp_communication_latency if one_ring: T_dp = ((n-1)/n/B_n + (k-1)/(k n)/B) V + c ((n-1) a_n + (k-1) alpha) + T_sites, rings of n in a node, then of k nodes
         T_{\mathrm{dp}} = \left(\frac{n-1}{n\,B_n} + \frac{k-1}{k\,n\,B}\right) V + c\left((n-1)\,\alpha_n + (k-1)\,\alpha\right) + T_{\mathrm{sites}}
         n = ring_inside, k = ring_nodes, V = ring_bytes in byte, c = ring_times, B_n = intra_bandwidth in byte/s, a_n = intra_latency in s, B = inter_bandwidth in byte/s, alpha = inter_latency in s, T_sites = ring_sites in s
-    dp_communication_latency if other_rings: T_dp = sum over what ranks share (layers, experts, copies), in rings or trees inside nodes and between them
-        T_{\mathrm{dp}} = \sum_g T_g
-        T_g = dp_communication_latency in s
+    dp_communication_latency if two_rings: T_dp = ((n-1)/n/B_n + (k-1)/(k n)/B) V + c ((n-1) a_n + (k-1) alpha) + 2 [((p-1)/p/B_n + (q-1)/(q p)/B) U + (p-1) a_n + (q-1) alpha] + T_sites: rings of a shard, then of its copies, p in a node and q nodes
+        T_{\mathrm{dp}} = \left(\frac{n-1}{n\,B_n} + \frac{k-1}{k\,n\,B}\right) V + c\left((n-1)\,\alpha_n + (k-1)\,\alpha\right) + 2\left[\left(\frac{p-1}{p\,B_n} + \frac{q-1}{q\,p\,B}\right) U + (p-1)\,\alpha_n + (q-1)\,\alpha\right] + T_{\mathrm{sites}}
+        n = ring_inside, k = ring_nodes, V = ring_bytes in byte, c = ring_times, p = copies_inside, q = copies_nodes, U = copies_bytes in byte, B_n = intra_bandwidth in byte/s, a_n = intra_latency in s, B = inter_bandwidth in byte/s, alpha = inter_latency in s, T_sites = ring_sites in s
+    dp_communication_latency if other_rings: T_dp = T_layers + T_copies + T_experts: over the ranks that share layers, over copies of a shard (HSDP), over those that share experts; each a ring inside nodes and between them, or a tree where that is faster
+        T_{\mathrm{dp}} = T_{\mathrm{layers}} + T_{\mathrm{copies}} + T_{\mathrm{experts}}
+        T_layers = ring_layers in s, T_copies = ring_copies in s, T_experts = ring_experts in s
     bubble_fraction if first_order: phi / (m + phi)
         \frac{\varphi}{m + \varphi}
         phi = idle, m = micro_batches
@@ -346,9 +349,9 @@ def _with_the_host(job: Job, state: Any, trainer: Trainer) -> dict[str, Any]:
 
 
 def _ring(job: Job, layout: Layout, x: Amounts, net: Hierarchical, step: Step, first_order: bool) -> dict[str, Any]:
-    """What the ring of the gradients shows: V bytes in c messages, of one group of n ranks in each of k nodes; other ways are a sum."""
+    """What the rings of the gradients show: V bytes in c messages, of one group of n ranks in each of k nodes, and of its copies; else each group's time."""
     groups, often = layout.groups(net), schedule.sharing(job, layout)
-    group = groups.shard if job.zero else groups.data
+    group, copied = (groups.shard, groups.copies) if job.zero else (groups.data, None)
     n, k = group.inside, group.domains
     scatters = often.scatters if job.zero >= 2 else 1.0
     gathers = (
@@ -357,9 +360,23 @@ def _ring(job: Job, layout: Layout, x: Amounts, net: Hierarchical, step: Step, f
     bytes_, times = (scatters * x.gradient_bytes + gathers * x.weight_bytes, scatters + gathers)
     if not job.zero:
         bytes_, times = 2 * x.gradient_bytes, 2.0
+
+    def ring(size: Any, count: Any, p: Any, q: Any) -> Any:
+        carried = ((p - 1) / p / net.link + (q - 1) / (q * p) / net.fabric) * size
+        return carried + count * ((p - 1) * net.link_latency + (q - 1) * net.fabric_latency)
+
     sites = times * net.across(bytes_ / times, group)
-    seconds = ((n - 1) / n / net.link + (k - 1) / (k * n) / net.fabric) * bytes_ + sites
-    seconds += times * ((n - 1) * net.link_latency + (k - 1) * net.fabric_latency)
-    alone = groups.copies is None and not x.expert_gradient_bytes and abs(seconds - step.data) <= 1e-9 * step.data
+    layers = scatters * net.gather(x.gradient_bytes, group) + gathers * net.gather(x.weight_bytes, group)
+    layers = layers if job.zero else net.all_reduce(x.gradient_bytes, group)
     shown = {"ring_inside": n, "ring_nodes": k, "ring_bytes": bytes_, "ring_times": times, "ring_sites": sites}
-    return shown | {"one_ring": first_order and alone, "other_rings": first_order and not alone}
+    seconds, copies = ring(bytes_, times, n, k) + sites, 0.0
+    if copied is not None:
+        passed = x.gradient_bytes / group.ranks
+        copies = net.all_reduce(passed, copied)
+        seconds = seconds + ring(2 * passed, 2.0, copied.inside, copied.domains) + 2 * net.across(passed, copied)
+        shown |= {"copies_inside": copied.inside, "copies_nodes": copied.domains, "copies_bytes": passed}
+        shown["ring_sites"] = sites + 2 * net.across(passed, copied)
+    shown |= {"ring_layers": layers, "ring_copies": copies, "ring_experts": step.data - layers - copies}
+    alone = first_order and abs(seconds - step.data) <= 1e-9 * step.data
+    own = {"one_ring": alone and copied is None, "two_rings": alone and copied is not None}
+    return shown | own | {"other_rings": first_order and not alone}
