@@ -9,6 +9,7 @@ from functools import partial
 
 from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.fleet import DOWN, DRAINING, FAILED, STARTING, UP, Fleet, Pool
+from mlsysim.simulate.live import NEVER
 from mlsysim.simulate.settings import Failures, Scaling
 
 _TOLERANCE = 0.1
@@ -42,19 +43,19 @@ class Growing:
 
     def __init__(self, fleet: Fleet, pool: Pool, scaling: Scaling, start: float) -> None:
         self.fleet, self.pool, self.scaling, self.start = fleet, pool, scaling, start
-        self.busy = [0.0] * len(pool.units)
         self.wanted: deque[tuple[float, int]] = deque()
         fleet.at(scaling.interval, self._look)
 
     def load(self) -> float:
         """Of a unit that is up."""
-        pool, up = self.pool, self.pool.counted(UP)
+        pool, many = self.pool, max(len(self.pool.counted(UP)), 1)
+        up = [pool.replicas[each] for each in pool.up]
         if self.scaling.by == "requests":
-            return (sum(map(pool.outstanding, up)) + len(pool.homeless)) / max(len(up), 1)
-        busy = [sum(pool.replicas[each].spent.busy for each in unit) / len(unit) for unit in pool.units]
-        worked = sum(busy[each] - self.busy[each] for each in up)
-        self.busy = busy
-        return worked / self.scaling.interval / max(len(up), 1)
+            return (sum(each.outstanding for each in up) + len(pool.homeless)) / many
+        if self.scaling.by == "queue":
+            return (sum(len(each.waiting) for each in up) + len(pool.homeless)) / many
+        shares = [max(each.held / each.room.bytes, each.n / each.scheduling.slots) for each in up]
+        return sum(shares) / len(shares) if shares else NEVER
 
     def _look(self, at: float) -> None:
         pool, chosen = self.pool, self.scaling
@@ -64,7 +65,7 @@ class Growing:
         up, coming = pool.counted(UP), pool.counted(STARTING, FAILED)
         there = len(up) + len(coming)
         ratio = self.load() / chosen.target
-        want = there if abs(ratio - 1) <= _TOLERANCE else math.ceil(len(up) * ratio)
+        want = there if abs(ratio - 1) <= _TOLERANCE else math.ceil(min(max(len(up), 1) * ratio, chosen.most))
         want = min(max(want, chosen.least), chosen.most)
         self.wanted.append((at, want))
         while self.wanted[0][0] < at - chosen.settle:

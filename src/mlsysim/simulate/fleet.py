@@ -38,8 +38,8 @@ class Pool:
         first = len(self.units) if up is None else up
         self.state = [UP] * first + [DOWN] * (len(self.units) - first)
         self.since = [0.0 if state == UP else NEVER for state in self.state]
-        self.paid = 0.0
-        """Seconds of units from when they start to when they have answered all."""
+        self.there: list[tuple[float, float]] = []
+        """When units were there, from when they start to when they have answered all."""
         self.homeless: list[tuple[float, Request]] = []
         self.waited = self.started = 0.0
         """Seconds of requests for which none was up, and that waited while some started."""
@@ -66,7 +66,7 @@ class Pool:
         if self.state[unit] == DOWN:
             self.since[unit] = at
         if state == DOWN:
-            self.paid += at - self.since[unit]
+            self.there.append((self.since[unit], at))
         self.state[unit] = state
         self._find()
         if state == UP:
@@ -103,10 +103,10 @@ class Pool:
             self.ups = self.ups[1::2]
         return self.series[0].next
 
-    def close(self, at: float) -> None:
-        """The play is over."""
-        for unit in self.counted(UP, STARTING, DRAINING, FAILED):
-            self.paid += max(at - self.since[unit], 0.0)
+    def paid(self, begin: float, end: float) -> float:
+        """Seconds of units that were there in between."""
+        still = [(self.since[unit], end) for unit in self.counted(UP, STARTING, DRAINING, FAILED)]
+        return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in (*self.there, *still))
 
 
 class Fleet:
@@ -145,9 +145,6 @@ class Fleet:
                 replica.scheduling = replica.scheduling.flushed
         while self._busy():
             self.until(self.events[0][0])
-        end = max(replica.time for pool in self.pools for replica in pool.replicas)
-        for pool in self.pools:
-            pool.close(end)
 
     def _busy(self) -> bool:
         if self.between is not None and self.between.read:

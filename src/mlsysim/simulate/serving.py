@@ -59,7 +59,7 @@ class Simulated(NamedTuple):
     over_time: OverTime | None = None
     """Of the replicas that write, at some times."""
     paid: float | None = None
-    """Seconds of replicas from when they start to the end, groups of a pipeline together, where they may come and go; else all are there."""
+    """Of ``seconds``, those that replicas were there (groups of a pipeline as one), added up, where they fail or come and go."""
     failed: int = 0
     jobs: tuple[int, int, int] = (0, 0, 0)
     """Requests of a job beside the traffic that ended, and tokens of theirs that were read and written."""
@@ -170,7 +170,8 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
         tell(record.count)
     alone = [result(*both) for each in fleet.pools[-1:] for both in zip(each.replicas, each.series, strict=True)]
     read = [result(*both) for each in fleet.pools[:-1] for both in zip(each.replicas, each.series, strict=True)]
-    return outcome(record, alone, max(clock.first, settings.skip), read, fleet)
+    changes = settings.failures is not None or scaling is not None
+    return outcome(record, alone, max(clock.first, settings.skip), read, fleet, changes)
 
 
 def _cold_start(fleet: Fleet, pool: Pool, scaling: Scaling) -> float:
@@ -203,7 +204,12 @@ def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: in
 
 
 def outcome(
-    record: Record, alone: list[Alone], begin: float, readers: list[Alone] | None = None, fleet: Fleet | None = None
+    record: Record,
+    alone: list[Alone],
+    begin: float,
+    readers: list[Alone] | None = None,
+    fleet: Fleet | None = None,
+    changes: bool = False,
 ) -> Simulated:
     """What was recorded of some replicas, and of those that read for them."""
     spent, readers = Spent(), readers or []
@@ -239,7 +245,7 @@ def outcome(
         _found(readers or alone),
         losses(spent, uneven, sum(pool.started for pool in pools), sum(pool.waited for pool in pools)),
         seen,
-        sum(pool.paid for pool in pools) if pools else None,
+        sum(pool.paid(begin, record.last) for pool in pools) if changes else None,
         sum(pool.failed for pool in pools),
         (sum(own.jobs[0] for own in alone), sum(own.jobs[1] for own in alone), sum(own.jobs[2] for own in alone)),
     )
