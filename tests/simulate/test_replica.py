@@ -235,3 +235,11 @@ def test_a_part_of_a_step_that_is_missed_keeps_the_mean_and_adds_no_spread() -> 
         waits.append((seen[0].begun - seen[0].request.arrival) / each)
     assert sum(waits) / 40 == pytest.approx(1.75, abs=0.03)
     assert 1.2 < min(waits) < max(waits) < 2.3
+
+
+def test_prompts_that_are_read_whole_are_never_cut() -> None:
+    """A prompt longer than the budget is read alone; others join as long as all of them fit."""
+    requests = [Request(0.0, prompt, 1) for prompt in (600, 300, 3000, 200, 700)]
+    record, replica = _played(requests, PlantedSteps(1e-3), budget=1000, whole=True)
+    assert replica.spent.steps == 3  # 600 + 300, then 3000, then 200 + 700
+    assert sorted(record.all["ttft"]._values) == pytest.approx([0.9, 0.9, 3.9, 4.8, 4.8])

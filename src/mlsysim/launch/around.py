@@ -26,6 +26,8 @@ from mlsysim.launch.shell import Script, read_notes, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
+from mlsysim.timing.engines import engine as engine_of
+from mlsysim.timing.engines import is_engine
 
 _OWN: dict[str, type[Server]] = {"vllm": VLLM, "sglang": SGLang, "tensorrt_llm": TensorRTLLM}
 SERVERS: dict[str, Server] = {name: _OWN.get(name, Server)(name) for name in tables_with("command")}
@@ -52,10 +54,13 @@ def chosen(plan: Plan, answer: Answer, command: str | None) -> str:
     if answer.task == "training":
         return "megatron"
     engine = (plan.serving.engine or "").lower() if plan.serving is not None else ""
+    if is_engine(engine):
+        runner = engine_of(engine)
+        engine = (runner.like or runner.name).lower()
     for name, server in SERVERS.items():
         if server.ENGINE.lower() == engine:
             return name
-    return "sglang" if engine.startswith("sglang") else "tensorrt_llm" if engine.startswith("t") else "vllm"
+    return "sglang" if engine.startswith("sglang") else "tensorrt_llm" if engine.startswith("tensorrt") else "vllm"
 
 
 def width_of(plan: Plan, per_node: int, because: str) -> int:

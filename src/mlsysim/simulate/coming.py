@@ -42,7 +42,7 @@ class Coming(Answers):
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
-        if not self.room.holds(request.prompt, 1 if self.scheduling.whole else request.answer):
+        if not self.room.holds(request.prompt, 1 if self.scheduling.reads else request.answer):
             raise InputError(
                 f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
                 "shorten it, or split the replica over more devices."

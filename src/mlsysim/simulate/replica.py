@@ -326,7 +326,7 @@ class Replica(Filling):
 
     def _join(self, live: Live) -> None:
         """An answer is written from the next step on."""
-        if live.left <= 0 or self.scheduling.whole:
+        if live.left <= 0 or self.scheduling.reads:
             live.ends = self.count
             self._out(live)
             return
@@ -367,7 +367,7 @@ class Replica(Filling):
             self.host.leaves(live.request.adapter)
         if self.prefixes is not None:
             r = live.request
-            self.prefixes.leave(r, r.prompt if self.scheduling.whole else r.prompt + r.answer)
+            self.prefixes.leave(r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
         self.done(live, self.time)
 
     def _outgrown(self) -> None:

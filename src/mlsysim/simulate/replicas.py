@@ -115,7 +115,7 @@ def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     own = machine.iterations(machine.reader, t, machine.reader.deployment.pp)
     engine, groups = machine.reader.engine, int(own.groups)
     budget = engine.prefill_budget if t.chunk is None else int(t.chunk)
-    plan = scheduling(engine, settings.scheduler, budget)._replace(prompts="first", cuts=False, whole=True)
+    plan = scheduling(engine, settings.scheduler, budget)._replace(prompts="first", cuts=False, whole=True, reads=True)
     habits = replace(t.habits, drafted=0)
     many = int(t.prefills) * groups
     shared = int(t.cached), float(t.recall)

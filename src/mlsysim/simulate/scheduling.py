@@ -36,7 +36,9 @@ class Scheduling(NamedTuple):
     fills: bool = True
     """Whether a static batch waits until it is full."""
     whole: bool = False
-    """Whether prompts are read whole, one of any length and others beside it as the budget has room: workers that only read."""
+    """Whether prompts are read whole, one of any length and others beside it as the budget has room."""
+    reads: bool = False
+    """Whether it only reads: others write."""
 
     @property
     def flushed(self) -> Scheduling:
@@ -64,8 +66,9 @@ def scheduling(
         row.get("order", "arrival"),
         engine.token_budget if budget is None else budget,
         ENDLESS if slots is None else slots,
-        engine.cuts_prompts and row.get("cuts", True),
+        engine.cuts_prompts and not row.get("whole", False),
         key,
+        whole=row.get("whole", False),
     )
 
 

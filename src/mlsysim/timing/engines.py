@@ -129,10 +129,14 @@ ENGINES = engine_names()
 """The engines of ``data/software/engines.toml``: an entry there is all that a further one needs."""
 
 
-@cache
 def _tables(own: str) -> dict[str, Any]:
     """Engines by name: those that ship, and the user's own, each of them like one of those."""
-    found = dict(software_file("engines"))
+    return software_file("engines") | _of_user(own)
+
+
+@cache
+def _of_user(own: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for path in sorted(Path(own).glob("engines/*.toml")) if own else ():
         try:
             found |= tomllib.loads(path.read_text(encoding="utf-8"))
