@@ -93,6 +93,20 @@ def test_a_router_by_prefix_finds_more_and_one_by_session_keeps_conversations() 
     assert all(len(each) == 1 for each in went.values()) and len(set().union(*went.values())) == 4
 
 
+@given(st.integers(0, 10**6), st.integers(2, 4))
+@settings(max_examples=8, deadline=None)
+def test_prefixes_are_found_and_queues_are_shorter_by_looking(seed: int, many: int) -> None:
+    requests, draw = _turns(seed, 400), random.Random(seed)
+    turns, prefix = (sum(r.spent.found for r in _fleet(requests, name, many)[1]) for name in ("round_robin", "prefix"))
+    assert prefix >= turns
+    mixed = [
+        r._replace(prompt=draw.choice((10, 100, 1000, 3000)), answer=draw.choice((1, 20, 200)))
+        for r in _poisson(4.0 * many, 600, lambda d: 1, seed)
+    ]
+    taken, least = (_fleet(mixed, name, many)[0].percentiles("queue") for name in ("round_robin", "least_work"))
+    assert least.mean <= taken.mean + taken.error[0]
+
+
 def test_an_overloaded_replica_gets_no_more_for_a_prefix() -> None:
     same = tuple(range(100))
     requests = [Request(0.001 * each, 1600, 400, None, same) for each in range(400)]

@@ -63,10 +63,11 @@ class Coming(Answers):
     def work(self, at: float) -> float:
         """Seconds that a router compares: tokens of prompts that are outstanding, those of the step that runs too, at the pace of a full step,
         and a step of the answers that are written."""
-        unread = sum(live.unread for live in self.reading) + self.waiting.tokens
-        if self.time > at:
-            unread += self._last
-        unread += sum(request.prompt for _, request, _ in self.incoming)
+        unread = self.waiting.tokens + (self._last if self.time > at else 0)
+        for live in self.reading:
+            unread += live.unread
+        for _, request, _ in self.incoming:
+            unread += request.prompt
         ranks = self.steps.ranks
         return unread * self.pace + (self.steps.decode_time(-(-self.n // ranks), self.load / ranks) if self.n else 0.0)
 

@@ -1,8 +1,8 @@
 """A fleet: pools of replicas, a router before each, and what happens to them as requests come.
 
-Time goes from event to event: requests, replicas that fail, come back or start, looks at the load, notes of the state. Before a router that looks at
-replicas chooses, all of them are as far as the request: every step that begins before it has been taken. Prompts that were read by then go on to the
-pool that writes answers, in the order in which they were read. A replica that fails does so at the end of the step that runs; its requests begin again
+Time goes from event to event: requests, replicas that fail, come back or start, looks at the load, notes of the state. Replicas that a router looks at
+are as far as the request: every step that begins before it has been taken. Prompts that were read go on to the pool that
+writes answers, in the order in which they were read. A replica that fails does so at the end of the step that runs; its requests begin again
 with another one, and wait for one where none is up. Where no router looks and nothing fails or grows, replicas do not know of each other, and each is
 played by itself (:mod:`mlsysim.simulate.alone`).
 """
@@ -75,16 +75,15 @@ class Pool:
                 self.replicas[each].time = max(self.replicas[each].time, at)
             waiting, self.homeless = self.homeless, []
             for since, request in waiting:
-                self.waited += at - since
-                self.give(request, at)
+                self.waited += max(at - since, 0.0)
+                self.give(request, at, max(at, since))
 
-    def give(self, request: Request, at: float | None = None) -> None:
+    def give(self, request: Request, now: float, at: float | None = None) -> None:
         """A request that comes now, or ``at`` a later time than its arrival."""
         if not self.up:
-            self.homeless.append((request.arrival if at is None else at, request))
+            self.homeless.append((now if at is None else at, request))
             return
-        chosen = self.router.choose(request, self.up, request.arrival if at is None else at)
-        self.replicas[chosen].push(request, at)
+        self.replicas[self.router.choose(request, self.up, now)].push(request, at)
 
     def advance(self, until: float) -> None:
         """All replicas up to a time."""
@@ -116,7 +115,6 @@ class Fleet:
         self.front, self.back, self.between = front, back, between
         self.pools = [front] if back is None else [front, back]
         self.events: list[tuple[float, int, Callable[[float], None]]] = []
-        self.looks = any(pool.router.looks for pool in self.pools)
         self._numbered = 0
         for pool in self.pools:
             self.at(pool.series[0].next, self._noting(pool))
@@ -135,11 +133,11 @@ class Fleet:
     def play(self, requests: Iterable[Request], told: Callable[[], None] | None = None) -> None:
         """All requests, in order."""
         for number, request in enumerate(requests):
-            if self.looks or not number % TOGETHER or self.events[0][0] <= request.arrival:
+            if not number % TOGETHER or self.events[0][0] <= request.arrival:
                 self.until(request.arrival)
             if told is not None and not number % TOGETHER:
                 told()
-            self.front.give(request)
+            self.front.give(request, request.arrival)
         for pool in self.pools:
             for replica in pool.replicas:
                 replica.scheduling = replica.scheduling.flushed
@@ -168,8 +166,6 @@ class Fleet:
                 if read < self.back.opened:
                     self.back.waited += self.back.opened - read
                     read = self.back.opened
-                if self.back.router.looks:
-                    self.back.advance(read)
                 writer = self.back.router.choose(request, self.back.up, read)
                 there = self.between.send(read, reader, writer, request.prompt)
                 self.back.replicas[writer].push(request, there, begun)
@@ -181,4 +177,4 @@ class Fleet:
         pool.set(unit, FAILED, at)
         again = [found for each in pool.units[unit] for found in pool.replicas[each].abandon(at)]
         for when, request in sorted(again, key=lambda found: found[1].arrival):
-            self.front.give(request, when)
+            self.front.give(request, at, when)

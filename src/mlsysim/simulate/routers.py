@@ -35,7 +35,7 @@ class RoundRobin:
     """One after the other."""
 
     looks = False
-    """Whether replicas must be as far as the request before one is chosen."""
+    """Whether it looks at replicas, which must be as far as the request then."""
 
     def __init__(self, settings: Settings, replicas: Sequence[Replica]) -> None:
         self.replicas, self.given = replicas, 0
@@ -66,6 +66,8 @@ class LeastWork(RoundRobin):
 
         def key(each: int) -> tuple[float, float]:
             replica = self.replicas[each]
+            if replica.time < at:
+                replica.advance(at)
             return replica.work(at), max(replica.time, at)
 
         return min(among, key=key)
@@ -99,6 +101,8 @@ class ByPrefix(LeastWork):
             raise InputError("A router by prefix needs a cache of prefixes: give block_tokens.")
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        for each in up:
+            self.replicas[each].advance(at)
         least = min(self.replicas[each].outstanding for each in up)
         most = max(self.overload * least, least + SLACK)
         found = {}
