@@ -21,6 +21,7 @@ worth a term (wave quantisation, tile padding) are in ``docs/accuracy.md``.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mlsysim.units.kernel import kernel
@@ -36,6 +37,9 @@ def soft_maximum(a: Any, b: Any, corner: Any = _SHARP) -> Any:
     """The norm of two times: the larger, and up to 19 % more (with a corner of 4) where both are equal."""
     if isinstance(b, float) and b == 0.0:
         return a
+    if corner is _SHARP and type(a) is float and type(b) is float:
+        share = b / a if a > b else a / b
+        return (a if a > b else b) * math.sqrt(math.sqrt(1 + share * share * (share * share)))
     if corner is HARD:
         return maximum(a, b)
     if not (isinstance(a, float) and isinstance(b, float)):

@@ -33,6 +33,8 @@ from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.steps import Steps
 
 _LEAST = 16
+NOBODY = ("", MANY)
+"""What stops the next request, and the steps until it is ready, where none waits."""
 
 
 class Replica(Filling):
@@ -59,14 +61,14 @@ class Replica(Filling):
 
     def advance(self, until: float) -> None:
         """All steps that begin before ``until``."""
-        incoming, waiting = self.incoming, self.waiting
+        incoming, waiting, jobs, mixes = self.incoming, self.waiting, self.jobs, self.scheduling.prompts == "mixed"
         while True:
             if incoming and incoming[0][0] <= self.time:
                 self._see(self.time)
-            if self.jobs is not None and not self.scheduling.fills and not self.outstanding:
+            if jobs is not None and not self.scheduling.fills and not self.outstanding:
                 # No more come, and jobs are left where they are.
                 return
-            if not self.n and not self.reading and not waiting and not self._fills():
+            if not self.n and not self.reading and not waiting.size and not self._fills():
                 # Nothing to do: on to the next request.
                 if not incoming or incoming[0][0] >= until:
                     return
@@ -74,14 +76,11 @@ class Replica(Filling):
                 self._see(self.time)
             if self.time >= until:
                 return
-            cause, ready_in = self._admit()
+            cause, ready_in = self._admit() if waiting.size or jobs is not None else NOBODY
             if self._moving:
                 self._move(cause)
             if self.reading:
-                if self.scheduling.prompts == "mixed" or not self.n:
-                    self._mixed(cause, self.n)
-                else:
-                    self._mixed(cause, 0)
+                self._mixed(cause, self.n if mixes else 0)
             elif self.n:
                 self._decode(until, cause, ready_in)
             else:
@@ -229,7 +228,11 @@ class Replica(Filling):
         spent.read += tokens
         self._last = tokens
         if n:
-            alone = min(steps.decode_time(-(-n // ranks), self.load / ranks), seconds)
+            alone = (
+                min(steps.decode_time(-(-n // ranks), self.load / ranks), seconds)
+                if ranks > 1
+                else min(steps.decode_time(n, self.load), seconds)
+            )
             spent.writing += alone * alive
             spent.disturbed += (seconds - alone) * alive
             if self.gaps is not None:
@@ -247,14 +250,14 @@ class Replica(Filling):
         if n:
             self._step(1)
         if ended:
-            self.reading = [live for live in self.reading if live.unread]
+            self.reading = [] if len(ended) == len(self.reading) else [live for live in self.reading if live.unread]
             for live in ended:
                 self._read(live)
         if self.held > self.room.bytes:
             self._outgrown()
 
     def _wait(self, seconds: float, cause: str) -> None:
-        many = len(self.waiting)
+        many = self.waiting.size
         if many:
             waits, back = self.spent.waits, self.waiting.returned
             if back:
@@ -263,48 +266,52 @@ class Replica(Filling):
 
     def _decode(self, until: float, cause: str, ready_in: int) -> None:
         """As many steps without prompts as are alike."""
-        n, ranks, steps = self.n, self.steps.ranks, self.steps
-        load, slope = (self.load, self.slope) if ranks == 1 else (self.load / ranks, self.slope / ranks)
-        terms = steps.decode(n if ranks == 1 else -(-n // ranks))
+        n, steps, spent, now = self.n, self.steps, self.spent, self.time
+        load, slope, terms = self.load, self.slope, steps.decode(n)
+        if steps.ranks > 1:
+            load, slope, terms = load / steps.ranks, slope / steps.ranks, steps.decode(-(-n // steps.ranks))
         k = self.running[0][0] - self.count
         if ready_in < k:
             k = ready_in
         if self.crossing:
             k = min(k, max(self.crossing[0][0] - self.count, 1))
-        if self.growth > 0 and self.held + k * self.growth > self.room.bytes:
-            k = min(k, max(int((self.room.bytes - self.held) / self.growth), 1))
-        horizon = until
-        if self.incoming and cause in ("", "running") and self.incoming[0][0] < horizon:
-            horizon = self.incoming[0][0]
-        span = horizon - self.time
+        room = self.room.bytes
+        if self.held + k * self.growth > room:
+            k = min(k, max(int((room - self.held) / self.growth), 1))
+        span = until - now
+        if self.incoming and (not cause or cause == "running"):
+            ahead = self.incoming[0][0] - now
+            if ahead < span:
+                span = ahead
         if len(terms) == 1:
             a = terms[0][0] + load
-            if slope > 0:
-                if k * (a + (k - 1) * slope / 2) > span:
-                    half = a - slope / 2
-                    k = min(k, max(1, math.ceil((math.sqrt(half * half + 2 * slope * span) - half) / slope)))
-            elif k * a > span:
-                k = min(k, max(1, math.ceil(span / a)))
-            seconds = k * a + k * (k - 1) / 2 * slope
+            if k > 1 and k * (a + (k - 1) * slope / 2) > span:
+                half = a - slope / 2
+                # The smallest k with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too.
+                within = 2 * span / (half + math.sqrt(half * half + 2 * slope * span))
+                k = min(k, max(1, math.ceil(within)))
+            each = a + (k - 1) * slope / 2
         else:
-            k, seconds = _staged(terms, load, slope, k, span)
-        spent = self.spent
+            k, each = _staged(terms, load, slope, k, span)
+        seconds = k * each
         alive = n - len(self._finished) - (0 if self.jobs is None else self.jobs.running)
         spent.writing += seconds * alive
         spent.busy += seconds
         spent.steps += k
         if self.gaps is not None:
             if self._stalled:
-                self.gaps(seconds / k + self._stalled, alive)
-            self.gaps(seconds / k, alive * (k - (self._stalled > 0)))
+                self.gaps(each + self._stalled, alive)
+                self.gaps(each, alive * (k - 1))
+            else:
+                self.gaps(each, alive * k)
         self._stalled, self._last = 0.0, 0
-        if self.waiting:
+        if self.waiting.size:
             self._wait(seconds, cause)
-        self.time += seconds
-        self._length = seconds / k + (k - 1) / 2 * slope
+        self.time = now + seconds
+        self._length = each + (k - 1) / 2 * slope
         self.turns += k
         self._step(k)
-        if self.held > self.room.bytes:
+        if self.held > room:
             self._outgrown()
 
     # --- one request ------------------------------------------------------------------------------------------
@@ -407,7 +414,7 @@ class Replica(Filling):
 def _staged(
     terms: tuple[tuple[float, float], ...], load: float, slope: float, k: int, span: float
 ) -> tuple[int, float]:
-    """Steps whose time is the largest of several terms: as many as have the same largest one."""
+    """Steps whose time is the largest of several terms: as many as have the same largest one, and their mean time."""
 
     def largest(x: float) -> tuple[float, float]:
         return max(terms, key=lambda term: term[0] + term[1] * x)
@@ -417,4 +424,4 @@ def _staged(
     k = max(1, min(k, math.ceil(min(span, 1e18) / each))) if span < NEVER else k
     while k > 1 and largest(load + (k - 1) * slope) != (a, b):
         k //= 2
-    return k, k * each + b * k * (k - 1) / 2 * slope
+    return k, each + b * (k - 1) / 2 * slope

@@ -125,9 +125,11 @@ def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
 def recorded(record: Record) -> Done:
     """Answers that ended go into a record."""
 
+    tell = record.done
+
     def done(live: Live, at: float) -> None:
-        r = live.request
-        record.done(r.arrival, live.begun, live.first, at, r.prompt, r.answer)
+        arrival, prompt, answer = live.request[:3]
+        tell(arrival, live.begun, live.first, at, prompt, answer)
 
     return done
 

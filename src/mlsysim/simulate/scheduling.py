@@ -75,7 +75,7 @@ def scheduling(
 class Waiting:
     """Requests that wait: those that were put back first, then by the order."""
 
-    __slots__ = ("_back", "_by", "_heap", "_last", "_queue", "_tags", "tokens")
+    __slots__ = ("_back", "_by", "_heap", "_last", "_queue", "_tags", "size", "tokens")
 
     def __init__(self, order: str = "arrival") -> None:
         self._by = order
@@ -84,10 +84,11 @@ class Waiting:
         self._heap: list[tuple[Any, int, Any]] = []
         self._tags: dict[Any, float] = {}
         self._last = 0.0
-        self.tokens = 0
+        self.tokens = self.size = 0
+        """Tokens of their prompts, and how many they are."""
 
     def __len__(self) -> int:
-        return len(self._queue) + len(self._back) + len(self._heap)
+        return self.size
 
     @property
     def returned(self) -> int:
@@ -96,6 +97,7 @@ class Waiting:
 
     def add(self, live: Any) -> None:
         self.tokens += live.prompt
+        self.size += 1
         if self._by == "arrival":
             self._queue.append(live)
             return
@@ -112,6 +114,7 @@ class Waiting:
     def give_back(self, live: Any) -> None:
         """A request whose cache was taken goes before all others."""
         self.tokens += live.prompt
+        self.size += 1
         self._back.appendleft(live)
 
     @property
@@ -132,3 +135,4 @@ class Waiting:
         else:
             self._last, _, live = heappop(self._heap)
         self.tokens -= live.prompt
+        self.size -= 1

@@ -38,7 +38,7 @@ _EQUAL = 1e-9
 class Contexts:
     """Seconds that a context takes in a step of its answer: straight between the ``breaks``."""
 
-    __slots__ = ("breaks", "slopes", "values")
+    __slots__ = ("breaks", "first", "slope", "slopes", "values")
 
     def __init__(self, seconds: Callable[[float], float], breaks: list[float]) -> None:
         ends = [0.0, *breaks, breaks[-1] + _FAR if breaks else _FAR]
@@ -47,10 +47,13 @@ class Contexts:
         self.breaks = breaks
         self.slopes = [(v1 - v0) / (c1 - c0) for (c0, v0), (c1, v1) in pairwise(pairs)]
         self.values = pairs[:-1]
+        self.first, self.slope = values[0], self.slopes[0]
 
     def at(self, context: float) -> tuple[float, float]:
         """Seconds, and seconds for each further token."""
-        piece = bisect_right(self.breaks, context) if self.breaks else 0
+        if not self.breaks:
+            return self.first + self.slope * context, self.slope
+        piece = bisect_right(self.breaks, context)
         begin, value = self.values[piece]
         slope = self.slopes[piece]
         return value + slope * (context - begin), slope
@@ -85,6 +88,9 @@ class Steps:
         self._kinds: dict[str, dict[int, float]] = {
             kind: {} for kind in (DECODE, PROMPT, SAMPLED) if any(p.tokens == kind for p in step.blocks.products)
         }
+        self._adapts = bool(step.blocks.adapters)
+        self._stages = step.deployment.pp > 1 or iterations.draft is not None
+        self._ramp = step.kernels.attention.ramp_tokens
         self._decodes: dict[int, tuple[tuple[float, float], ...]] = {}
         self._chunks: dict[tuple[int, int], float] = {}
         self._prompt_start = 2 * self._prompts(1.0, 1.0, 0.0) - self._prompts(2.0, 1.0, 0.0)
@@ -180,7 +186,7 @@ class Steps:
         """What attention takes of a chunk of a prompt after so many of its tokens."""
         form = self._quadratic
         if form is not None:
-            return (tokens + self.step.kernels.attention.ramp_tokens) * (form[0] * before + form[1] * tokens + form[2])
+            return (tokens + self._ramp) * (form[0] * before + form[1] * tokens + form[2])
         key = tokens, before
         found = self._chunks.get(key)
         if found is None:
@@ -196,15 +202,16 @@ class Steps:
         device = self._rows.get(key)
         if device is None:
             device = self._rows[key] = self._of_tokens(decode, reading, share)
-        for kind, count in ((SAMPLED, decode + prompts), (DECODE, decode), (PROMPT, reading)):
-            if kind in self._kinds and count:
-                device += self._of_kind(kind, count)
-        if self.step.blocks.adapters:
+        for kind, known in self._kinds.items():
+            count = decode + prompts if kind == SAMPLED else decode if kind == DECODE else reading
+            if count:
+                device += known.get(count) or self._of_kind(kind, count)
+        if self._adapts:
             device += self.step.adapted(float(tokens), float(n + prompts), self._prompted)
         attention = self._prompt_start + chunks
         if n:
             attention += self._start + self._row * decode + attended / (self._of_answers * self._cost)
-        if self.step.deployment.pp > 1 or self.iterations.draft is not None:
+        if self._stages:
             return self._staged(device + attention, decode, reading, n, prompts)
         launched = self._launched + self._for_prompt * prompts + (self._beside if n else 0.0)
         busy = soft_maximum(device + attention, launched * self._operator) + launched * self._waited
@@ -219,10 +226,7 @@ class Steps:
         return float(self.step.products(ALL, tokens, self._prompted) + experts + rest)
 
     def _of_kind(self, kind: str, count: int) -> float:
-        known = self._kinds[kind]
-        found = known.get(count)
-        if found is None:
-            found = known[count] = float(self.step.products(kind, float(count), self._prompted))
+        found = self._kinds[kind][count] = float(self.step.products(kind, float(count), self._prompted))
         return found
 
     def _staged(self, device: float, decode: int, reading: int, n: int, prompts: int) -> float:
