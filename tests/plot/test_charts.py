@@ -106,6 +106,22 @@ def test_pareto(check, points, goals, everything):
     check(plot.pareto(points, x_title="Time", y_title="Cost (USD)", goals=goals, chosen=chosen))
 
 
+@EXAMPLES
+@given(
+    series=several(st.tuples(NAMES, several(st.tuples(st.floats(-1e6, 1e6), AMOUNTS), 40)), 9),
+    limit=st.none() | AMOUNTS,
+)
+def test_lines(check, series, limit):
+    check(plot.lines(series, x_title="Replicas", y_title="Time", y_unit="s", limit=limit))
+
+
+@EXAMPLES
+@given(names=several(NAMES, 8), data=st.data())
+def test_lines_over_names(check, names, data):
+    points = [(k, data.draw(AMOUNTS)) for k in range(len(names))]
+    check(plot.lines([("a", points)], names=names, x_title="Share of requests", y_title="Time", y_unit="s"))
+
+
 @st.composite
 def schedules(draw):
     name = draw(st.sampled_from(SCHEDULE_NAMES))
@@ -195,6 +211,9 @@ TITLES = {"x_title": "x", "y_title": "y"}
         (lambda: plot.pareto([("a", "1 s", 1), ("b", 1, 1)], **TITLES), "other units"),
         (lambda: plot.pareto([("a", 1, 1)], **TITLES, goals=("low", "best")), "'low' and 'high'"),
         (lambda: plot.pareto([("alpha", 1, 1)], **TITLES, chosen=["alhpa"]), "did you mean 'alpha'"),
+        (lambda: plot.lines([("a", [])], **TITLES), "1 to 500 points"),
+        (lambda: plot.lines([("a", [(1, NAN)])], **TITLES), "finite"),
+        (lambda: plot.lines([("a", [(2, 1)])], names=["p50", "p99"], **TITLES), "one of 2 names"),
         (lambda: plot.timeline("1f1f", 4, 8), "did you mean '1f1b'"),
         (lambda: plot.timeline("1f1b", 0, 8), "at least 1"),
         (lambda: plot.timeline("1f1b", 4, 2.5), "whole number"),

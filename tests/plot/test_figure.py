@@ -23,6 +23,7 @@ FIGURES = {
     "heat_map": lambda: plot.heat_map([1, 2], [3], [[4, None]], x_title="x", y_title="y", value_title="v"),
     "regime_map": lambda: plot.regime_map([1, 2], [3], [["Compute", None]], x_title="x", y_title="y"),
     "pareto": lambda: plot.pareto([("a", "1 s", 2), ("b", "2 s", 1)], x_title="Time", y_title="Cost"),
+    "lines": lambda: plot.lines([("p99", [(1, 7.4), (2, 1.0)])], x_title="Replicas", y_title="First token", y_unit="s"),
     "timeline": lambda: plot.timeline("zero_bubble", 3, 4),
     "memory_timeline": lambda: plot.memory_timeline("1f1b", 3, 4, activations="1 GB", state="2 GB", capacity="8 GB"),
     "memory_bar": lambda: plot.memory_bar([("weights", "30 GB"), ("KV cache", "60 GB")], "80 GB"),

@@ -216,15 +216,12 @@ def _metrics_table(answer: Answer, width: int) -> Any:
     return table
 
 
-_TIMES = {"ttft": "first token", "tpot": "further token", "itl": "token gap", "e2e": "request", "queue": "wait"}
-
-
 def _percentiles_table(answer: Answer) -> Any:
     """Percentiles of simulated requests, with their sampling error."""
     from rich.table import Table
 
     from mlsysim.plans.sheet import compact_time
-    from mlsysim.plans.targets import LEVELS
+    from mlsysim.plans.targets import LEVELS, TIMES
 
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.add_column("Simulated")
@@ -236,7 +233,7 @@ def _percentiles_table(answer: Answer) -> Any:
             own = held[level]
             noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
             cells.append(compact_time(own) + noise)
-        table.add_row(f"  {_TIMES[kind]}", *cells)
+        table.add_row(f"  {TIMES[kind]}", *cells)
     return table
 
 

@@ -13,6 +13,8 @@ from mlsysim.units.registry import parse_quantity, to_si
 
 KINDS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2e": "e2e", "latency": "e2e", "queue": "queue"}
 LEVELS = ("mean", "p50", "p90", "p95", "p99")
+TIMES = {"ttft": "first token", "tpot": "further token", "itl": "token gap", "e2e": "request", "queue": "wait"}
+"""Kinds of time as tables and charts call them."""
 
 
 class Target(NamedTuple):

@@ -3,6 +3,7 @@
     roofline, distributed_roofline      what arithmetic, memory and network allow, and where workloads operate
     waterfall, tornado                  what a time consists of, and what moves it
     heat_map, regime_map, pareto        many designs at once
+    lines                               how values go with another one
     timeline, memory_timeline           a pipeline schedule, slot by slot and byte by byte
     memory_bar, scorecard               does it fit, and which of the walls binds
 
@@ -20,6 +21,7 @@ _HOMES = {
     "charts.roofline": ("distributed_roofline", "plot_distributed_roofline", "plot_roofline", "roofline"),
     "charts.bars": ("tornado", "waterfall"),
     "charts.heat_map": ("heat_map", "regime_map"),
+    "charts.lines": ("lines",),
     "charts.memory_bar": ("memory_bar",),
     "charts.pareto": ("pareto",),
     "charts.scorecard": ("plot_evaluation_scorecard", "scorecard"),

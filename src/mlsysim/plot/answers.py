@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.targets import LEVELS, TIMES
 from mlsysim.plot.charts.bars import tornado, waterfall
+from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.charts.memory_bar import memory_bar
 from mlsysim.plot.charts.roofline import roofline
 from mlsysim.plot.charts.scorecard import scorecard
@@ -80,6 +82,30 @@ def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) ->
             parts = [(part.label, part.value, "byte") for part in answer.memory.parts]
             bars.append((name, parts, quantity(answer.memory.capacity, "byte"), answer.metric("memory").text))
     return memory_bar(bars, title=title, width=width) if bars else None
+
+
+def percentiles_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """Times that shares of the simulated requests stay below."""
+    levels = LEVELS[1:]
+    series = [
+        (TIMES[kind], [(k, held[level]) for k, level in enumerate(levels)])
+        for kind, held in answer.percentiles.items()
+        if min(held[level] for level in levels) > 0
+    ]
+    if not series:
+        return None
+    axes = {"x_title": "Share of the requests", "y_title": "Time within which they are", "y_unit": "s"}
+    return lines(series, names=[f"{level[1:]} %" for level in levels], **axes, title=title, width=width)
+
+
+def over_time_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """Requests that are worked on and that wait as time goes by."""
+    seen = answer.over_time
+    if not seen or len(seen["times"]) < 2:
+        return None
+    names = {"batch": "worked on", "queue": "waiting"}
+    series = [(label, list(zip(seen["times"], seen[name], strict=True))) for name, label in names.items()]
+    return lines(series, x_title="Time", x_unit="s", y_title="Requests", title=title, width=width)
 
 
 def tornado_of(

@@ -59,6 +59,20 @@ def log_scale(low: float, high: float, start: float, end: float) -> Log:
     return Log(low, high, start, end)
 
 
+def is_log(values: Sequence[float]) -> bool:
+    """Whether values are spread so far that a linear axis would hide the small ones."""
+    return min(values) > 0 and max(values) / min(values) > 50
+
+
+def scale_for(values: Sequence[float], start: float, end: float) -> Linear:
+    """A scale with some room around values, logarithmic where they are spread far."""
+    low, high = min(values), max(values)
+    if is_log(values):
+        return log_scale(low / 1.5, high * 1.5, start, end)
+    margin = (high - low) * 0.06
+    return linear_scale(max(low - margin, 0.0) if low >= 0 else low - margin, high + margin, start, end)
+
+
 def linear_ticks(low: float, high: float, most: int) -> list[float]:
     """At most ``most`` round values (1, 2, 2.5 or 5 times a power of ten apart) in [low, high]; two where possible.
 

@@ -11,7 +11,7 @@ from mlsysim.plot.amounts import fields, read_amount, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import KeyEntry, in_sentence, key, note, plane, with_unit
 from mlsysim.plot.labels import Placer
-from mlsysim.plot.scale import Linear, amount, linear_scale, log_scale
+from mlsysim.plot.scale import amount, is_log, scale_for
 from mlsysim.plot.svg import Box, Drawing
 
 _GOALS = {"low": "lower", "high": "higher"}
@@ -32,18 +32,6 @@ def front(points: list[tuple[float, float]], goals: tuple[str, str] = ("low", "l
         if not kept or signs[1] * points[k][1] < signs[1] * points[kept[-1]][1]:
             kept.append(k)
     return kept
-
-
-def _is_log(values: list[float]) -> bool:
-    return min(values) > 0 and max(values) / min(values) > 50
-
-
-def _scale(values: list[float], start: float, end: float) -> Linear:
-    low, high = min(values), max(values)
-    if _is_log(values):
-        return log_scale(low / 1.5, high * 1.5, start, end)
-    margin = (high - low) * 0.06
-    return linear_scale(max(low - margin, 0.0) if low >= 0 else low - margin, high + margin, start, end)
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +60,7 @@ class _Pareto(Figure):
         rest = len(self.labels) - len(self.best)
         entries = [KeyEntry(f"on the front ({len(self.best)})", 0, "marker")]
         y = key(d, y, entries + ([KeyEntry(f"beaten by others ({rest})", 7, "marker")] if rest else []))
-        sides = [(partial(_scale, self.values(axis)), self.titles[axis], self.units[axis]) for axis in (0, 1)]
+        sides = [(partial(scale_for, self.values(axis)), self.titles[axis], self.units[axis]) for axis in (0, 1)]
         plot, across, up, y = plane(d, y, 300.0, *sides)
         placer = Placer(Box(plot.left + 2, plot.top + 1, d.width - 4, plot.bottom - 2))
         where = [(across(px), up(py)) for px, py in self.points]
@@ -97,7 +85,7 @@ class _Pareto(Figure):
         for k in self.chosen:
             ax.annotate(self.labels[k], self.points[k], xytext=(6, 4), textcoords="offset points")
         for axis, values, title, unit in zip("xy", (xs, ys), self.titles, self.units, strict=True):
-            if _is_log(values):
+            if is_log(values):
                 ax.set(**{f"{axis}scale": "log"})
             ax.set(**{f"{axis}label": with_unit(title, unit)})
         ax.legend()

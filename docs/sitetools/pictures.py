@@ -1,0 +1,80 @@
+"""Pictures of the pages, drawn from the package while the site is built: they never lie in the tree, and cannot be stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.plot.answers import over_time_of
+from mlsysim.plot.charts.lines import lines
+from mlsysim.plot.figure import Figure
+from mlsysim.units.registry import to_si
+
+__all__ = ["PICTURES", "draw"]
+
+_SECONDS: dict[str, Any] = {"y_unit": "s"}
+
+
+def _serve(on: str, quick: bool = True, **serving: Any) -> Answer:
+    plan = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": on}, "parallelism": {"tp": 1}, "serving": serving}
+    return evaluate_plainly(Plan.model_validate(plan), quick)
+
+
+def _steady(rate: float) -> Answer:
+    return _serve("1xH100", qps=rate, prompt_tokens=1000, output_tokens=200)
+
+
+def _random(rate: float, quick: bool = True) -> Answer:
+    return _serve("1xH100", quick, qps=rate, prompt_tokens=1000, output_tokens=200, seed=0, requests=2500)
+
+
+def bursts() -> Figure | None:
+    """One replica under Azure's code trace."""
+    title = "Llama-3.1-8B on one H100 under Azure's code trace: half of the time idle, then hundreds at once"
+    return over_time_of(_serve("1xH100", trace="azure-code"), title=title)
+
+
+def replicas(counts: Sequence[int] = (1, 2, 3, 4, 6, 8)) -> Figure:
+    """The same trace on more replicas."""
+    found = {count: _serve(f"{count}xH100", trace="azure-code").percentiles["ttft"] for count in counts}
+    series = [
+        (label, [(count, seen[level]) for count, seen in found.items()])
+        for level, label in (("p99", "99 %"), ("p95", "95 %"), ("p90", "90 %"), ("mean", "mean"), ("p50", "50 %"))
+    ]
+    title = "Time to the first token under Azure's code trace: each percentile asks for replicas of its own"
+    return lines(series, x_title="Replicas", y_title="Time to the first token", limit="500 ms", title=title, **_SECONDS)
+
+
+def saturation(rates: Sequence[float] = (5, 10, 15, 20, 24, 26, 28)) -> Figure:
+    """Mean and p99 of the first token up to the rate that a replica carries, with the interval of the p99."""
+    played = {rate: _random(rate, quick=False) for rate in rates}
+    series = [
+        ("mean, steady state", [(rate, to_si(_steady(rate).value("ttft"), "s")) for rate in rates]),
+        ("mean, simulated", [(rate, answer.percentiles["ttft"]["mean"]) for rate, answer in played.items()]),
+        ("99 %, simulated", [(rate, answer.percentiles["ttft"]["p99"]) for rate, answer in played.items()]),
+    ]
+    for side, label in (("low", "its interval from"), ("high", "to")):
+        ends = {rate: getattr(answer.held["ttft_p99"], side) for rate, answer in played.items()}
+        series.append((label, [(rate, to_si(end, "s")) for rate, end in ends.items()]))
+    title = "Near saturation a few per cent of a step decide: prompts of 1,000 and answers of 200 tokens on one H100"
+    said = {"x_title": "Requests a second", "y_title": "Time to the first token"}
+    return lines(series, title=title, **said, **_SECONDS)
+
+
+PICTURES: dict[str, Callable[[], Figure | None]] = {
+    "bursts.svg": bursts,
+    "percentiles-by-replicas.svg": replicas,
+    "near-saturation.svg": saturation,
+}
+"""Files below ``assets``, and what draws each."""
+
+
+def draw(name: str) -> str:
+    """The SVG of a picture."""
+    figure = PICTURES[name]()
+    if figure is None:
+        raise ValueError(f"{name} has nothing to show")
+    return figure.svg()
