@@ -1,6 +1,6 @@
 """What MkDocs calls while it builds the site (``hooks`` in mkdocs.yml).
 
-The reference pages are made here and never lie in the tree. Formulas become MathML. Where ``MLSYSIM_LABS`` names a folder with the built labs,
+The reference pages and the pictures of simulations are made here and never lie in the tree. Formulas become MathML. Where ``MLSYSIM_LABS`` names a folder with the built labs,
 they are copied into the site and wall pages invite into the explorer.
 """
 
@@ -20,6 +20,7 @@ from mkdocs.structure.files import File, Files
 
 from sitetools.explorer_links import invitation
 from sitetools.formulas import with_mathml
+from sitetools.pictures import PICTURES, draw
 from sitetools.reference import PAGES, render, wall_pages
 
 _WALL = re.compile(r"walls/(\d\d)-")
@@ -46,9 +47,11 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the reference."""
+    """Add the reference and the pictures."""
     for page in PAGES:
         files.append(File.generated(config, f"reference/{page.name}.md", content=render(page)))
+    for name in PICTURES:
+        files.append(File.generated(config, f"assets/{name}", content=draw(name)))
     return files
 
 

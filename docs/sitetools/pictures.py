@@ -33,7 +33,7 @@ def _random(rate: float, quick: bool = True) -> Answer:
 
 def bursts() -> Figure | None:
     """One replica under Azure's code trace."""
-    title = "Llama-3.1-8B on one H100 under Azure's code trace: half of the time idle, then hundreds at once"
+    title = "Azure's code trace at one H100: requests that are worked on, and that wait"
     return over_time_of(_serve("1xH100", trace="azure-code"), title=title)
 
 

@@ -14,6 +14,7 @@ from sitetools import reference
 from sitetools.blocks import FENCE, blocks
 from sitetools.explorer_links import DESIGNS, address, invitation
 from sitetools.links import anchors, broken_links
+from sitetools.pictures import PICTURES, replicas
 
 import mlsysim
 from mlsysim.plans.evaluate import evaluate
@@ -43,6 +44,21 @@ def in_navigation() -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page.read_text(encoding="utf-8"), page, GENERATED) == []
+
+
+def test_pictures_are_there_or_drawn_and_every_one_is_shown() -> None:
+    found = [
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", FENCE.sub("", page.read_text(encoding="utf-8")))
+    ]
+    drawn = {(DOCS / "assets" / name).resolve() for name in PICTURES}
+    assert all(path.is_file() or path in drawn for path in found) and drawn <= set(found)
+
+
+def test_a_picture_shows_what_its_answers_say() -> None:
+    figure = replicas((2, 3))
+    assert "The limit is 500 ms." in figure.alt and figure.svg().count("<polyline") == 5
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)

@@ -4,9 +4,10 @@ Times of up to ``EXACT`` requests are kept; more are counted in 512 bins between
 traffic takes no more memory than an hour. Percentile p of n sorted values is the one at index min(n - 1, int(p n)), without interpolation,
 as serving benchmarks have it.
 
-The sampling error of a mean or percentile is that of ``BATCHES`` batches of consecutive requests (batch means: requests near each other
-share a queue, so that their times are not independent, and batches nearly are): 1.645 s/sqrt(m) for 90 %, s the spread of
-the batches' own values. It says how far another hour of the same traffic could be off; how far the step times are off is the model's error, and is
+The sampling error of a mean or percentile is that of batches of consecutive requests (batch means: requests near each other
+share a queue, so that their times are not independent, and batches nearly are): t s/sqrt(m) for 90 %, s the spread of the values of m batches,
+t Student's for m - 1. There are ``BATCHES``, or fewer and larger ones, so that each has ``ABOVE`` requests above a percentile: those come
+from a few busy moments, and a batch without one says nothing about them. Where there are not two such batches nothing is said. It says how far another hour of the same traffic could be off; how far the step times are off is the model's error, and is
 said apart.
 """
 
@@ -18,9 +19,10 @@ from collections.abc import Sequence
 from math import frexp
 from typing import NamedTuple
 
-EXACT, BATCHES = 200_000, 20
+EXACT, BATCHES, ABOVE = 200_000, 20, 10
 _FINE = 512
-_NINETY = 1.645
+_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
+"""Quantiles at 95 % of Student's distribution, by degrees of freedom from 1 on."""
 LEVELS = (50.0, 90.0, 95.0, 99.0)
 
 
@@ -152,18 +154,25 @@ class Times:
         """Mean and percentiles, with their sampling error."""
         if not self.count:
             return NOTHING
-        bags = self.batches()
-        if all(isinstance(bag, array) for bag in bags):
-            whole: Bag = array("d", (value for bag in bags for value in bag))
-        else:
-            whole = {}
-            for bag in bags:
-                whole = _summed(whole, _binned(bag))
-        parts = [
-            (total / count, *ranked(bag, LEVELS)) for bag, count, total in zip(bags, *self._sums, strict=True) if count
-        ]
-        errors = tuple(map(_half_width, zip(*parts, strict=True)))
-        return Percentiles._make((self.mean, *ranked(whole, LEVELS), errors))
+        bags = [bag for bag in self.batches() if bag]
+        means = [total / count for count, total in zip(*self._sums, strict=True) if count]
+        errors = [_half_width(means)]
+        for level in LEVELS:
+            many = math.ceil(ABOVE / (1 - level / 100) / (self.count / len(bags)))
+            larger = [_together(bags[at : at + many]) for at in range(0, len(bags) - many + 1, many)]
+            errors.append(_half_width([ranked(bag, (level,))[0] for bag in larger]))
+        return Percentiles._make((self.mean, *ranked(_together(bags), LEVELS), tuple(errors)))
+
+
+def _together(bags: Sequence[Bag]) -> Bag:
+    if len(bags) == 1:
+        return bags[0]
+    if all(isinstance(bag, array) for bag in bags):
+        return array("d", (value for bag in bags for value in bag))
+    whole: dict[int, float] = {}
+    for bag in bags:
+        whole = _summed(whole, _binned(bag))
+    return whole
 
 
 def _summed(a: dict[int, float], b: dict[int, float]) -> dict[int, float]:
@@ -260,4 +269,4 @@ def _half_width(values: Sequence[float]) -> float:
         return math.nan
     mean = sum(values) / m
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (m - 1))
-    return _NINETY * spread / math.sqrt(m)
+    return _STUDENT[m - 2] * spread / math.sqrt(m)
