@@ -124,6 +124,4 @@ def lines(
     across = None if limit is None else read_amount(limit, "limit", None if isinstance(limit, str) else y_unit)[0]
     titles = read_label(x_title), read_label(y_title)
     title = read_label(title) if title is not None else f"{titles[1]} by {in_sentence(titles[0])}"
-    return _Lines(
-        title, subtitle, width, read, tuple(map(read_label, names)), titles, (symbols[0], symbols[1]), across
-    )
+    return _Lines(title, subtitle, width, read, tuple(map(read_label, names)), titles, (symbols[0], symbols[1]), across)
