@@ -9,7 +9,7 @@ from mlsysim.report.formula import mathml
 from mlsysim.units.registry import Q_
 from mlsysim.walls.catalog import TITLES
 
-SUMS = {"memory", "latency", "ttft", "tpot"}
+SUMS = {"memory", "latency", "ttft", "tpot", "itl"}
 
 
 @pytest.mark.parametrize("kind", kinds().values(), ids=kinds())

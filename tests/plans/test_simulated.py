@@ -64,7 +64,10 @@ def test_a_simulated_answer_says_percentiles_and_adds_up() -> None:
     assert sum(part.exposed for part in ledger.parts) == pytest.approx(to_si(answer.value("latency"), "s"), rel=1e-9)
     first = sum(part.exposed for part in ledger.parts if part.name.startswith("first token: "))
     assert first == pytest.approx(to_si(answer.value("ttft"), "s"), rel=1e-9)
-    assert answer.explain("ttft_p99")[0].value == answer.metric("ttft_p99").text
+    for name in ("ttft_p99", "tpot", "itl", "queue", "latency"):
+        assert answer.explain(name)[0].value == answer.metric(name).text
+    parts = [part.exposed for part in ledger.parts if part.name.startswith("answer: ")]
+    assert sum(parts) / 99 == pytest.approx(to_si(answer.value("itl"), "s"), rel=1e-9)
     assert Answer.from_dict(answer.to_dict()) == answer
 
 
@@ -112,6 +115,17 @@ def test_a_trace_is_played_at_its_own_lengths_and_scaled_with_its_bursts() -> No
     assert own.percentiles["queue"]["p99"] < fast.percentiles["queue"]["p99"]
     with pytest.raises(InputError, match="trace"):
         evaluate(BASE | {"serving": serving | {"prompt_tokens": 10}})
+
+
+def test_a_layout_that_a_request_has_no_room_on_is_not_taken() -> None:
+    """FP8 weights of 70B leave one H100 next to no caches: the search goes on to wider replicas."""
+    plan = {
+        "task": "serving",
+        "workload": {"model": "Llama3_70B", "precision": "fp8"},
+        "hardware": {"on": "4xH100"},
+        "serving": {"trace": "azure-code", "requests": 200},
+    }
+    assert evaluate(plan, change=False).layout["tp"] > 1
 
 
 def test_clients_in_a_loop_have_percentiles_too() -> None:

@@ -98,7 +98,15 @@ def _percentile(of: Kind, level: str) -> Kind:
         f"t = {kind}_{level}_seen in s, n = requests_played",
     )
     return replace(
-        of, name=f"{kind}_{level}", label=label, made_from=(), aliases=(), formulas=(form,), field="", listed=False
+        of,
+        shown="best",
+        name=f"{kind}_{level}",
+        label=label,
+        made_from=(),
+        aliases=(),
+        formulas=(form,),
+        field="",
+        listed=False,
     )
 
 

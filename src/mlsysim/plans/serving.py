@@ -17,8 +17,9 @@ from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
-from mlsysim.plans.serving_load import Served, Server, split_text
+from mlsysim.plans.serving_load import Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.simulated import Played, add_percentiles
 from mlsysim.plans.spending import energy_sentence
@@ -140,7 +141,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
         qps = served.come
-        why = "" if qps is None else f" where {qps:g} {'comes' if qps == 1 else 'come'} a second"
+        why = "" if qps is None else f" where {qps:.4g} {'comes' if qps == 1 else 'come'} a second"
         if served.overloaded:
             why = f", as many as there is room for: {qps:g} requests a second are more than are answered"
         sheet.assumed["concurrency"] = f"{many(served.clients, 'request')} in flight{why}"
@@ -217,7 +218,12 @@ def _facts(sheet: Sheet, served: Served) -> None:
         sheet.facts |= {"requests_that_come": quantity(served.come, "1/s"), "requests_in_all": part.requests}
     for name, phase, share, noun in (
         ("ttft", FIRST, 1.0, "the time until it"),
-        ("tpot", ANSWER, 1.0 / max(tokens - 1, 1.0), "the answer, for each further token"),
+        (
+            "itl" if isinstance(served, Played) else "tpot",
+            ANSWER,
+            1.0 / max(tokens - 1, 1.0),
+            "the answer, for each further token",
+        ),
     ):
         found = of_phase(served.ledger, phase)
         if found.seconds > 0:
@@ -353,4 +359,6 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
         parts[part.label] = parts.get(part.label, 0.0) + part.exposed / tokens
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
     pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]
-    return [f"Of {sheet.text('tpot')} for each token, {', '.join(pieces)}."]
+    # Of simulated requests the mean over all tokens: that over requests counts those of short answers for more.
+    mean = sheet.text("itl" if "itl" in sheet.metrics else "tpot")
+    return [f"Of {mean} for each token, {', '.join(pieces)}."]

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlsysim.cases.pools import Pool
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.plans.serving_load import Served
+from mlsysim.plans.served import Served
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, power_band, power_facts, spend, times
 from mlsysim.systems.types import Fleet

@@ -9,14 +9,11 @@ keeps the limits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.layout import divisors
-from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.arrivals import Arrivals, is_simulated
@@ -24,13 +21,12 @@ from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
+from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet, many
-from mlsysim.plans.targets import parse_targets
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import engine
-from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import python_name
-from mlsysim.walls.node.serving import ServingModel, ServingResult
+from mlsysim.walls.node.serving import ServingModel
 
 PROMPT, OUTPUT = 1024, 256
 _PASSED = (
@@ -51,119 +47,6 @@ _LAST = 3
 """Layouts that a simulation decides between."""
 _WIDEST = 64
 """Most devices whose groups of attention share experts, where a layout is searched."""
-
-
-class Layout(NamedTuple):
-    """A replica's degrees, and how many there are of it; the same of the pool that writes answers, where it is one of its own."""
-
-    split: Degrees
-    replicas: int
-    writing: Degrees | None = None
-    writers: int | None = None
-
-
-def split_text(split: Degrees) -> str:
-    """Degrees as people write them, such as TP1 EP16 with 16 groups of attention."""
-    widths = (("TP", split.tp), ("PP", split.pp), ("EP", split.experts))
-    found = " ".join(f"{name}{width}" for name, width in widths if width > 1 or name == "TP")
-    return found if split.groups == 1 else f"{found} attention-DP{split.groups}"
-
-
-class Served:
-    """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet, times in seconds."""
-
-    def __init__(
-        self, server: Server, result: ServingResult, layout: Layout, clients: int | None, rate: float | None = None
-    ) -> None:
-        part = server.part
-        self.server, self.result = server, result
-        # Requests that come a second, given or found; None where clients ask when they are answered.
-        self.come = part.qps if rate is None else rate
-        self.split, self.replicas, self.writing, writers = layout
-        # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
-        self.writers: int = writers or self.replicas
-        # What they are at work on.
-        active = (result.active_requests or clients or 1) / self.writers
-        habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio, length_cv=part.length_cv)
-        self.traffic = Traffic(
-            server.prompt,
-            server.output,
-            active,
-            cached=round(result.prompt_cache_hit_ratio * server.prompt),
-            habits=habits,
-        )
-        self.mean_output = float(self.traffic.mean_answer)
-        first = result.ttft_at_concurrency
-        # Without a steady state there is no time to the first token, nor of a request.
-        self.ttft = math.inf if first is None else to_si(first, "s")
-        self.tpot = to_si(result.tpot, "s")
-        # The mean time of a whole request.
-        self.latency = self.ttft + (self.mean_output - 1) * self.tpot
-        answered = to_si(result.output_tokens_per_sec, "1/s") / self.mean_output
-        if clients is None:
-            # Requests that come at random, in flight by Little's law.
-            self.clients = max(1, round(active * self.writers if first is None else answered * self.latency))
-            self.requests = answered
-        else:
-            # Requests that are answered while all clients keep asking; a replica without a client answers nothing.
-            self.clients, self.requests = clients, answered * min(1.0, clients / self.replicas)
-        self.output_rate = self.requests * self.mean_output
-        self.carries = part.qps is not None and self.requests >= part.qps * 0.999
-        # Requests that end some day are all answered, however late.
-        ends = (part.requests is not None or part.trace is not None) and self.server.calibrated
-        self.overloaded = part.qps is not None and result.feasible and not self.carries and not ends
-        # Requests that all replicas hold at once; None where the size of a cache is not known.
-        self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
-        # Names of the plan's limits on means, what they are held against, and the limits; percentiles are simulated.
-        self.limits = self.limits_of(lambda name: float(getattr(self, name, 0.0)))
-        # How many times as long as its limit the time is that misses its limit most; at most 1 where all hold.
-        self.over = max((value / limit for _, value, limit in self.limits), default=0.0)
-        self.within = result.feasible and not self.overloaded and self.over <= 1
-
-    def limits_of(self, value: Callable[[str], float]) -> list[tuple[str, float, float]]:
-        """The plan's limits on times of requests: the metric, its value, and the limit in seconds."""
-        part = self.server.part
-        given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
-        found = [(name, to_si(limit, "s")) for name, limit in given if limit is not None]
-        found += [(target.metric, target.seconds) for target in parse_targets(part.slo)]
-        return [(name, value(name), limit) for name, limit in found]
-
-    def delivered(self, slower: float = 1.0) -> float:
-        """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
-        ``slower`` is for intervals: were every request so many times as long."""
-        part = self.server.part
-        if part.output_rate is not None:
-            return part.output_rate / self.mean_output
-        if part.qps is None:
-            return self.requests / slower
-        rate = min(self.requests / slower, part.qps)
-        # After the last has come, or been waited for, it is still to be answered.
-        last = self.latency if self.carries else self.mean_output * self.tpot
-        return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
-
-    @property
-    def too_many(self) -> str:
-        """What is answered and what comes, in words."""
-        who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
-        return f"{who} at most {self.requests:.3g} requests a second and {come:g} {'comes' if come == 1 else 'come'}"
-
-    @property
-    def suffices(self) -> bool:
-        """Whether it fits and answers as many requests as come."""
-        return bool(self.result.feasible) and (self.server.part.qps is None or self.carries)
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """What fits before what does not, what keeps the rate and the limits before what does not, then what is fastest for the rate or
-        gives most; of equals more replicas, which wait less."""
-        best = -self.latency if self.carries else self.output_rate
-        return -max(self.result.memory_utilization, 1.0), self.carries, -max(self.over, 1.0), best, self.replicas
-
-    @property
-    def ledger(self) -> Ledger:
-        """Parts of a request, and what the fullest device holds."""
-        assert self.result.ledger is not None
-        return self.result.ledger
 
 
 Play = Callable[[Served, Arrivals, bool], Served]
@@ -392,6 +275,21 @@ class Server:
             before, after = (before, middle) if turned(middle) else (middle, after)
         return before, after
 
+    def _last_few(self, tried: list[Served]) -> list[Served]:
+        """The best few as a simulation sees them; one that a request of the traffic has no room on is none."""
+        found: list[Served] = []
+        refused: InputError | None = None
+        for served in sorted(tried, key=lambda served: served.rank, reverse=True):
+            try:
+                found.append(self.seen(served))
+            except InputError as error:
+                refused = refused or error
+            if len(found) == _LAST:
+                break
+        if refused is not None and not found:
+            raise refused
+        return found
+
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
@@ -400,6 +298,5 @@ class Server:
                 tried += [self.loaded(layout) for layout in more()]
         if self.arrivals is not None and (self.part.qps is not None or self.part.concurrency is not None):
             # The closed form ranks, the simulation decides.
-            most = sorted(tried, key=lambda served: served.rank, reverse=True)[:_LAST]
-            return max(map(self.seen, most), key=lambda served: served.rank), len(tried)
+            return max(self._last_few(tried), key=lambda served: served.rank), len(tried)
         return max(tried, key=lambda served: served.rank), len(tried)

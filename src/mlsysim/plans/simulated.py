@@ -30,7 +30,8 @@ from mlsysim.cases.request import (
 )
 from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals
-from mlsysim.plans.serving_load import ANY_RATE, Layout, Served
+from mlsysim.plans.served import Layout, Served
+from mlsysim.plans.serving_load import ANY_RATE
 from mlsysim.plans.sheet import Sheet, compact_time
 from mlsysim.plans.targets import LEVELS, parse_targets
 from mlsysim.simulate.record import Percentiles
@@ -246,9 +247,11 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
             if level != "mean":
                 name = f"{kind}_{level}"
                 sheet.add(name, found[index], served.interval(name))
-    for kind in ("itl", "queue"):
-        if kind in table:
-            sheet.add(kind, seen.percentiles[kind].mean, served.interval(f"{kind}_mean"))
+    if "itl" in table:
+        # Over all tokens; the time of each further token is the mean over requests.
+        between = (served.latency - served.ttft) / max(served.mean_output - 1, 1.0)
+        sheet.add("itl", between, served.interval("itl_mean"))
+    sheet.add("queue", seen.percentiles["queue"].mean, served.interval("queue_mean"))
     sheet.shown["percentiles"] = table
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router

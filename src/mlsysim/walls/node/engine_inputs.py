@@ -173,7 +173,7 @@ def _habits(x: Inputs, assumed: Assumptions) -> Habits:
         if short != 1:
             lengths = f"between {short:g} times the stated length and all of it"
         if found.length_cv:
-            lengths = f"spread by {found.length_cv:g} times the stated length"
+            lengths = f"spread by {found.length_cv:.3g} times the stated length"
         how = f"{rounds} {'requests' if rounds > 1 else 'request'} each"
         if x.arrival_rate is not None:
             how = "one by one at random times"
