@@ -66,7 +66,7 @@ class Simulated(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """Share of the time in which a replica works."""
+        """Share of the time in which a replica works; of all of them, whether they were up or not."""
         return self.spent.busy / (self.seconds * self.replicas)
 
     @property
