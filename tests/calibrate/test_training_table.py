@@ -10,7 +10,7 @@ import pytest
 
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
-from mlsysim.calibrate.tables.training import COLUMNS, plan_of
+from mlsysim.calibrate.tables.training import COLUMNS, plan_of, read
 from mlsysim.calibrate.training_rows import Run
 from mlsysim.errors import MLSysError
 from mlsysim.plans.evaluate import evaluate_plainly
@@ -293,3 +293,50 @@ def test_published_layouts_fit() -> None:
         if not answer.feasible:
             full.append(row["id"])
     assert runs > 100 and len(full) <= 0.1 * runs, full
+
+
+def test_a_layout_that_no_device_holds_is_that_of_the_recipe():
+    """Megatron-Bridge 26.02.01 lists 70B in NVFP4 on GB300 with TP 1, PP 1, ZeRO 1: 423 GB of weights and gradients on 288 GB. Its configuration,
+    and the lines of the releases before and after, have PP 4 with 5 virtual stages and one sequence at a time."""
+    row = {
+        **ROW,
+        "source": "megatron-bridge-26.02.01",
+        "model": "llama3-70b",
+        "gpu": "GB300",
+        "n_gpus": "64",
+        "tp": "1",
+        "pp": "1",
+        "cp": "1",
+        "layers": "80",
+        "hidden": "8192",
+        "ffn": "28672",
+        "heads": "64",
+        "kv_heads": "8",
+        "vocab": "128256",
+        "params": "7.055e+10",
+    }
+    row |= {
+        "dp": "64",
+        "microbatch": "2",
+        "global_batch": "256",
+        "precision": "NVFP4",
+        "recompute": "",
+        "zero_stage": "1",
+        "seq": "8192",
+    }
+    found = read(
+        {
+            **row,
+            "reported_metric": "tokens_per_s_per_gpu",
+            "unit": "tokens/s/GPU",
+            "value": "7002",
+            "virtual_stages": "",
+        }
+    )[0]
+    split = found.plan.parallelism
+    assert (split.tp, split.pp, split.virtual_stages, split.micro_batch) == (1, 4, 5, 1)
+    assert any("no device holds" in text for text in found.inferred)
+    sharded = read(
+        {**row, "reported_metric": "tokens_per_s_per_gpu", "unit": "tokens/s/GPU", "value": "7002", "zero_stage": "3"}
+    )[0]
+    assert sharded.plan.parallelism.pp in (None, 1)

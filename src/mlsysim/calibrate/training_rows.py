@@ -102,8 +102,11 @@ class Run:
         if tp is None or pp is None:
             tp, pp = self._infer_layout(tp, pp)
             self.inferred.append(f"layout TP {tp}, PP {pp}")
-        self.tp, self.pp, self.dp = tp, pp, max(self.accelerators // (tp * pp * self.cp), 1)
         batch, virtual, micro = (whole(row, name) for name in ("global_batch", "virtual_stages", "microbatch"))
+        if known.pp is not None and self._impossible(tp, pp):
+            tp, pp, virtual, micro = known.tp or 1, known.pp, known.virtual_stages, known.micro_batch
+            self.inferred.append(f"TP {tp}, PP {pp} by the published recipe, as no device holds what the row says")
+        self.tp, self.pp, self.dp = tp, pp, max(self.accelerators // (tp * pp * self.cp), 1)
         if batch is not None and "token" in cell(row, "global_batch").lower():
             batch = max(1, batch // self.seq_len)
         if batch is None:
@@ -126,6 +129,13 @@ class Run:
                 titan = self.stack.name.startswith("titan")
                 self.micro_batch = max(self.local_batch / (pp * virtual), 1.0) if titan else 1
             self.inferred.append(f"micro-batch {self.micro_batch}")
+
+    def _impossible(self, tp: int, pp: int) -> bool:
+        """Whether 16-bit weights and gradients alone are more than a device has: a table's line with the layout of another."""
+        shape = self.shape
+        held = (shape.dense_parameters + shape.embedding) / tp + shape.expert_parameters / max(self.ep, tp)
+        trained = 0.0 if self.frozen else self.stack.gradient_bytes
+        return self.zero < 2 and held / pp * (2 + trained) > to_si(self.hardware.memory.capacity, "byte")
 
     def _virtual_stages(self, pp: int) -> int:
         """What the software's recipes interleave: a stage for each layer, or for each two; 0 where it is not said."""
