@@ -109,6 +109,7 @@ def test_a_sweep_over_fleets_batches_and_recomputation_is_what_solve_gives() -> 
 
 
 # Published steps of MLPerf training, on none of which a constant was fitted: their coefficients are of other networks, software and chips (RTX 3090 and 4090, A100, V100, H200).
+# Which terms `mlperf` software fuses was chosen with these steps known.
 MLPERF = [
     ("StableDiffusion_2_1", "4xH100", 256, 577.2),  # v4.1, Dell and Fujitsu; 515 in v4.0
     ("StableDiffusion_2_1", "8xB200", 256, 2169.9),  # v5.0, Supermicro
