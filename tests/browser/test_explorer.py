@@ -42,6 +42,12 @@ RATE = {
     "hardware": {"on": "16xH100", "efficiency": 0.5},
     "serving": {"prompt_tokens": 2048, "output_tokens": 256, "qps": 8.0},
 }
+PLAYED = {
+    **SERVING,
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "1xH100"},
+    "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0, "requests": 300, "seed": 0},
+}
 PASS = {
     "task": "inference",
     "workload": {"model": "Llama3_8B", "batch_size": 8, "seq_len": 1024},
@@ -134,8 +140,8 @@ def page(ready_page):
 
 @pytest.mark.parametrize(
     "plan",
-    [None, MIXTRAL, FIRST_ORDER, SERVING, RATE, PASS, TOO_BIG, SEVERAL, CLUSTER],
-    ids=["first", "mixtral", "first-order", "serving", "rate", "pass", "too-big", "several", "cluster"],
+    [None, MIXTRAL, FIRST_ORDER, SERVING, RATE, PLAYED, PASS, TOO_BIG, SEVERAL, CLUSTER],
+    ids=["first", "mixtral", "first-order", "serving", "rate", "played", "pass", "too-big", "several", "cluster"],
 )
 def test_the_numbers_are_those_of_the_terminal(page, tmp_path, plan):
     go(page, plan)
@@ -162,6 +168,9 @@ def test_every_chart_is_drawn(page):
         chart = page.locator(f"#chart-{name} svg[role=img]")
         assert chart.is_visible() and chart.locator("title").first.text_content()
     assert "Binds." in page.locator("#chart-scorecard").text_content()
+    go(page, PLAYED)
+    for name in ("percentiles", "traffic"):
+        assert page.locator(f"#chart-{name} svg[role=img]").is_visible()
 
 
 # --- controls -----------------------------------------------------------------------------------------------------

@@ -29,6 +29,12 @@ SERVING = {
 }
 INFERENCE = {"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "1xA100"}}
 SEVERAL = {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xB200 + 8xH100"}}
+PLAYED = {
+    "task": "serving",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "1xH100"},
+    "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0, "requests": 300, "seed": 0},
+}
 PLANS = {"training": TRAINING, "serving": SERVING, "inference": INFERENCE, "several chips": SEVERAL}
 
 CONFIG = {
@@ -85,6 +91,16 @@ def test_charts_are_drawn_for_the_width_that_is_asked(document):
         drawn = ET.fromstring(svg)
         assert drawn.get("viewBox").split()[2] == ("910" if name == "scorecard" else "320")
         assert drawn.get("role") == "img" and drawn[1].text
+
+
+def test_a_minute_of_traffic_has_percentiles_and_their_charts():
+    found = ask("explore", plan=PLAYED, width=320, wide=910)
+    texts = {metric["path"]: metric["text"] for metric in found["metrics"]}
+    assert {f"performance.{kind}_p99" for kind in ("ttft", "tpot", "itl", "e2e", "queue")} <= set(texts)
+    assert texts["performance.ttft_p99"] == evaluate(Plan.model_validate(PLAYED), change=False).metric("ttft_p99").text
+    assert {"percentiles", "traffic"} <= set(found["charts"])
+    steady = {**PLAYED, "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0}}
+    assert not {"percentiles", "traffic"} & set(ask("explore", plan=steady)["charts"])
 
 
 def test_the_binding_wall_is_framed_in_the_scorecard():

@@ -12,6 +12,7 @@ from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.sheet import compact_time
 from mlsysim.report.build import build_report
 from mlsysim.report.content import NOT_KNOWN
 from mlsysim.report.figures import figures_of, pipeline_drawn
@@ -41,6 +42,15 @@ PIPELINE = {
 @pytest.fixture(scope="module")
 def failing():
     return build_report(TOO_LARGE)
+
+
+def test_percentiles_of_a_simulation_are_a_table_and_charts():
+    serving = {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0, "requests": 300, "seed": 0}
+    plan = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "1xH100"}, "serving": serving}
+    report = build_report(plan)
+    assert {"percentiles", "traffic"} <= set(report.figures)
+    text, held = to_markdown(report), report.answer.percentiles["ttft"]
+    assert "## Percentiles of the requests" in text and f"| {compact_time(held['p99'])} |" in text
 
 
 def test_names_are_text_and_never_markup(failing):

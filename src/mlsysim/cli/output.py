@@ -220,7 +220,7 @@ def _percentiles_table(answer: Answer) -> Any:
     """Percentiles of simulated requests, with their sampling error."""
     from rich.table import Table
 
-    from mlsysim.plans.sheet import compact_time
+    from mlsysim.plans.sheet import percentile_texts
     from mlsysim.plans.targets import LEVELS, TIMES
 
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
@@ -228,12 +228,7 @@ def _percentiles_table(answer: Answer) -> Any:
     for level in LEVELS:
         table.add_column(level, justify="right")
     for kind, held in answer.percentiles.items():
-        cells = []
-        for level, error in zip(LEVELS, held["error"], strict=True):
-            own = held[level]
-            noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
-            cells.append(compact_time(own) + noise)
-        table.add_row(f"  {TIMES[kind]}", *cells)
+        table.add_row(f"  {TIMES[kind]}", *percentile_texts(held))
     return table
 
 

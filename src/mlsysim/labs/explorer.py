@@ -28,7 +28,15 @@ from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
 from mlsysim.plans.training_layout import BESIDE
-from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
+from mlsysim.plot.answers import (
+    memory_of,
+    over_time_of,
+    percentiles_of,
+    roofline_of,
+    scorecard_of,
+    time_of,
+    tornado_of,
+)
 from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
@@ -182,6 +190,8 @@ def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
         roofline=roofline_of([("", answer)], title=_ROOFLINE, width=width),
         waterfall=time_of(answer, title=_TIME, width=width),
         memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=width),
+        percentiles=percentiles_of(answer, title="Percentiles of the requests", width=width),
+        traffic=over_time_of(answer, title="Requests over time", width=width),
         scorecard=scorecard_of(answer, title="Scorecard by wall", width=wide),
     )
 

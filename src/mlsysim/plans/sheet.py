@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -11,6 +12,7 @@ from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.targets import LEVELS
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.binding import NAMES
@@ -177,6 +179,16 @@ def compact_time(seconds: float) -> str:
     divisor, unit = next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days"))
     value = seconds / divisor
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+
+
+def percentile_texts(held: Mapping[str, Any]) -> list[str]:
+    """Mean and percentiles of a kind of time, each with its sampling error where that is half a per cent or more."""
+    found = []
+    for level, error in zip(LEVELS, held["error"], strict=True):
+        own = held[level]
+        noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
+        found.append(compact_time(own) + noise)
+    return found
 
 
 def count_text(value: float) -> str:

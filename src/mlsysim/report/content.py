@@ -8,6 +8,8 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
 from mlsysim.plans.metrics import Level, kinds, readable
+from mlsysim.plans.sheet import percentile_texts
+from mlsysim.plans.targets import LEVELS, TIMES
 from mlsysim.plot.answers import HARDWARE
 from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
@@ -38,6 +40,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         ("walls", "Scorecard by wall", _charts(report, "scorecard")),
         ("numbers", "Numbers", _numbers(report.answer)),
         ("time", "Where the time goes", _time(report)),
+        ("percentiles", "Percentiles of the requests", _percentiles(report)),
         ("memory", "Memory", _memory(report)),
         ("pipeline", "The pipeline", _pipeline(report)),
         ("cost", "Cost and carbon", _cost(report)),
@@ -173,6 +176,16 @@ def _time(report: Report) -> Iterator[Block]:
             for part in answer.time_parts
         )
         yield Table((f"Part of {WHOLES[answer.task]}", "Time", "Share", "Wall"), parts, right=(1, 2, 3))
+
+
+def _percentiles(report: Report) -> Iterator[Block]:
+    found = report.answer.percentiles
+    if not found:
+        return
+    yield from _charts(report, "percentiles", "traffic")
+    rows = tuple((TIMES[kind], *percentile_texts(held)) for kind, held in found.items())
+    yield Table(("Time", *LEVELS), rows, right=tuple(range(1, 1 + len(LEVELS))))
+    yield Text("± is the sampling error of 90 %; the model's own error is the interval in the table of numbers.")
 
 
 def _memory(report: Report) -> Iterator[Block]:

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plans.answer import Answer, Part
-from mlsysim.plot.answers import memory_of, roofline_of, scorecard_of, time_of, tornado_of
+from mlsysim.plot.answers import (
+    memory_of,
+    over_time_of,
+    percentiles_of,
+    roofline_of,
+    scorecard_of,
+    time_of,
+    tornado_of,
+)
 from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.charts.pareto import pareto
 from mlsysim.plot.charts.timeline import memory_timeline, timeline
@@ -28,6 +36,8 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "roofline": roofline_of([("", answer)]),
         "time": time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
         "memory": memory_of([("Per accelerator", answer)]),
+        "percentiles": percentiles_of(answer, title="Times within which shares of the requests are"),
+        "traffic": over_time_of(answer, title="Requests over the time that was played"),
         "cost": _parts(answer.cost_parts, "USD", "Cost of owning", "What the cost consists of"),
         "carbon": _parts(answer.carbon_parts, "kgCO2e", "Both", "Carbon of running, and of making the chips"),
         "sensitivity": tornado_of(

@@ -103,6 +103,15 @@ export function load(plan) {
   return get(plan, "serving.qps") ? "rate" : get(plan, "serving.concurrency") ? "clients" : "limits";
 }
 
+// Percentiles: a minute of requests is played, as many of them as a browser plays in a moment, with calibrated steps.
+const steady = (plan) => set(set(plan, "serving.seed", null), "serving.requests", null);
+const played = (plan) => (get(plan, "serving.seed") ?? null) !== null;
+const minute = (plan) => {
+  const requests = Math.min(1000, Math.max(20, Math.round(60 * get(plan, "serving.qps"))));
+  const calibrated = typeof get(plan, "hardware.efficiency") === "number" ? set(plan, "hardware.efficiency", null) : plan;
+  return set(set(calibrated, "serving.seed", get(plan, "serving.seed") ?? 0), "serving.requests", requests);
+};
+
 const limit = (name, label, stops, unit, more = {}) => ({
   path: `serving.${name}`, group: "serving", label, kind: "slider", unit, stops: [null, ...stops], none: "no limit",
   tasks: ["serving"], read: (plan, { chosen }) => (get(plan, `serving.${name}`) ? chosen[`serving.${name}`] : null),
@@ -177,12 +186,17 @@ const DRAWN = [
     read: load,
     write: (plan, value, { chosen }) => {
       const clients = value === "clients" ? chosen["serving.concurrency"] ?? 64 : null;
-      return set(set(plan, "serving.qps", value === "rate" ? 10 : null), "serving.concurrency", clients);
+      return steady(set(set(plan, "serving.qps", value === "rate" ? 10 : null), "serving.concurrency", clients));
     } },
   { path: "serving.concurrency", group: "serving", label: "In flight", unit: "requests", kind: "slider", integer: true,
     stops: powers(1, 65536), tasks: ["serving"], shown: ({ plan }) => load(plan) === "clients" },
   { path: "serving.qps", group: "serving", label: "Rate", unit: "requests/s", kind: "slider",
-    stops: geometric(0.125, 8192, 2), tasks: ["serving"], shown: ({ plan }) => load(plan) === "rate" },
+    stops: geometric(0.125, 8192, 2), tasks: ["serving"], shown: ({ plan }) => load(plan) === "rate",
+    write: (plan, value) => (played(plan) ? minute : (same) => same)(set(plan, "serving.qps", value)) },
+  { path: "serving.play", group: "serving", label: "Percentiles", kind: "menu", tasks: ["serving"],
+    options: [{ key: "steady", name: "no, a steady state" }, { key: "minute", name: "of a minute of traffic" }],
+    read: (plan) => (played(plan) ? "minute" : "steady"), write: (plan, value) => (value === "minute" ? minute : steady)(plan),
+    shown: ({ plan }) => load(plan) === "rate" },
   limit("ttft", "First token within", geometric(25, 25600, 2), "ms"),
   limit("tpot", "Each token within", geometric(2, 512, 2), "ms"),
   limit("latency", "Request within", geometric(0.25, 256, 2), "s"),

@@ -3,10 +3,11 @@ import { byId, download, element } from "./dom.js";
 
 const KEYS = {
   training: ["latency", "mfu", "tokens_per_second", "run_time", "goodput", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
-  serving: ["ttft", "tpot", "tokens_per_second", "requests_per_second", "tco", "usd_per_mtoken", "energy_per_token", "carbon_footprint"],
+  serving: ["ttft", "ttft_p99", "tpot", "tokens_per_second", "requests_per_second", "tco", "usd_per_mtoken", "energy_per_token", "carbon_footprint"],
   inference: ["latency", "throughput", "mfu", "arithmetic_intensity", "energy_per_sample", "carbon_per_million", "purchase"],
 };
-export const CHARTS = { roofline: "Roofline", waterfall: "Time", memory: "Memory", sensitivity: "Sensitivity", scorecard: "Scorecard" };
+export const CHARTS = { roofline: "Roofline", waterfall: "Time", memory: "Memory", percentiles: "Percentiles",
+  traffic: "Traffic", sensitivity: "Sensitivity", scorecard: "Scorecard" };
 
 export function nameOf(text) {
   return text.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-|-$/g, "").slice(0, 60) || "design";
