@@ -43,7 +43,7 @@ RATE = {
     "serving": {"prompt_tokens": 2048, "output_tokens": 256, "qps": 8.0},
 }
 PLAYED = {
-    **SERVING,
+    "task": "serving",
     "workload": {"model": "Llama3_8B"},
     "hardware": {"on": "1xH100"},
     "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0, "requests": 300, "seed": 0},
