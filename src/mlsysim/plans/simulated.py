@@ -114,7 +114,9 @@ class Played(Served):
         if most > self.replicas:
             room = f"the fleet has room for {self.replicas:,} of {self.split.devices} accelerators"
             raise InputError(f"A service that grows to {most:,} replicas has no place: {room}.", field="autoscale")
-        own = Scaling(most, least, self._requests_each, "requests")
+        # At the beginning as many as the mean load needs.
+        first = math.ceil(self.closed.clients / self._requests_each)
+        own = Scaling(most, least, self._requests_each, "requests", first=first)
         return replace(own, interval=own.interval / slower, settle=own.settle / slower)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How requests of a job (:mod:`mlsysim.simulate.jobs`) are let into a replica, and put back for others."""
+"""How requests of a job (:mod:`mlsysim.simulate.jobs`) are let into a replica, and who is put back: for others, or for want of room."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ class Filling(Coming):
 
     @abstractmethod
     def _join(self, live: Live) -> None: ...
-
-    @abstractmethod
-    def _put_back(self, live: Live) -> None: ...
 
     def _fills(self) -> bool:
         """Whether a job has something to do."""
@@ -65,3 +62,36 @@ class Filling(Coming):
         jobs.reading -= 1
         jobs.back.append(live)
         return True
+
+    def _outgrown(self) -> None:
+        """Caches have no room left: the last ones that were let in are put back, and read again later, or brought from the host."""
+        while self.held > self.room.bytes and self.n > 1:
+            self._put_back(max((each for _, _, each in self.running if each.ends), key=lambda each: each.number))
+
+    def _put_back(self, live: Live) -> None:
+        written = int(self._written(live))
+        self._lighten(live)
+        self.n -= 1
+        live.ends = 0
+        self.running = [entry for entry in self.running if entry[2] is not live]
+        self.running.sort()
+        if self.prefixes is not None and not (self.host is not None and self.host.swaps):
+            self.prefixes.leave(live.request, live.prompt + written)
+        live.prompt += written
+        live.left -= written
+        self._wrote(live, written)
+        live.written += written
+        if self.host is not None:
+            self.host.leaves(live.request.adapter)
+            if self.host.swaps:
+                live.away = self.room.contexts.at(live.prompt)[0]
+                live.handed = True
+                self._moving += self.host.seconds(live.away)
+        live.ready = self.turns
+        if live.number >= JOB:
+            jobs = self._of_jobs(live)
+            jobs.running -= 1
+            jobs.back.append(live)
+        else:
+            self.spent.preempted += 1
+            self.waiting.give_back(live)

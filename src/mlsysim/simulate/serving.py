@@ -148,7 +148,7 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
                     own = kind.replica(told_of, record if told_of is done else None, share)
                     made.append(own)
         first = kinds[0].many // kinds[0].groups
-        up = None if scaling is None else min(max(first, scaling.least), scaling.most)
+        up = None if scaling is None else min(max(scaling.first or first, scaling.least), scaling.most)
         return Pool(made, router(settings), units, up)
 
     kinds, between = [kind_of(own, many, settings) for own, many in machines], None

@@ -62,6 +62,8 @@ class Scaling:
     settle: float = 300.0
     start: float | None = None
     load_rate: float | None = None
+    first: int | None = None
+    """Replicas that are up at the beginning; as many as there are unless given."""
 
     def __post_init__(self) -> None:
         if self.by not in ("requests", "queue", "utilisation"):
