@@ -157,7 +157,9 @@ def test_the_numbers_are_those_of_the_terminal(page, tmp_path, plan):
 
 
 def test_the_badge_says_whether_it_fits(page):
-    for plan, badge in ((MIXTRAL, "Fits"), (TOO_BIG, "Does not fit"), (CLUSTER, "Misses a limit")):
+    near = {**PLAYED, "serving": PLAYED["serving"] | {"slo": "ttft=30ms"}}
+    cases = ((MIXTRAL, "Fits"), (TOO_BIG, "Does not fit"), (CLUSTER, "Misses a limit"), (near, "Too close to call"))
+    for plan, badge in cases:
         go(page, plan)
         assert page.locator("#badge").inner_text() == badge
 

@@ -90,7 +90,7 @@ def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
         "verdict": list(answer.verdict),
         "binding": answer.binding.sentence,
         "next_wall": None if answer.next_wall is None else answer.next_wall.sentence,
-        "checks": [check.model_dump() for check in answer.checks],
+        "checks": [check.model_dump() | {"certain": check.certain} for check in answer.checks],
         "main": answer.metric(answer.main).path,
         "metrics": [_metric(metric) for metric in answer.metrics],
         "charts": charts_of(answer, width, wide),

@@ -22,10 +22,11 @@ function value(metric, why) {
 }
 
 export function showVerdict(answer) {
-  const missed = answer.checks.some((check) => !check.passed);
+  const missed = answer.checks.some((check) => !check.passed && check.certain);
+  const open = answer.checks.some((check) => !check.certain);
   const badge = byId("badge");
-  badge.textContent = !answer.feasible ? "Does not fit" : missed ? "Misses a limit" : "Fits";
-  badge.dataset.state = !answer.feasible ? "bad" : missed ? "warn" : "good";
+  badge.textContent = !answer.feasible ? "Does not fit" : missed ? "Misses a limit" : open ? "Too close to call" : "Fits";
+  badge.dataset.state = !answer.feasible ? "bad" : missed || open ? "warn" : "good";
   byId("subject").textContent = answer.task === "inference" ? answer.subject : capital(answer.subject);
   byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit): /, ""));
   const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
