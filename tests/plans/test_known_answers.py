@@ -98,9 +98,9 @@ def test_resnet50_on_eight_v100() -> None:
 
 
 def test_stable_diffusion_on_four_h100() -> None:
-    """515 images a second; the published recipe is not in the plan, so its bound is that of other software."""
+    """577 images a second in MLPerf v4.1 (515 in v4.0); the published recipe is not in the plan, so its bound is that of other software."""
     rate = to_si(ask("training", "StableDiffusion_2_1", "4xH100", batch_size=2048).value("tokens_per_second"), "1/s")
-    assert rate == pytest.approx(515, rel=PRODUCTION)
+    assert rate == pytest.approx(577, rel=PRODUCTION)
 
 
 def test_adapters_on_one_card() -> None:
