@@ -144,7 +144,7 @@ MADE = {
     WhatIf: lambda: what_if(_trace(), "A100"),
 }
 
-SUMMARIES = ("FileReport", "Calibration", "Reading", "Review")
+SUMMARIES = ("FileReport", "Calibration", "FittedEngine", "Reading", "Review")
 """What their documents tell is made of rows, samples or files that are not written: they are for reading by others."""
 
 OF_OTHERS = ("Plan", "Uncertain", "Binding", "LazyBinding")

@@ -143,7 +143,8 @@ def fit(rows: Sequence[SimpleNamespace], left: Mapping[str, Any]) -> Posterior:
         return Row(own.model, (own.share,), (_SPREAD,), lambda v, _: [power(own, v)])
 
     priors = {name: Prior(*values[:2]) for name, values in table_of("chip_power").items()}
-    return posterior([row(own) for own in rows], priors, (), list(left.values()))
+    # Powers of a model at other batches and rates are other points of the chip: each counts.
+    return posterior([row(own) for own in rows], priors, (), list(left.values()), effective=math.inf)
 
 
 def errors(rows: Sequence[SimpleNamespace], found: Posterior) -> Any:

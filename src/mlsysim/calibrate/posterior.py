@@ -75,10 +75,12 @@ def posterior(
     offsets: Sequence[float],
     left_out: Sequence[Any],
     smooth: bool = True,
+    effective: float = EFFECTIVE,
 ) -> Posterior:
     """Fit the constants of ``priors`` and the offsets (given by their spreads): of all rows, and without the rows that each mask of
-    ``left_out`` names. Where predictions are not ``smooth``, slopes are taken over wide steps, and a move that does not help is no end."""
-    return _Fits(rows, priors, offsets, left_out, smooth).found()
+    ``left_out`` names. Where predictions are not ``smooth``, slopes are taken over wide steps, and a move that does not help is no end. A group counts as
+    ``effective`` rows at most."""
+    return _Fits(rows, priors, offsets, left_out, smooth, effective).found()
 
 
 class _Fits:
@@ -89,6 +91,7 @@ class _Fits:
         offsets: Sequence[float],
         left_out: Sequence[Any],
         smooth: bool,
+        effective: float,
     ) -> None:
         self.smooth, self.step = smooth, _STEP if smooth else _WIDE
         self.rows, self.names = rows, tuple(priors)
@@ -99,7 +102,7 @@ class _Fits:
         self.spread = np.array([value for row in rows for value in row.spreads])
         self.kept = np.stack([np.ones(len(rows), bool), *(~np.asarray(mask, bool) for mask in left_out)])
         counts = np.stack([np.bincount(self.group[kept], minlength=len(self.groups)) for kept in self.kept])
-        share = np.minimum(1.0, EFFECTIVE / np.maximum(counts, 1))
+        share = np.minimum(1.0, effective / np.maximum(counts, 1))
         self.weight = (share[:, self.group] * self.kept)[:, self.owner]
         self.many = len(offsets)
         self.centre = np.concatenate(
