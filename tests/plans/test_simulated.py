@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.least_service import least_services
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import without_files
 from mlsysim.plans.targets import Target, parse_targets
 from mlsysim.units.registry import to_si
 
@@ -115,6 +117,15 @@ def test_a_trace_is_played_at_its_own_lengths_and_scaled_with_its_bursts() -> No
     assert own.percentiles["queue"]["p99"] < fast.percentiles["queue"]["p99"]
     with pytest.raises(InputError, match="trace"):
         evaluate(BASE | {"serving": serving | {"prompt_tokens": 10}})
+
+
+def test_a_server_opens_no_file_for_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("arrival_s,input_tokens,output_tokens\n0,10,10\n1,10,10\n")
+    plan = BASE | {"serving": {"trace": str(file)}}
+    assert evaluate(plan, change=False).feasible
+    with without_files(), pytest.raises(InputError, match="shipped trace"):
+        evaluate(plan, change=False)
 
 
 def test_a_layout_that_a_request_has_no_room_on_is_not_taken() -> None:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.traffic import CLIENT_ROUNDS
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan_parts import ServingPart
+from mlsysim.plans.resolve import files_allowed
 from mlsysim.plans.targets import parse_targets
 from mlsysim.simulate.requests import Request
-from mlsysim.simulate.traces import Trace, read_trace
+from mlsysim.simulate.traces import Trace, read_trace, shipped_traces
 from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread
 
 SAMPLE, QUICK = 10_000, 2_500
@@ -48,6 +49,8 @@ class Arrivals:
         for name in ("prompt_tokens", "output_tokens", "length_cv", "range_ratio", "burst", "concurrency"):
             if getattr(part, name) is not None:
                 raise InputError(f"{name} is what a trace says itself; leave it out, or the trace.", field=name)
+        if part.trace not in shipped_traces() and not files_allowed():
+            raise unknown_name("shipped trace", part.trace, shipped_traces())
         trace = read_trace(part.trace, context=getattr(model, "max_context", None))
         if part.requests is not None:
             trace = trace.part(requests=part.requests)

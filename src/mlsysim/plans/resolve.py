@@ -58,6 +58,11 @@ def without_files() -> Iterator[None]:
         _files_allowed.reset(before)
 
 
+def files_allowed() -> bool:
+    """Whether a name may be read as a path."""
+    return _files_allowed.get()
+
+
 def find_model(name: str) -> Workload:
     """A model of the zoo by name, of a file by its path, or of the zoo by what a checkpoint is called."""
     if not Models.has(name) and looks_like_path(name) and _is_there(name):
