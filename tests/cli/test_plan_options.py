@@ -29,12 +29,17 @@ def test_every_key_of_a_plan_is_an_option(command: str) -> None:
     assert {option(key) for key in Plan.leaves()} <= have
 
 
-@pytest.mark.parametrize(("command", "task"), [("train", "training"), ("serve", "serving"), ("plan", "training")])
+@pytest.mark.parametrize(("command", "task"), [("train", "training"), ("serve", "serving")])
 def test_a_command_for_a_task_has_the_keys_that_matter_to_it(command: str, task: str) -> None:
     have = {opt for param in COMMANDS[command].get_params(typer.Context(COMMANDS[command])) for opt in param.opts}
     said = {"task", "workload.model", "hardware.name", "hardware.nodes", "hardware.accelerators"}
     for key, leaf in Plan.leaves().items():
         assert (option(key) in have) == (task in leaf.tasks and key not in said), key
+
+
+def test_plan_has_the_keys_of_training_and_of_serving() -> None:
+    have = {opt for param in COMMANDS["plan"].get_params(typer.Context(COMMANDS["plan"])) for opt in param.opts}
+    assert {option(key) for key in Plan.leaves() if key != "workload.model"} <= have
 
 
 @pytest.mark.parametrize("key", [key for key, leaf in Plan.leaves().items() if len(leaf.names) > 1])

@@ -45,10 +45,11 @@ def test_what_does_not_fit_comes_first() -> None:
     text = '{"train_batch_size": 512, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 0}, "bf16": {"enabled": true}}'
     found = review(text, on="64xH100", model="Llama3_8B")
     assert found.exit_code == 2 and not found.answer.feasible
-    assert found.problems and "Memory" in found.problems[0]
+    assert found.problems and "Memory" in found.problems[0] and "zero = 2" in found.problems[0]
     assert found.best is not None and found.best.feasible
     fixes = {change.field: change for change in found.changes}
-    assert fixes["parallelism.zero"].effect == "makes it fit"
+    # The best shares states over smaller micro-batches: neither alone makes it fit.
+    assert fixes["parallelism.zero"].effect == fixes["parallelism.micro_batch"].effect == "only with the others"
 
 
 def test_serving_on_too_few_accelerators_of_the_fleet() -> None:
