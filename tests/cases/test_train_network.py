@@ -218,7 +218,7 @@ def test_every_answer_is_possible(model: str, chip: str, devices: int, samples: 
     assert (held["weights"] + held["gradients"]) * parts >= 4 * copied
     # Software of encoders shares the optimizer's state over replicas.
     # Weights of 16 bits have an FP32 copy beside both moments; those of FP32 (autocast on one device) are their own.
-    states = 8 if held["weights"] >= 4 * copied * (1 - 1e-9) else 12
+    states = 8 if held["weights"] * parts >= 4 * copied * (1 - 1e-9) else 12
     assert held["optimizer state"] * devices >= states * copied * (1 - 1e-9)
     assert held["activations"] > 0 and answer.feasible == (
         sum(held.values()) <= to_si(Hardware.get(chip).memory.capacity, "byte")
