@@ -103,6 +103,21 @@ def test_a_minute_of_traffic_has_percentiles_and_their_charts():
     assert not {"percentiles", "traffic"} & set(ask("explore", plan=steady)["charts"])
 
 
+def test_a_server_that_is_overloaded_is_an_answer_without_a_waterfall():
+    load = {"prompt_tokens": 500, "output_tokens": 100, "qps": 500}
+    plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}, "serving": load}
+    for limits in ({}, {"slo": "ttft_p99=500ms"}):
+        found = explorer.explore(plan | {"serving": load | limits})
+        assert found["overloaded"] and found["headline"].startswith("Overloaded")
+        assert "waterfall" not in found["charts"] and "memory" in found["charts"]
+
+
+def test_the_controls_of_a_simulated_answer_are_calibrated():
+    plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}}
+    found = explorer.explore(plan | {"serving": {"qps": 2, "slo": "ttft_p99=500ms", "requests": 100}})
+    assert found["fidelity"] == "simulated" and found["chosen"]["hardware.efficiency"] == "calibrated"
+
+
 def test_the_binding_wall_is_framed_in_the_scorecard():
     svg = ask("explore", plan=TRAINING)["charts"]["scorecard"]
     assert svg.count('class="mark"') == 2  # the wall's frame, and the key's

@@ -49,6 +49,7 @@ _TOLD = (
     "task",
     "fidelity",
     "feasible",
+    "overloaded",
     "passed",
     "subject",
     "headline",
@@ -125,7 +126,7 @@ def _chosen(answer: Answer) -> Document:
     found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
     ops = plan.ops
     found |= {"ops.days": ops.days, "ops.budget": _in(ops.budget, "USD"), "ops.deadline": _in(ops.deadline, "day")}
-    default = "calibrated" if answer.fidelity == "calibrated" else FIRST_ORDER
+    default = FIRST_ORDER if answer.fidelity == "first order" else "calibrated"
     found["hardware.efficiency"] = plan.hardware.efficiency or default
     found["experts"] = getattr(workload_of(plan.workload), "experts", 1)
     found |= _system(plan)

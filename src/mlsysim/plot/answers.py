@@ -66,9 +66,10 @@ def roofline_of(answers: Named, *, title: str | None = None, width: int = WIDE) 
 
 
 def time_of(answer: Answer, *, whole: str = "", title: str, width: int = WIDE) -> Figure | None:
-    """Where the time of a step, a request or a pass goes; ``whole`` is what that is called."""
+    """Where the time of a step, a request or a pass goes; ``whole`` is what that is called. Of what has no time (a server whose queue
+    grows without end) there is nothing to draw."""
     parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > 0]
-    if not parts:
+    if not parts or "latency" not in answer.held:
         return None
     named = {"total_label": whole or _WHOLE[answer.task], "total_text": answer.metric("latency").text, "title": title}
     return waterfall(parts, **named, width=width)

@@ -25,16 +25,17 @@ export function showVerdict(answer) {
   const missed = answer.checks.some((check) => !check.passed && check.certain);
   const open = answer.checks.some((check) => !check.certain);
   const badge = byId("badge");
-  badge.textContent = !answer.feasible ? "Does not fit" : missed ? "Misses a limit" : open ? "Too close to call" : "Fits";
+  const no = answer.overloaded ? "Overloaded" : "Does not fit";
+  badge.textContent = !answer.feasible ? no : missed ? "Misses a limit" : open ? "Too close to call" : "Fits";
   badge.dataset.state = !answer.feasible ? "bad" : missed || open ? "warn" : "good";
   byId("subject").textContent = answer.task === "inference" ? answer.subject : capital(answer.subject);
-  byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit): /, ""));
+  byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit|Overloaded): /, ""));
   const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
   byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text)));
   byId("binding").textContent = answer.binding;
   byId("next-wall").textContent = answer.next_wall ?? "No other wall is near.";
   byId("interval").textContent = [answer.interval, ...answer.warnings].join(" ");
-  byId("fidelity").textContent = answer.fidelity === "calibrated" ? "calibrated" : "first order";
+  byId("fidelity").textContent = answer.fidelity;
 }
 
 const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
