@@ -264,7 +264,7 @@ def try_plan(rng: random.Random) -> None:
 
 def try_fleet(rng: random.Random) -> None:
     """A string as a fleet."""
-    from mlsysim.plans.fleet_text import parse_fleet
+    from mlsysim.systems.fleet_text import parse_fleet
 
     text = fleet_text(rng) if rng.random() < 0.5 else _mangled(rng, fleet_text(rng))
     groups = parse_fleet(text if rng.random() < 0.95 else rng.choice(ANYTHING))

@@ -50,7 +50,7 @@ _MODULES = (
             "mlsysim.plans.compare",
             "mlsysim.plans.changes",
             "mlsysim.plans.least_fleet",
-            "mlsysim.plans.fleet_text",
+            "mlsysim.systems.fleet_text",
             "mlsysim.plans.resolve",
         ),
     ),

@@ -21,7 +21,7 @@ from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime, training_shape
 from mlsysim.physics.collectives import distinct_domains, ring_time
 from mlsysim.physics.operators import overlapped
-from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.registry import Clusters
 from mlsysim.timing.stacks import nearest_stack, recipe, stack, stack_names, stack_of_source
 from mlsysim.timing.training_chip import chip_in_fleet, constants, training_chip

@@ -12,9 +12,9 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.search.training import evaluate
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.registry import Systems
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.vision_time import constants, inventory_time

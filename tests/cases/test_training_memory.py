@@ -13,8 +13,8 @@ from mlsysim.cases.training_memory import on_device, training_held, training_rem
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.timing.stacks import stack, stack_names
 from mlsysim.walls.fleet.communication import DistributedModel
 

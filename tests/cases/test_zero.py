@@ -17,8 +17,8 @@ from mlsysim.errors import InputError
 from mlsysim.models.recompute import PARTS
 from mlsysim.models.registry import Models
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.stacks import stack

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.search.training import evaluate as points
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.registry import Clusters
 from mlsysim.timing.collectives import measured_network
 from mlsysim.timing.network import Group, Hierarchical

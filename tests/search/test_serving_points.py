@@ -13,12 +13,12 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.search.deployments import canonical
 from mlsysim.search.serving import OUTPUTS, evaluate
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import sweep
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import to_si
 from mlsysim.walls.node.batching import ContinuousBatchingModel

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.models.registry import Models
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
 from mlsysim.search.space import Space
+from mlsysim.search.sweep import sweep
 from mlsysim.search.training import evaluate
 from mlsysim.search.training_inputs import INPUTS, canonical
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
@@ -220,3 +223,25 @@ def test_every_input_of_the_step_is_an_axis_that_is_tested():
     missing = {*DistributedModel.inputs} - tested - {"fleet", "v_stages"}
     assert not missing
     assert set(DistributedModel.inputs) <= set(INPUTS)
+
+
+def test_a_fleet_in_one_string() -> None:
+    """``8xH100`` is the fleet that a plan reads of it, fixed or on an axis; a name that nothing has is refused with the nearest."""
+    table = {"kind": "training", "fixed": {"model": "Llama3_8B", "batch_size": 64, "seq_len": 4096, "micro_batch": 1}}
+    rows = sweep(Space.from_dict({**table, "axes": {"on": ["8xH100", "16 H100", "2xDGX_H100@NDR"], "tp": [2]}})).best
+    found = {row["inputs"]["on"]: row["outputs"]["tokens_per_second"] for row in rows}
+    plan = Plan(model="Llama3_8B", on="16xH100", batch_size=64, seq_len=4096, micro_batch=1, tp=2, pp=1)
+    asked = evaluate_plainly(plan).value("tokens_per_second").magnitude
+    assert found["16 H100"] == found["2xDGX_H100@NDR"] == pytest.approx(asked) and found["8xH100"] < asked
+    with pytest.raises(UnknownNameError, match="H100"):
+        Space.from_dict({**table, "axes": {"fleet": ["8xH1000"], "tp": [2]}})
+
+
+def test_a_launcher_on_an_axis_keeps_what_it_runs() -> None:
+    """FSDP has no pipeline and shards gradients (data/software/launchers.toml); what it does not run is no design."""
+    fixed = {"model": "Llama3_8B", "fleet": "8xH100", "batch_size": 64, "seq_len": 4096, "micro_batch": 1}
+    axes = {"launcher": ["fsdp", "megatron"], "pp": [1, 2], "zero": [1, 3], "activation_recomputation": ["full"]}
+    rows = sweep(Space.from_dict({"kind": "training", "fixed": fixed, "axes": axes})).best
+    by = {name: {(row["inputs"]["pp"], row["inputs"]["zero"]) for row in rows if row["inputs"]["launcher"] == name}
+          for name in axes["launcher"]}  # fmt: skip
+    assert by == {"fsdp": {(1, 3)}, "megatron": {(1, 1), (1, 3), (2, 1), (2, 3)}}

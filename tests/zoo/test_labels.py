@@ -8,7 +8,7 @@ from mlsysim.errors import InputError, MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import precision_name
-from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.zoo.labels import chip_label, format_named, machine, mapping
 
 CHIPS = """

@@ -25,9 +25,9 @@ from mlsysim.errors import InputError, MLSysError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.files import plan_from_text, plan_to_toml
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import Quantity, quantity
 from mlsysim.zoo.intervals import Factors, independent, interval
 

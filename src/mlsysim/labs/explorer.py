@@ -24,7 +24,6 @@ from mlsysim.plans.changes import settled
 from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.files import plan_from_text, plan_to_toml
-from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
 from mlsysim.plans.training_layout import BESIDE
@@ -38,6 +37,7 @@ from mlsysim.plot.answers import (
     tornado_of,
 )
 from mlsysim.plot.figure import Figure
+from mlsysim.systems.fleet_text import find_system
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
 

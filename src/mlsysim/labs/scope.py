@@ -18,9 +18,9 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.labs.expression import formula
 from mlsysim.labs.lab import PLACEHOLDER, Compute, Lab
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import DimensionalityError, Quantity
 from mlsysim.units.text import format_value
 from mlsysim.walls.catalog import resolver

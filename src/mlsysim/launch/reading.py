@@ -16,8 +16,8 @@ from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
-from mlsysim.plans.fleet_text import find_system, parse_fleet
 from mlsysim.plans.plan import Plan
+from mlsysim.systems.fleet_text import find_system, parse_fleet
 from mlsysim.units.fields import Record
 
 _COUNTED = re.compile(r"^\s*[\d_,]+\s*[xX×*]")

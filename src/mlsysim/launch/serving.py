@@ -34,9 +34,9 @@ from mlsysim.launch.reasons import completed, header, leaves, not_expressed, rea
 from mlsysim.launch.settings import Details, Rows, Setting, Written, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
+from mlsysim.systems.fleet_text import parse_fleet
 
 _ALWAYS = ("workload.model", "serving.engine", "serving.replicas")
 _NEUTRAL = {"parallelism.tp": 1, "parallelism.pp": 1, "parallelism.ep": 1, "workload.precision": "bf16"}

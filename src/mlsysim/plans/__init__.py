@@ -2,7 +2,6 @@
 
 plan.py         the typed plan: workload, hardware, parallelism, serving traffic, operations, constraints
 files.py        plans as TOML, YAML or JSON, and their JSON Schema
-fleet_text.py   ``512xH100``, ``64xDGX_H100@NDR``, ``8xB200 + 8xH100``
 resolve.py      names and paths to models, chips, fleets and grids
 metrics.py      what the metrics of answers are, read from data/metrics.toml
 answer.py       the answer: verdict, metrics, what binds, parts of the time, memory, scorecard, assumptions

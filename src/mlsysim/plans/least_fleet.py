@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 

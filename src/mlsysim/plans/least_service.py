@@ -17,11 +17,11 @@ from mlsysim.errors import InputError
 from mlsysim.physics.queueing import fewest
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.arrivals import Arrivals, is_simulated
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.plans.targets import parse_targets
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import to_si
 
 CHIPS = ("A100", "L40S", "H100", "H200", "B200", "MI300X")

@@ -35,7 +35,6 @@ from mlsysim.models.footprint import adapter_parameters
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plans.equations import Together, equations_of, summed
-from mlsysim.plans.fleet_text import Groups
 from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
@@ -45,6 +44,7 @@ from mlsysim.plans.sheet import count_text
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.plans.training import evaluate_training, said_of
 from mlsysim.plans.training_layout import training_batch
+from mlsysim.systems.fleet_text import Groups
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.vocabulary import worded
 

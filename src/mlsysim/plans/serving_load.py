@@ -17,12 +17,12 @@ from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.arrivals import Arrivals, is_simulated
-from mlsysim.plans.fleet_text import parse_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
 from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet, many
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import engine
 from mlsysim.vocabulary import python_name

@@ -20,11 +20,11 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate_plainly
-from mlsysim.plans.fleet_text import find_system
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plot.charts.pareto import front
+from mlsysim.systems.fleet_text import find_system
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 

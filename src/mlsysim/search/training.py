@@ -36,7 +36,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search import training_inputs
 from mlsysim.search.costs import RunCosts
 from mlsysim.search.kinds import asked_of
-from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, as_planned, canonical, fleet_named
+from mlsysim.search.training_inputs import INPUTS, NUMBERS, Names, as_planned, canonical, fleet_named, run_by
 from mlsysim.timing.stacks import ALONE, default_stack
 from mlsysim.units.ops import taken, where
 from mlsysim.units.registry import quantity
@@ -69,6 +69,7 @@ class TrainingPoints:
         given = {canonical(name): value for name, value in fixed.items() if value is not None}
         self.fixed = dict(given)
         self.micro_batch, self.dp = given.pop("micro_batch", None), given.pop("dp", None)
+        self.launcher = given.pop("launcher", None)
         fleet, self.counted = fleet_named(given)
         if fleet is not None:
             given["fleet"] = fleet
@@ -187,7 +188,10 @@ class TrainingPoints:
             *(x.microbatch_group_size, x.zero_shard, self.fleet.sites),
         ):
             valid &= rule.holds
-        return dp, local, _chosen(local, x.pp_size, valid) if parts is None else parts, valid
+        parts = _chosen(local, x.pp_size, valid) if parts is None else parts
+        if self.launcher is not None:
+            valid &= run_by(self.launcher, x, dp, parts, self.schedule or "1f1b")
+        return dp, local, parts, valid
 
     def _trainer(self, x: Any) -> Trainer:
         """The fleet's, with the efficiencies and slow-downs of the points."""
@@ -204,19 +208,8 @@ class TrainingPoints:
     ) -> dict[str, Any]:
         """Outputs of layouts that divide."""
         trainer = self._trainer(x)
-        layout = Layout(
-            dp,
-            x.tp_size,
-            x.pp_size,
-            x.ep_size,
-            x.cp_size,
-            parts,
-            local,
-            x.v_stages,
-            self.schedule,
-            x.microbatch_group_size,
-            x.zero_shard,
-        )
+        degrees = (dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages)
+        layout = Layout(*degrees, self.schedule, x.microbatch_group_size, x.zero_shard)
         job = job_of(x, trainer, Assumptions(self.given | numbers.keys()))
         held = training_held(job, layout)
         memory = on_device(held)

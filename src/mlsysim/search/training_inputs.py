@@ -14,8 +14,10 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.arithmetic import usual_format
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
-from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.systems.fleet_text import fleet_of
+from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
+from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.units.registry import quantity
 from mlsysim.vocabulary import with_aliases
@@ -62,6 +64,7 @@ GROUPED = {
     "node",
     "chip",
     "fabric",
+    "launcher",
 } - {
     *NUMBERS,
     "activation_recomputation",
@@ -99,6 +102,7 @@ def _declared() -> dict[str, Input]:
         accelerators? | whole [1, 1e8] | accelerators of the fleet, instead of nodes
         dp? | whole [1, 1e8] | data-parallel degree: it decides the number of nodes where nothing else does, else only layouts \
             that have it are designs
+        launcher? | one of {", ".join(launcher_names())} | trainer that has to run the layout; what it does not run is no design
         node? | object | node of the fleet, by name, beside a fabric
         chip? | hardware | accelerator of the fleet, instead of a node: the first node of the zoo that holds it
         fabric? | fabric | network between the nodes
@@ -139,7 +143,7 @@ def as_planned(given: Mapping[str, Any]) -> dict[str, Any]:
     measured runtime, else what a first-order step counts."""
     if "model" not in given or given.get("fleet") is None:
         return dict(given)
-    model, chip = Models.get(given["model"]), Clusters.get(given["fleet"]).node.accelerator
+    model, chip = Models.get(given["model"]), given["fleet"].node.accelerator
     known = getattr(model, "has_dimensions", False) or model.looks_up or trained_by_runtime(model, chip)
     found = {"precision": usual_format(chip, model.native_format), "seq_len": usual_length(model)}
     found |= {"efficiency": CALIBRATED} if known else {}
@@ -172,7 +176,7 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
         fleet = Fleet(name=node.name, node=node, count=1, fabric=Fabrics.get(fabric))
     if fleet is None:
         return None, False
-    fleet = Clusters.get(fleet)
+    fleet = fleet_of(fleet)
     if accelerators is not None:
         fleet = fleet.sized(int(accelerators))
     if nodes is not None:
@@ -184,6 +188,22 @@ def fleet_named(given: MutableMapping[str, Any]) -> tuple[Fleet | None, bool]:
             read[name] = quantity(read[name], unit)
     fleet = fleet.networked(**read)
     return fleet, nodes is not None or accelerators is not None or not described
+
+
+def run_by(name: str, x: Any, dp: Any, parts: Any, schedule: str) -> Any:
+    """Which layouts a trainer runs; each kind of layout is asked about once."""
+    mode = x.activation_recomputation
+    modes = mode if isinstance(mode, Names) else Names((mode,), np.zeros(1, dtype=int))
+    columns = np.broadcast_arrays(
+        *(x.tp_size, x.pp_size, x.ep_size, x.cp_size, x.v_stages, x.zero_stage, dp, parts, modes.places)
+    )
+    kinds, which = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    names = ("tp", "pp", "ep", "cp", "v_stages", "zero_stage", "dp", "microbatch_count", "recompute")
+    found = []
+    for kind in kinds.T.tolist():
+        row = dict(zip(names, map(int, kind), strict=True)) | {"schedule": schedule}
+        found.append(launcher(name).refuses({**row, "recompute": modes.values[int(kind[-1])]}) is None)
+    return np.array(found)[which.ravel()]
 
 
 def _node_of(chip: Any) -> Node:

@@ -22,7 +22,8 @@ from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import precision_name
-from mlsysim.systems.registry import Clusters, Fabrics
+from mlsysim.systems.fleet_text import fleet_of
+from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, engine, is_engine
 from mlsysim.units.fields import quantity_from
@@ -214,7 +215,7 @@ _SHARED |= declared(f"""
     memory_fraction? | (0, 1] | fraction of the memory for weights and caches: all of it, or what the engine takes with \
         efficiency='calibrated' | 0.9
     service_time_cv = 1.0 | [0, 10] | standard deviation of the service time over its mean: 0 constant, 1 exponential
-    fleet | fleet | the fleet: an entry of Systems.Clusters, its name, or a Fleet | Frontier_8K
+    fleet | fleet | the fleet: an entry of Systems.Clusters, its name, text such as 512xH100, or a Fleet | Frontier_8K
     duration_days | (0, inf) day, plain | length of the run | 30 day
     datacenter? | grid | where it runs: a grid, its name, or a Datacenter; the fleet's own place where none is given | Quebec
     mfu = 1.0 | [0, 1] | model FLOPs over peak FLOPs while it runs
@@ -340,12 +341,12 @@ def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
     return _in_range(resolver, name, spec, _number(resolver, name, spec, value))
 
 
-def _entry(registry: Any, kinds: tuple[type, ...], wanted: str) -> Any:
+def _entry(find: Any, kinds: tuple[type, ...], wanted: str) -> Any:
     def read(resolver: str, name: str, spec: Input, value: Any) -> Any:
         if isinstance(value, kinds):
             return value
         if isinstance(value, str):
-            return registry.get(value)
+            return find(value)
         raise _refused(resolver, name, wanted, type(value).__name__)
 
     return read
@@ -363,10 +364,10 @@ _READERS: dict[str, Any] = {
     "choice": _choice,
     "precision": _precision,
     "efficiency": _efficiency,
-    "model": _entry(Models, (Workload,), "a workload or its name in the zoo"),
-    "hardware": _entry(Hardware, (HardwareNode,), "a HardwareNode or its name in the zoo"),
-    "fleet": _entry(Clusters, (Fleet,), "a Fleet or its name in the zoo"),
-    "fabric": _entry(Fabrics, (NetworkFabric,), "a NetworkFabric or its name in the zoo"),
-    "grid": _entry(Grids, (GridProfile, Datacenter), "a GridProfile, a Datacenter or the name of a grid"),
+    "model": _entry(Models.get, (Workload,), "a workload or its name in the zoo"),
+    "hardware": _entry(Hardware.get, (HardwareNode,), "a HardwareNode or its name in the zoo"),
+    "fleet": _entry(fleet_of, (Fleet,), "a Fleet, its name in the zoo, or text such as '512xH100'"),
+    "fabric": _entry(Fabrics.get, (NetworkFabric,), "a NetworkFabric or its name in the zoo"),
+    "grid": _entry(Grids.get, (GridProfile, Datacenter), "a GridProfile, a Datacenter or the name of a grid"),
     "object": lambda resolver, name, spec, value: value,
 }

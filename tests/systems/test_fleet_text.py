@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim.errors import InputError
-from mlsysim.plans.fleet_text import parse_fleet
+from mlsysim.systems.fleet_text import parse_fleet
 
 
 @pytest.mark.parametrize(

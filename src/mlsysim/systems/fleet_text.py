@@ -62,6 +62,12 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     return Groups(tuple(_group(piece, fabric, assumed) for piece in pieces), assumed)
 
 
+def fleet_of(text: Any) -> Fleet:
+    """A cluster of the zoo by its name, or the one fleet that a string names."""
+    found: Fleet | None = Clusters.get(text, None)
+    return parse_fleet(text).one if found is None else found
+
+
 def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
     match = _GROUP.match(text)
     if match is None or not match["name"].strip():
