@@ -110,7 +110,12 @@ def _sentence(before: Answer, words: str, factor: float, ratio: float | None) ->
         money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
         if "usd_per_mtoken" in before.held:
             money += " a sample" if workload_of(before.plan.workload).fixed_shape else " a token"
-    what = {"tokens_per_second": "throughput", "latency": "speed", "tpot": "speed of tokens"}[before.main]
+    what = {
+        "tokens_per_second": "throughput",
+        "latency": "speed",
+        "tpot": "speed of tokens",
+        "ttft": "speed of first tokens",
+    }[before.main]
     gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.2g} times the"
     return f"Cheapest change: {words}: {gain} {what}{money}."
 

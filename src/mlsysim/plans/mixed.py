@@ -106,8 +106,8 @@ def _joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headlin
     names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
     unfit = next(((name, answer) for name, answer in groups if not answer.feasible), None)
     if unfit is not None:
-        why = unfit[1].headline.removeprefix("Does not fit: ")
-        headline, found["verdict"] = worded(f"Does not fit on {unfit[0]}: ", why), ()
+        verdict, why = unfit[1].headline.split(": ", 1)
+        headline, found["verdict"] = worded(f"{verdict} on {unfit[0]}: ", why), ()
     update = {
         "name": plan.name,
         "plan": plan,
@@ -138,9 +138,9 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
         plans = [_on_group(plan, t, serving={**load, "replicas": None}) for t, load in zip(texts, loads, strict=True)]
         answers = [evaluate_serving(each) for each in plans]
     groups = list(zip([fleet.name for fleet in find_fleets(plan.hardware).fleets], answers, strict=True))
-    slowest, slow = max(groups, key=lambda each: to_si(each[1].value("tpot"), "s"))
-    full = _fullest(answers)
-    kept = [(full, "memory"), (full, "memory_capacity"), (slow, "ttft"), (slow, "tpot"), (slow, "latency")]
+    slowest, slow = max(groups, key=lambda each: _seconds(each[1]))
+    full, times = _fullest(answers), [name for name in ("ttft", "tpot", "latency") if name in slow.held]
+    kept = [(full, "memory"), (full, "memory_capacity"), *((slow, name) for name in times)]
     of_groups, together = _sums(groups, ("tokens_per_second", "requests_per_second", *TAKEN))
     values = {m.name: m.value for m in of_groups}
     made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
@@ -155,7 +155,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
         slow,
         groups,
         answers,
-        f"Fits: the slowest group, {slowest}, gives a token each {slow.metric('tpot').text}.",
+        f"Fits: the slowest group, {slowest}, gives {slow.headline.partition('; ')[2]}",
         verdict=(f"Requests are routed by speed: {routed}.",),
         metrics=(*(answer.metric(name) for answer, name in kept), *of_groups),
         equations=(
@@ -200,7 +200,7 @@ class _Joint(NamedTuple):
 
 
 def _seconds(answer: Answer) -> float:
-    return to_si(answer.value("latency"), "s")
+    return to_si(answer.value("latency"), "s") if "latency" in answer.held else math.inf
 
 
 def _training(plan: Plan, texts: list[str]) -> Answer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.traffic import Habits, Traffic
+from mlsysim.errors import InputError
 from mlsysim.plans.sheet import many
 from mlsysim.plans.targets import parse_targets
 from mlsysim.units.registry import to_si
@@ -91,7 +92,17 @@ class Served:
         given = [(name, getattr(part, name)) for name in ("ttft", "tpot", "latency")]
         found = [(name, to_si(limit, "s")) for name, limit in given if limit is not None]
         found += [(target.metric, target.seconds) for target in parse_targets(part.slo)]
+        for name, _ in found:
+            if name.startswith(("tpot", "itl")) and not self.further:
+                raise InputError(
+                    f"{name} limits tokens after the first, and an answer of 1 token has none.", field="slo"
+                )
         return [(name, value(name), limit) for name, limit in found]
+
+    @property
+    def further(self) -> bool:
+        """Whether an answer has tokens after its first, whose time can be asked."""
+        return self.mean_output > 1
 
     def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
@@ -110,7 +121,7 @@ class Served:
     def too_many(self) -> str:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
-        return f"{who} at most {self.requests:.3g} requests a second and {come:g} {'comes' if come == 1 else 'come'}"
+        return f"{who} at most {self.requests:.3g} requests a second and {come:.4g} {'comes' if come == 1 else 'come'}"
 
     @property
     def suffices(self) -> bool:

@@ -151,9 +151,9 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if served.come is not None:
         sheet.shown["layout"]["qps"] = served.come
     ledger = sheet.read(served.ledger)
-    main = "tokens_per_second" if server.part.qps is None else "tpot"
-    if main == "tpot" and served.mean_output > 1:
-        sheet.ledger_of_main = of_phase(ledger, ANSWER)
+    main = "tokens_per_second" if server.part.qps is None else "tpot" if served.further else "ttft"
+    if main != "tokens_per_second":
+        sheet.ledger_of_main = of_phase(ledger, ANSWER if served.further else FIRST)
     bands = _bands(served)
     _facts(sheet, served)
     sheet.add("memory", to_si(result.memory_per_device, "byte"))
@@ -163,7 +163,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     sheet.add("longest_context", result.longest_context)
     steady = math.isfinite(served.ttft)
     sheet.add("ttft", served.ttft if steady else None, bands["ttft"])
-    sheet.add("tpot", served.tpot, bands["tpot"])
+    sheet.add("tpot", served.tpot if served.further else None, bands["tpot"])
     sheet.add("latency", quantity(served.latency, "s") if steady else None, bands["latency"], wall=4)
     requests, each = served.delivered(), bands["requests"]
     rate = requests * served.mean_output
@@ -172,13 +172,15 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     of_device = tokens and tuple(side / result.devices for side in tokens)
     sheet.add("tokens_per_second_per_device", rate / result.devices, of_device)
     sheet.add("requests_per_second", requests, each)
-    sheet.add("user_rate", 1 / served.tpot, bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"])))
+    faster = bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"]))
+    sheet.add("user_rate", 1 / served.tpot if served.further else None, faster)
     if isinstance(served, Played):
         add_percentiles(sheet, served)
     # Walls 4 and 5 say what was found there whether or not a request waits for them.
     notes = {4: "more requests come than are answered"}
     if steady:
-        notes[4] = f"first token {sheet.text('ttft')}, then {sheet.text('tpot')} each"
+        further = f", then {sheet.text('tpot')} each" if served.further else ""
+        notes[4] = f"first token {sheet.text('ttft')}{further}"
     if result.max_batch_size:
         notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
@@ -214,6 +216,8 @@ def _facts(sheet: Sheet, served: Served) -> None:
     }
     if part.output_rate is not None:
         sheet.facts["measured_rate"] = quantity(part.output_rate, "1/s")
+    elif served.overloaded:
+        sheet.facts["answered_at_most"] = quantity(served.output_rate, "1/s")
     elif served.come is not None:
         sheet.facts |= {"requests_that_come": quantity(served.come, "1/s"), "requests_in_all": part.requests}
     for name, phase, share, noun in (
@@ -303,9 +307,10 @@ def _headline(sheet: Sheet, served: Served) -> str:
     if served.writing is not None and (pool := served.server.decode_fleet) is not None:
         writers = f"{many(served.writers, 'replica')} of {split_text(served.writing)}"
         split = f"{split} that read prompts and {writers} on {pool.name} that write answers"
+    further = f", then one every {sheet.text('tpot')}{sheet.band('tpot')}" if served.further else ""
     return (
         f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {split}; "
-        f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}, then one every {sheet.text('tpot')}{sheet.band('tpot')}."
+        f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}{further}."
     )
 
 

@@ -1,0 +1,43 @@
+"""Answers of one token, and fleets that are overloaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.units.registry import to_si
+
+
+def one_token(**load):
+    serving = {"prompt_tokens": 1000, "output_tokens": 1, **load}
+    return {
+        "task": "serving",
+        "workload": {"model": "Llama3_8B"},
+        "hardware": {"on": "H100"},
+        "serving": serving,
+    }
+
+
+@pytest.mark.parametrize("load", [{}, {"concurrency": 4}, {"qps": 5.0}, {"qps": 5.0, "slo": "ttft_p99=500ms"}])
+def test_an_answer_of_one_token_has_no_further_one(load):
+    answer = evaluate(one_token(**load))
+    assert "then one every" not in answer.headline
+    assert not {"tpot", "user_rate"} & set(answer.held)
+    assert to_si(answer.value("latency"), "s") == pytest.approx(to_si(answer.value("ttft"), "s"))
+
+
+def test_a_limit_on_further_tokens_of_which_there_are_none_is_refused():
+    with pytest.raises(InputError, match="an answer of 1 token has none"):
+        evaluate(one_token(qps=5.0, slo="tpot=30ms"))
+
+
+def test_rates_of_an_overloaded_server_have_their_equation():
+    answer = evaluate(one_token(qps=500.0))
+    assert answer.overloaded
+    assert answer.explain("requests_per_second")[0].value == answer.metric("requests_per_second").text
+
+
+def test_a_mixed_fleet_that_is_overloaded_says_so():
+    answer = evaluate(one_token(output_tokens=100, qps=500.0) | {"hardware": {"on": "H100+A100"}})
+    assert not answer.feasible and answer.headline.startswith("Overloaded on 1 x NVIDIA H100")
