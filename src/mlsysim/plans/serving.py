@@ -151,7 +151,9 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     if served.come is not None:
         sheet.shown["layout"]["qps"] = served.come
     ledger = sheet.read(served.ledger)
-    main = "tokens_per_second" if server.part.qps is None else "tpot" if served.further else "ttft"
+    steady = math.isfinite(served.ttft)
+    asked = "tpot" if served.further else "ttft" if steady else None
+    main = (server.part.qps and asked) or "tokens_per_second"
     if main != "tokens_per_second":
         sheet.ledger_of_main = of_phase(ledger, ANSWER if served.further else FIRST)
     bands = _bands(served)
@@ -161,7 +163,6 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     sheet.add("kv_cache", None if result.kv_cache_size is None else result.kv_cache_size.to("GB"))
     sheet.add("max_batch", result.max_batch_size)
     sheet.add("longest_context", result.longest_context)
-    steady = math.isfinite(served.ttft)
     sheet.add("ttft", served.ttft if steady else None, bands["ttft"])
     sheet.add("tpot", served.tpot if served.further else None, bands["tpot"])
     sheet.add("latency", quantity(served.latency, "s") if steady else None, bands["latency"], wall=4)
