@@ -12,7 +12,7 @@ import pytest
 
 from mlsysim.cases.traffic import Traffic
 from mlsysim.simulate.requests import Request
-from mlsysim.simulate.serving import ROUTERS, Backlog, Failures, Scaling, Settings, Simulated, simulate
+from mlsysim.simulate.serving import ROUTERS, Backlog, Failures, Scaling, Settings, Simulated, simulate, watched
 from tests.simulate.test_replica import _engines, _poisson
 
 
@@ -132,13 +132,21 @@ class _Broken(Executor):
 
 @pytest.mark.parametrize("router", ["round_robin", "session"])
 def test_processes_give_the_same_to_the_last_bit(router: str) -> None:
-    told: list[int] = []
-    here = _played(20.0, 3000, 3, router=router, progress=told.append, block_tokens=16)
+    here = _played(20.0, 3000, 3, router=router, block_tokens=16)
     with ProcessPoolExecutor(2) as executor:
         there = _played(20.0, 3000, 3, router=router, executor=executor, block_tokens=16)
     died = _played(20.0, 3000, 3, router=router, executor=_Broken(), block_tokens=16)
     assert repr(here) == repr(there) == repr(died)
-    assert told[-1] == 3000
+
+
+@pytest.mark.parametrize("way", [{}, {"router": "least_work"}, {"clients": 8}, {"skip": 10.0}])
+def test_who_watches_is_told_how_far_a_play_is(way: Any) -> None:
+    told: list[tuple[int, int]] = []
+    with watched(lambda *far: told.append(far)):
+        _played(20.0, 3000, 3, **way)
+    _played(20.0, 30, 3)
+    assert told[0] == (0, 3000) and told[-1] == (3000, 3000) and told == sorted(told)
+    assert len(told) > 3
 
 
 def test_a_play_that_is_stopped_says_what_is_lost() -> None:

@@ -69,8 +69,9 @@ def main() -> None:
         _end(in_options(error))
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
-    except (KeyboardInterrupt, typer.Abort):
-        _end("stopped.", 130)
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        # A play that is stopped says what is lost.
+        _end(str(stop.__cause__ or stop) or "stopped.", 130)
     except (BrokenPipeError, SystemExit) as stop:
         # Consoles and the parser of commands end with 1 where a pipe is closed.
         if not isinstance(stop, BrokenPipeError) and not isinstance(stop.__context__, BrokenPipeError):

@@ -9,7 +9,7 @@ A play is the same by its requests, so that nothing of it is written down on the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import replace
 from typing import NamedTuple
@@ -60,20 +60,22 @@ class Player:
             self.replica.push(request)
         noted(self.replica, self.series, until)
 
-    def finish(self) -> tuple[Record, Alone]:
+    def finish(self, told: Callable[[], None] | None = None) -> tuple[Record, Alone]:
         """When no more come."""
         replica = self.replica
         replica.scheduling = replica.scheduling.flushed
-        noted(replica, self.series, NEVER)
+        noted(replica, self.series, NEVER, told)
         return self.record, result(replica, self.series)
 
 
-def noted(replica: Replica, series: Series, until: float) -> None:
+def noted(replica: Replica, series: Series, until: float, told: Callable[[], None] | None = None) -> None:
     """Advance a replica, and note its state on the way."""
     fills = replica.jobs is not None and until < NEVER
     while series.next < until and (fills or replica.outstanding):
         replica.advance(series.next)
         series.note(replica)
+        if told is not None:
+            told()
     replica.advance(until)
 
 
@@ -104,7 +106,11 @@ def each_alone(
     chosen = router(settings)([player.replica for player in players])
     everyone, dealt = range(many), [list[Request]() for _ in range(many)]
     kept: list[list[Block]] = [[] for _ in range(many)]
-    tell, known = settings.progress, 0
+    tell = settings.progress
+
+    def told() -> None:
+        if tell is not None and executor is None:
+            tell(sum(player.record.answered for player in players), expected)
 
     def on(until: float) -> None:
         for number, own in enumerate(dealt):
@@ -118,18 +124,17 @@ def each_alone(
         dealt[chosen.choose(request, everyone, request.arrival)].append(request)
         if not number % TOGETHER:
             on(request.arrival)
-            if tell is not None and executor is None and not number % (8 * TOGETHER):
-                tell(sum(player.record.count for player in players))
+            told()
     on(0.0)
     if executor is None:
-        found = [player.finish() for player in players]
+        found = [player.finish(told) for player in players]
     else:
         found = _elsewhere(executor, owners, replace(settings, executor=None, progress=None), expected, kept)
     record = found[0][0]
     for other, _ in found[1:]:
         record.join(other)
-    if tell is not None and record.count > known:
-        tell(record.count)
+    if tell is not None:
+        tell(record.answered, expected)
     return record, [alone for _, alone in found]
 
 

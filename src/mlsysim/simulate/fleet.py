@@ -143,6 +143,8 @@ class Fleet:
                 replica.scheduling = replica.scheduling.flushed
         while self._busy():
             self.until(self.events[0][0])
+            if told is not None:
+                told()
 
     def _busy(self) -> bool:
         if self.between is not None and self.between.read:

@@ -198,7 +198,7 @@ class Record:
         self.limits, self.kept = limits or {}, 0
         self.skip = skip
         """Requests that come before this time warm the server up and are not counted."""
-        self.count = self.prompts = self.answers = 0
+        self.count = self.prompts = self.answers = self.skipped = 0
         self.last = 0.0
         self._append()
 
@@ -218,6 +218,7 @@ class Record:
         if finish > self.last:
             self.last = finish
         if arrival < self.skip:
+            self.skipped += 1
             return
         ttft, e2e, tpot = first - arrival, finish - arrival, 0.0
         self.count += 1
@@ -240,6 +241,11 @@ class Record:
         ):
             self.kept += 1
 
+    @property
+    def answered(self) -> int:
+        """Requests that were, counted or not."""
+        return self.count + self.skipped
+
     def join(self, other: Record) -> None:
         """What another replica's requests saw at the same time."""
         for kind, times in self.all.items():
@@ -247,6 +253,7 @@ class Record:
         self._append()
         self.gaps, self._between = _summed(self.gaps, other.gaps), self._between + other._between
         self.kept, self.count = self.kept + other.kept, self.count + other.count
+        self.skipped += other.skipped
         self.prompts, self.answers = self.prompts + other.prompts, self.answers + other.answers
         self.last = max(self.last, other.last)
 

@@ -9,15 +9,16 @@ The same requests and settings give the same bytes: a play that was stopped is l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from itertools import count
 from typing import NamedTuple
 
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
-from mlsysim.simulate.alone import Alone, each_alone, result
+from mlsysim.simulate.alone import TOGETHER, Alone, each_alone, result
 from mlsysim.simulate.changing import Failing, Growing
 from mlsysim.simulate.fleet import Fleet, Pool
 from mlsysim.simulate.live import Done, Live, Spent
@@ -29,9 +30,20 @@ from mlsysim.simulate.requests import Request, in_order
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.series import OverTime, Series, losses, together
-from mlsysim.simulate.settings import Backlog, Failures, Scaling, Settings
+from mlsysim.simulate.settings import Backlog, Failures, Scaling, Settings, watched, watcher
 
-__all__ = ["KINDS", "ROUTERS", "Backlog", "Failures", "Scaling", "Settings", "Simulated", "replicas_of", "simulate"]
+__all__ = [
+    "KINDS",
+    "ROUTERS",
+    "Backlog",
+    "Failures",
+    "Scaling",
+    "Settings",
+    "Simulated",
+    "replicas_of",
+    "simulate",
+    "watched",
+]
 
 KINDS = ("ttft", "tpot", "itl", "e2e", "queue")
 
@@ -102,6 +114,10 @@ def simulate(
 ) -> Simulated:
     """Play requests on the replicas of a machine. ``expected`` is about how many there are, for batches of the sampling error."""
     settings, clock = settings or Settings(), _Clock(requests, expected)
+    if settings.progress is None and (tell := watcher()) is not None:
+        settings = replace(settings, progress=tell)
+    if settings.progress is not None:
+        settings.progress(0, expected)
     t = replace(t, replicas=int(t.replicas) + settings.spare)
     try:
         return _simulate(machine, t, clock, settings)
@@ -123,7 +139,8 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
                 "Clients in a loop are simulated where one pool does both, and nothing changes; give a rate."
             )
         replicas = replicas_of(machine, t, settings, record)
-        _ask_again(replicas, clock.requests, settings.clients)
+        tell = settings.progress
+        _ask_again(replicas, clock.requests, settings.clients, tell and (lambda: tell(record.answered, clock.expected)))
         return outcome(record, [result(each, Series()) for each in replicas], 0.0)
     if not machine.apart and not changes and not router(settings)([]).looks:
         record, alone = each_alone(machines, clock, clock.expected, settings)
@@ -165,9 +182,9 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
         if scaling is not None:
             Growing(fleet, each, scaling, _cold_start(fleet, each, scaling))
     tell = settings.progress
-    fleet.play(clock, None if tell is None else lambda: tell(record.count))
+    fleet.play(clock, tell and (lambda: tell(record.answered, clock.expected)))
     if tell is not None:
-        tell(record.count)
+        tell(record.answered, clock.expected)
     alone = [result(*both) for each in fleet.pools[-1:] for both in zip(each.replicas, each.series, strict=True)]
     read = [result(*both) for each in fleet.pools[:-1] for both in zip(each.replicas, each.series, strict=True)]
     changes = settings.failures is not None or scaling is not None
@@ -183,9 +200,11 @@ def _cold_start(fleet: Fleet, pool: Pool, scaling: Scaling) -> float:
     return float(iterations.device_weights) / (host_link(iterations.step.deployment.chip) if rate is None else rate)
 
 
-def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: int) -> None:
+def _ask_again(
+    replicas: list[Replica], requests: Iterable[Request], clients: int, tell: Callable[[], None] | None
+) -> None:
     """Clients in a loop, each with its own replica."""
-    drawn = list(requests)
+    drawn, left = list(requests), count(1)
     for number, replica in enumerate(replicas):
         own = iter(drawn[number :: len(replicas)])
 
@@ -193,6 +212,8 @@ def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: in
             live: Live, at: float, replica: Replica = replica, told: Done = replica.done, own: Iterator[Request] = own
         ) -> None:
             told(live, at)
+            if tell is not None and not next(left) % TOGETHER:
+                tell()
             request = next(own, None)
             if request is not None:
                 replica.push(request._replace(arrival=at))
@@ -201,6 +222,8 @@ def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: in
         for _, request in zip(range(len(range(number, clients, len(replicas)))), own, strict=False):
             replica.push(request._replace(arrival=0.0))
         replica.finish()
+    if tell is not None:
+        tell()
 
 
 def outcome(

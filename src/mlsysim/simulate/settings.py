@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from mlsysim.cases.serve import Engines
 from mlsysim.errors import InputError
+
+Progress = Callable[[int, int], None]
+"""``tell(answered, expected)``: requests that have been answered, and about how many there will be. Every play tells (0, expected) at its begin, then
+about every thousand requests, and how many there were at its end; an answer is several plays, one for each design and end of an interval."""
+
+_watching: ContextVar[Progress | None] = ContextVar("watching", default=None)
+
+
+@contextmanager
+def watched(tell: Progress) -> Iterator[None]:
+    """Within it ``tell`` hears how far every play of this thread is, however deep in an answer: ``with watched(bar): evaluate(plan)``."""
+    before = _watching.set(tell)
+    try:
+        yield
+    finally:
+        _watching.reset(before)
+
+
+def watcher() -> Progress | None:
+    """Who watches."""
+    return _watching.get()
 
 
 @dataclass(frozen=True)
@@ -111,7 +134,7 @@ class Settings:
     backlog: Backlog | None = None
     executor: Executor | None = None
     """Where replicas are played that no router looks at; here unless given."""
-    progress: Callable[[int], None] | None = None
-    """Is told now and then how many requests have been answered."""
+    progress: Progress | None = None
+    """Who is told how far a play is; who watches (:func:`watched`) unless given."""
     seed: int = 0
     """Of what routers and failures draw."""
