@@ -43,8 +43,14 @@ def test_limits_are_read_as_people_write_them() -> None:
         Target("e2e", "p95", 4.0),
     )
     assert parse_targets(None) == ()
+    assert [each.level for each in parse_targets("ttft_p99.9=1s,ttft_p999=1s,e2e_p75=1s,itl_p5=1s")] == [
+        "p999",
+        "p999",
+        "p75",
+        "p05",
+    ]
     for text, said in (
-        ("ttft_p98=1s", "p50, p90, p95 or p99"),
+        ("ttft_p100=1s", "p50, p99 or p99.9"),
         ("ttff=1s", "did you mean 'ttft'"),
         ("ttft_p99=5GB", "a time such as 500ms"),
         ("ttft_p99=-5ms", "above 0"),
@@ -70,6 +76,18 @@ def test_a_simulated_answer_says_percentiles_and_adds_up() -> None:
         assert answer.explain(name)[0].value == answer.metric(name).text
     parts = [part.exposed for part in ledger.parts if part.name.startswith("answer: ")]
     assert sum(parts) / 99 == pytest.approx(to_si(answer.value("itl"), "s"), rel=1e-9)
+    assert Answer.from_dict(answer.to_dict()) == answer
+
+
+def test_any_percentile_is_answered() -> None:
+    answer = _asked(slo="ttft_p99.9=1ms,e2e_p75=9s")
+    held = answer.percentiles["ttft"]
+    assert [*held] == ["mean", "p50", "p75", "p90", "p95", "p99", "p999", "error"]
+    assert held["p50"] < held["p75"] < held["p90"] and held["p99"] < held["p999"]
+    assert "first token at its 99.9th percentile" in answer.binding.sentence and answer.binding.limit == "ttft_p999"
+    sentences = [check.sentence for check in answer.checks]
+    assert any("Time of a request, 75th percentile" in each for each in sentences)
+    assert answer.explain("ttft_p999")[0].value == answer.metric("ttft_p999").text
     assert Answer.from_dict(answer.to_dict()) == answer
 
 
@@ -137,6 +155,22 @@ def test_a_layout_that_a_request_has_no_room_on_is_not_taken() -> None:
         "serving": {"trace": "azure-code", "requests": 200},
     }
     assert evaluate(plan, change=False).layout["tp"] > 1
+
+
+def test_a_service_that_grows_costs_what_is_there() -> None:
+    base = BASE | {"hardware": {"on": "4xH100"}, "ops": {"region": "Quebec", "cloud_price": "2 USD/h"}}
+    few = base | {"serving": BASE["serving"] | {"requests": 8000, "autoscale": "1:4", "qps": 8.0}}
+    part, whole = (
+        evaluate(each, change=False) for each in (few, few | {"serving": few["serving"] | {"autoscale": "4:4"}})
+    )
+    up = part.value("replicas_up")
+    assert up < 3 and whole.value("replicas_up") == pytest.approx(4.0)
+    assert part.value("rent").to("USD").magnitude == pytest.approx(up * 2 * 24, rel=1e-9)
+    for name in ("tco", "energy", "carbon_footprint", "usd_per_mtoken", "energy_per_token", "carbon_per_mtoken"):
+        assert part.value(name) < whole.value(name)
+    assert part.value("purchase") == whole.value("purchase")
+    for name in ("energy", "tco", "energy_per_token"):
+        assert part.explain(name)[0].value == part.metric(name).text
 
 
 def test_clients_in_a_loop_have_percentiles_too() -> None:

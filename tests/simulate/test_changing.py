@@ -52,13 +52,12 @@ def test_requests_of_replicas_that_fail_are_answered_by_others(router: str, apar
     assert pickle.dumps(seen) == pickle.dumps(simulate(machine, t, requests, 2000, chosen))
 
 
-def test_a_fleet_of_which_none_is_up_answers_later_and_spares_help() -> None:
-    lone, spared = (_played(4.0, 1000, 1, failures=Failures(50.0, 30.0), seed=1, spare=spare) for spare in (0, 2))
+def test_a_fleet_of_which_none_is_up_answers_later_and_more_help() -> None:
+    lone, spared = (_played(4.0, 1000, many, failures=Failures(50.0, 30.0), seed=1) for many in (1, 3))
     for seen in (lone, spared):
         _conserved(seen, 1000)
     assert lone.lost is not None and lone.lost["cold start"] > 0
     assert spared.percentiles["ttft"].p99 < lone.percentiles["ttft"].p99
-    assert spared.replicas == 3
 
 
 def test_a_service_grows_with_its_load_and_shrinks_after_it() -> None:
@@ -80,7 +79,7 @@ def test_a_service_grows_with_its_load_and_shrinks_after_it() -> None:
         grown[by] = seen
     fixed = simulate(_engines(), replace(t, replicas=6), requests, len(requests), Settings(router="least_work"))
     seen = grown["requests"]
-    assert seen.paid is not None and fixed.paid is None and seen.paid < 0.6 * 6 * fixed.seconds
+    assert seen.paid is not None and fixed.paid is None and seen.paid[0] < 0.6 * 6 * fixed.seconds
     assert seen.percentiles["ttft"].p99 > fixed.percentiles["ttft"].p99
     assert seen.lost is not None and seen.lost["cold start"] > 0
 

@@ -27,7 +27,7 @@ def test_percentiles_are_those_of_benchmarks() -> None:
     found = _told(Record(1000), values).percentiles("ttft")
     assert found.mean == pytest.approx(sum(values) / 1000, rel=1e-9)
     for level in (50, 90, 95, 99):
-        assert found.at(f"p{level}") == pytest.approx(_by_hand(values, level), rel=1e-9)
+        assert found.values[f"p{level}"] == pytest.approx(_by_hand(values, level), rel=1e-9)
 
 
 def test_many_values_are_counted_in_bins_within_two_thousandths() -> None:
@@ -38,7 +38,7 @@ def test_many_values_are_counted_in_bins_within_two_thousandths() -> None:
         found = few.percentiles(kind)
         assert found.mean == pytest.approx(scale * sum(values) / 5000, rel=1e-6)
         for level in (50, 90, 95, 99):
-            assert found.at(f"p{level}") == pytest.approx(scale * _by_hand(values, level), rel=2e-3)
+            assert found.values[f"p{level}"] == pytest.approx(scale * _by_hand(values, level), rel=2e-3)
     assert sum(len(times.values) for times in few.all.values()) < 4 * 600
     assert EXACT > 600
 
@@ -96,5 +96,5 @@ def test_gaps_count_by_tokens() -> None:
     record.gap(0.010, 98)
     record.gap(0.200, 2)
     found = record.percentiles("itl")
-    assert found.mean == pytest.approx((0.98 + 0.4) / 100) and found.p50 == pytest.approx(0.01, rel=2e-3)
+    assert found.mean == pytest.approx((0.98 + 0.4) / 100) and found.values["p50"] == pytest.approx(0.01, rel=2e-3)
     assert found.p99 == pytest.approx(0.2, rel=2e-3) and math.isnan(found.error[0])

@@ -221,11 +221,11 @@ def _percentiles_table(answer: Answer) -> Any:
     from rich.table import Table
 
     from mlsysim.plans.sheet import percentile_texts
-    from mlsysim.plans.targets import LEVELS, TIMES
+    from mlsysim.plans.targets import TIMES, levels_of
 
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.add_column("Simulated")
-    for level in LEVELS:
+    for level in levels_of(next(iter(answer.percentiles.values()))):
         table.add_column(level, justify="right")
     for kind, held in answer.percentiles.items():
         table.add_row(f"  {TIMES[kind]}", *percentile_texts(held))

@@ -14,13 +14,15 @@ from mlsysim.cases.traffic import CLIENT_ROUNDS
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import files_allowed
-from mlsysim.plans.targets import parse_targets
+from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.traces import Trace, read_trace, shipped_traces
 from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread
 
 SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""
+_ABOVE, _MOST = 50, 100_000
+"""Requests above a percentile that more are drawn for, up to a most."""
 _WARM = 0.05
 """Share of drawn requests that fill the server and are not counted."""
 _SIMULATED = ("trace", "burst", "scheduler", "router", "autoscale", "seed")
@@ -79,8 +81,14 @@ class Arrivals:
         """How many requests are played; of clients that come again some rounds."""
         if self.trace is not None:
             return self.trace.summary.count
-        drawn = QUICK if quick or self.part.concurrency else SAMPLE
+        drawn = QUICK if quick or self.part.concurrency else max(SAMPLE, min(_MOST, self._beyond))
         return self.part.requests or max(drawn, CLIENT_ROUNDS * (self.part.concurrency or 0))
+
+    @property
+    def _beyond(self) -> int:
+        """Requests of which enough are above the highest percentile that is asked for."""
+        levels = [percent(each.level) for each in parse_targets(self.part.slo) if each.level != "mean"]
+        return round(_ABOVE / (1 - max(levels, default=0.0) / 100))
 
     def skip(self, rate: float, quick: bool = False) -> float:
         """Seconds at the start that are not counted: none of a trace, nor of a number of requests that a plan gives."""

@@ -13,7 +13,7 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds, value_text
 from mlsysim.plans.sheet import compact_time
-from mlsysim.plans.targets import LEVELS, parse_targets
+from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
@@ -103,7 +103,7 @@ def _within(metric: Metric, label: str, most: Any) -> Checked:
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "limit":
         # Times of requests are means unless they are percentiles; half of them or so are longer.
-        held += "" if metric.name.rpartition("_")[2] in LEVELS else " on average"
+        held += "" if metric.name.rpartition("_")[0] in TIMES else " on average"
         if odds is not None and 0.05 < odds < 0.95:
             held += f"; too close to call, its interval is {metric.interval}"
     return Checked(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
+from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.units.text import byte_unit, format_value, time_unit
@@ -73,11 +74,21 @@ class Kind:
         )
 
 
+class _Kinds(dict[str, Kind]):
+    """Metrics by name; of percentiles those that people ask for most, and others when they are asked for."""
+
+    def __missing__(self, name: str) -> Kind:
+        kind, _, level = name.rpartition("_")
+        if kind not in TIMES:
+            raise KeyError(name)
+        return _percentile(self[{"e2e": "latency"}.get(kind, kind)], level)
+
+
 @cache
 def kinds() -> dict[str, Kind]:
     """All metrics by name."""
     levels = shipped("mlsysim.data", "metrics.toml")
-    found: dict[str, Kind] = {}
+    found = _Kinds()
     for level, held in levels.items():
         for name, entry in held.items():
             percentiles = entry.pop("percentiles", ())
@@ -90,11 +101,11 @@ def kinds() -> dict[str, Kind]:
 
 def _percentile(of: Kind, level: str) -> Kind:
     """The metric of a percentile of another's times."""
-    kind, rank = {"latency": "e2e"}.get(of.name, of.name), f"{level[1:]}th percentile"
-    label = f"{of.label_of('serving')}, {rank}"
+    kind, share = {"latency": "e2e"}.get(of.name, of.name), f"{percent(level):g}"
+    label = f"{of.label_of('serving')}, {rank_text(level)} percentile"
     form = (
-        f"the value at place int({level[1:]}/100 n) of n sorted times",
-        f"t_{{{level[1:]}}}",
+        f"the value at place int({share}/100 n) of n sorted times",
+        f"t_{{{share}}}",
         f"t = {kind}_{level}_seen in s, n = requests_played",
     )
     return replace(

@@ -118,6 +118,19 @@ class Served:
         return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
 
     @property
+    def up(self) -> tuple[float, float]:
+        """Replicas that are there on average, and those that write answers."""
+        return self.replicas, self.writers
+
+    @property
+    def devices(self) -> float:
+        """Accelerators of those."""
+        width, (readers, writers) = self.split.devices, self.up
+        if self.server.decode_fleet is None:
+            return width * readers
+        return width * readers + (self.result.devices - width * self.replicas) // self.writers * writers
+
+    @property
     def too_many(self) -> str:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps

@@ -23,6 +23,7 @@ from mlsysim.plans.serving_load import Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.simulated import Played, add_percentiles
 from mlsysim.plans.spending import energy_sentence
+from mlsysim.plans.targets import rank_text
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
 from mlsysim.units.registry import quantity, to_si
@@ -170,8 +171,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     rate = requests * served.mean_output
     tokens = each and tuple(side * served.mean_output for side in each)
     sheet.add("tokens_per_second", rate, tokens, wall=4)
-    of_device = tokens and tuple(side / result.devices for side in tokens)
-    sheet.add("tokens_per_second_per_device", rate / result.devices, of_device)
+    of_device = tokens and tuple(side / served.devices for side in tokens)
+    sheet.add("tokens_per_second_per_device", rate / served.devices, of_device)
     sheet.add("requests_per_second", requests, each)
     faster = bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"]))
     sheet.add("user_rate", 1 / served.tpot if served.further else None, faster)
@@ -211,7 +212,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
         "memory_stated": fullest.memory.capacity,
         "memory_offered": offered_memory(fullest) if server.calibrated else None,
         "accelerators": server.fleet.total_accelerators,
-        "devices_that_serve": served.result.devices,
+        "devices_that_serve": served.devices,
         "requests_in_flight": served.clients,
         "tokens_of_an_answer": tokens,
     }
@@ -296,7 +297,7 @@ def _limited(name: str) -> tuple[str, str | None, str]:
     """The same of a percentile."""
     kind, _, level = name.rpartition("_")
     words, phase, noun = _LIMITED[{"": name, "e2e": "latency", "itl": "tpot", "queue": "ttft"}.get(kind, kind)]
-    return (f"{words} at its {level[1:]}th percentile" if kind else words), phase, noun
+    return (f"{words} at its {rank_text(level)} percentile" if kind else words), phase, noun
 
 
 def _headline(sheet: Sheet, served: Served) -> str:

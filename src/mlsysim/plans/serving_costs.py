@@ -34,11 +34,15 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     rate = served.delivered()
     made = rate * served.mean_output * days * 86400.0
     slower = rates and tuple(rate / to_si(side, "1/s") for side in reversed(rates)) if rate > 0 else None
-    shares = (Share(fleet, _mean(fleet, pool, power)) for (fleet, pool), power in zip(pools, powers, strict=True))
+    away = [float(count - up) for count, up in zip((served.replicas, served.writers), served.up, strict=True)]
+    shares = []
+    for (fleet, pool), power, gone in zip(pools, powers, away, strict=False):
+        there = 1.0 - gone * pool.width / fleet.total_accelerators
+        shares.append(Share(fleet, _mean(fleet, pool, power, there), there=there))
     spent = spend(sheet, days, made, *shares, slower=slower, draws=draws)
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
-    sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": made}
+    sheet.facts |= {"duration": quantity(days * shares[0].there, "day"), "work_of_the_run": made}
     band = independent(slower, draws and sheet.metrics["power"].factors)
     for name, of, unit in (("energy_per_token", "energy", 3.6e6), ("carbon_per_mtoken", "carbon_footprint", 1e9)):
         if (amount := spent[of]) is not None and made > 0:
@@ -49,17 +53,17 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
 def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
     """The fleets and their devices at work: one pool, or one that reads prompts and one that writes answers."""
     server = served.server
-    width = served.split.devices
+    width, (readers, writers) = served.split.devices, served.up
     if server.decode_fleet is None:
-        return [(server.fleet, Pool(served.replicas, width))]
+        return [(server.fleet, Pool(readers, width))]
     rest = (served.result.devices - width * served.replicas) // served.writers
-    readers = Pool(served.replicas, width, writes=False)
-    return [(server.fleet, readers), (server.decode_fleet, Pool(served.writers, rest, reads=False))]
+    reading, writing = Pool(readers, width, writes=False), Pool(writers, rest, reads=False)
+    return [(server.fleet, reading), (server.decode_fleet, writing)]
 
 
-def _mean(fleet: Fleet, pool: Pool, power: float | None) -> float | None:
-    """Mean watts of a fleet's accelerators: those of the pool work, the others wait."""
-    share = min(1.0, pool.devices / fleet.total_accelerators)
+def _mean(fleet: Fleet, pool: Pool, power: float | None, there: float) -> float | None:
+    """Mean watts of those of a fleet's accelerators that are there: those of the pool work, the others wait."""
+    share = min(1.0, pool.devices / (there * fleet.total_accelerators))
     return None if power is None else share * power + (1 - share) * waiting_power_of(fleet.node.accelerator)
 
 
@@ -74,7 +78,7 @@ def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> floa
     server, part, requests = served.server, served.server.part, served.delivered()
     precision, known = server.options["precision"], chip_power(chip)
     always = served.come is None or part.output_rate is not None
-    busy = 1.0 if always else 1 - math.exp(-requests / served.replicas * served.latency)
+    busy = 1.0 if always else 1 - math.exp(-requests / served.up[0] * served.latency)
     busy *= host_share(chip) if part.host_bound else 1.0
     share = equivalent(chip, precision)
     clocks, cap = served.result._facts.context["clocks"], server.plan.hardware.power_cap

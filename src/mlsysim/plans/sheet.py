@@ -12,7 +12,7 @@ from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.targets import LEVELS
+from mlsysim.plans.targets import levels_of
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.binding import NAMES
@@ -184,7 +184,7 @@ def compact_time(seconds: float) -> str:
 def percentile_texts(held: Mapping[str, Any]) -> list[str]:
     """Mean and percentiles of a kind of time, each with its sampling error where that is half a per cent or more."""
     found = []
-    for level, error in zip(LEVELS, held["error"], strict=True):
+    for level, error in zip(levels_of(held), held["error"], strict=True):
         own = held[level]
         noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
         found.append(compact_time(own) + noise)

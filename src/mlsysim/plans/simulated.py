@@ -33,8 +33,8 @@ from mlsysim.plans.arrivals import Arrivals
 from mlsysim.plans.served import Layout, Served
 from mlsysim.plans.serving_load import ANY_RATE
 from mlsysim.plans.sheet import Sheet, compact_time
-from mlsysim.plans.targets import LEVELS, parse_targets
-from mlsysim.simulate.record import Percentiles
+from mlsysim.plans.targets import parse_targets, percent
+from mlsysim.simulate.record import LEVELS, Percentiles
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings, Simulated, simulate
@@ -47,7 +47,7 @@ _AIM = 0.7
 """Of the highest rate that a replica answers, where a service grows."""
 _SENSITIVE = 3.0
 """Times as much as a step's error that the first token's must be, to be called sensitive."""
-_KEPT = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e"}
+_KEPT = ("ttft", "tpot", "e2e")
 
 
 class Played(Served):
@@ -58,6 +58,7 @@ class Played(Served):
         self.closed, self.arrivals, self.quick = served, arrivals, quick
         self.come = served.come or arrivals.rate
         self.seen = seen = self._play()
+        self.traffic = replace(served.traffic, batch=served.traffic.batch * served.writers / self.up[1])
         self.ttft, self.tpot = seen.percentiles["ttft"].mean, seen.percentiles["tpot"].mean
         if math.isnan(self.tpot):
             self.tpot = served.tpot
@@ -82,17 +83,20 @@ class Played(Served):
         if name in ("ttft", "tpot", "latency"):
             return float(getattr(self, name))
         kind, _, level = name.rpartition("_")
-        return self.seen.percentiles[kind or name].at(level if kind else "mean")
+        return self.seen.percentiles[kind or name].values[level if kind else "mean"]
 
     def _play(self, slower: float = 1.0) -> Simulated:
         result, part, come = self.result, self.server.part, self.come
-        each = {target.kind: target.seconds for target in parse_targets(part.slo) if target.kind in _KEPT}
-        limits = {kind: limit / slower for kind, limit in each.items()}
+        targets = sorted(parse_targets(part.slo), key=lambda target: target.seconds)
+        # Of several limits on a time the longest is each request's.
+        limits = {target.kind: target.seconds / slower for target in targets if target.kind in _KEPT}
+        asked = {target.level: percent(target.level) for target in targets if target.level != "mean"}
         rate = come or 1.0
         requests = self.arrivals.requests(rate, self.quick)
         settings = Settings(
             scheduler=part.scheduler,
             limits=limits,
+            levels=dict(sorted((LEVELS | asked).items(), key=lambda each: each[1])),
             skip=self.arrivals.skip(rate, self.quick) / slower,
             block_tokens=self.arrivals.blocks,
             clients=part.concurrency,
@@ -104,6 +108,13 @@ class Played(Served):
         machine, traffic = result.named("machine"), result.named("clients")
         played = requests if slower == 1.0 else _faster(requests, slower)
         return simulate(machine, traffic, played, self.arrivals.count(self.quick), settings)
+
+    @property
+    def up(self) -> tuple[float, float]:
+        if self.seen.paid is None or not self.seen.seconds > 0:
+            return super().up
+        there = [seconds / self.seen.seconds for seconds in self.seen.paid]
+        return there[0], there[-1]
 
     def _scaling(self, slower: float) -> Scaling | None:
         """How the service grows and shrinks, on a clock that runs so many times as slow."""
@@ -144,8 +155,8 @@ class Played(Served):
             return None
         kind, _, level = name.rpartition("_")
         kind, level = (kind, level) if kind else ({"latency": "e2e"}.get(name, name), "mean")
-        middle = self.seen.percentiles[kind].at(level)
-        found = tuple(seen.percentiles[kind].at(level) * factor for seen, factor in self.ends)
+        middle = self.seen.percentiles[kind].values[level]
+        found = tuple(seen.percentiles[kind].values[level] * factor for seen, factor in self.ends)
         if not middle > 0:
             return None
         factors: Any = (found[0] / middle, found[1] / middle)
@@ -243,12 +254,12 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
         if math.isnan(found.mean):
             continue
         errors = [None if math.isnan(error) else error for error in found.error]
-        table[kind] = found._asdict() | {"error": errors}
-        for index, level in enumerate(LEVELS):
-            sheet.facts[f"{kind}_{level}_seen"] = quantity(found[index], "s")
+        table[kind] = found.values | {"error": errors}
+        for level, seconds in found.values.items():
+            sheet.facts[f"{kind}_{level}_seen"] = quantity(seconds, "s")
             if level != "mean":
                 name = f"{kind}_{level}"
-                sheet.add(name, found[index], served.interval(name))
+                sheet.add(name, seconds, served.interval(name))
     if "itl" in table:
         # Over all tokens; the time of each further token is the mean over requests.
         between = (served.latency - served.ttft) / max(served.mean_output - 1, 1.0)
@@ -257,11 +268,12 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     sheet.shown["percentiles"] = table
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router
-    if seen.paid is not None and seen.seconds > 0:
-        up = seen.paid / seen.seconds
+    if served.server.part.autoscale is not None:
         aim = f"{served._requests_each:.3g} requests of a replica are aimed at"
-        sheet.assumed["autoscale"] = f"{aim}, {up:.3g} replicas were up on average; costs are of the whole fleet"
-        sheet.add("replicas_up", up)
+        there = f"{served.up[-1]:.3g} of {served.writers:,} were there on average"
+        costs = "costs, energy and carbon are of those, as the others are let go; power is with all of them up"
+        sheet.assumed["autoscale"] = f"{aim}, {there}: {costs}"
+        sheet.add("replicas_up", served.up[-1])
     if seen.over_time is not None:
         sheet.shown["over_time"] = seen.over_time._asdict()
     if seen.attained is not None:

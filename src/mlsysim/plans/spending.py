@@ -43,6 +43,8 @@ class Share(NamedTuple):
     fleet: Fleet
     power: float | None
     mfu: float = 0.0
+    there: float = 1.0
+    """Share of the time that it is there, and not somebody else's."""
 
 
 def power_facts(known: ChipPower, activity: Activity, cap: float | None = None) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def spend(
         bill, footprint = _solved(sheet, share, region, days)
         bills += [bill] if bill is not None else []
         footprints += [footprint] if footprint is not None else []
-        each.append(_taken(sheet, share.fleet, days, bill, footprint))
+        each.append(_taken(sheet, share.fleet, days * share.there, bill, footprint))
     if region is None:
         unknown = "No region is given, so carbon and water are not known; give one, such as "
         sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
@@ -124,7 +126,7 @@ def spend(
             "power_factor": around.factor,
             "accelerators_of_a_node": first.node.accelerators_per_node,
         }
-        of_node = sum(scopes) * 1000 / (days * 24 * first.count)
+        of_node = sum(scopes) * 1000 / (days * shares[0].there * 24 * first.count)
         sheet.add("node_power", of_node, times(of_node, bands["node_power"]))
     price = paid(sheet.plan, spent["tco"], spent["rent"])
     if price is not None and work > 0:
@@ -148,7 +150,11 @@ def paid(plan: Plan, owning: Any, renting: Any) -> Any:
 def _solved(sheet: Sheet, share: Share, region: Any, days: float) -> tuple[Any, Any]:
     """What both walls say of a fleet; None for one that lacks a figure, which is noted."""
     ops = sheet.plan.ops
-    options: dict[str, Any] = {"duration_days": days, "mfu": min(max(share.mfu, 0.0), 1.0), "include_host": True}
+    options: dict[str, Any] = {
+        "duration_days": days * share.there,
+        "mfu": min(max(share.mfu, 0.0), 1.0),
+        "include_host": True,
+    }
     if sheet.plan.hardware.cooling is not None:
         options["cooling"] = sheet.plan.hardware.cooling
     if share.power is not None:

@@ -1,20 +1,46 @@
 """Limits on times of requests as people write them: ``ttft_p99=500ms,tpot=30ms,e2e_p95=4s``.
 
-Without a percentile a limit is on the mean. ``latency`` and ``e2e`` are both the time of a whole request.
+Without a percentile a limit is on the mean. ``latency`` and ``e2e`` are both the time of a whole request. Percentiles are any: p75, p99.9, which
+metrics call p999, as people do (digits after the second are decimals).
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from mlsysim.errors import nearest
 from mlsysim.units.registry import parse_quantity, to_si
 
 KINDS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2e": "e2e", "latency": "e2e", "queue": "queue"}
-LEVELS = ("mean", "p50", "p90", "p95", "p99")
 TIMES = {"ttft": "first token", "tpot": "further token", "itl": "token gap", "e2e": "request", "queue": "wait"}
 """Kinds of time as tables and charts call them."""
+
+
+def levels_of(held: Mapping[str, Any]) -> list[str]:
+    """Mean and percentiles in a table of a kind of time."""
+    return [name for name in held if name != "error"]
+
+
+def percent(level: str) -> float:
+    """The per cent of a percentile.
+
+    >>> percent("p99"), percent("p999"), percent("p05")
+    (99.0, 99.9, 5.0)
+    """
+    return float(f"{level[1:3]}.{level[3:] or 0}")
+
+
+def rank_text(level: str) -> str:
+    """A percentile as people say it.
+
+    >>> rank_text("p999"), rank_text("p75"), rank_text("p92")
+    ('99.9th', '75th', '92nd')
+    """
+    number = f"{percent(level):g}"
+    last = "" if "." in number or number[:-1] == "1" else number[-1]
+    return number + {"1": "st", "2": "nd", "3": "rd"}.get(last, "th")
 
 
 class Target(NamedTuple):
@@ -34,7 +60,7 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
     """The limits in a text; raises ValueError with one sentence."""
     found = []
     for piece in filter(None, (each.strip() for each in (text or "").split(","))):
-        written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d+))?\s*(?:=|<=?)\s*(.+)", piece.lower())
+        written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d[\d.]*))?\s*(?:=|<=?)\s*(.+)", piece.lower())
         if written is None:
             raise ValueError(f"a limit is such as 'ttft_p99=500ms', got {piece[:40]!r}")
         kind, level, amount = written[1], written[2] or "mean", written[3]
@@ -42,9 +68,8 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
             near = nearest(kind, KINDS, 1)
             hint = f"did you mean {near[0]!r}?" if near else "use ttft, tpot, itl, e2e or queue"
             raise ValueError(f"{kind[:20]!r} is no time of a request; {hint}")
-        if level not in LEVELS:
-            known = f"{', '.join(LEVELS[1:-1])} or {LEVELS[-1]}"
-            raise ValueError(f"{level!r} is not simulated; use {known}, or no percentile for the mean")
+        if level != "mean":
+            level = _level(level)
         try:
             seconds = to_si(parse_quantity(amount), "s")
         except Exception:  # units speak of many faults; all of them mean that this is no time
@@ -53,3 +78,13 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
             raise ValueError(f"the limit of {kind}_{level} is a time above 0, got {amount[:20]!r}")
         found.append(Target(KINDS[kind], level, float(seconds)))
     return tuple(found)
+
+
+def _level(written: str) -> str:
+    """The name of a percentile, however it is written: p99.9 is p999."""
+    whole, point, part = written[1:].partition(".")
+    name = f"p{whole.zfill(2)}{part}".rstrip("0" if point else "").ljust(3, "0")
+    long = len(whole) > 2 and (point or not whole.startswith("99"))
+    if "." in part or long or not percent(name) > 0 or len(name) > 6:
+        raise ValueError(f"{written[:20]!r} is no percentile; use such as p50, p99 or p99.9, or none for the mean")
+    return name

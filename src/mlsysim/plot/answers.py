@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.targets import LEVELS, TIMES
+from mlsysim.plans.targets import TIMES, levels_of, percent
 from mlsysim.plot.charts.bars import tornado, waterfall
 from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.charts.memory_bar import memory_bar
@@ -87,7 +87,8 @@ def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) ->
 
 def percentiles_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     """Times that shares of the simulated requests stay below."""
-    levels = LEVELS[1:]
+    levels = [level for held in answer.percentiles.values() for level in levels_of(held)[1:]]
+    levels = [*dict.fromkeys(levels)]
     series = [
         (TIMES[kind], [(k, held[level]) for k, level in enumerate(levels)])
         for kind, held in answer.percentiles.items()
@@ -96,7 +97,7 @@ def percentiles_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure |
     if not series:
         return None
     axes = {"x_title": "Share of the requests", "y_title": "Time within which they are", "y_unit": "s"}
-    return lines(series, names=[f"{level[1:]} %" for level in levels], **axes, title=title, width=width)
+    return lines(series, names=[f"{percent(level):g} %" for level in levels], **axes, title=title, width=width)
 
 
 def over_time_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:

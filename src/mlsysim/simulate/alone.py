@@ -50,7 +50,7 @@ class Player:
 
     def __init__(self, kind: Kind, expected: int, many: int) -> None:
         chosen = kind.settings
-        self.record = Record(-(-expected // many), chosen.limits, chosen.skip, EXACT // many)
+        self.record = Record(-(-expected // many), chosen.limits, chosen.skip, EXACT // many, chosen.levels)
         self.replica, self.series = kind.replica(recorded(self.record), self.record, 1 / many), Series()
 
     def go(self, block: Block) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import frexp
 from typing import NamedTuple
 
@@ -23,26 +23,32 @@ EXACT, BATCHES, ABOVE = 200_000, 20, 10
 _FINE = 512
 _STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
 """Quantiles at 95 % of Student's distribution, by degrees of freedom from 1 on."""
-LEVELS = (50.0, 90.0, 95.0, 99.0)
+LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
+"""Percentiles that are always there, by name."""
 
 
 class Percentiles(NamedTuple):
-    """Of one kind of time: mean and percentiles in seconds, and the half width of the 90 % sampling error of each."""
+    """Of one kind of time: mean and percentiles in seconds by name, and the half width of the 90 % sampling error of each."""
 
-    mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
+    values: dict[str, float]
     error: tuple[float, ...]
-    """Of the mean, then of each percentile."""
 
-    def at(self, name: str) -> float:
-        """By name: mean, p50, p90, p95 or p99."""
-        return float(getattr(self, name))
+    @property
+    def mean(self) -> float:
+        return self.values["mean"]
+
+    @property
+    def p90(self) -> float:
+        return self.values["p90"]
+
+    @property
+    def p99(self) -> float:
+        return self.values["p99"]
 
 
-NOTHING = Percentiles(math.nan, math.nan, math.nan, math.nan, math.nan, (math.nan,) * (1 + len(LEVELS)))
+def _nothing(levels: Iterable[str]) -> Percentiles:
+    values = dict.fromkeys(("mean", *levels), math.nan)
+    return Percentiles(values, (math.nan,) * len(values))
 
 
 Bag = array | dict[int, float]
@@ -70,7 +76,7 @@ def _binned(bag: Bag) -> dict[int, float]:
     return found
 
 
-def ranked(bag: Bag, levels: tuple[float, ...]) -> list[float]:
+def ranked(bag: Bag, levels: Iterable[float]) -> list[float]:
     """Percentiles of a bag."""
     if isinstance(bag, array):
         ordered = sorted(bag)
@@ -150,18 +156,22 @@ class Times:
             for sums, others in zip(self._sums, other._sums, strict=True):
                 sums[number] += others[number]
 
-    def percentiles(self) -> Percentiles:
+    def percentiles(self, levels: dict[str, float]) -> Percentiles:
         """Mean and percentiles, with their sampling error."""
         if not self.count:
-            return NOTHING
+            return _nothing(levels)
         bags = [bag for bag in self.batches() if bag]
         means = [total / count for count, total in zip(*self._sums, strict=True) if count]
         errors = [_half_width(means)]
-        for level in LEVELS:
+        for level in levels.values():
             many = math.ceil(ABOVE / (1 - level / 100) / (self.count / len(bags)))
             larger = [_together(bags[at : at + many]) for at in range(0, len(bags) - many + 1, many)]
             errors.append(_half_width([ranked(bag, (level,))[0] for bag in larger]))
-        return Percentiles._make((self.mean, *ranked(_together(bags), LEVELS), tuple(errors)))
+        return Percentiles(_named(self.mean, _together(bags), levels), tuple(errors))
+
+
+def _named(mean: float, bag: Bag, levels: dict[str, float]) -> dict[str, float]:
+    return {"mean": mean} | dict(zip(levels, ranked(bag, levels.values()), strict=True))
 
 
 def _together(bags: Sequence[Bag]) -> Bag:
@@ -188,11 +198,16 @@ class Record:
     KINDS = ("ttft", "tpot", "e2e", "queue")
 
     def __init__(
-        self, expected: int, limits: dict[str, float] | None = None, skip: float = 0.0, exact: int = EXACT
+        self,
+        expected: int,
+        limits: dict[str, float] | None = None,
+        skip: float = 0.0,
+        exact: int = EXACT,
+        levels: dict[str, float] = LEVELS,
     ) -> None:
         each = max(1, -(-expected // BATCHES))
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
-        self._exact = exact
+        self._exact, self._levels = exact, levels
         self.gaps: dict[int, float] = {}
         self._between = 0.0
         self.limits, self.kept = limits or {}, 0
@@ -260,13 +275,14 @@ class Record:
     def percentiles(self, kind: str) -> Percentiles:
         """Mean and percentiles of a kind, with their sampling error, which gaps of tokens do not have."""
         if kind != "itl":
-            found = self.all[kind].percentiles()
+            found = self.all[kind].percentiles(self._levels)
             self._append()
             return found
+        nothing = _nothing(self._levels)
         if not self.gaps:
-            return NOTHING
+            return nothing
         mean = self._between / sum(self.gaps.values())
-        return Percentiles._make((mean, *ranked(self.gaps, LEVELS), NOTHING.error))
+        return nothing._replace(values=_named(mean, self.gaps, self._levels))
 
 
 def _half_width(values: Sequence[float]) -> float:

@@ -70,8 +70,8 @@ class Simulated(NamedTuple):
     """Seconds of all requests by cause."""
     over_time: OverTime | None = None
     """Of the replicas that write, at some times."""
-    paid: float | None = None
-    """Of ``seconds``, those that replicas were there (groups of a pipeline as one), added up, where they fail or come and go."""
+    paid: tuple[float, ...] | None = None
+    """Of ``seconds``, those that replicas of each pool were there (groups of a pipeline as one), added up, where they fail or come and go."""
     failed: int = 0
     jobs: tuple[int, int, int] = (0, 0, 0)
     """Requests of a job beside the traffic that ended, and tokens of theirs that were read and written."""
@@ -118,7 +118,6 @@ def simulate(
         settings = replace(settings, progress=tell)
     if settings.progress is not None:
         settings.progress(0, expected)
-    t = replace(t, replicas=int(t.replicas) + settings.spare)
     try:
         return _simulate(machine, t, clock, settings)
     except KeyboardInterrupt as stop:
@@ -130,7 +129,7 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
     machines = [(machine, t), *((other, replace(t, replicas=many)) for other, many in settings.others)]
     if machine.apart and settings.others:
         raise InputError("Machines beside others are simulated where one pool does both.")
-    record = Record(clock.expected, settings.limits, settings.skip)
+    record = Record(clock.expected, settings.limits, settings.skip, levels=settings.levels)
     if settings.backlog is not None and (machine.apart or settings.clients is not None):
         raise InputError("Jobs beside the traffic are simulated where one pool does both, and requests come at a rate.")
     if settings.clients is not None:
@@ -268,7 +267,7 @@ def outcome(
         _found(readers or alone),
         losses(spent, uneven, sum(pool.started for pool in pools), sum(pool.waited for pool in pools)),
         seen,
-        sum(pool.paid(begin, record.last) for pool in pools) if changes else None,
+        tuple(pool.paid(begin, record.last) for pool in pools) if changes else None,
         sum(pool.failed for pool in pools),
         (sum(own.jobs[0] for own in alone), sum(own.jobs[1] for own in alone), sum(own.jobs[2] for own in alone)),
     )

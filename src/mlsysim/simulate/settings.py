@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlsysim.cases.serve import Engines
 from mlsysim.errors import InputError
+from mlsysim.simulate.record import LEVELS
 
 Progress = Callable[[int, int], None]
 """``tell(answered, expected)``: requests that have been answered, and about how many there will be. Every play tells (0, expected) at its begin, then
@@ -104,6 +105,8 @@ class Settings:
 
     scheduler: str | None = None
     limits: dict[str, float] | None = None
+    levels: dict[str, float] = field(default_factory=lambda: LEVELS)
+    """Percentiles of times that are told, by name."""
     block_tokens: int | None = None
     """Tokens of a hashed block where requests name theirs; None: no cache of prefixes."""
     clients: int | None = None
@@ -127,8 +130,6 @@ class Settings:
     """Adapters that are on a device at a time; all of the machine's unless given."""
     others: tuple[tuple[Engines, int], ...] = ()
     """Replicas of other machines beside those of the first, and how many."""
-    spare: int = 0
-    """Replicas beside those that the traffic names, which answer as well."""
     failures: Failures | None = None
     scaling: Scaling | None = None
     backlog: Backlog | None = None
