@@ -285,3 +285,38 @@ def test_one_stream_and_a_limit_of_the_whole_answer_of_a_benchmark():
 def test_a_multimodal_model_without_an_entry_is_its_language_model():
     question = _asked({"model": "Qwen3-VL-32B-Instruct", "precision_weights": "bf16", "tp": "1", "n_gpus": "1"})
     assert question.plan.workload.model == "Qwen3_32B"
+
+
+def test_a_published_recipe_holds_over_columns_that_rules_filled_in():
+    """https://github.com/SemiAnalysisAI/InferenceX: GLM-5's recipe in 8 bits sets no interval of looking for requests, that in 4 bits one of 10 steps;
+    the list of 2026-04-22 has TP 4 for the pools of 4 devices that earlier lists give attention ranks."""
+    glm = RUN | {
+        "engine": "sglang",
+        "model": "zhipuai/GLM-5",
+        "gpu": "b200_sxm",
+        "tp": "8",
+        "moe_tp": "8",
+        "poll_steps": "30",
+    }
+    assert plan_of(glm, []).serving.poll_steps is None
+    assert plan_of(glm | {"precision": "fp4"}, []).serving.poll_steps == 10
+    pools = {
+        f"{pool}_{key}": value
+        for pool in ("prefill", "decode")
+        for key, value in {"tp": "1", "attention_dp": "4", "moe_tp": "1", "moe_ep": "4"}.items()
+    }
+    small = (
+        RUN
+        | pools
+        | {
+            "engine": "sglang",
+            "mode": "disagg",
+            "model": "deepseek-ai/DeepSeek-V3",
+            "gpu": "gb200",
+            "measured": "2025-12-21",
+        }
+    )
+    small |= {"prefill_workers": "1", "decode_workers": "2"}
+    found = plan_of(small, [])
+    assert (found.parallelism.tp, found.serving.decode_tp, found.serving.decode_ep) == (4, 4, 1)
+    assert plan_of(small | {"measured": "2026-05-01"}, []).serving.decode_ep == 4

@@ -9,6 +9,14 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     prefill workers       prompts of up to 8,192 tokens share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21
+
+Where the recipe of a run says otherwise than a column, the recipe holds (https://github.com/SemiAnalysisAI/InferenceX, benchmarks and
+their lists of configurations; the columns were filled in by rules of their own):
+
+    GLM-5 on SGLang       looks for requests at every step in 8 bits, at every tenth in 4 bits; on H200 its default budget of 8,192 tokens
+    DeepSeek, 4 bits      on SGLang and one node, 16,384 tokens a step
+    pools of 4 devices    on SGLang, several that write: tensor-parallel. Lists before 2026-04-22 have attention ranks as a placeholder, the one of
+                          that day the degrees of the same pools
 """
 
 from __future__ import annotations
@@ -26,6 +34,8 @@ COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_t
 _GATHER_STEPS = 20
 _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
+_LISTED = "2026-04-22"
+"""The day from which lists have the degrees of small pools."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -58,8 +68,27 @@ def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
     return tp, experts, tp * ranks
 
 
+def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
+    """The row with what its recipe says of columns that were filled in by rules."""
+    found = dict(row)
+    if row["engine"] != "sglang":
+        return found
+    if row["model"].endswith("GLM-5"):
+        found |= {"poll_steps": "10" if row["precision"] == "fp4" else ""}
+        found |= {"token_budget": "8192"} if row["gpu"].startswith("h200") else {}
+    elif "DeepSeek" in row["model"] and row["precision"] == "fp4" and row["mode"] == "agg":
+        found |= {"token_budget": "16384"}
+    several = row["mode"] == "disagg" and whole(row, "decode_workers") > 1 and row["decode_moe_ep"] == "4"
+    if several and (row.get("measured") or _LISTED) < _LISTED:
+        for pool in ("prefill_", "decode_"):
+            if row[f"{pool}tp"] == "1" and row[f"{pool}attention_dp"] == row[f"{pool}moe_ep"] == "4":
+                found |= {f"{pool}tp": "4", f"{pool}attention_dp": "1", f"{pool}moe_tp": "4", f"{pool}moe_ep": "1"}
+    return found
+
+
 def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     """The serving plan that a row describes."""
+    row = _as_launched(row)
     model, chip, runner = model_of(row["model"]), chip_of(row["gpu"]), engine(row["engine"])
     ratio = row.get("length_min_fraction") or ""
     if not ratio:
