@@ -64,7 +64,9 @@ class PlantedRoom:
         return prompt + answer <= self.bytes
 
 
-def _played(requests: list[Request], steps: Any, room: Any = None, **plan: Any) -> tuple[Record, Replica]:
+def _played(
+    requests: list[Request], steps: Any, room: Any = None, swift: bool = True, **plan: Any
+) -> tuple[Record, Replica]:
     record = Record(len(requests))
 
     def done(live: Live, at: float) -> None:
@@ -74,7 +76,8 @@ def _played(requests: list[Request], steps: Any, room: Any = None, **plan: Any) 
     schedule = Scheduling(
         **({"prompts": "first", "order": "arrival", "budget": 1, "slots": ENDLESS, "cuts": False} | plan)
     )
-    replica = Replica(steps, room or PlantedRoom(), schedule, done)
+    replica = Replica(steps, room or PlantedRoom(), schedule, done, gaps=record.gap)
+    replica.swift = replica.swift and swift
     for request in requests:
         replica.push(request)
     replica.finish()
@@ -132,6 +135,28 @@ def test_requests_tokens_and_time_are_conserved(drawn: Any, prompts: str, room: 
     assert spent.of_requests == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert min(record.all["ttft"].values) > 0
     assert replica.held == pytest.approx(0.0, abs=1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 0.2), st.integers(1, 400), st.integers(1, 60)), min_size=1, max_size=60),
+    st.sampled_from(["mixed", "first"]),
+    st.tuples(st.integers(600, 5000), st.integers(1, 9), st.booleans(), st.booleans()),
+)
+@settings(max_examples=120, deadline=None)
+def test_the_swift_loop_is_the_other_one_to_the_last_bit(drawn: Any, prompts: str, how: Any) -> None:
+    at, requests, (room, slots, cuts, whole) = 0.0, [], how
+    for gap, prompt, answer in drawn:
+        at += gap
+        requests.append(Request(at, prompt, answer))
+    plan = {"prompts": prompts, "budget": 256, "slots": slots, "cuts": cuts, "whole": whole}
+    found = []
+    for swift in (True, False):
+        steps = PlantedSteps(1e-4, 0.01, 1e-6, ahead=0.6)
+        record, replica = _played(requests, steps, PlantedRoom(room), swift, **plan)
+        assert replica.swift is swift
+        times = [times.values for times in record.all.values()]
+        found.append(repr((times, record.gaps, replica.spent, replica.time, replica.peak_held, replica.held)))
+    assert found[0] == found[1]
 
 
 def test_jumps_over_steps_equal_stepping() -> None:

@@ -81,9 +81,9 @@ class Answers(ABC):
             heappush(self.crossing, (self.count + 1, live.number, live))
         elif self.steps.contexts.breaks or room.contexts.breaks:
             ahead = min(self.steps.contexts.next_break(context), room.contexts.next_break(context + 1) - 1) - context
-            live.cross = self.count + max(1, math.ceil(ahead / gain))
-            if live.cross < live.ends:
-                heappush(self.crossing, (live.cross, live.number, live))
+            cross = self.count + max(1, math.ceil(ahead / gain))
+            if cross < live.ends:
+                heappush(self.crossing, (cross, live.number, live))
 
     def _lighten(self, live: Live) -> float:
         """Take its context out; how many steps it was there."""

@@ -39,18 +39,29 @@ class Coming(Answers):
         self._last, self._moving = 0, 0.0
         self._finished: list[Live] = []
         self.jobs: Jobs | None = None
+        self.swift = False
+        """Whether its loop is that of :mod:`mlsysim.simulate.swift`."""
+        self._fits = 0
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
-        if not self.room.holds(request.prompt, 1 if self.scheduling.reads else request.answer):
+        longest = request.prompt + (1 if self.scheduling.reads else request.answer)
+        if longest > self._fits and not self.room.holds(longest, 0):
             raise InputError(
                 f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
                 "shorten it, or split the replica over more devices."
             )
+        self._fits = max(self._fits, longest)
         seen = request.arrival if at is None else at
-        seen = seen if begun >= 0 else seen + self.front + self.tokenise * request.prompt
+        if begun < 0:
+            seen = seen + self.front + self.tokenise * request.prompt
+        else:
+            self.swift = False
+        if at is None:
+            self.incoming.append((seen, request, begun))
+            return
         place = len(self.incoming)
-        while at is not None and place and self.incoming[place - 1][0] > seen:
+        while place and self.incoming[place - 1][0] > seen:
             place -= 1
         self.incoming.insert(place, (seen, request, begun))
 
@@ -86,7 +97,7 @@ class Coming(Answers):
             if self.missed and self.n and begun < 0:
                 # A part of a step: who comes in that last part of the running one misses one more, so that the mean is kept.
                 ready += int(self.missed) + (at - seen < self.missed % 1.0 * self._length)
-            live = Live(request, seen, ready, self.numbered)
+            live = Live(request, ready, self.numbered)
             self.numbered += 1
             if begun >= 0:
                 live.begun, live.handed = begun, True

@@ -33,7 +33,7 @@ class Filling(Coming):
         budget = self._budget(self.n if self.scheduling.prompts == "mixed" else 0)
         budget -= sum(each.unread for each in self.reading)
         while budget > 0 and self.n + len(self.reading) < self.scheduling.slots:
-            live = jobs.next(self.time, self.turns)
+            live = jobs.next(self.turns)
             if live is None or self.held + self.room.contexts.at(live.prompt + live.left)[0] > room:
                 break
             jobs.back.pop()

@@ -26,7 +26,7 @@ class Jobs:
         """Tokens that were, and requests that ended."""
         self._number = JOB
 
-    def next(self, at: float, turns: int) -> Live | None:
+    def next(self, turns: int) -> Live | None:
         """The request that goes on next."""
         if self.reading + self.running >= self.at_once:
             return None
@@ -36,5 +36,5 @@ class Jobs:
             return None
         self.left -= 1
         self._number += 1
-        self.back.append(Live(self.request, at, turns, self._number))
+        self.back.append(Live(self.request, turns, self._number))
         return self.back[-1]

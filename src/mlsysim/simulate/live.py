@@ -18,12 +18,12 @@ class Live:
     """A request on its way through a replica."""
 
     __slots__ = (
-        *("request", "seen", "ready", "begun", "first", "written", "prompt", "left", "unread", "ends"),
-        *("handed", "since", "load", "slope", "held", "growth", "cross", "number", "away"),
+        *("request", "ready", "begun", "first", "written", "prompt", "left", "unread", "ends"),
+        *("handed", "since", "load", "slope", "held", "growth", "number", "away"),
     )
 
-    def __init__(self, request: Request, seen: float, ready: int, number: int) -> None:
-        self.request, self.seen, self.ready, self.number = request, seen, ready, number
+    def __init__(self, request: Request, ready: int, number: int) -> None:
+        self.request, self.ready, self.number = request, ready, number
         self.prompt = request.prompt
         """Tokens to read: those of the prompt, and of the answer so far where it was put back."""
         self.left = request.answer
@@ -34,7 +34,6 @@ class Live:
         self.away = 0.0
         """Bytes of its cache that are with the host."""
         self.load = self.slope = self.held = self.growth = 0.0
-        self.cross = MANY
 
 
 Done = Callable[[Live, float], None]

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mlsysim.simulate.filling import Filling
 from mlsysim.simulate.host import Host
 from mlsysim.simulate.jobs import JOB
 from mlsysim.simulate.live import MANY, NEVER, Done, Live
@@ -31,13 +30,13 @@ from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.steps import Steps
+from mlsysim.simulate.swift import LEAST, Swift
 
-_LEAST = 16
 NOBODY = ("", MANY)
 """What stops the next request, and the steps until it is ready, where none waits."""
 
 
-class Replica(Filling):
+class Replica(Swift):
     """An engine's loop. ``push`` requests in order of arrival, ``advance`` to a time, ``finish`` what is left; ``done`` is told of every answer."""
 
     def __init__(
@@ -51,7 +50,7 @@ class Replica(Filling):
         host: Host | None = None,
     ) -> None:
         super().__init__(steps, room, scheduling, prefixes, host)
-        self.done, self.gaps = done, gaps
+        self.done, self.gaps, self.swift, self._known = done, gaps, self._is_swift(), {}
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -62,7 +61,12 @@ class Replica(Filling):
     def advance(self, until: float) -> None:
         """All steps that begin before ``until``."""
         incoming, waiting, jobs, mixes = self.incoming, self.waiting, self.jobs, self.scheduling.prompts == "mixed"
+        swift = self.swift and jobs is None
+        if swift and self.time >= until and not (incoming and incoming[0][0] <= self.time):
+            return
         while True:
+            if swift and not waiting.back and self._swift(until):
+                return
             if incoming and incoming[0][0] <= self.time:
                 self._see(self.time)
             if jobs is not None and not self.scheduling.fills and not self.outstanding:
@@ -180,7 +184,7 @@ class Replica(Filling):
     def _budget(self, n: int) -> int:
         """Tokens of prompts that a step has room for beside the answers of n requests."""
         ranks = self.steps.ranks
-        return max(self.scheduling.budget - n * (1 + self.steps.drafted) // ranks, _LEAST) * ranks
+        return max(self.scheduling.budget - n * (1 + self.steps.drafted) // ranks, LEAST) * ranks
 
     def _mixed(self, cause: str, n: int) -> None:
         """A step that reads prompts, beside the answers of n requests."""

@@ -75,12 +75,12 @@ def scheduling(
 class Waiting:
     """Requests that wait: those that were put back first, then by the order."""
 
-    __slots__ = ("_back", "_by", "_heap", "_last", "_queue", "_tags", "size", "tokens")
+    __slots__ = ("_by", "_heap", "_last", "_tags", "back", "queue", "size", "tokens")
 
     def __init__(self, order: str = "arrival") -> None:
         self._by = order
-        self._queue: deque[Any] = deque()
-        self._back: deque[Any] = deque()
+        self.queue: deque[Any] = deque()
+        self.back: deque[Any] = deque()
         self._heap: list[tuple[Any, int, Any]] = []
         self._tags: dict[Any, float] = {}
         self._last = 0.0
@@ -93,13 +93,13 @@ class Waiting:
     @property
     def returned(self) -> int:
         """How many of them were put back."""
-        return len(self._back)
+        return len(self.back)
 
     def add(self, live: Any) -> None:
         self.tokens += live.prompt
         self.size += 1
         if self._by == "arrival":
-            self._queue.append(live)
+            self.queue.append(live)
             return
         request = live.request
         if self._by == "priority":
@@ -115,23 +115,23 @@ class Waiting:
         """A request whose cache was taken goes before all others."""
         self.tokens += live.prompt
         self.size += 1
-        self._back.appendleft(live)
+        self.back.appendleft(live)
 
     @property
     def head(self) -> Any:
         """Who is next; None where nobody waits."""
-        if self._back:
-            return self._back[0]
-        if self._queue:
-            return self._queue[0]
+        if self.back:
+            return self.back[0]
+        if self.queue:
+            return self.queue[0]
         return self._heap[0][2] if self._heap else None
 
     def pop(self) -> None:
         """Take the next one out."""
-        if self._back:
-            live = self._back.popleft()
-        elif self._queue:
-            live = self._queue.popleft()
+        if self.back:
+            live = self.back.popleft()
+        elif self.queue:
+            live = self.queue.popleft()
         else:
             self._last, _, live = heappop(self._heap)
         self.tokens -= live.prompt
