@@ -1,6 +1,7 @@
 """Ask the HTTP API at random, by its own description, and say what came back.
 
     python benchmarks/api_fuzz.py                     10,000 requests in process, 1,000 to a server on a loopback port
+                                                      that many slow and half-open connections crowd
     python benchmarks/api_fuzz.py --requests 500 --served 100 --seed 7
 
 Prints requests a second, answers by status and operation, the slowest answers, the memory of the server and its workers at
@@ -21,10 +22,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "api"))
 
 import httpx
-import uvicorn
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schema_driven import problems, requests
 
+from mlsysim.api.connections import server
 from mlsysim.api.http_server import create_app
 from mlsysim.api.limits import Limits
 from mlsysim.api.openapi import openapi
@@ -94,6 +95,21 @@ def workers_of(pool: Any) -> list[int]:
     return [worker.process.pid for worker in [*pool._free, *pool._busy]]
 
 
+async def crowd(port: int, count: int) -> None:
+    """Open more connections than the server keeps, each with a part of a request, and finish none; half of them close their side."""
+    for number in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write((b"", b"G", b"GET /health HTTP/1.1\r\nHost: ", b"POST /v1/train HTTP/1.1\r\nHost: localhost\r\n"
+                      b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")[number % 4])  # fmt: skip
+        if number % 8 > 3:
+            writer.write_eof()
+        _CROWD.append(writer)
+
+
+_CROWD: list[asyncio.StreamWriter] = []
+"""Connections that stay open while the others ask."""
+
+
 def report(title: str, run: Run, seconds: float, count: int) -> None:
     """Print what a run saw."""
     print(f"{title}: {count:,} requests in {seconds:.1f} s, {count / seconds:.0f} a second")
@@ -143,16 +159,17 @@ def main() -> None:
             failed |= bad(run)
         if given_.served:
             app = create_app(limits)
-            server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-            task = loop.create_task(server.serve())
-            while not server.started:
+            served = server(app, limits, "127.0.0.1", 0)
+            task = loop.create_task(served.serve())
+            while not served.started:
                 loop.run_until_complete(asyncio.sleep(0.05))
-            port = server.servers[0].sockets[0].getsockname()[1]
+            port = served.servers[0].sockets[0].getsockname()[1]
             client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120)
             run = Run(limits, client, loop)
+            loop.run_until_complete(crowd(port, 8 * (limits.workers + limits.waiting) + 50))
             seconds = run.many(given_.served, given_.seed + 2)
             report("on a loopback port", run, seconds, sum(run.by_status.values()))
-            server.should_exit = True
+            served.should_exit = True
             loop.run_until_complete(client.aclose())
             loop.run_until_complete(task)
             failed |= bad(run)

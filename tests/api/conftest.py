@@ -63,3 +63,24 @@ def clients():
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def computed_here():
+    """Applications that compute in this process, so that no answer depends on how busy the machine is; one for the same limits."""
+    from functools import cache
+
+    from mlsysim.api.http_server import create_app
+    from mlsysim.api.service import answer
+    from mlsysim.api.workers import Told
+
+    @cache
+    def make(limits: Any) -> Client:
+        async def call(name: str, document: Any) -> Told:
+            return Told(*answer(name, document, limits))
+
+        client = Client(create_app(limits))
+        client.app.state.pool.call = call
+        return client
+
+    return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 
@@ -13,9 +14,10 @@ anyio = pytest.importorskip("anyio")
 
 from jsonschema import Draft202012Validator  # noqa: E402
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
+from mcp.server.stdio import stdio_server  # noqa: E402
 
 from mlsysim.api.limits import Limits  # noqa: E402
-from mlsysim.api.mcp_server import _tool, create_server, tool_schema  # noqa: E402
+from mlsysim.api.mcp_server import _messages, _tool, create_server, tool_schema  # noqa: E402
 from mlsysim.api.service import OPERATIONS, call  # noqa: E402
 from mlsysim.plans.plan import Plan  # noqa: E402
 from mlsysim.plans.schema import SAID  # noqa: E402
@@ -113,3 +115,25 @@ def test_a_short_schema_still_has_every_key(name, task):
     assert all(part.get("description") or part.get("enum") for part in schema["properties"].values())
     for example in OPERATIONS[name].examples.values():
         Draft202012Validator(schema).validate(example)
+
+
+def test_lines_that_are_no_message_are_answered():
+    """As the library reads them: the stream yields the error where a line is no message."""
+    lines = ["{bad", " ", "[]", '{"id": 7, "method": "ping"}', '{"jsonrpc": "2.0", "id": "a"}', '{"id": true}', "42"]
+    ping = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+
+    async def main():
+        fed = anyio.wrap_file(io.StringIO("\n".join([*lines, ping]) + "\n"))
+        told = anyio.wrap_file(io.StringIO())
+        async with stdio_server(fed, told) as (incoming, outgoing):
+            send, messages = anyio.create_memory_object_stream(9)
+            await _messages(incoming, send, outgoing)
+            assert [item.message.method async for item in messages] == ["ping"]
+            await outgoing.aclose()
+        return [json.loads(line) for line in told.wrapped.getvalue().splitlines()]
+
+    answers = anyio.run(main)
+    assert [(one["id"], one["error"]["code"]) for one in answers] == [
+        (None, -32700), (None, -32600), (7, -32600), ("a", -32600), (None, -32600), (None, -32600),
+    ]  # fmt: skip
+    assert answers[0]["error"]["message"] == "The line is not JSON; a message is one JSON object on one line."

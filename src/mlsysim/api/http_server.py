@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -84,7 +84,7 @@ def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LO
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.pool = pool
-    app.add_middleware(_KnownHosts, hosts=hosts)
+    app.add_middleware(_Door, hosts=hosts)
     return app
 
 
@@ -189,16 +189,21 @@ def _whole(text: str, field: str) -> int:
 # --- who may ask --------------------------------------------------------------------------------------------------
 
 
-class _KnownHosts:
-    """Refuses requests whose ``Host`` header is none of the names, and anything that is no HTTP request."""
+class _Door:
+    """Refuses requests whose ``Host`` header is none of the names, and bodies that say in two ways where they end (RFC 9112, 6.1)."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None) -> None:
         self.app = app
         self.hosts = None if hosts is None else {name.lower() for name in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        if "content-length" in headers and "transfer-encoding" in headers:
+            sentence = "A request has Content-Length or Transfer-Encoding, not both."
+            await _failed("malformed", sentence, None, {"connection": "close"})(scope, receive, send)
+            return
         if scope["type"] == "http" and self.hosts is not None:
-            header = Headers(scope=scope).get("host", "").strip().lower()
+            header = headers.get("host", "").strip().lower()
             name = header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
             if name not in self.hosts:
                 sentence = f"This server answers to {', '.join(sorted(self.hosts))} only, not to {name[:60]!r}."
@@ -219,16 +224,7 @@ def is_loopback(host: str) -> bool:
 
 def run(limits: Limits, host: str, port: int) -> None:
     """Serve until interrupted. Bound to loopback, the server answers to the names of loopback alone."""
-    import uvicorn
+    from mlsysim.api.connections import server
 
-    app = create_app(limits, (*_LOOPBACK_NAMES, host) if is_loopback(host) else None)
-    # Connections, not requests: requests over the limit get a sentence of their own.
-    most = 8 * (limits.workers + limits.waiting)
-    quiet: dict[str, Any] = {
-        "log_level": "warning",
-        "access_log": False,
-        "server_header": False,
-        "proxy_headers": False,
-    }
-    times: dict[str, Any] = {"timeout_keep_alive": 5, "timeout_graceful_shutdown": 5}
-    uvicorn.run(app, host=host, port=port, ws="none", limit_concurrency=most, **quiet, **times)
+    with suppress(KeyboardInterrupt):
+        server(create_app(limits, (*_LOOPBACK_NAMES, host) if is_loopback(host) else None), limits, host, port).run()

@@ -20,6 +20,8 @@ import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from mlsysim.api.documents import Malformed, check
 from mlsysim.api.limits import Limits
@@ -96,13 +98,45 @@ def run(limits: Limits) -> None:
     async def serve() -> None:
         server, pool = create_server(limits)
         try:
-            async with stdio_server() as (incoming, outgoing):
+            async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as tasks:
                 pool.start()
-                await server.run(incoming, outgoing, server.create_initialization_options())
+                send, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+                tasks.start_soon(_messages, incoming, send, outgoing)
+                await server.run(messages, outgoing, server.create_initialization_options())
+                tasks.cancel_scope.cancel()
         finally:
             pool.close()
 
     anyio.run(serve)
+
+
+async def _messages(incoming: Any, send: Any, outgoing: Any) -> None:
+    """Hand on what came in; a line that is no message is answered, since the library passes over it."""
+    async with send:
+        async for item in incoming:
+            if isinstance(item, SessionMessage):
+                await send.send(item)
+            elif (answer := _no_message(item)) is not None:
+                await outgoing.send(SessionMessage(answer))
+
+
+def _no_message(error: Exception) -> types.JSONRPCError | None:
+    """What a line that is no message of JSON-RPC is told; nothing where it is blank."""
+    wrong = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+    given = [each["input"] for each in wrong if each["type"] == "json_invalid"]
+    if given and not str(given[0]).strip():
+        return None
+    code, sentence = (
+        types.INVALID_REQUEST,
+        "The line is no message of JSON-RPC 2.0: it needs jsonrpc, and method or result.",
+    )
+    if given:
+        code, sentence = types.PARSE_ERROR, "The line is not JSON; a message is one JSON object on one line."
+    asked = next(
+        (each["input"]["id"] for each in wrong if isinstance(each["input"], dict) and "id" in each["input"]), None
+    )
+    number = asked if isinstance(asked, (str, int)) and not isinstance(asked, bool) else None
+    return types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=sentence))
 
 
 # --- schemas of tools ---------------------------------------------------------------------------------------------

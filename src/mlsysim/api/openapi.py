@@ -13,8 +13,9 @@ _SAID = file("description.toml")
 STATUS: dict[str, int] = _SAID["status"]
 """The status of each kind of error."""
 _SAID["error"]["properties"]["error"]["properties"]["kind"]["enum"] = sorted(STATUS)
-_OF_ALL = (405, 421, 429, 500, 503, 504)
-_OF_BODIES = (400, 408, 413, 415, 422)
+_OF_HTTP = (400, 405, 408, 421)
+_OF_ALL = (*_OF_HTTP, 429, 500, 503, 504)
+_OF_BODIES = (413, 415, 422)
 
 
 def openapi(limits: Limits) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def openapi(limits: Limits) -> dict[str, Any]:
         told: dict[str, Any] = {"operationId": get["name"], "summary": get["summary"]}
         if "takes" in get:
             told["parameters"] = [_SAID["parameter"][name] for name in get["takes"]]
-        statuses = (404, 422, *_OF_ALL) if "takes" in get else (405, 421)
+        statuses = (404, 422, *_OF_ALL) if "takes" in get else _OF_HTTP
         paths.setdefault(address, {})["get"] = told | {"responses": _responses(statuses)}
     return {
         "openapi": "3.1.0",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.api import requests as ask
-from mlsysim.api.documents import Malformed, plain
+from mlsysim.api.documents import Malformed, dump, plain
 from mlsysim.api.limits import Limits
 from mlsysim.api.searches import OverLimit, optimize, sweep
 from mlsysim.errors import (
@@ -45,6 +45,7 @@ _LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "mem
 """What a summary of an answer leaves out."""
 
 
+_LARGEST_REPLY = 32_000_000
 _JSON_WORDS: dict[type, str] = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 _KINDS: dict[type[Exception], str] = {
     Malformed: "malformed", OverLimit: "limit", UnknownNameError: "unknown_name", UnitError: "unit",
@@ -110,6 +111,16 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
         return failure("memory", f"{name} needs more memory than this server allows; ask for less.")
     except Exception as error:
         return failure("internal", f"{name} failed: {type(error).__name__}: {error}")
+
+
+def answer(name: str, document: Any, limits: Limits) -> tuple[bytes, str | None]:
+    """The answer of an operation as JSON text, and the kind of error where it is one."""
+    reply = call(name, document, limits)
+    text = dump(reply.document)
+    if len(text) > _LARGEST_REPLY:
+        reply = failure("limit", f"The answer of {name} is larger than {_LARGEST_REPLY:,} bytes; ask for less.")
+        text = dump(reply.document)
+    return text, reply.kind
 
 
 def failure(kind: str, sentence: str, field: Any = None, suggestions: Any = None) -> Reply:

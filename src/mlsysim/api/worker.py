@@ -14,7 +14,6 @@ from multiprocessing import parent_process
 from typing import Any
 
 READY = "ready"
-_LARGEST_REPLY = 32_000_000
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -26,9 +25,8 @@ def answer_requests(pipe: Any, settings: dict[str, Any]) -> None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
 
-    from mlsysim.api.documents import dump
     from mlsysim.api.limits import Limits
-    from mlsysim.api.service import call, failure
+    from mlsysim.api.service import answer
 
     limits = Limits(**settings)
     _limit_memory(limits.worker_memory)
@@ -38,12 +36,7 @@ def answer_requests(pipe: Any, settings: dict[str, Any]) -> None:
             name, document = pipe.recv()
         except (EOFError, OSError):
             return
-        reply = call(name, document, limits)
-        text = dump(reply.document)
-        if len(text) > _LARGEST_REPLY:
-            reply = failure("limit", f"The answer of {name} is larger than {_LARGEST_REPLY:,} bytes; ask for less.")
-            text = dump(reply.document)
-        pipe.send((text, reply.kind, _held()))
+        pipe.send((*answer(name, document, limits), _held()))
 
 
 def _end_with(parent: Any) -> None:
