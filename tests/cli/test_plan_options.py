@@ -59,7 +59,7 @@ def test_an_option_is_taken_by_every_name(key: str) -> None:
 
 def test_a_length_of_what_is_served_is_the_prompt() -> None:
     for name in ("-s", "--seq-len", "--isl", "--prompt-tokens"):
-        assert settings_of(context("serve", "x", "H100", name, "5")) == {"prompt_tokens": 5}
+        assert settings_of(context("serve", "x", "H100", name, "5")) == {"prompt_tokens": "5"}
 
 
 def test_pairs_say_what_options_say() -> None:

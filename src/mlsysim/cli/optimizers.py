@@ -185,7 +185,6 @@ def synthesize(
 
     mlsysim synthesize Llama3_70B --latency '50 ms' --on H100
     """
-    from mlsysim.plans.plan_parts import amount
     from mlsysim.plans.resolve import find_model
     from mlsysim.units.text import format_value
     from mlsysim.walls.analysis.synthesis import SynthesisSolver
@@ -193,7 +192,7 @@ def synthesize(
     form = chosen_form(context, output, as_json)
     given = settings_of(context, target_latency=latency, target_throughput=throughput, deadline=deadline, hardware=on)
     if "tokens" in given:
-        given["training_tokens"] = amount(given.pop("tokens"))
+        given["training_tokens"] = given.pop("tokens")
     result = SynthesisSolver().solve(find_model(model), efficiency=efficiency, **given)
     rows = [
         ["bandwidth", format_value(result.required_bw.to("TB/s"))],

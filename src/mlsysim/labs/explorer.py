@@ -37,7 +37,7 @@ from mlsysim.plot.answers import (
     tornado_of,
 )
 from mlsysim.plot.figure import Figure
-from mlsysim.systems.fleet_text import find_system
+from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
 
@@ -144,8 +144,7 @@ def _system(plan: Plan) -> Document:
     if len(groups.fleets) > 1:
         return {**found, "system_kind": "several"}
     fleet = groups.one
-    named = re.sub(r"^\s*[\d_,]+\s*[xX×*]\s*", "", str(found["system"])).partition("@")[0].strip()
-    kind, entry = find_system(named)
+    kind, entry = find_system(parts_of(str(found["system"]))[1])
     fabric = fleet.fabric.metadata.key if fleet.count > 1 else None
     found |= {"system": entry.metadata.key, "system_kind": kind, "hardware.fabric": fabric}
     return {**found, "per_node": fleet.node.accelerators_per_node}

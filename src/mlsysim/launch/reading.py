@@ -6,7 +6,6 @@ are known; until then asking it for its plan raises with what to say.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,10 +16,8 @@ from mlsysim.launch.flags import Parsed
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
-from mlsysim.systems.fleet_text import find_system, parse_fleet
+from mlsysim.systems.fleet_text import find_system, parse_fleet, parts_of
 from mlsysim.units.fields import Record
-
-_COUNTED = re.compile(r"^\s*[\d_,]+\s*[xX×*]")
 
 
 class Reading(Record):
@@ -78,9 +75,12 @@ class Reading(Record):
 
     def _fleet(self, on: str) -> str:
         """A chip or node without a number takes the number of the file."""
-        if _COUNTED.match(on) or "+" in on or self.accelerators is None:
+        if "+" in on or self.accelerators is None:
             return on
-        kind, entry = find_system(on.partition("@")[0].strip())
+        number, name, _ = parts_of(on)
+        if number is not None:
+            return on
+        kind, entry = find_system(name)
         if kind == "chip":
             return f"{self.accelerators}x{on}"
         return f"{max(1, self.accelerators // entry.accelerators_per_node)}x{on}" if kind == "node" else on

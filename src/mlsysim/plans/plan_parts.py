@@ -12,10 +12,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
-from mlsysim.plans.schema import INSTEAD, Part
+from mlsysim.plans.schema import INSTEAD, Part, read_number
 from mlsysim.plans.targets import parse_targets
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
+from mlsysim.units.registry import number_from
 
 _MOST = 10**9
 _TEXT = 400
@@ -23,27 +24,16 @@ _TEXT = 400
 SPLITS = ("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring", "micro_batch_group")
 """Fields of a layout that say how work is split; where none is given it is searched, and what else is given is kept."""
 
-_SIZES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
-
-def amount(value: Any) -> Any:
-    """A count that may be written 15e12, 15T or 15_000_000.
-
-    >>> amount("1.24T"), amount("300e9"), amount(5)
-    (1240000000000.0, 300000000000.0, 5)
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.strip()[:60].replace(",", "").replace("_", "").lower()
-    factor = _SIZES.get(text[-1:], 1.0)
-    try:
-        return float(text[:-1] if factor != 1.0 else text) * factor
-    except ValueError:
-        raise ValueError(f"expected a positive number such as 15e12 or 15T, got {value[:40]!r}") from None
+def _amount(value: Any) -> Any:
+    found = read_number(value)
+    if isinstance(found, str):
+        raise ValueError(f"expected a positive number such as 15e12 or 15T, got {found[:40]!r}")
+    return found
 
 
 Amount = Annotated[
-    float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(amount, json_schema_input_type=float | str)
+    float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(_amount, json_schema_input_type=float | str)
 ]
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
@@ -163,12 +153,8 @@ class HardwarePart(Part):
     def _fraction(cls, value: Any) -> Any:
         if value is None or value == "calibrated":
             return value
-        text = str(value).strip()
-        try:
-            number = float(text[:-1]) / 100 if text.endswith("%") else float(value)
-        except (TypeError, ValueError):
-            number = float("nan")
-        if isinstance(value, bool) or not 0 < number <= 1:
+        number = number_from(value) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number <= 1:
             raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {str(value)[:40]!r}")
         return number
 

@@ -17,6 +17,7 @@ from pydantic import model_validator
 
 from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
+from mlsysim.units.registry import number_from
 from mlsysim.vocabulary import PARTS, Setting, Wording, names_of, plain
 
 ALL_TASKS = ("training", "serving", "inference")
@@ -60,8 +61,14 @@ INSTEAD = {
 """Fields of a part that may not stand beside each other, and what is said where they do."""
 
 
+def read_number(value: Any) -> Any:
+    """A number that may be text as people write it, such as 15e12, 15T or 40%; what is none stays, to be refused."""
+    found = number_from(value) if isinstance(value, str) else None
+    return value if found is None else found
+
+
 class Part(Record):
-    """A part of a plan: its fields answer to every name of the vocabulary."""
+    """A part of a plan: its fields answer to every name of the vocabulary, its numbers may be written as 8k or 40%."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "")
 
@@ -83,7 +90,9 @@ class Part(Record):
             if field in found:
                 text = f"{cls.part_of[1] + field!r} is given twice, as {name!r} too."
                 raise InputError(text, record="Plan", field=str(name))
-            found[field] = item
+            own = cls.model_fields.get(field)
+            number = own is not None and _kinds(own.annotation) in ([int], [float])
+            found[field] = read_number(item) if number else item
         return found
 
     @classmethod

@@ -24,7 +24,7 @@ from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plot.charts.pareto import front
-from mlsysim.systems.fleet_text import find_system
+from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 
@@ -285,8 +285,8 @@ def _scaled(plan: Plan, fleet: Fleet, factor: float) -> Plan | None:
     """The plan on a multiple of its nodes with the same fabric; None where that is no whole number or has no name."""
     nodes, count = fleet.count * factor, fleet.total_accelerators * factor
     if nodes.is_integer() and nodes >= 1 and fleet.count > 1:
-        named = (plan.hardware.name or plan.hardware.on or "").partition("@")[0].strip()
-        if "x" not in named and find_system(named)[0] == "cluster":
+        number, named, _ = parts_of(plan.hardware.name or plan.hardware.on or "")
+        if number is None and find_system(named)[0] == "cluster":
             return plan.replacing(hardware={"name": named, "nodes": int(nodes)})
         node, fabric = fleet.node.metadata.key, fleet.fabric.metadata.key
         if node is None or fabric is None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.units.registry import Q_
+from mlsysim.units.registry import Q_, number_from
 from mlsysim.walls.inputs import Input, read_input
 
 _FORMS: dict[str, tuple[str, ...]] = {
@@ -114,6 +114,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(what: str, key: str, value: Any, *, whole: bool = False) -> Any:
+    value = (number_from(value) or value) if isinstance(value, str) else value
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not math.isfinite(value):
         raise InputError(f"{what}: {key!r} must be a {'whole ' if whole else ''}number, got {str(value)[:40]!r}.")
     return value

@@ -83,7 +83,7 @@ def _declared() -> dict[str, Input]:
     found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
     found |= declared("""
         concurrency? | whole [1, 1e6] | clients over all replicas, instead of batch_size
-        cloud_price? | object | rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price \
+        cloud_price? | object USD/h | rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price \
             of the chip; instead of owning | on-demand
     """)
     meaning = "price of one accelerator that writes answers"

@@ -68,17 +68,26 @@ def fleet_of(text: Any) -> Fleet:
     return parse_fleet(text).one if found is None else found
 
 
-def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
+def parts_of(text: str) -> tuple[int | None, str, str | None]:
+    """How many of what on which fabric a group says.
+
+    >>> parts_of("64xDGX_H100@NDR"), parts_of("512 H100"), parts_of("Meta_16K")
+    ((64, 'DGX_H100', 'NDR'), (512, 'H100', None), (None, 'Meta_16K', None))
+    """
     match = _GROUP.match(text)
     if match is None or not match["name"].strip():
         raise InputError(
             f"{text.strip()[:60]!r} is not a group of accelerators; write a number and a chip or node, such as '512xH100' or '64xDGX_H100@NDR'.",
             field="on",
         )
-    name, count, chosen = match["name"].strip(), _count(match["count"], text), match["fabric"] or fabric
-    name, count = _counted(name, count)
+    name, count = _counted(match["name"].strip(), _count(match["count"], text))
+    return count, name, match["fabric"]
+
+
+def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
+    count, name, own = parts_of(text)
     kind, entry = find_system(name)
-    given = None if chosen is None else find_fabric(chosen)
+    given = find_fabric(own or fabric) if own or fabric else None
     if kind == "cluster":
         if count not in (None, 1):
             raise InputError(f"{name!r} is a whole cluster; name it without a number.", field="on")

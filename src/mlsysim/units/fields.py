@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic_core import PydanticCustomError, core_schema
 
 from mlsysim.errors import InputError, UnitError, nearest
-from mlsysim.units.registry import Quantity, parse_quantity, ureg
+from mlsysim.units.registry import Quantity, number_from, parse_quantity, ureg
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ class QuantityField:
             sentence = f"The {field!r} field{words}{end}"
             return UnitError(sentence, field=field, expected=self.unit, example=self.example)
 
+        if self.unit.startswith("USD"):  # one currency, so that a plain number says all
+            paid = number_from(value.strip().removeprefix("$")) if isinstance(value, str) else value
+            if isinstance(paid, (int, float)) and not isinstance(paid, bool):
+                value = Quantity(paid, self.unit)
         try:
             if isinstance(value, str):
                 quantity = parse_quantity(value)

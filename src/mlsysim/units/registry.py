@@ -28,6 +28,36 @@ _UNIT_TOKEN = re.compile(
 )
 
 
+_SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12, "%": -2}
+_WRITTEN = re.compile(rf"{_NUMBER.pattern}(?P<scale>[kmbgt%]|[kmg]i)?\s*", re.IGNORECASE)
+_MONEY = re.compile(
+    rf"\s*(?P<first>(?:US)?\$)?{_NUMBER.pattern}(?P<scale>[kmbt]?)\s*(?P<last>USD|\$)?\s*(?P<per>/.*)?", re.IGNORECASE
+)
+
+
+def number_from(text: str) -> float | int | None:
+    """The number in a text as people write it, None where it is something else.
+
+    A k is a thousand (8Ki is 8,192), and m, b or g, t in either case a million, a thousand million, a million million.
+
+    >>> number_from("8k"), number_from("8Ki"), number_from("1.24T"), number_from("15_000"), number_from("40%"), number_from("8 GB")
+    (8000, 8192, 1240000000000, 15000, 0.4, None)
+    """
+    found = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
+    digits = "" if found is None else found[1].replace(",", "").replace("_", "")
+    if found is None or not any(ch.isdigit() for ch in digits.lower().split("e")[0]):
+        return None
+    scale = (found["scale"] or "").lower()
+    if digits.lstrip("+-").isdigit() and not scale:
+        return int(digits)
+    mantissa, _, exponent = digits.lower().partition("e")
+    value = float(f"{mantissa}e{int(exponent or 0) + _SCALES.get(scale, 0)}")
+    value *= 1024.0 ** " kmg".index(scale[0]) if scale.endswith("i") else 1.0
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() and scale != "%" and ("." not in digits or scale) else value
+
+
 def _check_unit_text(text: str) -> None:
     """Raise unless ``text`` is a product of unit names with one-digit exponents."""
 
@@ -136,6 +166,11 @@ def _parse(text: str) -> tuple[float | int, Any]:
         raise UnitError(
             f"a quantity of {len(text)} characters is too long; expected a number and a unit such as '80 GiB'."
         )
+    money = _MONEY.fullmatch(text)
+    if money is not None and (money["first"] or money["last"]) and (money["scale"] or "$" in text):
+        paid = number_from(money[2] + money["scale"])
+        if paid is not None:
+            return paid, _unit("USD" + (money["per"] or ""))
     match = _NUMBER.match(text)
     assert match is not None
     number = match[1]

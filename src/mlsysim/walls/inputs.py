@@ -27,7 +27,7 @@ from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, engine, is_engine
 from mlsysim.units.fields import quantity_from
-from mlsysim.units.registry import DimensionalityError, Quantity, to_si
+from mlsysim.units.registry import DimensionalityError, Quantity, number_from, to_si
 from mlsysim.vocabulary import VALUES
 from mlsysim.zoo.constants import Constant, constant
 
@@ -291,9 +291,10 @@ def _number(resolver: str, name: str, spec: Input, value: Any) -> float:
             raise UnitError(words, field=name) from None
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    number = number_from(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise _refused(resolver, name, spec.range_text, repr(str(value)[:60]))
-    return value
+    return number
 
 
 def _magnitude(resolver: str, name: str, spec: Input, value: Any) -> float:
@@ -333,7 +334,7 @@ def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
 
 
 def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
-    if isinstance(value, str):
+    if isinstance(value, str) and number_from(value) is None:
         if spec.choices and value.strip().lower() in spec.choices:
             return value.strip().lower()
         words = f" or {spec.choices[0]!r}" if spec.choices else ""
@@ -359,6 +360,16 @@ def _precision(resolver: str, name: str, spec: Input, value: Any) -> str:
         raise UnknownNameError(f"{resolver}: {error}", field=name, suggestions=error.suggestions) from None
 
 
+def _object(resolver: str, name: str, spec: Input, value: Any) -> Any:
+    """Anything; text that says a quantity of the input's unit is its number, other words stay."""
+    if not spec.unit or not isinstance(value, str):
+        return value
+    try:
+        return to_si(quantity_from(value, spec.unit, spec.example, name), spec.unit)
+    except UnitError:
+        return value
+
+
 _READERS: dict[str, Any] = {
     "flag": _flag,
     "choice": _choice,
@@ -369,5 +380,5 @@ _READERS: dict[str, Any] = {
     "fleet": _entry(fleet_of, (Fleet,), "a Fleet, its name in the zoo, or text such as '512xH100'"),
     "fabric": _entry(Fabrics.get, (NetworkFabric,), "a NetworkFabric or its name in the zoo"),
     "grid": _entry(Grids.get, (GridProfile, Datacenter), "a GridProfile, a Datacenter or the name of a grid"),
-    "object": lambda resolver, name, spec, value: value,
+    "object": _object,
 }
