@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traces import read_runs
 from mlsysim.timing.engines import Engine, architecture
+from mlsysim.walls.document import Summary
 
 FEWEST, _SPREAD, _FOLDS, _LEVELS = 20, 0.02, 4, (50.0, 90.0)
 _CONSTANTS = ("front_end", "step", "per_sequence", "waited_operator")
@@ -150,8 +151,10 @@ def service_of(plan: Plan, path: Path) -> Service:
 
 
 @dataclass(frozen=True)
-class FittedEngine:
+class FittedEngine(Summary):
     """An engine's constants from a file, and how well they predict what they have not seen."""
+
+    told: ClassVar = ("engine", "requests", "constants", "before", "after_left_out")
 
     engine: Engine
     architecture: str

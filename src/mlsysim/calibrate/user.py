@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from mlsysim.physics.precision import compute_precision
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.profile import profile
 from mlsysim.units.registry import quantity
+from mlsysim.walls.document import Summary
 from mlsysim.zoo.constants import constant
 
 _HUBER = 2.0
@@ -47,8 +48,13 @@ _STRAY = 4.0
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Summary):
     """A fitted profile and how much better it predicts rows that it has not seen."""
+
+    told: ClassVar = (
+        *("name", "chip", "prior", "rows", "before", "after_leave_one_out", "in_sample", "improves", "adjusted"),
+        *("kept", "notes", "measurements"),
+    )
 
     chip: HardwareNode
     name: str

@@ -14,19 +14,26 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.calibrate.measurements import given_table
 from mlsysim.calibrate.questions import FILE, Excluded, Prediction, Skipped, Table
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
+from mlsysim.walls.document import Summary
 
 _LARGEST_FILE = 200_000_000
 
 
 @dataclass
-class FileReport:
+class FileReport(Summary):
     """The score of one file."""
+
+    told: ClassVar = (
+        *("file", "table", "rows", "predicted", "skipped", "excluded", "coverage", "skipped_reasons", "not_predicted"),
+        *("values", "by_source", "by_metric"),
+    )
+    at_times: ClassVar = ("median_ape", "mape", "p90_ape", "within_10", "within_25", "bias", "interval_coverage")
 
     file: str
     table: str

@@ -7,7 +7,7 @@ are known; until then asking it for its plan raises with what to say.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -18,10 +18,13 @@ from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import find_system, parse_fleet, parts_of
 from mlsysim.units.fields import Record
+from mlsysim.walls.document import Summary
 
 
-class Reading(Record):
+class Reading(Summary, Record):
     """A launch file, read."""
+
+    told: ClassVar = ("target", "command", "plan", "missing", "accelerators", "unread", "warnings", "details", "model")
 
     target: str
     document: dict[str, Any] = Field(description="the fields of a plan that the file gives")

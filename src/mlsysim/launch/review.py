@@ -11,7 +11,7 @@ Only settings are counted as the loss. Narrower number formats change what is co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.fields import Record
+from mlsysim.walls.document import Summary
 
 _SETTINGS = (
     "tp", "pp", "cp", "ep", "attention_dp", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap",
@@ -45,8 +46,13 @@ class FlagChange(Record):
     reason: str = ""
 
 
-class Review(Record):
+class Review(Summary, Record):
     """A launch file, reviewed."""
+
+    told: ClassVar = (
+        *("target", "feasible", "headline", "metric", "now", "best", "loss", "problems", "changes", "formats"),
+        *("unread", "warnings", "details", "plan", "best_plan"),
+    )
 
     reading: Reading
     answer: Answer

@@ -87,7 +87,8 @@ def parts_of(text: str) -> tuple[int | None, str, str | None]:
 def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
     count, name, own = parts_of(text)
     kind, entry = find_system(name)
-    given = find_fabric(own or fabric) if own or fabric else None
+    chosen = own or fabric
+    given = None if chosen is None else find_fabric(chosen)
     if kind == "cluster":
         if count not in (None, 1):
             raise InputError(f"{name!r} is a whole cluster; name it without a number.", field="on")

@@ -11,7 +11,7 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
 from typing import Any, ClassVar, Self, get_args, get_origin
@@ -80,6 +80,57 @@ class Document:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"A {cls.__name__} is read from JSON, and this is none: {error}.") from None
+
+
+class Summary(Document):
+    """A document that is made of what it does not write (rows, samples, files, answers): it reads back as :class:`Told`."""
+
+    told: ClassVar[tuple[str, ...]] = ()
+    """Names of its entries."""
+    at_times: ClassVar[tuple[str, ...]] = ()
+    """Names of those that it may leave out."""
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Any:
+        """What a document told, equal to what wrote it."""
+        if not isinstance(document, Mapping):
+            raise InputError(f"A {cls.__name__} is read from a table of its entries, got {type(document).__name__}.")
+        names = (*cls.told, *cls.at_times)
+        unknown = next((name for name in document if name not in names), None)
+        if unknown is not None:
+            raise unknown_name(f"entry of a {cls.__name__}", str(unknown), names)
+        missing = next((name for name in cls.told if name not in document), None)
+        if missing is not None:
+            raise InputError(f"This is no {cls.__name__} as to_dict() writes it: {missing!r} is missing.")
+        return Told(cls.__name__, dict(document))
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a :class:`Summary` told: its entries by name, and the same document again."""
+
+    kind: str
+    entries: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return from_plain(self.__dict__["entries"][name])
+        except KeyError:
+            raise AttributeError(f"a {self.__dict__.get('kind')} tells no {name!r}") from None
+
+    def __eq__(self, other: object) -> bool:
+        kind = other.kind if isinstance(other, Told) else type(other).__name__
+        return kind == self.kind and self.to_json() == other.to_json()  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document."""
+        return dict(self.entries)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The same as strict JSON."""
+        return json.dumps(finite(self.entries, named=True), indent=indent, ensure_ascii=False)
 
 
 def _types(kind: Any) -> dict[str, Any]:
