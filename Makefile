@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 .PHONY: audit test browser docs clean
 
 audit: $(VENV)/.runtime
-	@$(BIN)/python examples/full_stack_audit.py
+	@$(BIN)/python -m mlsysim.examples.full_stack_audit
 
 test: $(VENV)/.test browser
 	@echo "[1/5] ruff"

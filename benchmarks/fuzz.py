@@ -320,7 +320,8 @@ def _mangled(rng: random.Random, text: str) -> str:
 
 
 _SCENARIOS = tuple(
-    path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples" / "scenarios").glob("*.toml"))
+    path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "src" / "mlsysim" / "examples" / "scenarios").glob("*.toml"))
 )
 
 

@@ -44,7 +44,7 @@ from mlsysim.walls.operations.capital import EconomicsModel  # noqa: E402
 
 FIRST_ORDER_AIM, CALIBRATED_AIM = 1_500_000, 1_000_000
 WORKERS_AIM, DASK_AIM, LINEAR_AIM, MEMORY_AIM_MB, GPT3_AIM_S = 1.7, 1.25, 1.2, 500, 60
-GPT3 = Path(__file__).parent.parent / "examples" / "sweeps" / "gpt3-175b-4096-a100.toml"
+GPT3 = Path(__file__).parent.parent / "src" / "mlsysim" / "examples" / "sweeps" / "gpt3-175b-4096-a100.toml"
 
 
 def layouts(fidelity: str) -> Space:

@@ -69,7 +69,7 @@ def main() -> None:
         target = TARGETS.get(name)
         mark = "" if target is None else f"   aim {target:,}: {'met' if speed >= target else 'missed'}"
         print(f"{name:<30}{speed:>12,.0f}{bare / speed:>26,.0f}{mark}")
-    script = runpy.run_path(str(ROOT / "examples" / "full_stack_audit.py"))
+    script = runpy.run_path(str(ROOT / "src" / "mlsysim" / "examples" / "full_stack_audit.py"))
 
     def audit() -> None:
         with contextlib.redirect_stdout(io.StringIO()):

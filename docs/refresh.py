@@ -24,7 +24,7 @@ def main(names: list[str]) -> int:
     for page in pages:
         text = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as parent:
-            new, left = rewritten(text, str(page.relative_to(ROOT)), folder_for_commands(Path(parent), ROOT))
+            new, left = rewritten(text, str(page.relative_to(ROOT)), folder_for_commands(Path(parent)))
         if new != text:
             page.write_text(new, encoding="utf-8")
             print(f"rewrote {page.relative_to(ROOT)}")

@@ -46,6 +46,7 @@ ROOMS: dict[str, set[str] | None] = {
     "labs": _SEARCH | {"plans", "launch", "plot", "report", "show"},
     "show": {"errors", "units"},
     "data": set(),
+    "examples": None,
     "core": None,
     "cli": None,
     "__main__": None,

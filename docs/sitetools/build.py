@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["MISSING", "build_site", "installed"]
 
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = "MkDocs is not installed (pip install 'mlsysim[docs]')"
+MISSING = "MkDocs is not installed (pip install '.[docs]')"
 
 
 def installed() -> bool:

@@ -1,6 +1,6 @@
 """``mlsysim`` commands of shell blocks, run inside this process in a folder of their own.
 
-``examples`` in that folder leads to the repository's. A command is expected to exit with 0, or with what its comment says
+A command is expected to exit with 0, or with what its comment says
 (``# exits with 2``). ``>`` writes a file; of a pipe only the first part is run and nothing is compared. Other programs are not run.
 
 Commands that would serve for ever, need a GPU or take minutes are only read: their names and options are checked, nothing
@@ -35,11 +35,11 @@ ONLY_READ = {
     "calibrate": "measures a device or fits for a minute",
     "verify": "runs a model in PyTorch",
     "validate": "takes minutes on large tables",
-    "sweep examples/sweeps/gpt3-175b-4096-a100.toml": "millions of points",
-    "sweep examples/sweeps/llama3-405b-16k.toml": "millions of points",
-    "sweep examples/sweeps/carbon-cost-pareto.toml": "millions of points",
-    "sweep examples/sweeps/llama70b-serving-slo.toml": "millions of points",
-    "sweep examples/sweeps/chip-design.toml": "millions of points",
+    "sweep space:gpt3-175b-4096-a100": "millions of points",
+    "sweep space:llama3-405b-16k": "millions of points",
+    "sweep space:carbon-cost-pareto": "millions of points",
+    "sweep space:llama70b-serving-slo": "millions of points",
+    "sweep space:chip-design": "millions of points",
 }
 """Starts of commands that are not run, and why."""
 _EXIT = re.compile(r"#.*\bexits? (?:with )?(?:code )?(\d)\b")
@@ -56,14 +56,11 @@ class CommandError(Exception):
         self.output = output
 
 
-def folder_for_commands(parent: Path, root: Path) -> Path:
-    """A folder in which the commands of a page run, with the repository's examples in it."""
+def folder_for_commands(parent: Path) -> Path:
+    """A folder in which the commands of a page run."""
     folder = parent / "commands"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "zoo").mkdir(exist_ok=True)
-    link = folder / "examples"
-    if not link.exists():
-        link.symlink_to(root / "examples", target_is_directory=True)
     return folder
 
 
@@ -129,8 +126,6 @@ def _reason_not_to_run(args: list[str], folder: Path) -> str | None:
             return None if "--help" in args else reason
     for before, word in zip(["", *args], args, strict=False):
         if _FILE.match(word) and not before.startswith("-") and not (folder / word).exists():
-            if word.startswith("examples/"):
-                raise CommandError(f"{word} is not there")
             return f"{word} is the reader's own"
     return None
 

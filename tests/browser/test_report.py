@@ -39,7 +39,10 @@ OVERLAPPING = """() => [...document.querySelectorAll("svg.mlp")].filter(svg => s
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     for name in NAMES:
-        write_report(build_report(load_plan(ROOT / "examples" / "scenarios" / f"{name}.toml")), folder / f"{name}.html")
+        write_report(
+            build_report(load_plan(ROOT / "src" / "mlsysim" / "examples" / "scenarios" / f"{name}.toml")),
+            folder / f"{name}.html",
+        )
     return folder
 
 

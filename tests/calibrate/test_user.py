@@ -187,9 +187,12 @@ def test_bad_files_get_one_sentence(tmp_path, text, sentence):
 
 
 def test_other_sentences(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLSYSIM_ZOO", raising=False)
-    with pytest.raises(InputError, match="--zoo FOLDER or the environment variable"):
+    monkeypatch.setenv("MLSYSIM_ZOO", "")
+    with pytest.raises(InputError, match="or say --zoo FOLDER"):
         zoo_folder(None)
+    monkeypatch.delenv("MLSYSIM_ZOO")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert zoo_folder(None) == tmp_path / "mlsysim" / "zoo"
     (tmp_path / "latin.csv").write_bytes(b"op,seconds\n\xff\xfe,1\n")
     with pytest.raises(InputError, match="is not a CSV table"):
         read_samples(tmp_path / "latin.csv")

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import typer
 
+import mlsysim
 from mlsysim.cli.main import app
 from mlsysim.walls.catalog import walls
 
-SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios"
 TUTORIAL = str(SCENARIOS / "llama3-70b-512-h100.toml")
 CHATBOT = str(SCENARIOS / "chatbot-llama70b-h200.toml")
 
@@ -73,6 +74,10 @@ FORMS = [
     ("zoo", "check"),
     ("walls",),
     ("walls", "14"),
+    ("zoo", "Llama3_8B"),
+    ("walls", "memory"),
+    ("scenarios",),
+    ("eval", "scenario:chatbot-llama70b-h200"),
     ("compare", "Llama3_8B@8xH100", "Llama3_8B@8xB200", "--task", "training"),
     ("sensitivity", "Llama3_8B@8xH100", "--task", "serving"),
     ("plan", "Llama3_8B", "--deadline", "3d", "--tokens", "100B", "--on", "H100"),
@@ -183,7 +188,12 @@ def test_exit_codes(arguments: tuple[str, ...], code: int, fuzz: ModuleType) -> 
         (("serve", "Llama3_8B", "H100", "--slo", "ttf=3ms"), "did you mean 'ttft'"),
         (("serve", "ResNet50", "H100"), "inference"),
         (("walls", "99"), "1 to 2"),
-        (("zoo", "nothing"), "hardware"),
+        (("zoo", "zzzzzzzz"), "hardware"),
+        (("zoo", "Lama3_8B"), "did you mean 'Llama3_8B'"),
+        (("walls", "memry"), "did you mean 'Memory'"),
+        (("eval", "scenario:llama3-70b"), "did you mean 'llama3-70b-512-h100'"),
+        (("report", "elsewhere/chatbot-llama70b-h200.toml"), "scenario:chatbot-llama70b-h200 comes with"),
+        (("sweep", "space:chips"), "There is no space named 'chips'"),
         (("zoo", "hardware", "--sort", "memory.bandwith"), "bandwidth"),
         (("zoo", "hardware", "--filter", "memory.capacity>=80kg"), "kg"),
         (("schema", "--type", "plann"), "did you mean 'plan'"),
@@ -236,6 +246,7 @@ OWN = {
     "import",
     "schema",
     "doctor",
+    "scenarios",
 }
 
 
@@ -243,6 +254,10 @@ OWN = {
 def test_help_has_examples(words: tuple[str, ...], fuzz: ModuleType) -> None:
     code, out, _ = fuzz.run_command([*words, "--help"])
     assert code == 0 and re.search(rf"^ mlsysim {' '.join(words)}\b", out, re.MULTILINE), out[:600]
+
+
+def test_the_version(fuzz: ModuleType) -> None:
+    assert fuzz.run_command(["--version"]) == (0, f"mlsysim {mlsysim.__version__}\n", "")
 
 
 def test_without_a_command_the_help_is_shown(fuzz: ModuleType) -> None:

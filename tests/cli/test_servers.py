@@ -23,7 +23,7 @@ def test_without_the_extra_the_sentence_says_what_to_install(monkeypatch, comman
     monkeypatch.setattr(servers, "find_spec", lambda name: None)
     with pytest.raises(InputError) as error:
         command()
-    assert f"pip install 'mlsysim[{extra}]'" in str(error.value)
+    assert f"pip install '.[{extra}]'" in str(error.value)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.com"])

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 FOLDER = Path(__file__).parent / "snapshots"
-SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios"
 
 COMMANDS = {
     "eval": ["eval", "ResNet50", "A100"],

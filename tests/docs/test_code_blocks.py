@@ -17,6 +17,7 @@ from mlsysim.hardware.registry import build
 from mlsysim.models.checks import CHECKS as MODEL_CHECKS
 from mlsysim.models.registry import build as build_model
 from mlsysim.walls.catalog import walls
+from mlsysim.zoo.examples import shipped_files
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -27,7 +28,7 @@ HEADINGS = ["The question", "The equation", "A worked number", "What it leaves o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return folder_for_commands(tmp_path, ROOT)
+    return folder_for_commands(tmp_path)
 
 
 def wall_number(page: Path) -> int:
@@ -105,7 +106,7 @@ def test_the_readmes_first_minute_runs_in_a_fresh_interpreter() -> None:
         ("```sh\nmlsysim walls 99\n```\n", "exits with 1, not 0"),
         ("```sh\nmlsysim walls 2   # exits with 2\n```\n", "exits with 0, not 2"),
         ("```sh\nmlsysim walls 2\n```\n\n```text\nWall 3\n...\n```\n", "but the page says"),
-        ("```sh\nmlsysim eval examples/scenarios/nothing.toml\n```\n", "is not there"),
+        ("```sh\nmlsysim eval scenario:nothing\n```\n", "There is no scenario named"),
         ("```sh\nmlsysim verify Llama3_8B --fase decode\n```\n", "--fase"),
         ("```sh\nmlsysim labs opn\n```\n", "No such command 'opn'"),
     ],
@@ -132,9 +133,9 @@ def test_the_checker_lets_pass(page: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("start", [*ONLY_READ])
 def test_what_is_not_run_exists(start: str, folder: Path) -> None:
-    command = re.sub(r" examples/.*", "", start)
+    command, _, space = start.partition(" space:")
     assert run_commands(f"mlsysim {command} --help\n", folder).lstrip().startswith(f"Usage: mlsysim {command}")
-    assert all((ROOT / file).is_file() for file in re.findall(r"examples/\S+", start))
+    assert not space or space in shipped_files("space")
 
 
 def test_commands_write_files_that_later_ones_read(folder: Path) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src" / "mlsysim" / "examples"
 SCRIPTS = (
     "s1_chain_of_thought_cost",
     "s2_cpu_pipeline",

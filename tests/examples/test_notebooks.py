@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "notebooks").glob("*.ipynb"))
 
 
 def run_cell(source: str, names: dict[str, Any]) -> tuple[str, Any]:

@@ -59,8 +59,10 @@ def test_every_kind_survives_the_file(zoo):
     for number, report in enumerate(kinds.values()):
         back = Models.get(f"kind_{number}x")
         assert type(back) is type(report.workload)
-        left, right = (w.model_dump(exclude={"metadata", "vision", "language"}) for w in (back, report.workload))
+        own = {"name", "metadata", "vision", "language"}
+        left, right = (w.model_dump(exclude=own) for w in (back, report.workload))
         assert left == right
+        assert back.name == f"kind_{number}x"
         assert back.parameter_count == report.parameters
     assert check_user_zoo() == []
 
@@ -88,8 +90,8 @@ def test_a_name_is_taken_once(zoo):
     save_model(read_config(SMALL, "first"), "twice")
     with pytest.raises(InputError, match="named 'twice' already"):
         save_model(read_config(SMALL, "second"), "twice")
-    save_model(read_config(SMALL, "second"), "twice", replace=True)
-    assert Models.twice.name == "second"
+    save_model(read_config({**SMALL, "num_hidden_layers": 3}, "second"), "twice", replace=True)
+    assert Models.twice.layers == 3 and Models.twice.name == "twice"
 
 
 def test_what_cannot_be_saved(zoo, monkeypatch, tmp_path):

@@ -24,7 +24,7 @@ from mlsysim.report.content import sections_of
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.document import as_plain
 
-SCENARIOS = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.toml"))
+SCENARIOS = sorted((Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios").glob("*.toml"))
 SEED, PLANS = 12, 200
 RESOURCES = {
     "peak_flops": {"peak"},

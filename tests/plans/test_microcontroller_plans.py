@@ -10,7 +10,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 
-SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios"
 
 
 def keyword(**hardware):

@@ -13,7 +13,7 @@ from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.files import load_plan, plan_from_text, plan_schema, plan_to_toml
 
-FOLDER = Path(__file__).parents[2] / "examples" / "scenarios"
+FOLDER = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios"
 SCENARIOS = sorted(FOLDER.glob("*.toml"))
 
 pytestmark = pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ from pathlib import Path
 from mlsysim.plans.files import load_plan
 from mlsysim.report.build import Report, build_report
 
-SCENARIOS = sorted((Path(__file__).parents[2] / "examples" / "scenarios").glob("*.toml"))
+SCENARIOS = sorted((Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios").glob("*.toml"))
 
 
 @cache

@@ -581,7 +581,7 @@ def test_what_is_refused(changes, words):
 
 
 def test_the_example_answers_within_its_limits():
-    example = Path(__file__).parents[2] / "examples" / "sweeps" / "llama70b-serving-slo.toml"
+    example = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "sweeps" / "llama70b-serving-slo.toml"
     space = Space.from_toml(example)
     result = sweep(space)
     assert result.points == space.size and result.feasible > 1000

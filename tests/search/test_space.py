@@ -225,7 +225,7 @@ def test_the_schema_names_what_a_file_may_hold():
 
 
 def test_shipped_spaces_load():
-    files = sorted((Path(__file__).parents[2] / "examples" / "sweeps").glob("*.toml"))
+    files = sorted((Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "sweeps").glob("*.toml"))
     assert files
     space = Space.from_toml(next(file for file in files if file.stem == "chip-design"))
     assert space.size > 10**7 and space.goal is not None

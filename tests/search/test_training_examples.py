@@ -13,7 +13,7 @@ from mlsysim.search.sweep import sweep
 from mlsysim.search.training import evaluate
 from mlsysim.walls.fleet.communication import DistributedModel
 
-SWEEPS = Path(__file__).parents[2] / "examples" / "sweeps"
+SWEEPS = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "sweeps"
 
 
 def test_llama3_405b_near_the_published_layout():

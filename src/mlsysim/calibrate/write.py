@@ -7,7 +7,6 @@ so that ``Hardware.NAME`` is the chip with its own constants.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,16 @@ from mlsysim.importers.markup import plain, table_lines
 from mlsysim.timing import profile as profiles
 from mlsysim.timing.kernels import Profile
 from mlsysim.zoo.provenance import Source
+from mlsysim.zoo.store import chosen_folder
 
 
 def zoo_folder(given: str | Path | None) -> Path:
-    """The user's zoo: the folder given, else the one that MLSYSIM_ZOO names."""
-    folder = str(given) if given else os.environ.get("MLSYSIM_ZOO", "")
-    if not folder:
-        raise InputError("say where your zoo is with --zoo FOLDER or the environment variable MLSYSIM_ZOO.")
-    path = Path(folder)
+    """The user's zoo: the folder given, else the one that commands read (:mod:`mlsysim.zoo.store`)."""
+    path = Path(given) if given else chosen_folder()
+    if path is None:
+        raise InputError("MLSYSIM_ZOO is set to nothing; let it name the folder of your zoo, or say --zoo FOLDER.")
     if path.exists() and not path.is_dir():
-        raise InputError(f"the zoo {folder} is not a folder.")
+        raise InputError(f"the zoo {path} is not a folder.")
     return path
 
 
@@ -60,7 +59,7 @@ def write_profile(
     for member in list(vars(profiles).values()):
         if callable(clear := getattr(member, "cache_clear", None)):
             clear()
-    Hardware._store._user_for = None
+    Hardware.reload()
     return target, chip_file
 
 

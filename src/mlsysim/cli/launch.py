@@ -41,7 +41,7 @@ def export(
 
     mlsysim export megatron Llama3_70B@512xH100
     mlsysim export vllm Llama3_70B@8xH200 -p fp8 --isl 2000 --osl 300 -o serve.sh
-    mlsysim export slurm examples/scenarios/llama3-70b-512-h100.toml -o train.sbatch
+    mlsysim export slurm scenario:llama3-70b-512-h100 -o train.sbatch
     mlsysim export kubernetes Llama3_70B@8xH200 --task serving --command sglang
     """
     from mlsysim.launch.targets import launched, target_named, written

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from mlsysim import __version__
 from mlsysim.cli import planning, plans, zoo
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
@@ -41,16 +42,25 @@ app.command(cls=plan_command(None, *_SIZES))(synthesize)
 app.command()(zoo.zoo)
 app.command()(zoo.walls)
 app.command("import")(zoo.import_)
-for _other in (zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
+for _other in (zoo.scenarios, zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
     app.command()(_other)
 app.add_typer(optimize)
 app.add_typer(labs)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"mlsysim {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def commands(
     context: typer.Context,
     output: Annotated[str | None, typer.Option("-o", "--output", help="text, json, markdown or csv")] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", is_eager=True, callback=_version)
+    ] = False,
 ) -> None:
     """Plan machine-learning systems: will it fit, how fast, what does it cost, what binds?"""
     context.obj = {"output": output}

@@ -69,7 +69,7 @@ def calibrate(
     engine: Annotated[str, Option(help="and the engine to start from")] = "vLLM",
     chip: Annotated[str | None, Option(help="the chip that was measured; found out with --measure")] = None,
     name: Annotated[str | None, Option(help="name of the new profile (My_CHIP)")] = None,
-    zoo: Annotated[Path | None, Option(help="folder of your zoo, else MLSYSIM_ZOO")] = None,
+    zoo: Annotated[Path | None, Option(help="folder of your zoo, else MLSYSIM_ZOO, else ~/.config/mlsysim/zoo")] = None,
     measure: Annotated[bool, Option("--measure", help="measure kernels here with PyTorch first")] = False,
     seconds: Annotated[float, Option(help="time for measuring")] = 60.0,
     device: Device = None,
@@ -150,9 +150,16 @@ def _fit_engine(
     )
     if found["written"]:
         print_line(f"written: {found['written']}")
-        print_line(f"use it with MLSYSIM_ZOO={folder} and --engine {called}")
+        print_line(f"use it with {_zoo_of(folder)}--engine {called}")
     else:
         print_text("not written: requests that the fit has not seen are predicted no better than before")
+
+
+def _zoo_of(folder: Path) -> str:
+    """What must be said so that commands read a zoo: nothing of the one that they read anyway."""
+    from mlsysim.zoo.store import chosen_folder
+
+    return "" if folder == chosen_folder() else f"MLSYSIM_ZOO={folder} and "
 
 
 def _measured(
@@ -196,7 +203,7 @@ def _show_fit(document: dict[str, Any], folder: Path) -> None:
         print_line(f"  {note}", "dim")
     if document["written"]:
         print_line(f"written: {', '.join(document['written'])}")
-        print_line(f"use it with MLSYSIM_ZOO={folder} and the chip {document['name']}")
+        print_line(f"use it with {_zoo_of(folder)}the chip {document['name']}")
     else:
         print_text("not written: rows that the fit has not seen are predicted no better than before")
 

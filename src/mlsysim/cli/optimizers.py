@@ -103,7 +103,7 @@ def parallelism(context: Context, target: Target, output: Output = None, as_json
     """The layout with the highest utilisation that fits.
 
     mlsysim optimize parallelism Llama3_405B@Meta_16K -b 2048 -s 8192
-    mlsysim optimize parallelism examples/scenarios/llama3-70b-512-h100.toml
+    mlsysim optimize parallelism scenario:llama3-70b-512-h100
     """
     from mlsysim.plans.optimizing import best_parallelism
 

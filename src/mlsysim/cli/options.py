@@ -15,7 +15,9 @@ FORMS = ("text", "json", "markdown", "csv")
 Output = Annotated[str | None, Option("-o", "--output", help="text, json, markdown or csv", show_default=False)]
 AsJson = Annotated[bool, Option("--json", help="the same as -o json: one JSON document on stdout")]
 OneJson = Annotated[bool, Option("--json", help="one JSON document and nothing else")]
-Target = Annotated[str, Argument(metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")]
+Target = Annotated[
+    str, Argument(metavar="FILE|MODEL@FLEET", help="a plan file, scenario:NAME, or such as Llama3_70B@512xH100")
+]
 
 
 def chosen_form(context: Context, output: str | None, as_json: bool) -> str:
@@ -31,8 +33,10 @@ def chosen_form(context: Context, output: str | None, as_json: bool) -> str:
 
 def is_plan_file(name: str) -> bool:
     """Whether a target is a plan file rather than a model."""
+    from mlsysim.zoo.examples import is_example
+
     path = Path(name)
-    if path.suffix.lower() in (".toml", ".yaml", ".yml"):
+    if is_example(name, "scenario") or path.suffix.lower() in (".toml", ".yaml", ".yml"):
         return True
     try:
         if not name.lower().endswith(".json") or path.stat().st_size > 1_000_000:

@@ -89,9 +89,15 @@ def print_result(
 
 
 def print_table(
-    form: str, headers: Sequence[str], rows: Rows, right: Places = (), title: str | None = None, drop: Places = ()
+    form: str,
+    headers: Sequence[str],
+    rows: Rows,
+    right: Places = (),
+    title: str | None = None,
+    drop: Places = (),
+    whole: Places = (),
 ) -> None:
-    """A table in any form but JSON; columns in ``right`` are aligned right.
+    """A table in any form but JSON; columns in ``right`` are aligned right, those in ``whole`` are not folded.
 
     Where a terminal is too narrow, columns are left out in the order of ``drop``, and then lines are folded.
     """
@@ -123,7 +129,7 @@ def print_table(
             used.remove(i)
             left_out.append(headers[i])
     for i in used:
-        table.add_column(headers[i], justify="right" if i in right else "left", overflow="fold")
+        table.add_column(headers[i], justify="right" if i in right else "left", overflow="fold", no_wrap=i in whole)
     for row in cells:
         table.add_row(*(row[i] for i in used))
     out.print(table)

@@ -48,8 +48,8 @@ def evaluate(
 
     mlsysim eval ResNet50 A100
     mlsysim eval Llama3_8B H100 -b 8 -s 4096 -p fp8
-    mlsysim eval examples/scenarios/llama3-70b-512-h100.toml
-    mlsysim eval examples/scenarios/llama3-70b-512-h100.toml --tp 4 --zero 3
+    mlsysim eval scenario:llama3-70b-512-h100
+    mlsysim eval scenario:llama3-70b-512-h100 --tp 4 --zero 3
     """
     form = chosen_form(context, output, as_json)
     if hardware is not None:
@@ -116,7 +116,7 @@ def report(
 ) -> None:
     """Write a report: verdict, walls, charts, cost, sensitivities, assumptions with sources, equations.
 
-    mlsysim report examples/scenarios/llama3-70b-512-h100.toml -o report.html
+    mlsysim report scenario:llama3-70b-512-h100 -o report.html
     mlsysim report Llama3_70B@512xH100 --task training -o report.md
     """
     from mlsysim.cli.last import remember
@@ -153,7 +153,7 @@ def audit(
     """A plan through all six domains of walls, first order beside calibrated.
 
     mlsysim audit
-    mlsysim audit examples/scenarios/llama3-405b-16k-h100.toml
+    mlsysim audit scenario:llama3-405b-16k-h100
     mlsysim audit -w Llama3_8B
     """
     from mlsysim.cli.doctor import chip_here
@@ -217,7 +217,7 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
     """How much each figure of the hardware is worth: 10 % less and 10 % more of it.
 
     mlsysim sensitivity Llama3_70B@512xH100 --task training
-    mlsysim sensitivity examples/scenarios/chatbot-llama70b-h200.toml
+    mlsysim sensitivity scenario:chatbot-llama70b-h200
     """
     from mlsysim.cli.last import answered
 
@@ -252,7 +252,7 @@ def explain(
     """Where a number of the last answer comes from: equations with values, assumptions, sources.
 
     mlsysim explain mfu
-    mlsysim explain tco --of examples/scenarios/llama3-70b-512-h100.toml
+    mlsysim explain tco --of scenario:llama3-70b-512-h100
     """
     from mlsysim.cli.last import recall
     from mlsysim.plans.evaluate import evaluate

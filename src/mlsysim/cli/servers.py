@@ -24,7 +24,9 @@ def _limits(**given: Any) -> Any:
 
 def _needs(extra: str, *packages: str) -> None:
     if any(find_spec(package) is None for package in packages):
-        raise InputError(f"This command needs packages that are not installed: pip install 'mlsysim[{extra}]'.")
+        raise InputError(
+            f"This command needs packages that are not installed: pip install '.[{extra}]' in a checkout of mlsysim."
+        )
 
 
 def api(

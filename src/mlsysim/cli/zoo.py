@@ -13,7 +13,9 @@ from mlsysim.errors import InputError
 
 def zoo(
     context: Context,
-    kind: Annotated[str | None, Argument(help="hardware, models, systems, grids; or check")] = None,
+    kind: Annotated[
+        str | None, Argument(help="hardware, models, systems, grids, check; or the name of an entry")
+    ] = None,
     name: Annotated[str | None, Argument(help="one entry, with its sources")] = None,
     sort: Annotated[str | None, Option(help="field to sort by, such as memory.bandwidth")] = None,
     filter_: Annotated[
@@ -25,12 +27,14 @@ def zoo(
     """What the zoo has, or one entry with its sources; ``zoo check`` checks your own entries.
 
     mlsysim zoo hardware --sort memory.bandwidth --filter vendor=NVIDIA
-    mlsysim zoo models Llama3_70B
+    mlsysim zoo Llama3_70B
     mlsysim zoo check
     """
     form = chosen_form(context, output, as_json)
-    from mlsysim.plans.catalogue import counts, registries
+    from mlsysim.plans.catalogue import KINDS, counts, kind_of_entry, registries
 
+    if kind is not None and name is None and kind not in (*KINDS, "check"):
+        kind, name = kind_of_entry(kind), kind
     if kind == "check":
         _check(form)
     elif kind is not None:
@@ -118,7 +122,7 @@ def _check(form: str) -> None:
 
 def walls(
     context: Context,
-    number: Annotated[int | None, Argument(help="a number: the card of one wall")] = None,
+    number: Annotated[str | None, Argument(metavar="WALL", help="a number or a name: the card of one wall")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -126,6 +130,7 @@ def walls(
 
     mlsysim walls
     mlsysim walls 14
+    mlsysim walls memory
     """
     from mlsysim.plans.catalogue import wall_card, wall_cards
 
@@ -143,6 +148,26 @@ def walls(
     ]
     fallacies = [(f"Fallacy: {fallacy}", "yellow") for fallacy in card["fallacies"]]
     print_result(form, card, ["input", "meaning"], list(card["inputs"].items()), before=words, after=fallacies)
+
+
+def scenarios(context: Context, output: Output = None, as_json: AsJson = False) -> None:
+    """Plans and design spaces that come with mlsysim, each by a name that commands take in place of a file.
+
+    mlsysim scenarios
+    mlsysim eval scenario:llama3-70b-512-h100
+    mlsysim sweep space:compression-pareto --top 3
+    """
+    from mlsysim.zoo.examples import examples
+
+    form = chosen_form(context, output, as_json)
+    found = [
+        {"name": f"{kind}:{name}", "task": table.get("task") or table["kind"], "description": table["description"]}
+        | ({"title": table["name"]} if kind == "scenario" else {})
+        for kind in ("scenario", "space")
+        for name, table in examples(kind).items()
+    ]
+    rows = [[each["name"], each["task"], each.get("title", each["description"])] for each in found]
+    print_result(form, found, ["name", "task", "what it is"], rows, whole=(0, 1))
 
 
 def schema(

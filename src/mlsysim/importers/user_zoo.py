@@ -79,6 +79,9 @@ def save_model(
     file = place / "models" / f"{key}.toml"
     if not replace and (file.exists() or known):
         raise InputError(f"Your zoo has a model named {name!r} already; choose another name, or replace it.")
+    if isinstance(model, ImportReport):
+        # A config is often called after the folder that it lay in.
+        workload = workload.model_copy(update={"name": name})
     source, note = (model.source, model.family) if isinstance(model, ImportReport) else ("", workload.architecture)
     origin = {
         "title": f"read from {source}" if source else "a workload of the user",

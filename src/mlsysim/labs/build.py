@@ -42,7 +42,7 @@ from mlsysim.labs.runner import list_labs
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
 LEFT_OUT = (
-    "__main__.py", "cli/", "calibrate/data/", "labs/build.py", "labs/fetch.py", "labs/lock.toml", "labs/serve.py",
+    "__main__.py", "cli/", "calibrate/data/", "examples/", "labs/build.py", "labs/fetch.py", "labs/lock.toml", "labs/serve.py",
     "labs/site/",
 )  # fmt: skip
 

@@ -64,6 +64,17 @@ def entry_named(kind: str, zoos: Sequence[Any], name: str) -> tuple[str, Any]:
     raise unknown_name(f"entry of the zoo of {kind}", name, [key for zoo in zoos for key in list(zoo.keys())])
 
 
+def kind_of_entry(name: str) -> str:
+    """The part of the zoo that has an entry of a name; names of entries and aliases count before what else a label may say."""
+    for has in (lambda zoo: zoo.has(name), lambda zoo: name in zoo):
+        for kind in KINDS:
+            if any(has(zoo) for zoo in registries(kind)):
+                return kind
+    keys = [key for kind in KINDS for zoo in registries(kind) for key in list(zoo.keys())]
+    words = [*KINDS, "check"]
+    raise unknown_name("part or entry of the zoo", name, [*words, *keys], "parts are " + ", ".join(words) + ".")
+
+
 def wall_cards() -> list[dict[str, Any]]:
     """The cards of all walls."""
     from mlsysim.walls import catalog
@@ -71,8 +82,8 @@ def wall_cards() -> list[dict[str, Any]]:
     return [_card(wall) for wall in catalog.walls()]
 
 
-def wall_card(number: int) -> dict[str, Any]:
-    """The card of a wall with its resolver's inputs and fallacies."""
+def wall_card(number: int | str) -> dict[str, Any]:
+    """The card of a wall, by its number or name, with its resolver's inputs and fallacies."""
     from mlsysim.walls import catalog
 
     wall = catalog.wall(number)

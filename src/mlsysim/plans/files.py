@@ -15,6 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.limits import check_bounds, read_text
 from mlsysim.importers.markup import DEEPEST, assignments, invalid, read_toml, read_yaml, table_lines
 from mlsysim.plans.plan import Plan
+from mlsysim.zoo.examples import example
 
 _LARGEST = 1_000_000
 _ENDINGS = (".toml", ".json", ".yaml", ".yml")
@@ -22,8 +23,8 @@ _ORIGINAL_EFFICIENCY = 0.5
 
 
 def load_plan(path: str | Path) -> Plan:
-    """The plan in a file."""
-    path = Path(path)
+    """The plan in a file, or of a scenario by its name: ``scenario:llama3-70b-512-h100``."""
+    path = example(path, "scenario")
     if path.suffix.lower() not in _ENDINGS:
         text = f"{path.name!r} is not a plan file; expected one that ends in {', '.join(_ENDINGS)}."
         raise InputError(text, field="file")

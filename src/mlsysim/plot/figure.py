@@ -92,7 +92,7 @@ class Figure:
         try:
             module = import_module("matplotlib.figure")
         except ImportError:
-            raise InputError("Matplotlib is not installed; pip install 'mlsysim[plot]' brings it.") from None
+            raise InputError("Matplotlib is not installed; pip install matplotlib brings it.") from None
         figure = module.Figure(figsize=(self.width / 96, max(self.height, 200.0) / 96), dpi=96, layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(self.title, loc="left", wrap=True)

@@ -34,6 +34,7 @@ from mlsysim.search.kinds import Kind, kind_named
 from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_toml
 from mlsysim.search.uncertainty import Uncertainty
 from mlsysim.walls.inputs import read_input
+from mlsysim.zoo.examples import example
 
 _FORMAT = 1
 _LARGEST = 10**18
@@ -85,7 +86,9 @@ class Space:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Space:
-        return cls.from_dict(read_toml(path), name=Path(path).stem)
+        """The space of a file, or of an example by its name: ``space:chip-design``."""
+        path = example(path, "space")
+        return cls.from_dict(read_toml(path), name=path.stem)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], name: str = "space") -> Space:

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError, fold, unknown_name
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,15 @@ TITLES: dict[int, tuple[str, str]] = {card.number: (card.name, card.domain.name)
 """Name and domain of each wall."""
 
 
-def wall(number: int) -> Wall:
-    """The card of one wall."""
+def wall(number: int | str) -> Wall:
+    """The card of one wall, by its number or its name."""
+    said = str(number).strip()
     for card in walls():
-        if card.number == number:
+        if said == str(card.number) or fold(said) == fold(card.name):
             return card
-    raise InputError(f"There is no wall {number!r}; they are numbered 1 to {len(walls())}.")
+    if not said.lstrip("+-").isdigit():
+        raise unknown_name("wall", number, [card.name for card in walls()], "`mlsysim walls` lists them.")
+    raise InputError(f"There is no wall {said}; they are numbered 1 to {len(walls())}.")
 
 
 def walls_for_resolver(name: str) -> tuple[Wall, ...]:

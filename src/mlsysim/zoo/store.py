@@ -132,6 +132,7 @@ class Store:
         return self._user
 
     def forget_user(self) -> None:
+        _found.clear()
         self._user_for = None
 
     def _read_user_folder(self, folder: Path) -> None:
