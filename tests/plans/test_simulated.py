@@ -173,6 +173,30 @@ def test_a_service_that_grows_costs_what_is_there() -> None:
         assert part.explain(name)[0].value == part.metric(name).text
 
 
+@pytest.mark.parametrize(
+    ("on", "serving", "cause"),
+    [
+        ("L4", {"prompt_tokens": 12000, "output_tokens": 500, "qps": 0.05, "requests": 200}, "room in the caches"),
+        ("H100", {"max_num_seqs": 8, "requests": 1000}, "waiting for a slot"),
+        ("8xH100", {"prompt_tokens": 2000, "qps": 100.0, "length_cv": 2.0}, "longer queue than others have (router)"),
+    ],
+    ids=["caches", "slots", "router"],
+)
+def test_what_requests_wait_for_is_named(on: str, serving: dict[str, Any], cause: str) -> None:
+    plan = BASE | {"hardware": {"on": on}, "serving": BASE["serving"] | {"slo": "ttft_p99=20ms"} | serving}
+    answer = evaluate(plan, change=False)
+    assert cause in answer.binding.sentence
+    assert any(cause in line and " of a request, " in line for line in answer.verdict)
+    parts = {part.label: part.value for part in answer.time_parts}
+    assert sum(parts.values()) == pytest.approx(to_si(answer.value("latency"), "s"), rel=1e-9)
+
+
+def test_more_requests_than_are_answered_are_not_said_to_be_answered_as_fast_as_they_come() -> None:
+    answer = _asked(qps=200.0)
+    assert answer.checks[-1].limit == "qps" and not answer.checks[-1].passed
+    assert _asked(qps=15.0, length_cv=2.0).checks[-1].passed
+
+
 def test_clients_in_a_loop_have_percentiles_too() -> None:
     answer = _asked(qps=None, requests=None, concurrency=16)
     closed = _asked(qps=None, requests=None, concurrency=16, slo=None)

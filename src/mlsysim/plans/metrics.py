@@ -198,7 +198,8 @@ def value_text(name: str, value: Any) -> str:
             return f"{size:.4g}"
         if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
-        return format_value(value)
+        # What is told in ms is no longer read in them from ten seconds on.
+        return format_value(value.to("s") if unit in ("ms", "millisecond") and abs(size) >= 1e4 else value)
     if isinstance(value, float):
         return f"{value:.1%}" if name in kinds() and kinds()[name].share else format_value(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -21,7 +21,7 @@ from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
-from mlsysim.plans.simulated import Played, add_percentiles
+from mlsysim.plans.simulated import Played, add_percentiles, causes_of
 from mlsysim.plans.spending import energy_sentence
 from mlsysim.plans.targets import rank_text
 from mlsysim.systems.types import Fleet
@@ -340,8 +340,9 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(f"Each by itself, {rates}: the {pools.slower} pool is the slower.")
     if server.calibrated:
         lines += _token_time(sheet, served)
-    if isinstance(served, Played) and (words := served.near_saturation):
-        lines.append(words)
+    if isinstance(served, Played):
+        lines.append(f"Of {sheet.text('latency')} of a request, {causes_of(served.ledger)}.")
+        lines += filter(None, [served.near_saturation])
     lines += [
         f"{_limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
         for name, value, limit in served.limits

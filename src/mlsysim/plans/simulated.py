@@ -20,8 +20,8 @@ from mlsysim.cases.request import (
     BATCHING,
     FIRST,
     FRONT_END,
+    HAND_OVER,
     OTHERS,
-    PLACE,
     QUEUE,
     RUNNING,
     SERVING,
@@ -43,6 +43,18 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.intervals import independent
 
 PUT_BACK = f"{ANSWER}: put back for want of caches"
+_WAITS = (
+    ("running steps", RUNNING, SERVING, "t = rest of the running step"),
+    ("queue for prompts", QUEUE, TAIL, "t = prompts before it"),
+    ("slots", f"{FIRST}: waiting for a slot", BATCHING, "t = until a request ends"),
+    ("KV capacity", f"{FIRST}: waiting for room in the caches", BATCHING, "t = until caches are free"),
+    ("adapters", f"{FIRST}: waiting for its adapter", BATCHING, "t = until another is not used"),
+    ("router", f"{FIRST}: a longer queue than others have (router)", TAIL, "t = queue beyond the mean of replicas"),
+    ("cold start", f"{FIRST}: replicas that start", TAIL, "t = until one is up"),
+)
+"""Causes of a simulation (:mod:`mlsysim.simulate.series`) as parts of the first token: names, walls, forms."""
+_NAMED = 0.01
+"""Share of a request that a sentence about its causes names."""
 _AIM = 0.7
 """Of the highest rate that a replica answers, where a service grows."""
 _SENSITIVE = 3.0
@@ -68,11 +80,11 @@ class Played(Served):
         self.overloaded = served.overloaded and not ends
         self.carries = not self.overloaded
         self.requests = served.requests if not ends and self.come is not None else seen.requests / seen.seconds
-        if self.come is not None and ends and seen.seconds <= seen.requests / self.come + seen.percentiles["e2e"].p99:
-            # The last answers come after the last request: no queue has grown.
+        if self.come is not None and ends and served.requests >= self.come * 0.999:
+            # The last answers come after the last request, but no queue grows.
             self.requests = self.come
         if self.come is not None:
-            self.clients = max(1, round(self.come * self.latency))
+            self.clients = max(1, round(min(self.requests, self.come) * self.latency))
         self.output_rate = self.requests * self.mean_output
         self.limits = self.limits_of(self.value)
         self.over = max((value / limit for _, value, limit in self.limits), default=0.0)
@@ -193,20 +205,19 @@ class Played(Served):
         front = engine.front_end + engine.tokenise * self.seen.prompt_tokens / self.seen.requests
         if self.server.part.offline:
             front = 0.0
-        waits = spent.waits
-        losses = [
-            (RUNNING, SERVING, "t = rest of the running step", waits["running"]),
-            (QUEUE, TAIL, "t = prompts before it", waits["prompts"]),
-            (PLACE, BATCHING, "t = until a slot or caches are free", waits["slots"] + waits["caches"]),
+        back, lost = spent.waits["put back"], dict(self.seen.lost or {})
+        lost["KV capacity"] -= back
+        first = [
+            Part(name, wall, "", form, lost[cause] / count) for cause, name, wall, form in _WAITS if lost[cause] > 0
         ]
-        first = [Part(name, wall, "", form, value / count) for name, wall, form, value in losses if value > 0]
         first.append(Part(FRONT_END, SOFTWARE, "host", "t = t_front + t_token I", front))
-        first += _work(base, FIRST, spent.reading / count, skip=FRONT_END)
+        first += _scaled([part for part in base.parts if part.name == HAND_OVER], spent.handed / count)
+        first += _work(base, FIRST, spent.reading / count, FRONT_END, HAND_OVER)
         answer = [
             Part(name, wall, "", form, value / count)
             for name, wall, form, value in (
                 (OTHERS, SERVING, "t = sum of t_m - t_d", spent.disturbed),
-                (PUT_BACK, BATCHING, "t = until caches are free again", waits["put back"]),
+                (PUT_BACK, BATCHING, "t = until caches are free again", back),
             )
             if value > 0
         ]
@@ -219,9 +230,23 @@ class Played(Served):
         return replace(base, seconds=whole, parts=tuple(parts))
 
 
-def _work(base: Ledger, phase: str, seconds: float, skip: str = "") -> list[Part]:
+def causes_of(ledger: Ledger) -> str:
+    """What the time of a request goes on by cause, largest first, in words."""
+    found: dict[str, float] = {}
+    for part in ledger.parts:
+        phase, _, own = part.name.rpartition(": ")
+        work = "hand-over" if part.name == HAND_OVER else {FIRST: "prefill", ANSWER: "decode"}.get(phase, own)
+        cause = work if part.resource else part.label.rpartition(": ")[2]
+        found[cause] = found.get(cause, 0.0) + part.exposed
+    most = sorted((item for item in found.items() if item[1] >= _NAMED * ledger.seconds), key=lambda item: -item[1])
+    return ", ".join(f"{compact_time(seconds)} {cause}" for cause, seconds in most)
+
+
+def _work(base: Ledger, phase: str, seconds: float, *skip: str) -> list[Part]:
     """Parts of a phase that are work, in the case's proportions, together so many seconds."""
-    own = [p for p in base.parts if p.name.startswith(f"{phase}: ") and p.resource and p.name != skip and p.exposed > 0]
+    own = [
+        p for p in base.parts if p.name.startswith(f"{phase}: ") and p.resource and p.name not in skip and p.exposed > 0
+    ]
     total = sum(part.exposed for part in own)
     return _scaled(own, seconds) if total > 0 and seconds > 0 else []
 
