@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
 
@@ -90,74 +90,47 @@ def _train(context: Context, model: str, deadline: str | None, names: list[str],
 
 
 def _serve(context: Context, model: str, deadline: str | None, names: list[str], form: str) -> None:
-    from mlsysim.plans.evaluate import evaluate as answer_to
-    from mlsysim.plans.least_service import CHIPS, least_services
+    from mlsysim.plans.least_service import CHIPS, described, least_services
 
     names = names or list(CHIPS)
     wanted = plan_of(context, task="serving", model=model, on=names[0])
     with busy("searching services ...") as saying:
-
-        def tried(candidate: Plan, quick: bool) -> Answer:
-            saying(f"trying {candidate.hardware.on} ...")
-            return _checked(candidate, quick)
-
-        found = least_services(wanted, names, tried)
-    best = found[0] if found and found[0].answer is not None else None
-    answer = None if best is None or best.answer is None else answer_to(best.answer.plan)
-    if best is None:
-        verdict = (f"No service on {', '.join(names)} keeps every limit.", "bold red")
-    else:
-        split = f"{best.replicas:,} replica{'s' * (best.replicas > 1)} of TP{best.tp}"
-        verdict = (
-            f"{best.accelerators:,} x {best.chip} ({split}) is the cheapest service that keeps every limit.",
-            "bold green",
-        )
-    document = {"best": None if answer is None else answer.to_dict(), "candidates": [_document(each) for each in found]}
+        found = least_services(wanted, names, saying)
     able = [each for each in found if each.answer is not None]
-    headers = ["chip", "accelerators", "replicas", "USD a day", "first token p99", "token", "headroom", "odds"]
-    reasons = [(f"{each.chip}: {each.reason}", "dim") for each in found if each.answer is None]
+    answer = able[0].answer if able else None
+    words, good = described(found, names)
+    document = {"best": None if answer is None else answer.to_dict(), "candidates": [each.to_dict() for each in found]}
+    headers = ["chip", "number", "replicas", "USD a day", "first token p99", "token", "headroom", "odds"]
+    after = [(f"{each.chip}: {each.reason}", "dim") for each in found if each.answer is None]
+    if able:
+        after.insert(0, (_COLUMNS, "dim"))
     rows = [_row(each) for each in able]
-    print_result(form, document, headers, rows, right=range(1, 8), before=[verdict], after=reasons)
+    before = [(words, "bold green" if good else "bold red")]
+    print_result(form, document, headers, rows, right=(1, 3, 4, 5, 6, 7), before=before, after=after)
     _end_with(answer, form)
 
 
-def _checked(candidate: Plan, quick: bool) -> Answer:
-    """The answer with its limits checked, and no more."""
-    from mlsysim.plans.evaluate import evaluate_plainly
-    from mlsysim.plans.limits import demands
-
-    answer = evaluate_plainly(candidate, quick)
-    return answer.model_copy(update={"checks": demands(answer.of_what_runs())}) if answer.runs else answer
+_COLUMNS = (
+    "Headroom: how many times as many requests may come until a limit is missed. Odds: that every limit is kept. "
+    "Each row is a plan that serve repeats; rows after the first are of fewer simulated requests."
+)
 
 
 def _row(each: Service) -> list[str]:
-    assert each.answer is not None
+    assert each.answer is not None and each.design is not None
     held = each.answer.held
     first = held.get("ttft_p99") or held["ttft"]
     price, odds, room = each.price, each.odds, each.headroom
     return [
         each.chip,
         f"{each.accelerators:,}",
-        f"{each.replicas:,} x TP{each.tp}",
+        each.design.text,
         f"{price:,.0f}" if price < float("inf") else "not known",
         first.text if "ttft_p99" in held else f"mean {first.text}",
         held["tpot"].text,
         "" if room is None else f"{room:.2f}",
         "" if odds is None else f"{odds:.0%}",
     ]
-
-
-def _document(each: Service) -> dict[str, Any]:
-    return {
-        "chip": each.chip,
-        "tp": each.tp,
-        "accelerators": each.accelerators or None,
-        "replicas": each.replicas or None,
-        "headroom": each.headroom,
-        "odds": each.odds,
-        "reason": each.reason or None,
-        "answer": None if each.answer is None else each.answer.to_dict(),
-    }
 
 
 def _end_with(answer: Answer | None, form: str) -> None:

@@ -18,9 +18,13 @@ from mlsysim.plans.schema import as_in_a_plan, spoken
 def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
     """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` plays fewer
     requests where it is simulated."""
-    kind = "mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind
+    return finished(plan, _evaluator("mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind, quick))
+
+
+def finished(plan: Plan, evaluator: Callable[[Plan], Answer]) -> Answer:
+    """What an evaluator answers, in words of a plan."""
     try:
-        answer = _evaluator(kind, quick)(plan)
+        answer = evaluator(plan)
     except InputError as error:
         # Resolvers speak of their inputs, a plan of its keys.
         sentence = spoken(error.message, as_in_a_plan, Plan.leaves())

@@ -6,6 +6,7 @@ Layout and load are those of :mod:`mlsysim.plans.serving_load`; here they become
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,12 +20,11 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
-from mlsysim.plans.serving_load import Server
+from mlsysim.plans.serving_load import Play, Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.simulated import Played, add_percentiles, causes_of
 from mlsysim.plans.spending import energy_sentence
 from mlsysim.plans.targets import rank_text
-from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import offered_memory
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
@@ -33,34 +33,49 @@ _REQUEST = "request"
 
 
 def evaluate_serving(plan: Plan, quick: bool = False) -> Answer:
-    """The answer to a serving plan on one kind of accelerator; ``quick`` plays fewer requests where it is simulated."""
-    sheet, served, tried = best_served(plan, quick)
+    """The answer to a serving plan on one kind of accelerator; ``quick`` plays fewer requests where it is simulated, once."""
+    return answer_of(*best_served(plan, quick, partial(Played, sure=not quick)))
+
+
+def answer_of(sheet: Sheet, served: Served, tried: int) -> Answer:
+    """The answer where the best way to serve was found."""
     sheet.keep(served.result)
     return _answer(sheet, served, tried)
 
 
-def best_served(plan: Plan, quick: bool = False) -> tuple[Sheet, Served, int]:
+def best_served(plan: Plan, quick: bool = False, play: Play = Played) -> tuple[Sheet, Served, int]:
     """The best way to serve a plan, and how many were tried."""
+    if plan.serving is not None and plan.serving.decode_on == AUTO:
+        return _best_share(plan, quick, play)
+    server = server_of(plan, quick, play)
+    return (server.sheet, *server.best())
+
+
+def server_of(plan: Plan, quick: bool = False, play: Play = Played) -> Server:
+    """What evaluates ways to serve a plan."""
+    groups, model = _checked(plan)
+    return Server(plan, Sheet(plan, groups.assumed, "serving", _REQUEST), model, groups.one, play, quick)
+
+
+def _checked(plan: Plan) -> tuple[Any, Any]:
+    """The fleet and the model of a plan that serving can answer."""
     _refuse_foreign(plan)
-    groups = find_fleets(plan.hardware)
-    fleet, model = groups.one, workload_of(plan.workload)
+    groups, model = find_fleets(plan.hardware), workload_of(plan.workload)
     if not isinstance(model, TransformerWorkload) and not hasattr(model, "demand"):
         raise InputError(f"{model.name} has no prefill and decode; plan a task of inference for it.", field="model")
     if model.fixed_shape:
         raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
-    if plan.serving is None or plan.serving.decode_on != AUTO:
-        sheet = Sheet(plan, groups.assumed, "serving", _REQUEST)
-        return (sheet, *Server(plan, sheet, model, fleet, Played, quick).best())
-    return _best_share(plan, fleet, model, quick)
+    return groups, model
 
 
 AUTO = "auto"
 """In place of a decode pool: the best share of the fleet."""
 
 
-def _best_share(plan: Plan, fleet: Fleet, model: Any, quick: bool) -> tuple[Sheet, Served, int]:
+def _best_share(plan: Plan, quick: bool, play: Play) -> tuple[Sheet, Served, int]:
     """The best split of a fleet into a pool that reads prompts and one that writes answers: of a node by accelerators, of several by
     nodes."""
+    fleet = _checked(plan)[0].one
     total, key, fabric = fleet.total_accelerators, fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
     step = 1 if fleet.count == 1 else fleet.node.accelerators_per_node
     found: list[tuple[Sheet, Served, int]] = []
@@ -75,9 +90,7 @@ def _best_share(plan: Plan, fleet: Fleet, model: Any, quick: bool) -> tuple[Shee
         }
         share = plan.replacing(hardware=named, serving={"decode_on": pool})
         try:
-            groups = find_fleets(share.hardware)
-            sheet = Sheet(share, groups.assumed, "serving", _REQUEST)
-            found.append((sheet, *Server(share, sheet, model, groups.one, Played, quick).best()))
+            found.append(best_served(share, quick, play))
         except InputError:
             # A share that has no room for a replica is none.
             continue
@@ -277,7 +290,7 @@ def _binding(served: Served) -> Limit:
     if not missed:
         return binding_of(served.ledger, _REQUEST)
     name, factor = max(missed, key=lambda each: each[1])
-    words, phase, noun = _limited(name)
+    words, phase, noun = limited(name)
     ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
     wall = ledger.binding_wall
     share = f"wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
@@ -293,7 +306,7 @@ _LIMITED: dict[str, tuple[str, str | None, str]] = {
 """Limits on times in words, the phase that they are on, and what its ledger adds up to."""
 
 
-def _limited(name: str) -> tuple[str, str | None, str]:
+def limited(name: str) -> tuple[str, str | None, str]:
     """The same of a percentile."""
     kind, _, level = name.rpartition("_")
     words, phase, noun = _LIMITED[{"": name, "e2e": "latency", "itl": "tpot", "queue": "ttft"}.get(kind, kind)]
@@ -344,7 +357,7 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(f"Of {sheet.text('latency')} of a request, {causes_of(served.ledger)}.")
         lines += filter(None, [served.near_saturation])
     lines += [
-        f"{_limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
+        f"{limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
         for name, value, limit in served.limits
         if value > limit
     ]

@@ -57,7 +57,7 @@ class Server:
     """Evaluates ways to serve a plan; ``play`` simulates those that are asked for over time."""
 
     def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet, play: Play, quick: bool = False) -> None:
-        self.plan, self.model, self.fleet, self.play, self.quick = plan, model, fleet, play, quick
+        self.plan, self.sheet, self.model, self.fleet, self.play, self.quick = plan, sheet, model, fleet, play, quick
         self.part = plan.serving or ServingPart()
         copies = plan.parallelism.dp
         if copies is not None and self.part.replicas not in (None, copies):

@@ -65,8 +65,9 @@ _KEPT = ("ttft", "tpot", "e2e")
 class Played(Served):
     """One way to serve, simulated. Means are those of the requests that were counted."""
 
-    def __init__(self, served: Served, arrivals: Arrivals, quick: bool = False) -> None:
+    def __init__(self, served: Served, arrivals: Arrivals, quick: bool = False, sure: bool = True) -> None:
         self.__dict__.update(served.__dict__)
+        self.sure = sure
         self.closed, self.arrivals, self.quick = served, arrivals, quick
         self.come = served.come or arrivals.rate
         self.seen = seen = self._play()
@@ -90,12 +91,13 @@ class Played(Served):
         self.over = max((value / limit for _, value, limit in self.limits), default=0.0)
         self.within = bool(served.result.feasible) and not self.overloaded and self.over <= 1
 
-    def value(self, name: str) -> float:
-        """A mean or percentile by the name of its metric, in seconds."""
-        if name in ("ttft", "tpot", "latency"):
+    def value(self, name: str, seen: Simulated | None = None) -> float:
+        """A mean or percentile by the name of its metric, in seconds; of another play where one is given."""
+        if seen is None and name in ("ttft", "tpot", "latency"):
             return float(getattr(self, name))
         kind, _, level = name.rpartition("_")
-        return self.seen.percentiles[kind or name].values[level if kind else "mean"]
+        kind, level = (kind, level) if kind else ({"latency": "e2e"}.get(name, name), "mean")
+        return (seen or self.seen).percentiles[kind].values[level]
 
     def _play(self, slower: float = 1.0) -> Simulated:
         result, part, come = self.result, self.server.part, self.come
@@ -156,7 +158,7 @@ class Played(Served):
     def ends(self) -> tuple[tuple[Simulated, float], ...]:
         """The same play with steps as short and as long as the interval of a token's time has them, and by what factor."""
         band, alone = self.result.itl_interval, to_si(self.result.itl, "s")
-        if band is None or self.quick or not alone > 0:
+        if band is None or not self.sure or not alone > 0:
             return ()
         factors = (to_si(side, "s") / alone for side in band)
         return tuple((self._play(factor), factor) for factor in factors)
