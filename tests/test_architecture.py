@@ -42,6 +42,7 @@ ROOMS: dict[str, set[str] | None] = {
     "launch": _SEARCH | {"plans"},
     "plot": _SEARCH | {"plans"},
     "report": _SEARCH | {"plans", "launch", "plot"},
+    "ask": _SEARCH | {"plans", "plot"},
     "api": _SEARCH | {"plans", "launch", "plot", "report"},
     "labs": _SEARCH | {"plans", "launch", "plot", "report", "show"},
     "show": {"errors", "units"},

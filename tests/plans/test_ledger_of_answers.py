@@ -433,10 +433,29 @@ def test_memory_that_would_no_longer_fit_has_no_bar() -> None:
 
 def test_explaining_a_number_gives_its_formula_and_only_its_sources() -> None:
     answer = evaluate(load_plan(next(path for path in SCENARIOS if path.stem == "llama3-70b-512-h100")), change=False)
-    first = answer.explain("mfu")[0]
+    found = answer.explain("mfu")
+    first = found[0]
     assert first.text == "MFU = F / (N T P)" and first.value == answer.metric("mfu").text
     assert {"F", "N", "T", "P"} == set(first.inputs) == set(first.symbols)
-    assert set(answer.sources_of([first])) == {"model", "hardware"} <= set(answer.sources)
+    assert set(found.sources) == {"model", "hardware"} <= set(answer.sources)
+    # What stands in it is explained too, to the last parts, and nothing that it does not rest on.
+    assert [equation.gives for equation in found] == ["mfu", "latency"]
+    assert {"stack", "optimizer"} <= set(found.assumptions)
+    assert not {"pue", "mtbf", "amortization_years", "congestion_factor"} & set(found.assumptions)
+    printed = str(found)
+    assert "F = " in printed and "model operations" in printed and "Model(" not in printed
+    cost = answer.explain("tco")
+    assert {"electricity", "energy", "power"} <= {equation.gives for equation in cost}
+    assert {"pue", "kwh_price"} <= set(cost.assumptions) and "layout" not in cost.assumptions
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_metric_explains_itself_with_symbols_that_are_defined(kind: str) -> None:
+    answer = lawful(kind)[0]
+    for metric in answer.metrics:
+        found = answer.explain(metric.name)
+        assert found[0].value == metric.text and metric.label in str(found)
+        assert all(set(equation.inputs) <= set(equation.symbols) for equation in found)
 
 
 @pytest.mark.parametrize("kind", KINDS)

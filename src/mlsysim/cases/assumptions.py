@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 DEFAULT, SOFTWARE, CHIP, INFERRED = "default", "software", "chip", "inferred"
@@ -19,12 +19,13 @@ DEFAULT, SOFTWARE, CHIP, INFERRED = "default", "software", "chip", "inferred"
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One value that nobody gave."""
+    """One value that nobody gave. ``by`` is the resolver that assumed it; without one it is of the whole answer."""
 
     name: str
     value: Any
     origin: str
     text: str
+    by: str = ""
 
 
 class Assumptions(dict[str, str]):
@@ -61,8 +62,8 @@ class Assumptions(dict[str, str]):
             self[name] = text
         return self[name]
 
-    def learn(self, others: Iterable[Assumption]) -> None:
-        """Note what others assumed, where nothing is known under its name.
+    def learn(self, others: Iterable[Assumption], by: str = "") -> None:
+        """Note what others assumed, and who they are, where nothing is known under its name.
 
         >>> assumed, other = Assumptions(), Assumptions()
         >>> other.say("pue", 1.0, DEFAULT)
@@ -72,7 +73,12 @@ class Assumptions(dict[str, str]):
         """
         for each in others:
             if each.name not in self:
-                self.say(each.name, each.value, each.origin, each.text)
+                self.take(replace(each, by=by))
+
+    def told_to(self, by: str) -> None:
+        """Note that all that is assumed so far is of a resolver."""
+        for each in self.records:
+            self.take(replace(each, by=by))
 
     def _record(self, name: str) -> Assumption:
         text = self[name]

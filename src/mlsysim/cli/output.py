@@ -182,19 +182,18 @@ def sentences(answer: Answer) -> list[tuple[str, str | None]]:
     # What lies too close to a limit to call is neither green nor red.
     open_ = answer.feasible and all(check.passed or not check.certain for check in answer.checks)
     sure = all(check.certain for check in answer.checks)
-    colour = "bold green" if good and sure else "bold yellow" if open_ else "bold red"
-    lines: list[tuple[str, str | None]] = [(answer.headline, colour)]
-    lines += [(line, None) for line in answer.verdict]
-    lines += [(answer.binding.sentence, "yellow")] if answer.feasible else []
-    lines += [(f"Next: {answer.next_wall.sentence}", None)] if answer.next_wall is not None and answer.feasible else []
-    lines += [(answer.change.sentence, "cyan")] if answer.change is not None else []
-    lines += [(f"How sure: {answer.interval}", "dim")] if answer.interval else []
-    for check in answer.checks:
-        word, style = ("ok", None) if check.passed else ("FAILED", "bold red")
-        lines.append((f"{word}: {check.sentence}", style) if check.certain else (f"open: {check.sentence}", "yellow"))
-    lines += [(f"Note: {line}", "yellow") for line in answer.warnings]
-    return lines
+    styles = _STYLES | {"headline": "bold green" if good and sure else "bold yellow" if open_ else "bold red"}
+    return [(text, styles.get(kind)) for text, kind in answer.sentences()]
 
+
+_STYLES = {
+    "binding": "yellow",
+    "change": "cyan",
+    "sure": "dim",
+    "failed": "bold red",
+    "open": "yellow",
+    "note": "yellow",
+}
 
 _NARROW = 64
 """Columns below which a terminal gets metrics without intervals and walls."""

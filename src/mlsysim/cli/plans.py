@@ -259,21 +259,12 @@ def explain(
 
     form = chosen_form(context, output, as_json)
     answer = evaluate(changed(context, load(scenario) if scenario is not None else recall()), change=False)
-    found = answer.equations if metric is None else answer.explain(metric)
+    found = answer.explain(metric)
     if form == "json":
         print_json(answer.explanation(metric))
-        return
-    if form == "csv":
+    elif form == "csv":
         rows = [[e.gives, e.text, "; ".join(f"{k} = {v}" for k, v in e.inputs.items()), e.value] for e in found]
         print_table("csv", ["gives", "equation", "inputs", "value"], rows)
-        return
-    if metric is not None:
-        held = answer.metric(metric)
-        print_text(f"{held.label}: {held.text}" + (f" ({held.interval})" if held.interval else ""), "bold")
-    for equation in found:
-        by = f" ({equation.resolver})" if equation.resolver else ""
-        print_text(f"{equation.gives}{by}: {equation.text}")
-        print_text("    " + ", ".join(f"{symbol} = {value}" for symbol, value in equation.inputs.items()))
-        print_text(f"    = {equation.value}")
-    print_text("Sources: " + "; ".join(f"{name}: {text}" for name, text in answer.sources_of(found).items()), "dim")
-    print_text("Assumed: " + "; ".join(f"{name} = {text}" for name, text in answer.assumptions.items()), "dim")
+    else:
+        for line in found.lines():
+            print_text(line)

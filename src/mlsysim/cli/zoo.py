@@ -76,35 +76,15 @@ def _entry(zoos: list[Any], kind: str, name: str, form: str) -> None:
     from mlsysim.plans.catalogue import entry_named
 
     _, found = entry_named(kind, zoos, name)
-    document = found.model_dump(mode="json", exclude_none=True)
     if form == "json":
-        print_json(document)
+        print_json(found.model_dump(mode="json", exclude_none=True))
         return
-    rows = [[path, text] for path, text in _flat(document) if not path.startswith("metadata")]
     if form == "text":
         print_text(found.name, "bold")
-    print_table(form, ["field", "value"], rows)
+    print_table(form, ["field", "value"], [list(row) for row in found.card()])
     if form != "csv":
         sources = [[s.title, s.kind, s.checked or "", s.url] for s in found.metadata.sources]
         print_table(form, ["source", "kind", "checked", "address"], sources)
-
-
-def _flat(value: Any, path: str = "") -> list[tuple[str, str]]:
-    from mlsysim.units.registry import Quantity
-    from mlsysim.units.text import format_value
-
-    if isinstance(value, dict):
-        if set(value) == {"magnitude", "unit"}:
-            try:
-                return [(path, format_value(Quantity(value["magnitude"], value["unit"])))]
-            except Exception:
-                return [(path, f"{value['magnitude']} {value['unit']}")]
-        return [row for key, item in value.items() for row in _flat(item, f"{path}.{key}" if path else str(key))]
-    if not isinstance(value, list):
-        return [(path, str(value))]
-    if value and not isinstance(value[0], dict):
-        return [(path, ", ".join(str(item) for item in value))]
-    return [row for i, item in enumerate(value) for row in _flat(item, f"{path}[{i}]")]
 
 
 def _check(form: str) -> None:

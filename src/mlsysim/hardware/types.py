@@ -36,6 +36,7 @@ from mlsysim.units.fields import (
 )
 from mlsysim.units.registry import Q_, Quantity
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.entry import Entry
 from mlsysim.zoo.provenance import Metadata
 
 __all__ = [
@@ -168,7 +169,7 @@ class Reliability(Record):
     mtbf: Annotated[Any, QuantityField("s", "50000 h", zero=False)]
 
 
-class HardwareNode(Record):
+class HardwareNode(Entry):
     """One accelerator, processor or microcontroller."""
 
     name: str

@@ -12,14 +12,15 @@ from typing import Any
 from pydantic import Field
 
 from mlsysim.errors import InputError
-from mlsysim.units.fields import EnergyPrice, HourlyPrice, Record, WaterIntensity, Watts
+from mlsysim.units.fields import EnergyPrice, HourlyPrice, WaterIntensity, Watts
 from mlsysim.units.registry import Q_, Quantity
+from mlsysim.zoo.entry import Entry
 from mlsysim.zoo.provenance import Metadata
 
 __all__ = ["CloudPrice", "Datacenter", "Facility", "GridProfile", "Metadata", "Rack"]
 
 
-class Facility(Record):
+class Facility(Entry):
     """A building: total over computing power (PUE), and water per unit of computing energy (WUE)."""
 
     name: str
@@ -30,7 +31,7 @@ class Facility(Record):
     metadata: Metadata = Field(default_factory=Metadata)
 
 
-class GridProfile(Record):
+class GridProfile(Entry):
     """A region's electricity. ``pue`` and ``wue`` are those of its default facility."""
 
     name: str
@@ -79,7 +80,7 @@ class GridProfile(Record):
         return float((energy * self.carbon_intensity).to("kgCO2e").magnitude)
 
 
-class Rack(Record):
+class Rack(Entry):
     """What one rack may draw."""
 
     name: str
@@ -88,7 +89,7 @@ class Rack(Record):
     metadata: Metadata = Field(default_factory=Metadata)
 
 
-class Datacenter(Record):
+class Datacenter(Entry):
     """A facility on a grid."""
 
     name: str
@@ -113,7 +114,7 @@ class Datacenter(Record):
         return None if self.facility.wue is None else float(self.facility.wue.to("L/kWh").magnitude)
 
 
-class CloudPrice(Record):
+class CloudPrice(Entry):
     """A rented instance: the price of all its accelerators together, per hour, with the date it was asked."""
 
     name: str

@@ -20,8 +20,9 @@ from mlsysim.models.graph import ComputationGraph, Operator, sum_over
 from mlsysim.models.passes import PHASES
 from mlsysim.models.storage import stored
 from mlsysim.physics.precision import bytes_per_element, precision_name
-from mlsysim.units.fields import ByteRate, Bytes, Count, Flops, Record
+from mlsysim.units.fields import ByteRate, Bytes, Count, Flops
 from mlsysim.units.registry import Quantity, to_si
+from mlsysim.zoo.entry import Entry
 from mlsysim.zoo.provenance import Metadata
 
 DISAGREEMENT = 0.02
@@ -30,7 +31,7 @@ _WRITTEN_OVER = ("relu", "elementwise")
 """Operators of counted networks whose output takes the place of an input that no gradient needs."""
 
 
-class Workload(Record):
+class Workload(Entry):
     """Demand: what is computed, without reference to any chip."""
 
     denoises: ClassVar[bool] = False

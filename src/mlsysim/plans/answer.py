@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any, ClassVar, Literal
 
@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import STREAMED, Ledger
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.plans.explained import Equation, Explained, as_document, explained
 from mlsysim.plans.metrics import Level, Metric, kinds
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.schema import Write, spoken
@@ -68,19 +69,6 @@ class Score(Record):
     value: str = ""
     note: str = ""
     load: float | None = Field(default=None, description="how much of the wall is used, 1 is at the wall")
-
-
-class Equation(Record):
-    """An equation with its numbers: texts of its symbols, what they mean, and the names of the sources behind them."""
-
-    gives: str
-    text: str
-    latex: str
-    inputs: dict[str, str]
-    symbols: dict[str, str] = Field(default_factory=dict)
-    value: str
-    resolver: str = ""
-    sources: tuple[str, ...] = ()
 
 
 class Checked(Record):
@@ -147,6 +135,7 @@ class Answer(Document, Record):
     plan: Plan
 
     _ledgers: tuple[Ledger | None, Ledger | None] = PrivateAttr(default=(None, None))
+    _draw: Callable[[Answer], Iterable[str]] | None = PrivateAttr(default=None)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -161,6 +150,11 @@ class Answer(Document, Record):
     def read_off(self, ledger: Ledger | None, of_main: Ledger | None = None) -> Answer:
         """The answer, with the ledger that it was read off."""
         self._ledgers = (ledger, of_main)
+        return self
+
+    def drawn_by(self, draw: Callable[[Answer], Iterable[str]]) -> Answer:
+        """The answer, with who draws it for a notebook: figures as SVG."""
+        self._draw = draw
         return self
 
     def in_words(self, write: Write) -> Answer:
@@ -258,34 +252,40 @@ class Answer(Document, Record):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def explain(self, name: str) -> tuple[Equation, ...]:
-        """The equation that gives a metric, then those of what it is made from."""
-        wanted = self.metric(name).name
-        shown = (wanted, *kinds()[wanted].made_from)
-        return tuple(equation for gives in shown for equation in self.equations if equation.gives == gives)
-
-    def sources_of(self, equations: Iterable[Equation]) -> dict[str, str]:
-        """The sources that stand behind some equations."""
-        named = {name for equation in equations for name in equation.sources}
-        return {name: source for name, source in self.sources.items() if name in named}
+    def explain(self, name: str | None = None) -> Explained:
+        """The equation that gives a metric, then those of what stands in it; without a name those of all metrics."""
+        wanted = [metric.name for metric in self.metrics] if name is None else [self.metric(name).name]
+        return explained(wanted, self.equations, self.held, self.sources, self.assumed)
 
     def explanation(self, name: str | None) -> dict[str, Any]:
         """The equations of a metric, or all, as JSON, with what binds, what was assumed and where it is from."""
-        found = self.equations if name is None else self.explain(name)
-        return {
-            "subject": self.subject,
-            "metric": None if name is None else self.metric(name).to_dict(),
-            "binding": self.binding.model_dump(),
-            "equations": [equation.model_dump() for equation in found],
-            "assumptions": dict(self.assumptions),
-            "sources": self.sources_of(found),
-        }
+        return as_document(self.explain(name), subject=self.subject, binding=self.binding.model_dump())
+
+    def sentences(self) -> list[tuple[str, str]]:
+        """The words of the answer, each with what it is: headline, verdict, binding, next, change, sure, ok, failed, open or note."""
+        lines = [(self.headline, "headline"), *((line, "verdict") for line in self.verdict)]
+        if self.feasible:
+            lines.append((self.binding.sentence, "binding"))
+            lines += [(f"Next: {self.next_wall.sentence}", "next")] if self.next_wall is not None else []
+        lines += [(self.change.sentence, "change")] if self.change is not None else []
+        lines += [(f"How sure: {self.interval}", "sure")] if self.interval else []
+        for check in self.checks:
+            word = ("ok" if check.passed else "FAILED") if check.certain else "open"
+            lines.append((f"{word}: {check.sentence}", word.lower()))
+        return [*lines, *((f"Note: {line}", "note") for line in self.warnings)]
+
+    def __str__(self) -> str:
+        return "\n".join([self.subject, *(text for text, _ in self.sentences())])
+
+    def __repr__(self) -> str:
+        return f"<Answer: {self.subject}. {self.headline}>"
 
     def _repr_html_(self) -> str:
-        """The verdict and the metrics, as a notebook shows them."""
+        """Words, metrics and charts, as a notebook shows them."""
+        words = "".join(f"<p>{escape(text)}</p>" for text, _ in self.sentences())
+        listed = [metric for metric in self.metrics if metric.listed]
         rows = "".join(
-            f"<tr><th>{escape(m.label)}</th><td>{escape(m.text)}</td><td>{escape(m.interval)}</td></tr>"
-            for m in self.metrics
+            f"<tr><th>{escape(m.label)}</th><td>{escape(m.text)}</td><td>{escape(m.interval)}</td></tr>" for m in listed
         )
-        words = "".join(f"<p>{escape(line)}</p>" for line in (self.headline, *self.verdict, self.binding.sentence))
-        return f"{words}<table><caption>{escape(self.subject)}</caption>{rows}</table>"
+        charts = "".join(self._draw(self)) if self._draw is not None else ""
+        return f"{words}<table><caption>{escape(self.subject)}</caption>{rows}</table>{charts}"

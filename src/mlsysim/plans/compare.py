@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -41,6 +42,24 @@ class Comparison(Document):
         """Everything as JSON; rows by the metric's path."""
         told = super().to_dict()
         return {"changes": {row.pop("name"): row for row in told.pop("rows")}} | told
+
+    def __str__(self) -> str:
+        widths = [max(len(cell) for cell in cells) for cells in zip(*self._cells(), strict=True)]
+        lines = (
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in self._cells()
+        )
+        return "\n".join([*self.sentences, "", *(line.rstrip() for line in lines)])
+
+    __repr__ = __str__
+
+    def _cells(self) -> list[tuple[str, str, str, str]]:
+        return [(row.label, row.first, row.second, row.factor_text) for row in self.rows]
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        words = "".join(f"<p>{escape(text)}</p>" for text in self.sentences)
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in self._cells())
+        return f"{words}<table>{rows}</table>"
 
     @classmethod
     def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from mlsysim.plans.answer import Equation, MemoryBar, Part
+from mlsysim.plans.answer import MemoryBar, Part
+from mlsysim.plans.explained import Equation, worded
 from mlsysim.plans.metrics import Metric, kinds, readable, value_text
 from mlsysim.units.registry import Quantity
 from mlsysim.walls import explanation
@@ -55,11 +56,11 @@ def equations_of(
         field = kinds()[metric.name].field
         own = [each for each in told if each[1].gives == field]
         if metric.name == "latency" and time_parts:
-            found.append(_sum(metric, "T", "parts on the critical path", time_parts, "s"))
+            found.append(_of_ledger(_sum(metric, "T", "parts on the critical path", time_parts, "s"), kept))
         elif metric.name in together:
-            found.append(_together(metric, together[metric.name]))
+            found.append(_of_ledger(_together(metric, together[metric.name]), kept))
         elif metric.name == "memory" and memory is not None:
-            found.append(_sum(metric, "M", "what is held", memory.parts, "byte"))
+            found.append(_of_ledger(_sum(metric, "M", "what is held", memory.parts, "byte"), kept))
         elif own:
             used.add(field)
             if len(own) == 1:
@@ -87,7 +88,8 @@ def _of_result(
         text=equation.text,
         latex=equation.latex,
         inputs=inputs,
-        symbols={symbol: equation.meaning(symbol) for symbol in inputs},
+        symbols={symbol: worded(equation.name_of(symbol)) for symbol in inputs},
+        names={symbol: equation.name_of(symbol) for symbol in inputs},
         value=value,
         resolver=result._facts.resolver,
         sources=tuple(result._facts.sources),
@@ -101,8 +103,9 @@ def _like(metric: Metric, value: Any) -> Any:
 
 
 def texts_of(parts: Sequence[Part], unit: str = "s", share: float = 1.0) -> dict[str, str]:
-    """Parts, or a share of each, as equations show them."""
-    return {part.label: number(readable(share * part.value, unit)) for part in parts}
+    """Parts, or a share of each, as equations show them; without those that are too small for any digit of the sum."""
+    least = 1e-6 * sum(part.value for part in parts)
+    return {part.label: number(readable(share * part.value, unit)) for part in parts if part.value >= least}
 
 
 def _sum(metric: Metric, symbol: str, what: str, parts: Sequence[Part], unit: str) -> Equation:
@@ -111,15 +114,26 @@ def _sum(metric: Metric, symbol: str, what: str, parts: Sequence[Part], unit: st
     return _plain(metric, f"{symbol} = sum of {what}", latex, texts_of(parts, unit), meanings)
 
 
+def _of_ledger(found: Equation, results: Sequence[Result]) -> Equation:
+    """An equation of parts of the ledger: that of the resolver that was asked first."""
+    by = {"resolver": results[0]._facts.resolver, "sources": ("model", "hardware")} if results else {}
+    return found.model_copy(update=by)
+
+
 def _together(metric: Metric, how: Together) -> Equation:
     return _plain(metric, *how, {name: f"of {name}" for name in how.each})
 
 
-def _plain(metric: Metric, text: str, latex: str, inputs: dict[str, str], meanings: dict[str, str]) -> Equation:
-    cited = ("model", "hardware")
+def _plain(
+    metric: Metric, text: str, latex: str, inputs: dict[str, str], meanings: dict[str, str], **more: Any
+) -> Equation:
     return Equation(
-        gives=metric.name, text=text, latex=latex, inputs=inputs, symbols=meanings, value=metric.text, sources=cited
+        gives=metric.name, text=text, latex=latex, inputs=inputs, symbols=meanings, value=metric.text, **more
     )
+
+
+_CITED = {"model_operations": "model", "parameters": "model", "peak": "hardware", "memory_stated": "hardware"}
+"""Facts that are figures of the model or of the chip, and so rest on its source."""
 
 
 def _formula(
@@ -136,11 +150,13 @@ def _formula(
         return next((number(value, unit) for value in values if value is not None), None)
 
     def meaning(name: str) -> str:
-        return metrics[name].label.lower() if name in metrics and name not in facts else name.replace("_", " ")
+        return metrics[name].label.lower() if name in metrics and name not in facts else worded(name)
 
     for formula in kinds()[metric.name].equations:
         inputs = {symbol: found for symbol, where in formula.symbols.items() if (found := text(*where)) is not None}
         if len(inputs) == len(formula.symbols):
             meanings = {symbol: meaning(where[0]) for symbol, where in formula.symbols.items()}
-            yield _plain(metric, formula.text, formula.latex, inputs, meanings)
+            names = {symbol: where[0] for symbol, where in formula.symbols.items()}
+            cited = tuple(dict.fromkeys(_CITED[name] for name in names.values() if name in _CITED))
+            yield _plain(metric, formula.text, formula.latex, inputs, meanings, names=names, sources=cited)
             return

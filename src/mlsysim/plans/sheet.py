@@ -61,7 +61,12 @@ class Sheet:
         self.results.append(result)
         self.sources.update(result._facts.sources)
         # What was not understood of the model's files is a warning of the answer.
-        self.assumed.learn(each for each in result.assumed if each.name != CAVEATS)
+        known = (each for each in result.assumed if each.name != CAVEATS)
+        by = result._facts.resolver
+        if len(self.results) == 1:
+            # What was settled before the first resolver was asked went into it.
+            self.assumed.told_to(by)
+        self.assumed.learn(known, by)
         return result
 
     def add(self, name: str, value: Any, band: Any = None, wall: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mlsysim.plans.answer import Equation
+from mlsysim.plans.explained import Equation
 from mlsysim.plot.figure import Figure
 from mlsysim.report.provenance import Cited
 

@@ -19,7 +19,8 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.physics.topology import INSIDE, TITLES, topology_key
-from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Record, Seconds, Watts
+from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Seconds, Watts
+from mlsysim.zoo.entry import Entry
 from mlsysim.zoo.provenance import Metadata
 
 __all__ = ["Fleet", "Metadata", "NetworkFabric", "Node"]
@@ -27,7 +28,7 @@ _BOARD = 8
 """Accelerators of a board: more of them under one link are a rack."""
 
 
-class Node(Record):
+class Node(Entry):
     """A server: accelerators joined by a fast link.
 
     ``intra_node_bw`` is per accelerator, both directions together, as vendors quote NVLink. ``nics_per_node`` counts
@@ -88,7 +89,7 @@ class Node(Record):
         return (self.part(each), accelerators // each) if accelerators < own or each > _BOARD else None
 
 
-class NetworkFabric(Record):
+class NetworkFabric(Entry):
     """The network between nodes. ``bandwidth`` is that of one port in one direction."""
 
     name: str
@@ -108,7 +109,7 @@ class NetworkFabric(Record):
         return value
 
 
-class Fleet(Record):
+class Fleet(Entry):
     """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes in from all of them.
 
     Several ``sites`` have equal parts of it; ``wan_bandwidth`` is what each has to the others, in one direction, for all its nodes.

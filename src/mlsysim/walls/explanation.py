@@ -39,9 +39,9 @@ class Equation:
     symbols: Mapping[str, tuple[str, str]]
     when: str | None = None
 
-    def meaning(self, symbol: str) -> str:
+    def name_of(self, symbol: str) -> str:
         """What a symbol stands for: the name of its value, or the last of the names that lead to it."""
-        return self.symbols[symbol][0].rpartition(".")[2].replace("_", " ")
+        return self.symbols[symbol][0].rpartition(".")[2]
 
 
 def written(text: str) -> tuple[Equation, ...]:

@@ -1,0 +1,136 @@
+"""Questions in Python: what the commands answer, with the keys of a plan as keywords.
+
+    answer = mlsysim.train("Llama3_70B", on="512xH100", tokens="15T", region="Quebec")
+    print(answer)
+    answer.value("mfu"), answer.explain("mfu"), answer.plan, answer.to_dict()
+    mlsysim.serve(Models.Llama3_8B, on=Hardware.H100, qps=20, isl=500, osl=100, slo="ttft_p99=200ms")
+    mlsysim.compare(answer, mlsysim.train("Llama3_70B", on="512xB200", tokens="15T"))
+    mlsysim.sweep("space.toml").best[0]
+
+A keyword is a key of a plan under any of its names (``tp=8``, ``tensor_parallel=8``, ``isl=500``, ``prompt_tokens=500``). Models, chips and clusters
+may be names, paths or objects; an object that is not of the zoo is added to it under its name for as long as the program runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import count
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from mlsysim.engine.explain import Difference
+from mlsysim.engine.explain import compare as compare_results
+from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.registry import Models
+from mlsysim.models.types import Workload
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.compare import Comparison, compare_answers
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.schema import Leaf
+from mlsysim.systems.registry import Systems
+from mlsysim.systems.types import Fleet, Node
+from mlsysim.walls.result import Result
+from mlsysim.zoo.registry import Registry
+
+if TYPE_CHECKING:
+    from mlsysim.search.space import Space
+    from mlsysim.search.sweep import SweepResult
+
+Model = str | PathLike[str] | Workload
+Machines = str | HardwareNode | Node | Fleet
+
+
+def train(model: Model, on: Machines, **settings: Any) -> Answer:
+    """What it takes to train a model on a fleet: does it fit, how long, what it costs and emits, what binds, how sure."""
+    return _answered("training", model, on, settings)
+
+
+def serve(model: Model, on: Machines, **settings: Any) -> Answer:
+    """What a service sees: time to the first token and of each further one, rate, cost of a million tokens, percentiles."""
+    return _answered("serving", model, on, settings)
+
+
+def compare(a: Any, b: Any) -> Comparison | Difference:
+    """What changes from one answer to another, by what factor, and which wall binds in each. Takes two answers to plans, or two results of one
+    resolver."""
+    if isinstance(a, Answer) and isinstance(b, Answer):
+        return compare_answers(a, b)
+    if isinstance(a, Result) and isinstance(b, Result):
+        return compare_results(a, b)
+    raise InputError(
+        f"compare() takes two answers to plans, or two results of a resolver, got {type(a).__name__} and {type(b).__name__}."
+    )
+
+
+def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any) -> SweepResult:
+    """Every point of a space (a file, a table with its keys, or a Space): the best, the Pareto front, what stopped the others.
+
+    Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ..."""
+    from mlsysim.search.space import Space
+    from mlsysim.search.sweep import sweep as swept
+
+    if isinstance(space, Mapping):
+        space = Space.from_dict(space)
+    elif not isinstance(space, Space):
+        space = Space.from_toml(fspath(space))
+    return swept(space, **options)
+
+
+def _answered(task: str, model: Model, on: Machines, settings: Mapping[str, Any]) -> Answer:
+    plan = Plan.model_validate({"task": task, "model": model_name(model), "on": fleet_name(on), **settings})
+    return evaluate(plan).in_words(_keyword).drawn_by(_charts)
+
+
+def model_name(model: Model) -> str:
+    """What a plan calls a model."""
+    if isinstance(model, Workload):
+        return _key(Models, model)
+    return str(fspath(model))
+
+
+def fleet_name(on: Machines) -> str:
+    """What a plan calls chips, nodes or a fleet."""
+    for registry, kind in ((Hardware, HardwareNode), (Systems.Nodes, Node), (Systems.Clusters, Fleet)):
+        if isinstance(on, kind):
+            return _key(registry, on)
+    if not isinstance(on, str):
+        raise InputError(
+            f"'on' is a fleet such as '8xH100', a chip, a node or a cluster of the zoo, got {type(on).__name__}.",
+            field="on",
+        )
+    return on
+
+
+def _key(registry: Registry, entry: Any) -> str:
+    """The key of an object of a zoo; another object is added under its name, with a number where that is taken."""
+    known = entry.metadata.key
+    if known is not None and registry.get(known, None) == entry:
+        return str(known)
+    name = key = re.sub(r"\W", "_", f"_{entry.name}" if entry.name[:1].isdigit() else entry.name)
+    for number in count(2):
+        if key not in registry or registry.get(key) == entry:
+            break
+        key = f"{name}_{number}"
+    if key not in registry:
+        registry.add(entry, key=key)
+    return key
+
+
+def _keyword(leaf: Leaf, value: Any) -> str:
+    """A setting as a keyword: ``zero=3``."""
+    return f"{leaf.flat}=..." if value is None else f"{leaf.flat}={value!r}"
+
+
+def _charts(answer: Answer) -> Iterator[str]:
+    """Where the time goes and what fills the memory, for a notebook."""
+    from mlsysim.plot.answers import memory_of, time_of
+
+    figures = (
+        time_of(answer, title="Where the time goes"),
+        memory_of([("Each accelerator", answer)], title="What fills the memory"),
+    )
+    return (figure.svg() for figure in figures if figure is not None)

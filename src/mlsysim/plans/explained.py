@@ -1,0 +1,150 @@
+"""Where a number comes from: its equation, the equations of what stands in it, and the sources and assumptions behind these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from pydantic import Field
+
+from mlsysim.cases.assumptions import DEFAULT, Assumption
+from mlsysim.plans.metrics import Metric, kinds
+from mlsysim.units.fields import Record
+
+
+class Equation(Record):
+    """An equation with its numbers: texts of its symbols, what they mean, what they are called, and the names of the sources behind
+    them."""
+
+    gives: str
+    text: str
+    latex: str
+    inputs: dict[str, str]
+    symbols: dict[str, str] = Field(default_factory=dict)
+    names: dict[str, str] = Field(default_factory=dict)
+    value: str
+    resolver: str = ""
+    sources: tuple[str, ...] = ()
+
+    def lines(self, called: str) -> Iterator[str]:
+        """The equation, a line for each symbol with its value and meaning, and what it gives."""
+        yield f"{called}: {self.text}" if called else self.text
+        widths = [max(map(len, each), default=0) for each in (self.inputs, self.inputs.values())]
+        for symbol, value in self.inputs.items():
+            meaning = self.symbols.get(symbol, "")
+            known = f"   {meaning}" if meaning not in ("", symbol, f"of {symbol}") else ""
+            yield f"    {symbol.ljust(widths[0])} = {value.ljust(widths[1])}{known}".rstrip()
+        yield f"    gives {self.value}"
+
+
+class Explained(tuple[Equation, ...]):
+    """Equations in the order in which one reads them: that of a metric, then those of its symbols, and of theirs."""
+
+    metric: Metric | None
+    labels: dict[str, str]
+    sources: dict[str, str]
+    assumptions: dict[str, str]
+
+    def lines(self) -> Iterator[str]:
+        """What ``mlsysim explain`` prints."""
+        if self.metric is not None:
+            found = self.metric
+            yield f"{found.label}: {found.text}" + (f" ({found.interval})" if found.interval else "")
+        for equation in self:
+            own = self.metric is not None and equation.gives == self.metric.name
+            yield from equation.lines("" if own else self.labels.get(equation.gives, worded(equation.gives)))
+        if self.sources:
+            yield "Sources: " + "; ".join(f"{name}: {text}" for name, text in self.sources.items())
+        if self.assumptions:
+            yield "Assumed: " + "; ".join(f"{name} = {text}" for name, text in self.assumptions.items())
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def explained(
+    wanted: Sequence[str],
+    equations: Sequence[Equation],
+    metrics: Mapping[str, Metric],
+    sources: Mapping[str, str],
+    assumed: Iterable[Assumption],
+) -> Explained:
+    """The explanation of some metrics (one, or all) out of the equations of an answer."""
+    found = list(_reached(wanted, equations))
+    made = Explained(found)
+    made.metric = metrics[wanted[0]] if len(wanted) == 1 else None
+    made.labels = {name: metric.label for name, metric in metrics.items()}
+    cited = {name for equation in found for name in (*equation.sources, *equation.names.values())}
+    made.sources = {name: text for name, text in sources.items() if name in cited}
+    made.assumptions = {each.name: each.text for each in _behind(found, list(assumed), wanted, metrics)}
+    return made
+
+
+def _reached(wanted: Sequence[str], equations: Sequence[Equation]) -> Iterator[Equation]:
+    """The equations of some names, of what their kinds are made from, and of their symbols, each once, nearest first."""
+    asked, done = list(wanted), set[str]()
+    metrics = {kind.field: name for name, kind in kinds().items() if kind.field}
+    while asked:
+        name = asked.pop(0)
+        name = metrics.get(name, name)
+        if name in done:
+            continue
+        done.add(name)
+        for equation in equations:
+            if equation.gives == name:
+                yield equation
+                asked += equation.names.values()
+        if name in kinds():
+            asked += kinds()[name].made_from
+
+
+def _behind(
+    found: Sequence[Equation], assumed: list[Assumption], wanted: Sequence[str], metrics: Mapping[str, Metric]
+) -> Iterator[Assumption]:
+    """Assumptions that some equations rest on: of the resolvers that gave them, and of what stands in them under its own name. Defaults
+    that change nothing (no, 0, a factor of 1) are left out."""
+    by = {equation.resolver for equation in found if equation.resolver}
+    names = {_plainly(name) for equation in found for name in (equation.gives, *equation.names.values())}
+    banded = any(metrics[name].interval for name in wanted)
+    for each in assumed:
+        neutral = each.origin == DEFAULT and each.value in (None, False, 0, 1)
+        behind = each.by in by if each.name != "interval" else banded
+        if _plainly(each.name) in names or (behind and not neutral):
+            yield each
+
+
+_UNITS = ("usd", "kwh", "days", "years", "hours", "gb")
+"""Ends of names that say a unit."""
+
+
+def _plainly(name: str) -> str:
+    """A name without the unit at its end."""
+    head, _, last = name.rpartition("_")
+    return head if head and last in _UNITS else name
+
+
+def worded(name: str) -> str:
+    """A name as words, without the unit at its end.
+
+    >>> worded("opex_energy_usd"), worded("capex_usd"), worded("all_up")
+    ('opex energy', 'capex', 'all up')
+    """
+    return _plainly(name).replace("_", " ")
+
+
+def as_document(found: Explained, **more: Any) -> dict[str, Any]:
+    """An explanation as JSON."""
+    return {
+        "metric": None if found.metric is None else found.metric.to_dict(),
+        "equations": [equation.model_dump() for equation in found],
+        "assumptions": found.assumptions,
+        "sources": found.sources,
+        **more,
+    }

@@ -1,0 +1,114 @@
+"""The functions of Python: the same answers as the commands, with keywords, objects and notebooks."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+import mlsysim
+from mlsysim import Hardware, InputError, Models, Systems, UnknownNameError
+from mlsysim.plans.evaluate import evaluate
+
+LOAD = {"isl": 500, "osl": 100, "concurrency": 4}
+
+
+@pytest.fixture(scope="module")
+def served():
+    return mlsysim.serve("Llama3_8B", on="H100", **LOAD)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return mlsysim.train(Models.Llama3_8B, on="8xH100", tp=2, zero=1, region="Quebec")
+
+
+def test_keywords_are_keys_of_a_plan_under_any_of_their_names(served, trained):
+    plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}}
+    plan["serving"] = {"prompt_tokens": 500, "output_tokens": 100, "concurrency": 4}
+    assert served.metrics == evaluate(plan, change=False).metrics
+    assert trained.plan.parallelism.tp == 2 and trained.task == "training"
+    assert "carbon_footprint" in trained.held
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "same"),
+    [
+        (Models.Llama3_8B, Hardware.H100, ("Llama3_8B", "H100")),
+        ("meta-llama/Llama-3.1-8B", Systems.Nodes.DGX_H100, ("Llama3_8B", "DGX_H100")),
+    ],
+)
+def test_objects_of_the_zoo_are_their_names(model, on, same):
+    assert mlsysim.serve(model, on, **LOAD).metrics == mlsysim.serve(*same, **LOAD).metrics
+
+
+def test_a_model_of_ones_own_is_answered_and_not_mistaken_for_another():
+    half = Models.Llama3_8B.model_copy(update={"name": "Half of it", "layers": 16, "parameters": None})
+    third = half.model_copy(update={"layers": 10})
+    answers = [mlsysim.serve(model, on="H100", **LOAD) for model in (half, third, half)]
+    assert answers[0].metrics == answers[2].metrics != answers[1].metrics
+    assert "Half of it" in answers[0].subject
+
+
+def test_what_is_wrong_is_said_in_one_sentence():
+    with pytest.raises(UnknownNameError, match="Llama3_8B"):
+        mlsysim.train("Lama3_8B", on="8xH100")
+    with pytest.raises(InputError, match="'tpp' is not a key of a plan; did you mean 'tp'"):
+        mlsysim.train("Llama3_8B", on="8xH100", tpp=2)
+    with pytest.raises(InputError, match="'on' is a fleet such as '8xH100'"):
+        mlsysim.train("Llama3_8B", on=8)
+    with pytest.raises(InputError, match="two answers to plans"):
+        mlsysim.compare(1, 2)
+
+
+def test_remedies_are_keywords(served):
+    assert "region='Quebec'" in str(served)
+
+
+def test_an_answer_prints_its_words_and_a_notebook_draws_it(served):
+    text, page = str(served), served._repr_html_()
+    assert served.headline in text and served.binding.sentence in text and "How sure" in text
+    assert repr(served).startswith("<Answer: serving Llama-3.1-8B") and len(repr(served)) < 400
+    charts = page.split("<svg")[1:]
+    assert len(charts) == 2
+    for chart in charts:
+        ET.fromstring("<svg" + chart)
+    assert served.metric("tpot").text in page
+    json.dumps(served.to_dict())
+
+
+def test_an_explanation_prints_itself(served):
+    found = served.explain("tpot")
+    assert str(found).startswith(f"{served.metric('tpot').label}: {served.metric('tpot').text}")
+    assert "reading weights" in found._repr_html_()
+
+
+def test_answers_compare(served):
+    other = mlsysim.serve("Llama3_8B", on="H200", **LOAD)
+    found = mlsysim.compare(served, other)
+    assert "times as fast" in str(found) and other.metric("tpot").text in found._repr_html_()
+    results = [mlsysim.SingleNodeModel().solve(Models.ResNet50, chip) for chip in (Hardware.A100, Hardware.H100)]
+    assert "latency" in mlsysim.compare(*results).changes
+
+
+def test_sweeps_take_a_file_a_table_or_a_space(tmp_path):
+    from mlsysim.search.space import Space
+
+    table = {"kind": "node", "minimize": "latency_s", "axes": {"model": ["ResNet50"], "hardware": ["A100", "H100"]}}
+    file = tmp_path / "space.toml"
+    file.write_text(
+        'kind = "node"\nminimize = "latency_s"\n[axes]\nmodel = ["ResNet50"]\nhardware = ["A100", "H100"]\n'
+    )
+    found = [mlsysim.sweep(space) for space in (table, file, str(file), Space.from_toml(file))]
+    assert all(each.best == found[0].best and each.points == 2 for each in found)
+
+
+@pytest.mark.parametrize(
+    "entry", [Hardware.H100, Models.DeepSeek_V3, Systems.Clusters.Frontier_8K, Systems.Nodes.DGX_H100]
+)
+def test_entries_of_the_zoo_print_as_cards(entry):
+    card, page = str(entry), entry._repr_html_()
+    assert card.startswith(entry.name) and "source" in card
+    assert not any(word in card + page for word in ("None", "()", "Quantity", "e+"))
+    assert len(repr(entry)) < 120 and "<table>" in page
