@@ -54,7 +54,7 @@ def spellings(folder):
     return [
         "config.json", "./config.json", f"{here}/config.json", f"{here}/folder", "folder", "folder/", "Llama3_99B", "./Llama3_99B",
         "linked.json", "../../etc/passwd", "../" * 12 + "etc/passwd", "/etc/passwd", "file:///etc/passwd", f"file://{here}/config.json",
-        "hf://meta-llama/Llama-3.1-8B", "https://example.com/config.json", "~/.ssh/id_rsa", "$HOME/config.json", "/proc/self/environ",
+        "hf://meta-llama/Llama-9.1-8B", "https://example.com/config.json", "~/.ssh/id_rsa", "$HOME/config.json", "/proc/self/environ",
         "/dev/stdin", "\\\\server\\share\\config.json", "config.json\x00", f"{here}/nothing.json", "Llama3_8B/../config.json",
         "plan.toml", "a.yaml", "m.safetensors", "m.onnx",
     ]  # fmt: skip

@@ -166,7 +166,7 @@ def test_unknown_metrics_are_answered_with_near_ones() -> None:
 def test_models_are_names_paths_or_a_sentence(tmp_path: Path) -> None:
     assert find_model("Llama3_8B").name == "Llama-3.1-8B"
     with pytest.raises(InputError, match=r"config\.json"):
-        find_model("hf://meta-llama/Llama-3.1-8B")
+        find_model("hf://meta-llama/Llama-9.1-8B")
     with pytest.raises(InputError, match="did you mean"):
         find_model("Lama3_8B")
     with pytest.raises(InputError):

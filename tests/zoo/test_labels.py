@@ -128,7 +128,13 @@ def test_what_is_not_one_chip_of_the_zoo_is_refused_with_a_reason(label: str, pa
         Hardware.get(label)
 
 
-@pytest.mark.parametrize("name", ["llama-3-nonsense", "./llama-2-7b", "/data/Qwen3-32B", "hf://meta-llama/Llama-2-7b", "a/b/Llama-2-7b"])  # fmt: skip
+@pytest.mark.parametrize("before", ["", "hf://", "https://huggingface.co/", "hf.co/"])
+def test_hub_ids_mean_entries_with_the_hubs_address_too(before: str) -> None:
+    for name, key in (("meta-llama/Llama-3.1-8B", "Llama3_8B"), ("Qwen/QwQ-32B", "Qwen2_5_32B")):
+        assert Models.key_of(before + name) == key
+
+
+@pytest.mark.parametrize("name", ["llama-3-nonsense", "./llama-2-7b", "/data/Qwen3-32B", "hf://meta-llama/Llama-9-7b", "a/b/Llama-2-7b"])  # fmt: skip
 def test_paths_and_addresses_are_no_names_of_models(name: str) -> None:
     assert name not in Models
 

@@ -61,7 +61,7 @@ def export(
         print_text(f"{file} has {len(text.splitlines())} lines for {name}. {answer.headline}")
     else:
         echo(text, nl=False)
-    end(0 if answer.feasible else 2)
+    end(answer.exit_code)
 
 
 def _task(task: str | None, target: str, command: str | None, in_file: bool) -> str | None:

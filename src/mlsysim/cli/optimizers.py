@@ -141,7 +141,8 @@ def batching(
     if result.is_feasible:
         sentence = f"Best: batch {result.best_batch_size:,}, P99 {result.p99_latency.to('s').magnitude:.3g} s."
     _show(result, form, result.top_candidates, sentence, _BATCHES)
-    end(0 if result.is_feasible else 2)
+    does_not_fit = result.binding.wall == 2
+    end(0 if result.is_feasible else 2 if does_not_fit else 3)
 
 
 @optimize.command(cls=plan_command("training"))

@@ -211,6 +211,8 @@ def compare(
     names = ["A", "B"] if form == "text" else [answer.subject for answer in answers]
     headers = ["metric" if form == "csv" else "", *names, "B / A"]
     print_result(form, found.to_dict, headers, rows, right=(1, 2, 3), before=[*words, ""])
+    # What does not fit is worse than a limit that is missed.
+    end(max((answer.exit_code for answer in answers), key=(0, 3, 2).index))
 
 
 def sensitivity(context: Context, target: Target, output: Output = None, as_json: AsJson = False) -> None:
@@ -240,6 +242,7 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
         "",
     ]
     print_result(form, document, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2), before=words)
+    end(answer.exit_code)
 
 
 def explain(

@@ -94,7 +94,7 @@ def _check(form: str) -> None:
     if form == "json":
         print_json([str(problem) for problem in found])
     elif not found:
-        print_text("Nothing to complain about in your own entries of the zoo.", "green")
+        print_text("Your own entries of the zoo pass every check.", "green")
     else:
         print_lines((str(problem), "red") for problem in found)
     end(1 if found else 0)

@@ -306,13 +306,15 @@ class Names:
     """Reads names of models: Hub ids, checkpoints, GGUF files."""
 
     _HUB = re.compile(r"(?:[\w.-]+/)?[^/\\:]+")
+    _ADDRESS = re.compile(r"^(?:hf://|(?:https?://)?(?:www\.)?(?:huggingface|hf)\.co/)", re.IGNORECASE)
 
     def __init__(self) -> None:
         self._for: dict[str, str] | None = None
         self._checkpoints: dict[str, str | None] = {}
 
     def key(self, text: str, zoo: Zoo) -> str | None:
-        """The key of the first shorter form that something answers to; paths and addresses are not names."""
+        """The key of the first shorter form that something answers to; paths and addresses are not names, but for the Hub's."""
+        text = self._ADDRESS.sub("", text)
         if not self._HUB.fullmatch(text) or text.startswith((".", "~")):
             return None
         names = zoo.keys_by_name()
