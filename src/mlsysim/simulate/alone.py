@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from mlsysim.cases.serve import Engines
@@ -56,8 +57,7 @@ class Player:
     def go(self, block: Block) -> None:
         """Some more requests."""
         until, requests = block
-        for request in requests:
-            self.replica.push(request)
+        self.replica.come(requests)
         noted(self.replica, self.series, until)
 
     def finish(self, told: Callable[[], None] | None = None) -> tuple[Record, Alone]:
@@ -120,12 +120,16 @@ def each_alone(
                 kept[number].append((until, own))
             dealt[number] = []
 
-    for number, request in enumerate(requests):
-        dealt[chosen.choose(request, everyone, request.arrival)].append(request)
-        if not number % TOGETHER:
-            on(request.arrival)
-            told()
-    on(0.0)
+    asked, size = iter(requests), 1
+    while block := list(islice(asked, size)):
+        if many == 1:
+            dealt[0] = block
+        else:
+            for request in block:
+                dealt[chosen.choose(request, everyone, request.arrival)].append(request)
+        on(block[-1].arrival if len(block) == size else 0.0)
+        told()
+        size = TOGETHER
     if executor is None:
         found = [player.finish(told) for player in players]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
 
 from mlsysim.errors import InputError
@@ -43,6 +44,18 @@ class Coming(Answers):
         """Whether its loop is that of :mod:`mlsysim.simulate.swift`."""
         self._fits = 0
 
+    def come(self, requests: Sequence[Request]) -> None:
+        """Requests that come at their arrivals."""
+        front, tokenise, add = self.front, self.tokenise, self.incoming.append
+        fits, reads = self._fits, self.scheduling.reads
+        for request in requests:
+            arrival, prompt, answer = request[:3]
+            if prompt + answer > fits or reads:
+                self.push(request)
+                fits = self._fits
+            else:
+                add((arrival + front + tokenise * prompt, request, -1.0))
+
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
         longest = request.prompt + (1 if self.scheduling.reads else request.answer)
@@ -68,7 +81,7 @@ class Coming(Answers):
     @property
     def outstanding(self) -> int:
         """Requests that have not been answered."""
-        found = self.n + len(self.reading) + len(self.waiting) + len(self.incoming)
+        found = self.n + len(self.reading) + self.waiting.size + len(self.incoming)
         return found if self.jobs is None else found - self.jobs.reading - self.jobs.running
 
     def work(self, at: float) -> float:

@@ -12,6 +12,7 @@ when it has been (as in vLLM), and shared blocks of requests that run at the sam
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from mlsysim.simulate.requests import Request
@@ -38,13 +39,12 @@ class Prefixes:
         self.hits = [0] * (1 + len(tiers))
         """Tokens that were found on the device, and in each of the tiers."""
 
-    def chain(self, request: Request) -> list[Any]:
-        """The blocks of a prompt; of a session without hashes by their number."""
+    def chain(self, request: Request, tokens: int) -> Sequence[Any]:
+        """The whole blocks of so many tokens of a request; of a session without hashes by their number."""
+        many = tokens // self.block_tokens
         if request.blocks is not None:
-            return list(request.blocks[: request.prompt // self.block_tokens])
-        if request.session is None:
-            return []
-        return [(request.session, each) for each in range(request.prompt // self.block_tokens)]
+            return request.blocks[:many]
+        return () if request.session is None else [(request.session, each) for each in range(many)]
 
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
@@ -53,22 +53,22 @@ class Prefixes:
 
     def known(self, request: Request) -> int:
         """Tokens of a prompt that are kept somewhere."""
-        found = 0
-        for block in self.chain(request):
-            if block not in self.held and block not in self.kept and not any(block in t.kept for t in self.tiers):
+        held, kept, tiers, found = self.held, self.kept, self.tiers, 0
+        for block in self.chain(request, request.prompt):
+            if block not in kept and block not in held and not (tiers and any(block in t.kept for t in tiers)):
                 break
             found += 1
-        return min(found * self.block_tokens, request.prompt)
+        return found * self.block_tokens
 
     def hold(self, request: Request) -> None:
         """A request is let in: what it found is held, and brought from where it is."""
-        hits, tokens = self.hits, self.block_tokens
-        for block in self.chain(request):
-            if block in self.held:
-                self.held[block] += 1
-            elif block in self.kept:
-                del self.kept[block]
-                self.held[block] = 1
+        hits, tokens, held, kept = self.hits, self.block_tokens, self.held, self.kept
+        for block in self.chain(request, request.prompt):
+            if block in kept:
+                del kept[block]
+                held[block] = 1
+            elif block in held:
+                held[block] += 1
             else:
                 level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), 0)
                 if not level:
@@ -76,7 +76,7 @@ class Prefixes:
                 tier = self.tiers[level - 1]
                 tier.kept.move_to_end(block)
                 self._recall += self.block_bytes / tier.rate
-                self.held[block] = 1
+                held[block] = 1
                 hits[level] += tokens
                 continue
             hits[0] += tokens
@@ -88,21 +88,23 @@ class Prefixes:
 
     def keep(self, request: Request) -> None:
         """A prompt has been read: all of its whole blocks can be found."""
-        for block in self._own(request, request.prompt):
-            if block not in self.held:
-                self.kept.pop(block, None)
-                self.held[block] = 1
+        held, kept = self.held, self.kept
+        for block in self.chain(request, request.prompt):
+            if block not in held:
+                kept.pop(block, None)
+                held[block] = 1
 
     def leave(self, request: Request, tokens: int) -> None:
         """A request has gone, with so many of its tokens in the cache: what nobody else holds is kept as long as there is room."""
-        for block in reversed(self._own(request, tokens)):
-            many = self.held.get(block, 1)
+        held, kept = self.held, self.kept
+        for block in reversed(self.chain(request, tokens)):
+            many = held.pop(block, 1)
             if many > 1:
-                self.held[block] = many - 1
-                continue
-            self.held.pop(block, None)
-            self.kept[block] = None
-            self.kept.move_to_end(block)
+                held[block] = many - 1
+            elif block in kept:
+                kept.move_to_end(block)
+            else:
+                kept[block] = None
 
     def forget(self) -> None:
         """All of it is lost."""
@@ -110,18 +112,12 @@ class Prefixes:
         for kept in (self.kept, *(tier.kept for tier in self.tiers)):
             kept.clear()
 
-    def _own(self, request: Request, tokens: int) -> list[Any]:
-        if request.blocks is not None:
-            return list(request.blocks[: tokens // self.block_tokens])
-        if request.session is None:
-            return []
-        return [(request.session, each) for each in range(tokens // self.block_tokens)]
-
     def _shrink(self, free: float) -> None:
-        most = max(int(free / self.block_bytes), 0)
-        while len(self.kept) > most:
-            block, _ = self.kept.popitem(last=False)
-            self._demote(block, 0)
+        kept, tiers = self.kept, self.tiers
+        for _ in range(len(kept) - max(int(free / self.block_bytes), 0)):
+            block, _ = kept.popitem(last=False)
+            if tiers:
+                self._demote(block, 0)
 
     def _demote(self, block: Any, level: int) -> None:
         if level < len(self.tiers):

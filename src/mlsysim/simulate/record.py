@@ -162,11 +162,14 @@ class Times:
             return _nothing(levels)
         bags = [bag for bag in self.batches() if bag]
         means = [total / count for count, total in zip(*self._sums, strict=True) if count]
-        errors = [_half_width(means)]
-        for level in levels.values():
+        bags = [array("d", sorted(bag)) if isinstance(bag, array) else bag for bag in bags]
+        errors, known = [_half_width(means)], dict[int, list[list[float]]]()
+        for place, level in enumerate(levels.values()):
             many = math.ceil(ABOVE / (1 - level / 100) / (self.count / len(bags)))
-            larger = [_together(bags[at : at + many]) for at in range(0, len(bags) - many + 1, many)]
-            errors.append(_half_width([ranked(bag, (level,))[0] for bag in larger]))
+            if many not in known:
+                larger = [_together(bags[at : at + many]) for at in range(0, len(bags) - many + 1, many)]
+                known[many] = [ranked(bag, levels.values()) for bag in larger]
+            errors.append(_half_width([found[place] for found in known[many]]))
         return Percentiles(_named(self.mean, _together(bags), levels), tuple(errors))
 
 
@@ -178,7 +181,7 @@ def _together(bags: Sequence[Bag]) -> Bag:
     if len(bags) == 1:
         return bags[0]
     if all(isinstance(bag, array) for bag in bags):
-        return array("d", (value for bag in bags for value in bag))
+        return sum(bags, array("d"))
     whole: dict[int, float] = {}
     for bag in bags:
         whole = _summed(whole, _binned(bag))
@@ -211,6 +214,7 @@ class Record:
         self.gaps: dict[int, float] = {}
         self._between = 0.0
         self.limits, self.kept = limits or {}, 0
+        self._most = tuple(self.limits.get(kind, math.inf) for kind in ("ttft", "tpot", "e2e"))
         self.skip = skip
         """Requests that come before this time warm the server up and are not counted."""
         self.count = self.prompts = self.answers = self.skipped = 0
@@ -250,10 +254,7 @@ class Record:
             for times in self.all.values():
                 times.full()
             self._append()
-        limits = self.limits
-        if limits and all(
-            value <= limits.get(kind, math.inf) for kind, value in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e))
-        ):
+        if self.limits and ttft <= self._most[0] and tpot <= self._most[1] and e2e <= self._most[2]:
             self.kept += 1
 
     @property

@@ -101,15 +101,16 @@ class ByPrefix(LeastWork):
             raise InputError("A router by prefix needs a cache of prefixes: give block_tokens.")
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        replicas = self.replicas
         for each in up:
-            self.replicas[each].advance(at)
-        least = min(self.replicas[each].outstanding for each in up)
-        most = max(self.overload * least, least + SLACK)
+            replicas[each].advance(at)
+        outstanding = [replicas[each].outstanding for each in up]
+        most = max(self.overload * min(outstanding), min(outstanding) + SLACK)
         found = {}
-        for each in up:
-            replica = self.replicas[each]
-            if replica.outstanding <= most and replica.prefixes is not None:
-                found[each] = replica.prefixes.known(request)
+        for each, many in zip(up, outstanding, strict=True):
+            prefixes = replicas[each].prefixes
+            if many <= most and prefixes is not None:
+                found[each] = prefixes.known(request)
         longest = max(found.values(), default=0)
         if longest <= CACHED * request.prompt:
             return super().choose(request, up, at)

@@ -92,19 +92,22 @@ class _Clock:
     """Requests as they pass, and when they came."""
 
     def __init__(self, requests: Iterable[Request], expected: int) -> None:
-        self.requests, self.first, self.last, self.count, self.expected = requests, math.inf, 0.0, 0, expected
+        self.requests, self.expected, self.first, self.count = requests, expected, math.inf, 0
+        self.last: Request | None = None
 
     def __iter__(self) -> Iterator[Request]:
         for request in in_order(self.requests):
-            self.first, self.last = min(self.first, request.arrival), request.arrival
+            if not self.count:
+                self.first = request.arrival
             self.count += 1
+            self.last = request
             yield request
 
     @property
     def stopped(self) -> str:
         """What is lost when it is stopped."""
         return (
-            f"Stopped at {self.last:,.0f} s of the traffic, with {self.count:,} of about {self.expected:,} requests handed out; "
+            f"Stopped at {self.last.arrival if self.last else 0.0:,.0f} s of the traffic, with {self.count:,} of about {self.expected:,} requests handed out; "
             "nothing of it is kept, and the same play gives the same when it is begun again."
         )
 
