@@ -181,7 +181,10 @@ def _together(bags: Sequence[Bag]) -> Bag:
     if len(bags) == 1:
         return bags[0]
     if all(isinstance(bag, array) for bag in bags):
-        return sum(bags, array("d"))
+        joined = array("d")
+        for bag in bags:
+            joined.extend(bag)
+        return joined
     whole: dict[int, float] = {}
     for bag in bags:
         whole = _summed(whole, _binned(bag))

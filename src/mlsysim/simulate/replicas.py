@@ -7,12 +7,13 @@ write get them with their caches (:mod:`mlsysim.simulate.pools`). Groups of a pi
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.serve import Engines
-from mlsysim.cases.traffic import Traffic
+from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.simulate.host import Host
 from mlsysim.simulate.jobs import Jobs
@@ -86,6 +87,12 @@ class Kind(NamedTuple):
         return Host(self._link, swaps, places or None, step.adapter_bytes / max(named, 1))
 
 
+@lru_cache(16)
+def steps_of(iterations: Iterations, habits: Habits) -> Steps:
+    """Steps whose tables are filled once, however often the same machine is played."""
+    return Steps(iterations, habits)
+
+
 def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     """Replicas that write answers; that read prompts too unless others do."""
     t = machine.drafting(t)
@@ -107,7 +114,7 @@ def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
         away = max(named - settings.adapters, 0) / named
         room.bytes += step.adapter_bytes * away * step.deployment.attention_dp
     shared = (0, 0.0) if machine.apart else (int(t.cached), float(t.recall))
-    return Kind(own, Steps(own, habits), room, plan, many, groups, settings, *shared)
+    return Kind(own, steps_of(own, habits), room, plan, many, groups, settings, *shared)
 
 
 def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
@@ -119,7 +126,7 @@ def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     habits = replace(t.habits, drafted=0)
     many = int(t.prefills) * groups
     shared = int(t.cached), float(t.recall)
-    return Kind(own, Steps(own, habits), Room(own, ENDLESS, budget), plan, many, groups, settings, *shared)
+    return Kind(own, steps_of(own, habits), Room(own, ENDLESS, budget), plan, many, groups, settings, *shared)
 
 
 def recorded(record: Record) -> Done:
