@@ -267,3 +267,13 @@ def test_files_that_are_too_large_or_too_deep(folder, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_CONFIG", 100)
     with pytest.raises(InputError, match="larger than the 100 bytes"):
         read_model(folder)
+
+
+def test_an_imported_model_says_how_many_parameters_it_has(tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    dimensions = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 100, **dimensions}))
+    model = mlsysim.import_model(folder)
+    each = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64
+    assert model.parameters.to("param").magnitude == 2 * 100 * 64 + 2 * each + 64 == model.parameter_count

@@ -21,6 +21,7 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.importers.safetensors import Checkpoint, read_folder, read_header
 from mlsysim.importers.torch_graph import read_pt2
 from mlsysim.models.base import Workload
+from mlsysim.units.registry import quantity
 
 LARGEST_CONFIG = 10_000_000
 """Real configurations are below 1 MB; those that list every quantised layer are the longest."""
@@ -83,13 +84,21 @@ def _folder(folder: Path | None, config: Path, name: str | None) -> ImportReport
     data = _table(config, "a model's configuration, which is ")
     beside = config.with_name(re.sub(r"config\.json$", "hf_quant_config.json", config.name))
     quantised = _table(beside, "") if beside != config and beside.is_file() else None
-    report = read_config(data, name or _title(config) or None, quantised, source=config.name)
+    report = _counted(read_config(data, name or _title(config) or None, quantised, source=config.name))
     if folder is None:
         return report
     weights = (report.quantisation.weights if report.quantisation else None) or ""
     bits = int(weights[3:]) if re.fullmatch(r"int[2348]", weights) else 4
     checkpoint, stated = read_folder(folder, bits)
     return _compare(report, checkpoint, stated)
+
+
+def _counted(report: ImportReport) -> ImportReport:
+    """The report, its workload with the number of parameters that its dimensions give."""
+    if report.workload.parameters is not None:
+        return report
+    count = quantity(round(report.workload.parameter_count), "")
+    return report.model_copy(update={"workload": report.workload.model_copy(update={"parameters": count})})
 
 
 def _compare(report: ImportReport, checkpoint: Checkpoint | None, stated: int | None) -> ImportReport:
