@@ -38,7 +38,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "parallelism.pp": ("pp_size", "pipeline_parallel", "pipeline_parallel_size"),
     "parallelism.dp": ("dp_size", "data_parallel", "data_parallel_size"),
     "parallelism.ep": ("ep_size", "expert_parallel", "expert_parallel_size"),
-    "parallelism.cp": ("cp_size", "context_parallel", "context_parallel_size"),
+    "parallelism.cp": ("cp_size", "context_parallel", "context_parallel_size", "dcp", "decode_context_parallel_size"),
     "parallelism.virtual_stages": ("v_stages", "vpp", "interleave"),
     "parallelism.micro_batch": ("micro_batch", "micro_batch_size", "mbs"),
     "parallelism.micro_batches": ("microbatch_count", "num_microbatches"),

@@ -99,3 +99,47 @@ def test_a_sweep_over_groups_is_what_solve_says(fidelity):
         assert found["tpot_s"][index] == pytest.approx(to_si(point.tpot, "s"), rel=1e-9)
         assert found["memory_bytes"][index] == pytest.approx(to_si(point.memory_per_device, "byte"), rel=1e-9)
         assert found["devices"][index] == point.devices
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_copies_of_a_latent_cache_are_split_by_tokens(fidelity):
+    """Of 8 devices that hold the same keys each keeps and reads a c-th; what they say to each other grows with c, and 1 is as before."""
+    given = {"tp_size": 8, "ep_size": 8, "concurrency": 8}
+    long = [
+        ServingModel().solve("DeepSeek_V3", "H200", 60_000, precision="fp8", output_len=500, efficiency=fidelity, cp_size=c, **given)
+        for c in (1, 2, 4, 8)
+    ]  # fmt: skip
+    plain = ServingModel().solve(
+        "DeepSeek_V3", "H200", 60_000, precision="fp8", output_len=500, efficiency=fidelity, **given
+    )
+    assert plain.tpot == long[0].tpot and plain.memory_per_device == long[0].memory_per_device
+    held = [to_si(each.memory_breakdown["KV caches"], "byte") for each in long]
+    assert held == pytest.approx([held[0] / c for c in (1, 2, 4, 8)])
+    assert all(each.tpot < plain.tpot for each in long[1:])
+    assert [each.max_batch_size for each in long] == sorted(each.max_batch_size for each in long)
+    sent = [sum(float(p.exposed) for p in each.ledger.parts if "context parallelism" in p.name) for each in long]
+    assert sent[0] == 0 and sent == sorted(sent) and sent[3] > 0
+    # A short context leaves nothing to gain, and its messages cost.
+    short = [solved(fidelity, tp_size=8, ep_size=8, cp_size=c, concurrency=1, output_len=2).tpot for c in (1, 8)]
+    assert short[1] > short[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "cp"), [("Llama3_70B", 8, 2), ("DeepSeek_V3", 8, 3), ("DeepSeek_V3", 4, 8), ("Jamba_v0_1", 8, 2)]
+)
+def test_keys_that_have_no_copies_are_not_split(model, tp, cp):
+    with pytest.raises(InputError, match=r"cp_size=\d splits copies of the keys by tokens"):
+        solved("calibrated", model=model, tp_size=tp, cp_size=cp, precision="bf16")
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_sweep_over_parts_of_contexts_is_what_solve_says(fidelity):
+    fixed = {"model": "DeepSeek_V3", "hardware": "H200", "precision": "fp8", "seq_len": 1024, "output_len": 256}
+    more = {"efficiency": fidelity, "concurrency": 256, "ep_size": 8, "tp_size": 8}
+    space = Space.from_dict({"kind": "serving", "axes": {"dcp": [1, 2, 3, 8]}, "fixed": fixed | more})
+    found = evaluate(space, space.decode(np.arange(space.size)))
+    assert found["valid"].tolist() == [True, True, False, True]
+    for index in (0, 1, 3):
+        point = solved(fidelity, tp_size=8, ep_size=8, cp_size=space.point(index)["dcp"])
+        assert found["tpot_s"][index] == pytest.approx(to_si(point.tpot, "s"), rel=1e-9)
+        assert found["memory_bytes"][index] == pytest.approx(to_si(point.memory_per_device, "byte"), rel=1e-9)

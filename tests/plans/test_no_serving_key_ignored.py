@@ -46,6 +46,7 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("parallelism.attention_dp", _with(EXPERTS, parallelism={"ep": None}), 16),
     ("parallelism.attention_dp", EXPERTS, 8),
     ("parallelism.attention_dp", DENSE, 2),
+    ("parallelism.cp", _with(EXPERTS, parallelism={"tp": 8, "ep": 8}), 8),
     *((f"parallelism.{name}", DENSE, value) for name, value in {
         **{"cp": 2, "ring": 2, "virtual_stages": 2, "schedule": "1f1b", "micro_batch": 1, "micro_batches": 4, "zero": 1},
         **{"micro_batch_group": 4, "recompute": "full", "recomputed": "light", "offload": 0.5, "sequence_parallel": True},

@@ -72,6 +72,15 @@ def test_attention_ranks_and_stages_are_those_of_the_case() -> None:
     steps = Steps(Iterations(ranks), Habits())
     got = steps.mixed(16, 16 * steps.contexts.at(900)[0], 2048, 2, 2 * steps.chunk(1024, 0), 0.5)
     assert got == pytest.approx(ranks.time(16.0, 900.0, 2.0, 1024.0, 0.0, reading_ranks=0.5).total, rel=1e-9)
+    shared = engine_step(
+        Models.get("DeepSeek_V3"), Hardware.get("H200"), engine("vLLM"), tp=8, moe_tp=8, cp=8, precision="fp8"
+    )
+    steps = Steps(Iterations(shared), Habits())
+    for n, context in ((1, 10), (16, 40_000)):
+        attended = n * steps.contexts.at(context)[0]
+        assert steps.decode_time(n, attended) == pytest.approx(shared.time(float(n), float(context)).total, rel=1e-9)
+        got = steps.mixed(n, attended, 700, 1, steps.chunk(700, 300))
+        assert got == pytest.approx(shared.time(float(n), float(context), 1.0, 700.0, 300.0).total, rel=1e-9)
     staged = engine_step(Models.get("Llama3_70B"), Hardware.get("H100"), engine("vLLM"), tp=2, pp=4)
     one = Iterations(staged, 4.0)
     steps = Steps(one, Habits())

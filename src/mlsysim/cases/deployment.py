@@ -80,6 +80,7 @@ class Deployment:
     attention_dp: int | None = None
     adapters: int = 0
     adapter_rank: int = 0
+    cp: int = 1
 
     @property
     def degrees(self) -> Degrees:
@@ -111,7 +112,7 @@ class Deployment:
             writer = self.writing._engine(self.model, self.decode_chip, assumed)
         draft = None
         if self.draft is not None:
-            alone = replace(self, tp=self.draft_split, pp=1, ep=1, attention_dp=None, redundant=0, adapters=0)
+            alone = replace(self, tp=self.draft_split, pp=1, ep=1, attention_dp=None, redundant=0, adapters=0, cp=1)
             draft = alone._engine(self.draft, self.writing_chip, {})
         return Engines(reader, writer, draft, self.decode_chip is not None)
 
@@ -127,7 +128,7 @@ class Deployment:
             "memory_fraction": self.memory_fraction,
             "redundant": self.redundant,
         }
-        more: dict[str, Any] = {"adapters": self.adapters, "adapter_rank": self.adapter_rank}
+        more: dict[str, Any] = {"adapters": self.adapters, "adapter_rank": self.adapter_rank, "cp": self.cp}
         reader = writer = build_replica(self.model, self.chip, assumed, **options, **self.degrees._asdict(), **more)
         if self.decode_chip is not None:
             degrees = self.writing.degrees._asdict()
@@ -166,6 +167,7 @@ class Deployment:
         check_known(model, chip, self.precision)
         split = self.degrees
         check_degrees(model, *split, redundant=self.redundant)
+        check_context(model, self.tp, self.cp)
         if self.cache_precision is None:
             assumed["cache_precision"] = CACHE_FORMAT
         mixture = getattr(model, "experts", 1) > 1
@@ -186,6 +188,7 @@ class Deployment:
             redundant=self.redundant,
             adapters=self.adapters,
             adapter_rank=self.adapter_rank,
+            cp=self.cp,
             port=None if self.fabric is None else port_rate(self.fabric),
         )
         if note := arithmetic_peak(chip, self.precision)[1]:
@@ -231,10 +234,12 @@ def build_replica(
     redundant: int = 0,
     adapters: int = 0,
     adapter_rank: int = 0,
+    cp: int = 1,
 ) -> Replica:
     """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
     split = Degrees(tp, pp, ep, attention_dp)
     check_degrees(model, *split, redundant=redundant)
+    check_context(model, tp, cp)
     peak, note = arithmetic_peak(chip, precision)
     if note:
         assumed["arithmetic"] = note
@@ -260,7 +265,36 @@ def build_replica(
         redundant=redundant,
         adapters=adapters,
         adapter_rank=adapter_rank,
+        cp=cp,
     )
+
+
+def most_context(model: TransformerWorkload, tp: int) -> int:
+    """Devices among which a cache may be split by tokens: as many as a tensor-parallel group holds of every key.
+
+    Heads of keys are dealt out first, so that tp devices hold tp / kv_heads copies (tp of a latent cache, which has one head); states of
+    recurrent layers have no tokens. The rule is vLLM's, for --decode-context-parallel-size.
+    """
+    counts = [mixer.counts for block in model.stack.blocks for mixer in block.mixers] if model.has_dimensions else []
+    if not counts or any(each.state for each in counts):
+        return 1
+    heads = max((each.heads for each in counts if each.cached), default=tp)
+    return int(tp // heads) if tp % heads == 0 else 1
+
+
+def check_context(model: TransformerWorkload, tp: int, cp: int) -> None:
+    """Raise where so many devices do not hold copies of the keys."""
+    most = most_context(model, tp)
+    if cp == 1 or (cp <= most and most % cp == 0):
+        return
+    rest = f" splits copies of the keys by tokens, and {tp} tensor-parallel device{'s' * (tp > 1)} of {model.name} "
+    if most == 1:
+        words = worded(Setting("cp_size", cp), rest, "hold none.")
+    else:
+        words = worded(
+            Setting("cp_size", cp), rest, f"hold {most}; use a divisor of it, or a wider ", Setting("tp_size"), "."
+        )
+    raise InputError(words, field="cp_size")
 
 
 def check_degrees(

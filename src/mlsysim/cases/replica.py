@@ -32,6 +32,7 @@ from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.footprint import adapter_parameters, local_parameters
 from mlsysim.models.storage import Stored, stored, weight_products
+from mlsysim.models.template import Core
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.operators import distinct_kinds
 from mlsysim.physics.precision import (
@@ -77,6 +78,8 @@ class Replica:
     adapters: Any = 0
     """Low-rank adapters that requests choose among, in 16 bits, of rank ``adapter_rank``."""
     adapter_rank: Any = 0
+    cp: Any = 1
+    """Devices of a group among which copies of the keys are split by their tokens."""
 
     def at(self, clocks: tuple[Clock, Clock]) -> Replica:
         """The same at lower clocks."""
@@ -193,7 +196,7 @@ class Replica:
         """Bytes of one sequence's cache that one position of its tensor-parallel group keeps, over all stages."""
         if not self.model.has_dimensions:
             return 0.0
-        return self.model.stack.cache_bytes(length, self.cache_element, self.tp, read=read)
+        return self.model.stack.cache_bytes(length, self.cache_element, self.tp, read=read) / self.cp
 
     def port_bytes(self, length: Any) -> Any:
         """Bytes of one sequence's cache that go over the port of each device to another pool: its own, all of them at once."""
@@ -276,6 +279,17 @@ class Replica:
             group, sums = net.group(self.tp), self._reductions
             ring = "t = n_r (2 (n-1)/n M/W + 2 (n-1) a)"
             time = time + sent("tensor parallelism", ring, self.tp, lambda m: sums * net.all_reduce(m, group), message)
+        if phase == "decode" and some(self.cp > 1):
+            # As EngineStep._put_together has it: queries are gathered, partial sums scattered, and their weights gathered.
+            group = net.group(self.cp)
+            each = "t = L (2 (c-1)/c M/W + 3 (c-1) a)"
+
+            def together(message: Any) -> Any:
+                return net.all_reduce(message, group) + net.all_reduce(0.0 * message, group) / 2
+
+            for count, elements, heads in self._attending:
+                size = tokens * self.cp / self.tp * (elements * HALF + 2 * heads)
+                time = time + count * sent("context parallelism", each, self.cp, together, size)
         if some(self.attention_groups > 1):
             there_and_back = (self.activation_element / maximum(self.activation_element, HALF) + 1) / 2
             token, choices = message / self.tp * there_and_back, self.model.totals.experts_per_token
@@ -298,6 +312,18 @@ class Replica:
         """Sums over the tensor-parallel group in a pass: one after each mixer, one after each feed-forward layer."""
         blocks = self.model.stack.blocks
         return sum(block.count * (len(block.mixers) + (block.ffn is not None)) for block in blocks)
+
+    @cached_property
+    def _attending(self) -> list[tuple[int, float, float]]:
+        """Layers of each kind of attention, half of the elements of all queries and sums of a token, and heads."""
+        kinds = [
+            (block.count, kind)
+            for block in self.model.stack.blocks
+            for mixer in block.mixers
+            for kind in mixer.template(decode=True)
+            if isinstance(kind, Core)
+        ]
+        return [(count, kind.heads * (kind.qk + kind.v) / 2, kind.heads) for count, kind in kinds]
 
     @cached_property
     def _expert_layers(self) -> int:

@@ -27,7 +27,7 @@ _OF_TRAINING = {
     "exchange_precision wide_layers",
     "hardware": "launcher oversubscription congestion straggler rails sites wan_bandwidth wan_round_trip",
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
-    "parallelism": "cp virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload host_update "
+    "parallelism": "virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload host_update "
     "offload_weights offload_activations recomputed sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
     "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval storage_bandwidth mtbf restart_time spares repair_time",
 }

@@ -109,12 +109,6 @@ _ALSO_SERVED = ("workload.seq_len", "workload.dimensions")
 """What belongs to other tasks and says something of served models too."""
 
 
-_OTHERWISE = {
-    "parallelism.cp": "caches are not split by context here: split one by heads (tp) or layers (pp), and requests over groups (attention_dp)"
-}
-"""What to ask for instead of what serving does not have."""
-
-
 def _refuse_foreign(plan: Plan) -> None:
     """Raise for what another task has alone: nothing of it would show in the answer."""
     for key, leaf in Plan.leaves().items():
@@ -125,8 +119,7 @@ def _refuse_foreign(plan: Plan) -> None:
             held = getattr(held, name, None)
         if held is not None:
             tasks = " and ".join(leaf.tasks)
-            words = _OTHERWISE.get(key, "serving has no use for it")
-            raise InputError(f"{leaf.flat} belongs to {tasks}; {words}.", field=leaf.flat)
+            raise InputError(f"{leaf.flat} belongs to {tasks}; serving has no use for it.", field=leaf.flat)
     part = plan.serving
     if part is None:
         return
@@ -161,6 +154,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.assumed["concurrency"] = f"{many(served.clients, 'request')} in flight{why}"
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}
+    degrees |= {"cp": contexts} if (contexts := server.plan.parallelism.cp or 1) > 1 else {}
     sheet.shown["layout"] = degrees | {"replicas": served.replicas, "concurrency": served.clients}
     if served.come is not None:
         sheet.shown["layout"]["qps"] = served.come

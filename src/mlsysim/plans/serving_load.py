@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlsysim.cases.deployment import Degrees
+from mlsysim.cases.deployment import Degrees, most_context
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
@@ -119,6 +119,7 @@ class Server:
             "precision": precision_of(self.plan, assumed, self.chip, self.model),
             "efficiency": efficiency,
             "power_cap": self.plan.hardware.power_cap,
+            "cp_size": self.plan.parallelism.cp,
             "num_speculative_tokens" if part.draft_model is not None else "mtp_tokens": part.draft_tokens,
             "engine": None if part.engine is None else engine(part.engine).name,
             "draft_model": None if part.draft_model is None else find_model(part.draft_model),
@@ -180,7 +181,9 @@ class Server:
         """Tensor-parallel degrees that divide a node and the heads."""
         heads, fleet = getattr(self.model, "heads", None) or 1, pool or self.fleet
         most = min(fleet.node.accelerators_per_node, fleet.total_accelerators)
-        return [t for t in divisors(most) if heads % t == 0] or [1]
+        cp = self.plan.parallelism.cp or 1
+        found = [t for t in divisors(most) if heads % t == 0] or [1]
+        return [t for t in found if cp == 1 or most_context(self.model, t) % cp == 0] or found[-1:]
 
     def _room(self, splits: list[Degrees]) -> list[Layout]:
         """The splits whose replicas the fleet has room for."""

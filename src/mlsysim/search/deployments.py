@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.deployment import Deployment, check_degrees, language_model
+from mlsysim.cases.deployment import Deployment, check_context, check_degrees, language_model
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.run import Around
 from mlsysim.cases.run_inputs import LOCAL, REGION, around_node, usual_node
@@ -46,7 +46,7 @@ NONE = "none"
 
 DEPLOYMENT = (
     *("model", "hardware", "decode_hardware", "draft_model", "precision", "cache_precision", "fabric", "engine"),
-    *("memory_fraction", "tp_size", "pp_size", "ep_size", "attention_dp"),
+    *("memory_fraction", "tp_size", "pp_size", "ep_size", "attention_dp", "cp_size"),
     *("decode_tp_size", "decode_ep_size", "redundant_experts", "adapters", "adapter_rank", "cooling"),
 )
 """Inputs that shape a deployment. Its numbers are worked out once for each combination."""
@@ -185,6 +185,7 @@ _OF_REPLICA = (
         "through_memory",
         "adapters",
         "adapter_rank",
+        "cp",
     ),
 )
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
@@ -340,13 +341,17 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     engine, room = given["engine"] if calibrated else None, given["memory_fraction"]
     options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}
     degrees = {"attention_dp": "attention_dp", "decode_tp": "decode_tp_size", "decode_ep": "decode_ep_size"}
-    options |= {name: given[key] for name, key in degrees.items()} | {"redundant": given["redundant_experts"] or 0}
+    options |= {name: given[key] for name, key in degrees.items()} | {
+        "redundant": given["redundant_experts"] or 0,
+        "cp": given["cp_size"],
+    }
     if given["adapters"]:
         options |= {"adapters": given["adapters"], "adapter_rank": given["adapter_rank"] or ADAPTER_RANK}
     described = Deployment(model, *(given[name] for name in names), **options)
     try:
         for pool in (described, described.writing):
             check_degrees(described.model, *pool.degrees, redundant=described.redundant)
+            check_context(described.model, pool.tp, described.cp)
     except InputError:
         return Built(described, NO_DESIGN)
     try:

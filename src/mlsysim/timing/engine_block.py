@@ -41,6 +41,8 @@ class Deployment:
     redundant: int = 0
     adapters: int = 0
     adapter_rank: int = 0
+    cp: int = 1
+    """Devices of a tensor-parallel group among which copies of the keys are split by their tokens."""
     port: float | None = None
     """Line rate of a device's part of the fabric, in bytes a second."""
 

@@ -193,7 +193,7 @@ class EngineDevice:
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
-        return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) * self.longest_stage
+        return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) / self.deployment.cp * self.longest_stage
 
     def port_bytes(self, tokens: Any) -> Any:
         """Bytes of a sequence's cache that go over the port of each device to another pool: its own, all of them at once."""

@@ -8,6 +8,8 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     prefill attention    t0 + F (1 + S0/S)/(eta P)
     recurrent layers     states read and written (decode), chunked scan (prefill)
     experts              t0 + |F/(ec P), active weights/(eb W)|_2 + routed activations/(ea W), of the busiest device
+    context parallelism  queries of c devices gathered, their partial sums and weights of c parts of each context put together: an all-reduce
+                         and a start; each device reads 1/c of the caches
     tensor parallelism   an all-reduce after each mixer and each feed-forward part: a + b n + bytes/bandwidth(n)
     pipeline stages      activations sent between them: a + bytes/bandwidth, p - 1 times
     attention ranks      dispatch and combine between the ranks' tokens and the experts
@@ -24,16 +26,15 @@ of it in which the longest stage is busy: ceil(L/p)/L of the device's time, or o
 one group while its device works on another. Left out: embedding and output head, which the first and the last stage
 have alone (1 to 2 % of the weights of a large model).
 
-Products, attention and experts are those of :mod:`mlsysim.timing.engine_block`.
+Products, attention and experts are those of :mod:`mlsysim.timing.engine_block`, messages of :mod:`mlsysim.timing.engine_messages`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mlsysim.hardware.arithmetic import arithmetic_peak
@@ -54,20 +55,20 @@ from mlsysim.physics.operators import (
 )
 from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct
-from mlsysim.timing.engine_device import EngineDevice, present
+from mlsysim.timing.engine_device import present
+from mlsysim.timing.engine_messages import EngineMessages
 from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
 from mlsysim.timing.power import Clock
 from mlsysim.units.ops import maximum, minimum, power, sqrt, where
 from mlsysim.units.registry import to_si
 
-# Names of the times that a step is made of, the wall of collectives, and the forms.
+# Names of the times that a step is made of, and the forms.
 _PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
 _ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
 _EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
-_TENSORS, _EXCHANGE, _STAGES = "tensor parallelism", "expert exchange", "pipeline parallelism"
 FEWEST_TOKENS = 1e-12
-_ENGINE, _LAUNCHES, _ADAPTERS, _COMMUNICATION = "engine", "launches", "adapters", 14
+_ENGINE, _LAUNCHES, _ADAPTERS = "engine", "launches", "adapters"
 _ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
 
 
@@ -90,7 +91,7 @@ class Rows(NamedTuple):
     rest: Any
 
 
-class EngineStep(EngineDevice):
+class EngineStep(EngineMessages):
     """Steps of one deployment. Build it with :func:`engine_step`, which keeps what was built before.
 
     ``clocks`` are those of steps with prompts and of others, where a limit of power lowers them.
@@ -198,7 +199,7 @@ class EngineStep(EngineDevice):
         ahead, total = self._pass(DECODE, sequences, 1, context), 0.0
         for count, kind in self.blocks.mixing[DECODE]:
             total = total + count * self._decoded(kind, ahead, drafted, tag)
-        return total
+        return total if self.deployment.cp == 1 else total + self._put_together(sequences * (1 + drafted), tag)
 
     def prompts_attended(self, prompts: Any, tokens: Any, context: Any, tag: Tag = untagged) -> Any:
         """Attention of prompts, of so many tokens each after ``context``."""
@@ -284,8 +285,9 @@ class EngineStep(EngineDevice):
             rate = self.peak16 * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
         operations = op.flops * (1 + drafted)
         computing = tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations)
-        seconds = op.cache_bytes / (share * self.bandwidth) * self.engine.context_scale
-        reading = tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=op.cache_bytes)
+        held = op.cache_bytes / self.deployment.cp
+        seconds = held / (share * self.bandwidth) * self.engine.context_scale
+        reading = tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=held)
         return cache_attention_time(computing, reading, 0.0, 0.0, start)
 
     def _prompted(self, kind: Core | Scan, p: Pass, tag: Tag) -> Any:
@@ -325,42 +327,6 @@ class EngineStep(EngineDevice):
             self._streamed(_ROUTED, rows * (inner + width) * self.half, own.activation_share, tag),
             started(to_si(own.start, "s") + self.engine.expert_block, tag),
         )
-
-    def _communication(self, tokens: Any, everywhere: Any, once_each: bool, tag: Tag) -> Any:
-        d, net = self.deployment, self.network
-        total: Any = 0.0
-        token = self.hidden * self.half
-        if d.tp > 1:
-            reductions = self.blocks.reductions - (self.blocks.routed if d.attention_dp > 1 else 0.0)
-            leg = partial(tag, _TENSORS, _COMMUNICATION)
-            total = total + reductions * net.all_reduce(tokens * token, net.group(d.tp), leg)
-        if d.attention_dp > 1 and self.blocks.experts:
-            leg = partial(tag, _EXCHANGE, _COMMUNICATION)
-            if d.moe_ep > 1:
-                once = self._exchange(tokens, once_each, leg)
-            else:
-                # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
-                once = net.all_reduce(everywhere * token, net.group(d.devices), leg)
-            total = total + self.blocks.routed * once
-        return total
-
-    def _sends(self, tokens: Any, tag: Tag) -> Any:
-        """Activations of a step from each stage to the next."""
-        d, net, hops = self.deployment, self.network, self.deployment.pp - 1
-        near = d.devices <= net.domain
-        rate, start = (net.link, net.link_latency) if near else (net.fabric, net.fabric_latency)
-        size, leg = tokens * self.hidden * self.half, partial(tag, _STAGES, _COMMUNICATION)
-        moving = leg("link" if near else "fabric", "t = (p-1) M / W", hops * (size / rate), sent=hops * size)
-        return moving + leg("start", "t = (p-1) a", hops * start)
-
-    def _exchange(self, tokens: Any, once_each: bool, leg: Callable[..., Any]) -> Any:
-        """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens, sent ``once_each`` to a domain or to every expert."""
-        d, routed = self.deployment, self.blocks.experts[0][1]
-        group, copies = self.network.group(d.moe_ep), minimum(routed.per_token, d.moe_ep)
-        sent = tokens * routed.inner / d.tp
-        sizes = sent * (self.byte if self.quantises else self.half), sent * self.half
-        limit = d.model.routing_limit
-        return sum(self.network.exchange(size, copies, group, once_each, limit, leg) for size in sizes)
 
 
 def padded(rows: Any, sizes: tuple[int, ...]) -> Any:

@@ -207,6 +207,8 @@ _SHARED |= declared(f"""
     ep_size = 1 | whole [1, 10000] | devices that share the experts of a mixture
     attention_dp? | whole [1, 10000] | tensor-parallel groups of a replica that share its experts, each with requests of its own \
         (attention data parallelism); as many as ep_size / tp_size unless given | 8
+    cp_size = 1 | whole [1, 10000] | devices of a tensor-parallel group that split copies of the keys by tokens while answers are written \
+        (decode context parallelism)
     cache_precision? | precision | number format of the cache
     bandwidth_efficiency = 1.0 | (0, 1] | fraction of the memory bandwidth that is reached
     fabric? | fabric | network between nodes, for groups wider than the chip's own links

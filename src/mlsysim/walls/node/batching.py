@@ -84,7 +84,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
         precision, efficiency or calibrated
         max_seq_len? | whole [1, 1e8] | tokens that static batching reserves for each request
         static_waste_fraction = 0.5 | [0, 0.99] | part of a static reservation that stays empty, where max_seq_len is not given
-        memory_fraction, tp_size, pp_size, ep_size, attention_dp, cache_precision, bandwidth_efficiency, fabric, engine
+        memory_fraction, tp_size, pp_size, ep_size, attention_dp, cp_size, cache_precision, bandwidth_efficiency, fabric, engine
         concurrency
         output_len? | whole [1, 1e8] | tokens of an answer, for efficiency='calibrated': each answer brings a prompt of seq_len tokens
     """)

@@ -137,7 +137,7 @@ class ServingModel(Resolver[ServingResult]):
         num_replicas = 1 | whole [1, 1e7] | replicas, each with its own batch
         output_len? | whole [1, 1e8] | tokens of the answer
         num_speculative_tokens = 4 | whole [1, 64] | tokens drafted before each verification
-        tp_size, pp_size, ep_size, attention_dp, cache_precision, bandwidth_efficiency, fabric, engine, concurrency, memory_fraction
+        tp_size, pp_size, ep_size, attention_dp, cp_size, cache_precision, bandwidth_efficiency, fabric, engine, concurrency, memory_fraction
         power_cap
         adapters? | whole [0, 100000] | low-rank adapters (LoRA) that a replica holds and its requests choose among
         adapter_rank? | whole [1, 4096] | rank of the adapters
