@@ -305,3 +305,15 @@ def test_a_closed_pipe_is_no_error() -> None:
         env=dict(os.environ),
     )
     assert done.returncode == 0 and "Traceback" not in done.stderr and "Broken" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_is_named() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mlsysim", "schema", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "mlsysim: The output cannot be written: no space left on device; free some, or write to another disk.\n"
+    )

@@ -38,6 +38,7 @@ from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traces import read_runs
 from mlsysim.timing.engines import Engine, architecture
 from mlsysim.walls.document import Summary
+from mlsysim.zoo.writing import write_whole
 
 FEWEST, _SPREAD, _FOLDS, _LEVELS = 20, 0.02, 4, (50.0, 90.0)
 _CONSTANTS = ("front_end", "step", "per_sequence", "waited_operator")
@@ -235,23 +236,14 @@ def write_engine(fitted: FittedEngine, name: str, folder: Path, origin: str, che
     day = checked or datetime.date.today().isoformat()
     own = {key: f"{value * 1e6:.5g} us" for key, value in constants.items() if key not in _FACTORS}
     factors = {key: float(f"{constants.get(key, 1.0):.5g}") for key in _FACTORS}
-    table = {
-        "like": fitted.engine.like or fitted.engine.name,
-        **own,
-        "fit_error_pct": round(_size(fitted.after), 2),
-        "source": {"title": f"{fitted.requests} requests: {origin}", "url": "", "checked": day, "kind": "measured"},
-    }
+    like = fitted.engine.like or fitted.engine.name
+    lines = table_lines(name, {"like": like, **own, "fit_error_pct": round(_size(fitted.after), 2)})[1:]
+    source = {"title": f"{fitted.requests} requests: {origin}", "url": "", "checked": day, "kind": "measured"}
     # Tables inside a line stay there: only those of models stand apart.
-    lines = table_lines(name, {key: value for key, value in table.items() if key != "source"})[1:]
-    shown = ", ".join(f'{key} = "{value}"' for key, value in table["source"].items())  # type: ignore[attr-defined]
+    shown = ", ".join(f'{key} = "{value}"' for key, value in source.items())
     lines += [
         f"source = {{{shown}}}",
         *table_lines(f'{name}.models."{fitted.architecture}"', factors | {"rows": fitted.requests}),
     ]
-    target = folder / "engines" / f"{name}.toml"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("\n".join(["# Fitted by mlsysim calibrate --serving.", *lines]) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write to {target}: {error.strerror}.") from None
-    return target
+    text = "\n".join(["# Fitted by mlsysim calibrate --serving.", *lines]) + "\n"
+    return write_whole(folder / "engines" / f"{name}.toml", text, folders=True)

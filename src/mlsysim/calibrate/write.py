@@ -21,6 +21,7 @@ from mlsysim.timing import profile as profiles
 from mlsysim.timing.kernels import Profile
 from mlsysim.zoo.provenance import Source
 from mlsysim.zoo.store import chosen_folder
+from mlsysim.zoo.writing import write_whole
 
 
 def zoo_folder(given: str | Path | None) -> Path:
@@ -45,16 +46,9 @@ def write_profile(
     fitted = changed(result.profile, {a.path.rpartition(".")[0]: error for a in result.adjusted})
     fitted = fitted.model_copy(update={"source": (source,)})
     chip_file = None
-    try:
-        target = folder / "profiles" / f"{result.name}.toml"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if result.name != result.chip.metadata.key and result.name not in Hardware:
-            chip_file = folder / "hardware" / f"{result.name}.toml"
-            chip_file.parent.mkdir(parents=True, exist_ok=True)
-            chip_file.write_text(_chip_toml(result), encoding="utf-8")
-        target.write_text(profile_toml(fitted), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}.") from None
+    if result.name != result.chip.metadata.key and result.name not in Hardware:
+        chip_file = write_whole(folder / "hardware" / f"{result.name}.toml", _chip_toml(result), folders=True)
+    target = write_whole(folder / "profiles" / f"{result.name}.toml", profile_toml(fitted), folders=True)
     # Profiles are read once; what was just written must be seen.
     for member in list(vars(profiles).values()):
         if callable(clear := getattr(member, "cache_clear", None)):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from mlsysim.cli.output import busy
 from mlsysim.errors import InputError
-from mlsysim.importers.limits import write_whole
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
+from mlsysim.zoo.writing import write_whole
 
 
 def _file() -> Path:

@@ -11,6 +11,7 @@ from mlsysim.cli.options import FORMS, AsJson, Output, chosen_form, is_plan_file
 from mlsysim.cli.output import Line, end, print_json, print_lines, print_result, print_table, print_text
 from mlsysim.cli.plan_options import named_plan, settings_of
 from mlsysim.errors import InputError
+from mlsysim.zoo.writing import written
 
 if TYPE_CHECKING:
     from mlsysim.launch.review import Review
@@ -81,12 +82,8 @@ def _task(task: str | None, target: str, command: str | None, in_file: bool) -> 
 
 
 def _save(path: str, text: str) -> None:
-    try:
+    with written(path, field="output"):
         Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"{path[:200]!r} cannot be written: {(error.strerror or str(error)).lower()}.", field="output"
-        ) from None
 
 
 def review(

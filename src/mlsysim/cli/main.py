@@ -23,6 +23,7 @@ from mlsysim.cli.plan_options import in_options, plan_command
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.errors import MLSysError
+from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 app = typer.Typer(
     name="mlsysim",
@@ -72,9 +73,10 @@ def main() -> None:
     # What a command makes mostly lives until it ends: looking for garbage after every few hundred objects finds none.
     gc.set_threshold(100_000)
     # Nor does the interpreter when it ends, where it looks three times, for as long as some answers take.
-    atexit.register(gc.freeze)
+    atexit.register(_keep_garbage)
     try:
         code = _asked(sys.argv[1:])(standalone_mode=False, prog_name="mlsysim")
+        sys.stdout.flush()
     except MLSysError as error:
         _end(in_options(error))
     except typer.Exit as stop:
@@ -86,10 +88,14 @@ def main() -> None:
         # Consoles and the parser of commands end with 1 where a pipe is closed.
         if not isinstance(stop, BrokenPipeError) and not isinstance(stop.__context__, BrokenPipeError):
             raise
-        # Whoever read our output has enough of it; Python would complain once more when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has enough of it.
+        _write_no_more()
         raise SystemExit(0) from None
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
+            if error.filename is None:
+                _write_no_more()
+            _end(str(not_written(error.filename, error)))
         # Usage errors of the command line itself carry a message for the user.
         message = getattr(error, "format_message", None)
         if message is not None:
@@ -112,6 +118,17 @@ def _asked(words: list[str]) -> typer.Typer:
     alone = copy(app)
     alone.registered_commands, alone.registered_groups = named, []
     return alone
+
+
+def _keep_garbage() -> None:
+    # DuckDB lists every object of its own that is left over.
+    if "duckdb" not in sys.modules:
+        gc.freeze()
+
+
+def _write_no_more() -> None:
+    """Python would complain once more when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _TRACEBACK = "MLSYSIM_TRACEBACK"

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from mlsysim.cli.options import OneJson
 from mlsysim.cli.output import print_line, print_table, print_text
 from mlsysim.errors import InputError
+from mlsysim.zoo.writing import written
 
 Device = Annotated[str | None, Option(help="cuda or cpu (a GPU where there is one)")]
 
@@ -174,11 +175,9 @@ def _measured(
     key = node.metadata.key or node.name
     suite = measure(machine, seconds, "tiny" if tiny else None)
     path = out or folder / "measurements" / f"{key}.csv"
-    try:
+    with written(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_samples(suite.rows, path)
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}.") from None
     return path, key, f"kernel suite on {suite.device}, PyTorch {machine.torch.__version__}", suite.notes
 
 

@@ -17,6 +17,7 @@ from typer import Argument, Exit, Option
 
 from mlsysim.cli.output import console, end, print_line
 from mlsysim.errors import InputError
+from mlsysim.zoo.writing import written
 
 Word = str | None
 _INTERRUPTED = 130
@@ -65,7 +66,8 @@ def sweep(
         raise Exit(_INTERRUPTED) from None
     document = result.to_dict() | {"explanation": explained(space, result.best)}
     if out is not None:
-        Path(out).mkdir(parents=True, exist_ok=True)
+        with written(out):
+            Path(out).mkdir(parents=True, exist_ok=True)
         write_json(Path(out) / "result.json", document)
     if as_json:
         print(json.dumps(document, indent=1))

@@ -1,4 +1,4 @@
-"""Bounded reading: how much of a stranger's file is taken in, and in what form. And writing: a file whole or not at all.
+"""Bounded reading: how much of a stranger's file is taken in, and in what form.
 
 Every importer reads through these functions. A file is a regular file of bounded size (a pipe or a device could keep a reader
 waiting for ever), JSON has a bounded depth and, unless asked otherwise, finite numbers, and formats whose loading runs code
@@ -11,7 +11,6 @@ import json
 import math
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,22 +80,6 @@ def _as_text(data: bytes, name: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{name[:200]!r} is not text in UTF-8.") from None
-
-
-def write_whole(path: Path, text: str, *, folders: bool = False, **details: Any) -> Path:
-    """Write a text in UTF-8, whole or not at all; ``folders`` makes those that it stands in."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if folders:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"{str(path)[-200:]!r} cannot be written: {reason}.", **details) from None
-    return path
 
 
 def refuse_pickle(name: str, head: bytes) -> None:

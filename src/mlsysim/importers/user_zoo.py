@@ -19,7 +19,6 @@ from typing import Any
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.checks import CHECKS as HARDWARE_CHECKS
 from mlsysim.hardware.registry import Hardware
-from mlsysim.importers.limits import write_whole
 from mlsysim.importers.markup import assignments, plain
 from mlsysim.importers.report import ImportReport
 from mlsysim.infra.checks import FACILITY_CHECKS, GRID_CHECKS, PRICE_CHECKS, RACK_CHECKS
@@ -33,6 +32,7 @@ from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.zoo.checks import Check, Problem, run_checks
 from mlsysim.zoo.registry import Registry
 from mlsysim.zoo.store import VARIABLE, chosen_folder
+from mlsysim.zoo.writing import write_whole
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _NAMESPACES = {

@@ -38,6 +38,7 @@ from mlsysim.labs.catalogue import keys_module
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin, fetch, pins
 from mlsysim.labs.runner import list_labs
+from mlsysim.zoo.writing import write_whole
 
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
@@ -70,9 +71,7 @@ def build(
     say(f"writing {len(made)} files to {folder}")
     # The manifest first: a folder that was left half-written is known as ours, and the next build repairs it.
     for name in [MANIFEST, *sorted(set(made) - {MANIFEST})]:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(made[name])
+        write_whole(folder / name, made[name], folders=True)
     return Site(folder, len(made), sum(len(content) for content in made.values()))
 
 

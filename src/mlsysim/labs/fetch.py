@@ -16,7 +16,6 @@ import hashlib
 import os
 import ssl
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from mlsysim.errors import InputError
 from mlsysim.zoo.files import shipped
+from mlsysim.zoo.writing import write_whole
 
 NPM = "https://registry.npmjs.org/"
 PYPI = "https://pypi.org/simple/"
@@ -89,7 +89,7 @@ def fetch(pin: Pin, cache: Path | None = None) -> bytes:
             found.append(f"{_without_password(source)}: {getattr(error, 'reason', None) or error}")
             continue
         if pin.matches(content):
-            _keep(kept, content)
+            write_whole(kept, content, folders=True)
             return content
         found.append(f"{_without_password(source)}: the bytes have another hash than the lock file says")
     raise InputError(
@@ -150,12 +150,3 @@ def _download(address: str) -> bytes:
 def _without_password(address: str) -> str:
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, since another build may read it at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as out:
-        out.write(content)
-    os.replace(name, path)

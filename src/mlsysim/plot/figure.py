@@ -10,6 +10,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plot.frame import heading
 from mlsysim.plot.svg import Drawing
+from mlsysim.zoo.writing import write_whole
 
 NARROWEST, WIDEST = 300, 2000
 WIDE, PHONE = 720, 360
@@ -84,8 +85,7 @@ class Figure:
         target = Path(path)
         if target.suffix.lower() != ".svg":
             raise InputError(f"A figure is saved as .svg, got {target.name!r}; use matplotlib().savefig() for others.")
-        target.write_text(self.svg(), encoding="utf-8", newline="\n")
-        return target
+        return write_whole(target, self.svg())
 
     def matplotlib(self) -> Any:
         """The same data as a Matplotlib figure with axes to go on with; needs the extra ``plot``."""

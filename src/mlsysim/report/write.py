@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlsysim.errors import InputError
-from mlsysim.importers.limits import write_whole
 from mlsysim.report.build import Report
 from mlsysim.report.html import to_html
 from mlsysim.report.markdown import to_markdown
+from mlsysim.zoo.writing import write_whole
 
 FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from mlsysim.errors import InputError
 from mlsysim.search.reduce import Reduction
 from mlsysim.search.space import Space
+from mlsysim.zoo.writing import write_whole, written
 
 FORMAT = 1
 _PREFIX = "part-"
@@ -42,11 +41,9 @@ class PartFolder:
         """Open the folder of this space, or start one where there is none."""
         self.folder, self.space, self.part_size = Path(folder), space, part_size
         manifest, there = self.folder / self.manifest, f"The {self.noun} in {str(folder)!r}"
-        try:
+        with written(folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             others = [path.name for path in self.folder.iterdir() if not path.name.startswith(".")]
-        except OSError as error:
-            raise InputError(f"The folder {str(folder)!r} cannot be used: {error.strerror}.") from None
         if not manifest.exists():
             if others:
                 raise InputError(
@@ -117,22 +114,10 @@ class PartFolder:
         return InputError(f"The {self.noun} part {str(path)!r} cannot be used: {why}; delete it to compute it again.")
 
 
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let ``write`` make a file beside ``path``, then put it there in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(beside)
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """A JSON document, whole or not at all; every float comes back exactly."""
     text = json.dumps(document, sort_keys=True, allow_nan=False).encode()
-    write_whole(path, lambda beside: beside.write_bytes(text))
+    write_whole(path, text, lasting=True)
 
 
 class Checkpoint(PartFolder):

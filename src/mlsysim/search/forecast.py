@@ -22,6 +22,7 @@ from mlsysim.search.reduce import Reduction
 from mlsysim.search.space import Space
 from mlsysim.search.store import Rows, row_bytes
 from mlsysim.search.tiles import tiles
+from mlsysim.zoo.writing import written
 
 LARGEST_SWEEP = 10**11
 """A larger space is swept in one go only where its constraints leave little of it."""
@@ -92,15 +93,18 @@ def check_storage(space: Space, form: str, folder: str | Path, share: float = 1.
     """A sentence about the room that the points of a share of a space will take; refused where the disk is too small."""
     found = forecast(space, form)
     there = Path(folder).absolute()
-    written = sum(path.stat().st_size for path in there.glob("part-*")) if there.exists() else 0
+    there_already = sum(path.stat().st_size for path in there.glob("part-*")) if there.exists() else 0
     while not there.exists():
         there = there.parent
-    needed, free = max(0.0, found.stored_bytes * share - written), shutil.disk_usage(there).free
+    needed, free = max(0.0, found.stored_bytes * share - there_already), shutil.disk_usage(there).free
     sentence = (
         f"Some {found.points * share:.2g} points take about {found.stored_bytes * share / _GB:,.2g} GB as {form} in "
-        f"{str(folder)!r}, where {free / _GB:,.0f} GB are free"
+        f"{str(folder)!r}, where {free / _GB:,.2g} GB are free"
     )
     if needed > free:
+        # A file system that cannot be written has nothing free, which is another sentence.
+        with written(folder), tempfile.TemporaryFile(dir=there):
+            pass
         raise InputError(f"{sentence}; name a folder on a larger disk, or leave the points out with --points none.")
     return sentence + "."
 

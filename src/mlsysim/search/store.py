@@ -14,6 +14,8 @@ designs and have no row, so that there are as many rows as the result has points
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,9 +24,10 @@ from typing import Any, Self
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.search.folder import PartFolder, write_whole
+from mlsysim.search.folder import PartFolder
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Columns, Space
+from mlsysim.zoo.writing import OF_THE_SYSTEM, write_whole
 
 FORMATS = ("parquet", "npz")
 LARGEST_PART = 2**18
@@ -78,9 +81,9 @@ class PointStore(PartFolder):
 
     def save(self, part: int, columns: dict[str, Any]) -> None:
         if columns:
-            write_whole(self.path(part), lambda beside: _write(self.form, beside, columns))
+            write_whole(self.path(part), lambda beside: _write(self.form, beside, columns), lasting=True)
         else:
-            write_whole(self.path(part).with_suffix(".empty"), Path.touch)
+            write_whole(self.path(part).with_suffix(".empty"), Path.touch, lasting=True)
 
     def load(self, part: int) -> dict[str, Any]:
         path = self.path(part)
@@ -167,10 +170,15 @@ def _write(form: str, path: Path, columns: dict[str, Any]) -> None:
         with path.open("wb") as file:
             np.savez(file, allow_pickle=False, **columns)
         return
-    with _duckdb().connect(":memory:", config={"threads": 1}) as database:
+    duckdb = _duckdb()
+    with duckdb.connect(":memory:", config={"threads": 1}) as database:
         database.register("rows", columns)
         options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP}"
-        database.execute(f"COPY (SELECT * FROM rows) TO {_quoted(path)} ({options})")
+        try:
+            database.execute(f"COPY (SELECT * FROM rows) TO {_quoted(path)} ({options})")
+        except duckdb.IOException as error:
+            number = next((one for one in OF_THE_SYSTEM if os.strerror(one) in str(error)), errno.EIO)
+            raise OSError(number, os.strerror(number)) from None
 
 
 def _read(form: str, path: Path) -> dict[str, Any]:
