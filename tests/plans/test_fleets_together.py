@@ -12,6 +12,7 @@ from mlsysim.plans.audit import AUDITED, audit
 from mlsysim.plans.compare import compare_answers
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.least_fleet import least_fleet
+from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
@@ -130,6 +131,19 @@ def test_it_is_deterministic_and_the_cheapest_comes_first() -> None:
     assert [(c.chip, c.accelerators) for c in first] == [(c.chip, c.accelerators) for c in second]
     costs = [to_si(c.answer.value("tco"), "USD") for c in first if c.answer is not None]
     assert costs == sorted(costs)
+
+
+def test_where_no_number_does_the_fastest_is_named_and_no_time_that_is_not_a_fleets() -> None:
+    (found,) = least_fleet(wanted("1 hour").replacing(workload={"tokens": 1e15}), ["H100"], evaluate_plainly)
+    assert found.answer is None
+    assert "the fastest" in found.reason or "no run ends" in found.reason
+    assert "30 days" not in found.reason
+
+
+def test_a_fleet_that_fails_faster_than_it_recovers_has_no_time_and_misses_its_deadline() -> None:
+    answer = evaluate_plainly(wanted("10 day").replacing(hardware={"on": "64xH100"}, ops={"mtbf": "20 s"}))
+    assert "run_time" not in answer.held
+    assert any("No run of this kind ends" in check.sentence and not check.passed for check in demands(answer))
 
 
 def test_it_needs_a_deadline_and_tokens() -> None:

@@ -74,8 +74,13 @@ def test_gpt3_fits_on_1024_a100_under_the_software_of_its_paper() -> None:
 
 
 def test_what_does_not_fit_says_by_how_much_and_the_least_fleet() -> None:
-    with pytest.raises(MLSysError, match=r"needs 1\d\d\.\d GB of 85\.9 GB, .* too much; 16 accelerators are the least"):
+    with pytest.raises(
+        MLSysError,
+        match=r"needs 1\d\d\.\d GB of 85\.9 GB, .* too much; 16 accelerators are the least that would do, as TP\d PP\d DP\d",
+    ) as raised:
         evaluate_plainly(plan_of({"model": "Llama3_70B", "on": "8xH100"}))
+    # A command ends with the code of what does not fit.
+    assert raised.value.details["fits"] is False
     assert evaluate_plainly(plan_of({"model": "Llama3_70B", "on": "16xH100"})).feasible
 
 

@@ -68,7 +68,7 @@ def commands(
 
 
 def main() -> None:
-    """Run a command; bad input is one sentence on stderr and exit code 1."""
+    """Run a command; bad input is one sentence on stderr and exit code 1, no layout that fits one and 2."""
     warnings.showwarning = _note
     # What a command makes mostly lives until it ends: looking for garbage after every few hundred objects finds none.
     gc.set_threshold(100_000)
@@ -78,7 +78,8 @@ def main() -> None:
         code = _asked(sys.argv[1:])(standalone_mode=False, prog_name="mlsysim")
         sys.stdout.flush()
     except MLSysError as error:
-        _end(in_options(error))
+        # What does not fit is an answer, not bad input.
+        _end(in_options(error), 2 if error.details.get("fits") is False else 1)
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
     except (KeyboardInterrupt, typer.Abort) as stop:

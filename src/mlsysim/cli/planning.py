@@ -103,7 +103,13 @@ def _serve(context: Context, model: str, deadline: str | None, names: list[str],
     headers = ["chip", "number", "replicas", "USD a day", "first token p99", "token", "headroom", "odds"]
     after = [(f"{each.chip}: {each.reason}", "dim") for each in found if each.answer is None]
     if able:
-        after.insert(0, (_COLUMNS, "dim"))
+        drawn = (
+            able[0].answer is not None
+            and able[0].answer.fidelity == "simulated"
+            and not (wanted.serving and wanted.serving.trace)
+        )
+        fewer = " Rows after the first are of fewer simulated requests." if drawn and len(able) > 1 else ""
+        after.insert(0, (_COLUMNS + fewer, "dim"))
     rows = [_row(each) for each in able]
     before = [(words, "bold green" if good else "bold red")]
     print_result(form, document, headers, rows, right=(1, 3, 4, 5, 6, 7), before=before, after=after)
@@ -112,7 +118,7 @@ def _serve(context: Context, model: str, deadline: str | None, names: list[str],
 
 _COLUMNS = (
     "Headroom: how many times as many requests may come until a limit is missed. Odds: that every limit is kept. "
-    "Each row is a plan that serve repeats; rows after the first are of fewer simulated requests."
+    "Replicas after a + write what those before it read. Each row is a plan that serve repeats."
 )
 
 

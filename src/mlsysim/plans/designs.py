@@ -33,8 +33,9 @@ from mlsysim.units.registry import to_si
 _FURTHER, _TRIES, _IDLE, _HALVINGS = 16, 6, 64, 3
 """Replicas that are added to a design at most (or as many as it has), designs that fail one after another before a search ends, times as many
 replicas as hardly anybody asks, and plays of a headroom."""
-_STAGES, _FEW_STAGES, _WIDTHS, _MOST = (1, 2, 4, 8, 16), (1, 2), (2, 4, 8, 16, 32, 64), 128
-"""Pipeline stages (also where a node holds the model) and groups of attention that are tried, and most accelerators of a replica."""
+_STAGES, _CROWDED, _WIDTHS, _MOST = 16, 0.6, (2, 4, 8, 16, 32, 64), 128
+"""Most pipeline stages, the share of a device beyond which what it always holds asks for more of them, groups of attention that are tried, and most
+accelerators of a replica."""
 _KINDS = {"ttft": "ttft", "tpot": "tpot", "itl": "tpot", "e2e": "latency"}
 _SKEWED = 75
 """Per cent of a percentile that the mean is not above."""
@@ -118,7 +119,7 @@ def price(answer: Answer) -> float:
     """What a day costs; infinite where no price is known."""
     held = answer.held
     metric = held.get("rent") or held.get("tco")
-    return math.inf if metric is None else float(metric.value.magnitude)
+    return math.inf if metric is None else float(metric.value.magnitude) / (answer.plan.ops.days or 1.0)
 
 
 class ChipDesigns:
@@ -126,6 +127,7 @@ class ChipDesigns:
 
     def __init__(self, plan: Plan, chip: str, tell: Tell) -> None:
         self.chip, self.tell, self.refused = chip, tell, ""
+        self.staged: list[Design] = []
         self.plays: dict[Layout, tuple[Sheet, Served, int]] = {}
         self.nearest: tuple[float, str] = (math.inf, "")
         self.missing: tuple[float, str] = (math.inf, "")
@@ -167,27 +169,25 @@ class ChipDesigns:
     # --- the closed form ----------------------------------------------------------------------------------------------
 
     def _splits(self) -> list[Degrees]:
-        """Ways to split a replica: with the degrees that are given, and others where they are not; with many stages where a node does not hold it."""
+        """Ways to split a replica: with the degrees that are given, and others where they are not; of stages the fewest."""
         given, model = self.plan.parallelism, self.pools.model
-        layers, experts = getattr(model, "layers", None) or 1, getattr(model, "experts", 1)
-        heads = getattr(model, "heads", None) or 1
-        tensors = [given.tp] if given.tp else [tp for tp in divisors(self.width) if heads % tp == 0]
-        most = _FEW_STAGES if self._holds(Degrees(tensors[-1])) else _STAGES
-        found = []
-        for pp in [given.pp] if given.pp else [pp for pp in most if pp <= layers]:
-            for tp in tensors:
-                widths = [given.ep] if given.ep else [1, tp] if experts > 1 and experts % tp == 0 else [1]
-                found += [Degrees(tp, pp, ep, given.attention_dp) for ep in dict.fromkeys(widths)]
-            if experts > 1 and not (given.tp or given.ep or given.attention_dp):
-                found += [Degrees(1, pp, width, width) for width in _WIDTHS if experts % width == 0]
-        return [each for each in found if each.devices <= _MOST]
+        heads, experts = getattr(model, "heads", None) or 1, getattr(model, "experts", 1)
+        found, pp = [], given.pp or 1
+        for tp in [given.tp] if given.tp else [tp for tp in divisors(self.width) if heads % tp == 0]:
+            widths = [given.ep] if given.ep else [1, tp] if experts > 1 and experts % tp == 0 else [1]
+            found += [Degrees(tp, pp, ep, given.attention_dp) for ep in dict.fromkeys(widths)]
+        if experts > 1 and not (given.tp or given.ep or given.attention_dp):
+            found += [Degrees(1, pp, width, width) for width in _WIDTHS if experts % width == 0]
+        return found
 
-    def _holds(self, split: Degrees) -> bool:
-        """Whether a replica fits."""
-        try:
-            return bool(self.pools.at(Layout(split, 1, split, 1), None, ANY_RATE).result.feasible)
-        except InputError:
-            return False
+    def _staged(self, design: Design, most: Served) -> list[Design]:
+        """The same in twice as many stages, where weights leave little room for caches or do not fit."""
+        split, layers = design.layout.split, getattr(self.pools.model, "layers", None) or 1
+        crowded = most.result.named("device_fixed") > _CROWDED * most.result.named("device_capacity")
+        wider = split._replace(pp=2 * split.pp)
+        if not crowded or self.plan.parallelism.pp or wider.pp > min(layers, _STAGES) or wider.devices > _MOST:
+            return []
+        return [design._replace(layout=Layout(wider, 1, *((wider, 1) if design.pool else ())))]
 
     def _at(self, design: Design, rate: float | None = None) -> Served:
         server = self.server if design.pool is None else self.pools
@@ -218,6 +218,7 @@ class ChipDesigns:
     def _busy(self, design: Design) -> Design | None:
         """The same with as many replicas as answer the rate when they are always full; none where the model does not fit."""
         most, split = self._at(design, ANY_RATE), design.layout.split
+        self.staged += self._staged(design, most)
         if not most.result.feasible:
             lacks = to_si(most.result.memory_missing, "byte")
             self.missing = min(self.missing, (lacks, f"{split_text(split)}: {most.result.binding.sentence}"))
@@ -242,13 +243,10 @@ class ChipDesigns:
             turn = 0 if stage < 2 else 1 if stage == last else 2
             heapq.heappush(waiting, ((sum(design.counts(self.spare)), turn, design.over, next(known)), stage, design))
 
-        splits = self._splits()
-        stages_of_pools = min(split.pp for split in splits) if splits[-1].pp in _FEW_STAGES else _MOST
-        for split in splits:
+        for split in self._splits():
             if self.server is not None:
                 push(Design(self.chip, Layout(split, 1)), 0)
-            if split.pp <= stages_of_pools:
-                push(Design(self.chip, Layout(split, 1, split, 1), self.pool), 0)
+            push(Design(self.chip, Layout(split, 1, split, 1), self.pool), 0)
         seen: set[tuple[int, bool]] = set()
         tries = _TRIES
         while waiting and tries:
@@ -267,6 +265,8 @@ class ChipDesigns:
             except InputError as error:
                 self.refused = self.refused or str(error)
                 continue
+            while self.staged:
+                push(self.staged.pop(), 0)
             if better is not None:
                 push(better, stage + 1)
             elif stage == 2:

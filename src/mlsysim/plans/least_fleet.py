@@ -8,6 +8,7 @@ chip needs is compared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +17,14 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.sheet import compact_time
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
 CHIPS = ("A100", "H100", "H200", "B200", "MI300X", "TPU_v5p")
-_MOST_NODES = 1 << 17
+_MOST_NODES, _SLOWER = 1 << 17, 2
+"""Most nodes, and how often twice as many may be no faster before a search ends."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +60,32 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
 def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Candidate:
     step = parse_fleet(f"64x{chip}").one.node.accelerators_per_node
     deadline = to_si(plan.ops.deadline, "s")
-    reason = ""
+    reason, fastest = "", math.inf
 
     def meets(nodes: int) -> Answer | None:
-        nonlocal reason
+        nonlocal reason, fastest
         try:
             answer = evaluate(plan.replacing(task="training", hardware={"on": f"{nodes * step}x{chip}", "name": None}))
         except InputError as error:
-            reason = str(error)
+            reason = reason or str(error)
             return None
-        if not answer.feasible:
-            reason = answer.headline
+        if not answer.feasible or "run_time" not in answer.held:
+            ends = f"{nodes * step:,} x {chip} fail faster than they recover, and no run ends."
+            reason = reason if fastest < math.inf else ends if answer.feasible else answer.headline
             return None
         seconds = to_si(answer.value("run_time"), "s")
-        reason = f"{nodes * step:,} x {chip} take {seconds / 86400:,.3g} days."
+        if seconds < fastest:
+            fastest, reason = seconds, f"the fastest, {nodes * step:,} x {chip}, take {compact_time(seconds)}."
         return None if seconds > deadline else answer
 
-    nodes = _floor(plan, chip, step)
-    while (best := meets(nodes)) is None and nodes < _MOST_NODES:
+    nodes, slower, best = _floor(plan, chip, step), 0, None
+    while slower < _SLOWER and nodes <= _MOST_NODES:
+        before = fastest
+        best = meets(nodes)
+        if best is not None:
+            break
+        # From some number on more of them only fail more often and wait longer for each other.
+        slower += before < math.inf and fastest == before
         nodes *= 2
     if best is None:
         return Candidate(chip, None, reason)

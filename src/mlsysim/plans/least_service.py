@@ -56,8 +56,14 @@ class Service:
     @property
     def odds(self) -> float | None:
         """The probability that every limit is kept, where errors of times go together."""
-        found = [] if self.answer is None else [check.odds for check in self.answer.checks if check.odds is not None]
-        return min(found, default=None)
+        checks = () if self.answer is None else self.answer.checks
+        return min((check.odds for check in checks if check.odds is not None and check.limit != "budget"), default=None)
+
+    @property
+    def too_dear(self) -> str:
+        """By how much it costs more than the budget, in words."""
+        checks = () if self.answer is None else self.answer.checks
+        return next((check.sentence for check in checks if check.limit == "budget" and not check.passed), "")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -113,6 +119,14 @@ def least_services(plan: Plan, chips: Sequence[str], tell: Tell = lambda words: 
         stream = streams[design.chip]
         services.append(Service(design.chip, design, stream.answer(design), "", stream.headroom(design)))
     services.sort(key=lambda each: (*_rounded(each.price), each.accelerators, -(each.headroom or 0)))
+    if any(not each.too_dear for each in services):
+        kept = [each for each in services if not each.too_dear]
+        have = {each.chip for each in kept}
+        dear = {each.chip: each for each in reversed(services) if each.chip not in have}
+        none += [
+            Service(each.chip, reason=f"{each.design.text}: {each.too_dear}") for each in dear.values() if each.design
+        ]
+        services = kept
     return [*_first_whole(services, streams), *none]
 
 

@@ -85,6 +85,14 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
         asked += [(each.metric, "limit", quantity(each.seconds, "s")) for each in parse_targets(serving.slo)]
     found = [_within(held[name], label, most) for name, label, most in asked if most is not None and name in held]
+    if (
+        ops.deadline is not None
+        and answer.plan.workload.tokens is not None
+        and "goodput" in held
+        and "run_time" not in held
+    ):
+        words = f"No run of this kind ends, so that the deadline of {compact_time(to_si(ops.deadline, 's'))} is missed."
+        found.append(Checked(metric=held["goodput"].path, sentence=words, passed=False, limit="deadline"))
     if serving is not None and serving.qps is not None and (answer.feasible or answer.overloaded):
         rate = to_si(answer.value("requests_per_second"), "1/s")
         passed = rate >= serving.qps * 0.999

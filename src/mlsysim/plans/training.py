@@ -210,7 +210,9 @@ def _run(
     if tokens is not None:
         if count >= _MANY and slower:
             sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
-        sheet.add("run_time", days, slower and (days * slower[0], days * slower[1]))
+        # A run that never ends has no time.
+        own = days if kept.lasting else None
+        sheet.add("run_time", own, slower and own and (own * slower[0], own * slower[1]))
     sheet.add("mtbf", kept.mtbf)
     sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
     sheet.add("goodput", goodput)
@@ -286,5 +288,6 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
     if paid is not None:
         taken.insert(0, sheet.text(paid) + (" of rent" if paid == "rent" else ""))
     if taken:
-        yield ("It costs " if paid is not None else "It takes ") + ", ".join(taken) + "."
+        span = "" if kept.lasting else f"{compact_time(days * _SECONDS_PER_DAY)} of trying "
+        yield (f"{span}cost " if span else "It costs " if paid is not None else "It takes ") + ", ".join(taken) + "."
     yield from energy_sentence(sheet)

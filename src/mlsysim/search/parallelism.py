@@ -136,7 +136,8 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             text = f"{launcher(x.launcher).title} runs none of the {refused.total():,} layouts of this plan: {causes}."
             raise InputError(text, field="launcher")
         if not len(table):
-            raise InputError(_nothing_fits(x, shared, offered or modes, fractions, searched, divided, miss))
+            words = _nothing_fits(x, shared, offered or modes, fractions, searched, divided, miss)
+            raise InputError(words, **({} if miss is None else {"fits": False}))
         best = table.row(0)
         ranks = table.splits()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
@@ -199,14 +200,17 @@ def _nothing_fits(
         f"{capacity:,.1f} GB, {miss.needed - capacity:,.1f} GB too much"
     )
     least = _least_fleet(x, shared, modes, fractions)
-    if least:
-        return f"{text}; {least:,} accelerators are the least that would do."
+    if least is not None:
+        count, how = least
+        return f"{text}; {count:,} accelerators are the least that would do, as {_label(how)} with ZeRO {how['zero_stage']}, recompute {how['recompute']}."
     most = 3 * x.fleet.total_accelerators << _DOUBLINGS - 2
     return f"{text}; no layout on up to {most:,} of them divides the batch of {x.batch_size:,} and fits."
 
 
-def _least_fleet(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]) -> int | None:
-    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout of the same batch fits."""
+def _least_fleet(
+    x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]
+) -> tuple[int, dict[str, Any]] | None:
+    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout of the same batch fits, and that layout."""
     for times in (part << power for power in range(1, _DOUBLINGS) for part in (2, 3)):
         fleet = x.fleet.model_copy(update={"count": x.fleet.count * times // 2})
         groups = list(layouts.splits(x.but(fleet=fleet)))
@@ -215,8 +219,9 @@ def _least_fleet(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractio
             replace(each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:])
             for each in groups
         ]
-        if len(layouts.evaluate({**shared, "fleet": fleet}, groups, modes[-1:], fractions, x.launcher)[0]):
-            return int(fleet.total_accelerators)
+        table = layouts.evaluate({**shared, "fleet": fleet}, groups, modes[-1:], fractions, x.launcher)[0]
+        if len(table):
+            return int(fleet.total_accelerators), table.row(0)
     return None
 
 
