@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import frexp
 from typing import NamedTuple
 
 EXACT, BATCHES, ABOVE = 200_000, 20, 10
 _FINE = 512
+_TWICE = 2 * _FINE
 _STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
 """Quantiles at 95 % of Student's distribution, by degrees of freedom from 1 on."""
 LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
@@ -214,7 +216,7 @@ class Record:
         each = max(1, -(-expected // BATCHES))
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
         self._exact, self._levels = exact, levels
-        self.gaps: dict[int, float] = {}
+        self.gaps: dict[int, float] = defaultdict(float)
         self._between = 0.0
         self.limits, self.kept = limits or {}, 0
         self._most = tuple(self.limits.get(kind, math.inf) for kind in ("ttft", "tpot", "e2e"))
@@ -230,9 +232,7 @@ class Record:
     def gap(self, seconds: float, many: int) -> None:
         """So many tokens came this long after the ones before."""
         share, exponent = frexp(seconds)
-        key = exponent * _FINE + int(share * 2 * _FINE)
-        gaps = self.gaps
-        gaps[key] = gaps.get(key, 0.0) + many
+        self.gaps[exponent * _FINE + int(share * _TWICE)] += many
         self._between += seconds * many
 
     def done(self, arrival: float, begun: float, first: float, finish: float, prompt: int, answer: int) -> None:
@@ -270,7 +270,7 @@ class Record:
         for kind, times in self.all.items():
             times.join(other.all[kind])
         self._append()
-        self.gaps, self._between = _summed(self.gaps, other.gaps), self._between + other._between
+        self.gaps, self._between = defaultdict(float, _summed(self.gaps, other.gaps)), self._between + other._between
         self.kept, self.count = self.kept + other.kept, self.count + other.count
         self.skipped += other.skipped
         self.prompts, self.answers = self.prompts + other.prompts, self.answers + other.answers

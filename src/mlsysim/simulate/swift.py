@@ -7,12 +7,12 @@ does: requests that are put back, jobs, windows that fill, ranks, drafts, pipeli
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import ceil, sqrt
 
 from mlsysim.simulate.filling import Filling
-from mlsysim.simulate.live import MANY, Done, Live
+from mlsysim.simulate.live import MANY, NEVER, Done, Live
 
 LEAST = 16
 """Tokens of prompts that a step has room for at least."""
@@ -56,10 +56,11 @@ class Swift(Filling):
         n, load, slope, held, growth, peak = self.n, self.load, self.slope, self.held, self.growth, self.peak_held
         wrote, ended, read, booked = 0, 0, 0, 0
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
-        through = False
+        through, after = False, incoming[0][0] if incoming else NEVER
         while True:
-            while incoming and incoming[0][0] <= time:
+            while after <= time:
                 seen, request, _ = incoming.popleft()
+                after = incoming[0][0] if incoming else NEVER
                 ready = turns
                 if n:
                     ready += ahead + (time - seen < part * length)
@@ -70,10 +71,10 @@ class Swift(Filling):
                 queue.append(live)
                 waits["running"] += time - seen
             if not n and not reading and not queue:
-                if not incoming or incoming[0][0] >= until:
+                if after >= until:
                     through = True
                     break
-                time = incoming[0][0]
+                time = after
                 continue
             if time >= until:
                 through = True
@@ -81,7 +82,9 @@ class Swift(Filling):
 
             # Let requests in.
             cause, ready_in = "", MANY
-            if queue:
+            if queue and queue[0].ready > turns:
+                cause, ready_in = "running", queue[0].ready - turns
+            elif queue:
                 budget = most - n if mixes else most
                 if budget < LEAST:
                     budget = LEAST
@@ -175,16 +178,17 @@ class Swift(Filling):
                 if held + k * growth > room:
                     k = min(k, max(int((room - held) / growth), 1))
                 span = until - time
-                if incoming and (not cause or cause == "running") and incoming[0][0] - time < span:
-                    span = incoming[0][0] - time
+                if after - time < span and (not cause or cause == "running"):
+                    span = after - time
                 each = first = (known.get(n) or self._know(n)) + load
                 if k > 1:
                     each = first + (k - 1) * slope / 2
                     if k * each > span:
                         half = first - slope / 2
                         # The smallest k with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too.
-                        within = 2 * span / (half + math.sqrt(half * half + 2 * slope * span))
-                        k = min(k, max(1, math.ceil(within)))
+                        within = ceil(2 * span / (half + sqrt(half * half + 2 * slope * span)))
+                        if within < k:
+                            k = within if within > 1 else 1
                         each = first + (k - 1) * slope / 2
                 seconds = k * each
                 of_writing += seconds * n
@@ -232,6 +236,8 @@ class Swift(Filling):
                     if prefixes is not None:
                         prefixes.leave(live.request, live.request.prompt + live.request.answer)
                     done(live, time)
+                # Who asks again when it is answered has come meanwhile.
+                after = incoming[0][0] if incoming else NEVER
             if over:
                 for live in reading[:over]:
                     if live.first >= 0:
@@ -265,6 +271,7 @@ class Swift(Filling):
                     n += 1
                     heappush(running, (live.ends, live.number, live))
                 del reading[:over]
+                after = incoming[0][0] if incoming else NEVER
             if held > room:
                 break
 
