@@ -40,11 +40,11 @@ def test_held_out_rows(row, within):
 
 
 def test_downtime_after_c4():
-    """arXiv 2406.04594 (recalled): 2,400 H800 for a month, 1.16 % of the time lost after faults were found by machine. We say 1.5 %: its failures a
-    month are not published, and with the rate of Llama 3 five minutes to be back 34 times are 1.0 points of it by themselves."""
+    """Held out, arXiv 2406.04594 (recalled): 2,400 H800 for a month, 1.16 % of error-induced downtime once faults are found by machine: work
+    that is done again and the way back, without the checkpoints that are written whether anything fails or not (1.5 % with them)."""
     row = {"gpu": "H800", "n_gpus": "2400", "duration_days": "30", "metric": "downtime", "value": "1.16"}
     found = predict(ROW | row | {"unit": "% after"})[0]
-    assert found.predicted == pytest.approx(1.16, abs=0.5)
+    assert found.ape < 25
     with pytest.raises(Skipped, match="by hand"):
         read(ROW | row | {"value": "31.19", "unit": "% before"})
 

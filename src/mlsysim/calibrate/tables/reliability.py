@@ -26,7 +26,9 @@ from mlsysim.cases.failures import counted_runs, interruption_rate
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
 
 COLUMNS = ("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value")
 _COUNTS = ("unexpected_interruptions", "hardware_failures", "failures", "restarts", "interruptions")
@@ -67,8 +69,7 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     if metric in _USEFUL and unit.startswith("%"):
         return [Question(name, value, _plan(row, chip), "goodput", "", 100.0, "failures", True, inferred)]
     if metric == "downtime" and unit.startswith("%"):
-        lost = 100 * (1 - answer_to(_plan(row, chip)).value("goodput"))
-        return [Prediction(name, value, float(lost), "failures", True, inferred)]
+        return [Prediction(name, value, 100 * _downtime(answer_to(_plan(row, chip))), "failures", True, inferred)]
     raise Skipped(f"no prediction of {metric!r}")
 
 
@@ -79,6 +80,12 @@ def _plan(row: Mapping[str, str], chip: HardwareNode) -> Plan:
     on = whole_nodes(int(row["n_gpus"]), key_of(chip))
     plan = calibrated_plan("training", _STATE, on, hardware={"efficiency": 0.4}, precision="bf16")
     return plan.replacing(ops={"days": float(row["duration_days"] or _DAYS)})
+
+
+def _downtime(answer: Answer) -> float:
+    """Share of the time that errors cost: what is neither useful nor the writing of checkpoints, of which each interval that is kept has one."""
+    useful, write, every = (answer.value(name) for name in ("goodput", "checkpoint_time", "checkpoint_interval"))
+    return float(1 - useful * (1 + to_si(write, "s") / to_si(every, "s")))
 
 
 def _save_minutes(row: Mapping[str, str]) -> Any:
