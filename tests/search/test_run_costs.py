@@ -87,6 +87,7 @@ def test_a_run_costs_what_the_resolvers_say(length):
             duration_days=days,
             datacenter=Grids[here["grid"]],
             kwh_price="region",
+            cost_scope="all",
             average_power=drawn,
             include_host=True,
             utilization=here["utilization"],

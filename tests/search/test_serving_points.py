@@ -396,6 +396,7 @@ def test_costs_are_those_of_their_resolvers():
             include_host=True,
             throughput=float(found["tokens_per_second"][place]),
             infrastructure_multiplier=1.4,
+            cost_scope="all",
             utilization=point["utilization"],
             amortization_years=point["amortization_years"],
             kwh_price=point["kwh_price"],
@@ -439,6 +440,7 @@ def test_the_price_of_the_grid_and_rent():
             include_host=True,
             throughput=float(found["tokens_per_second"][place]),
             kwh_price="region",
+            cost_scope="all",
             datacenter=Grids[grid],
         )
         assert close(found["usd_per_mtoken"][place], cost.cost_per_million_tokens_usd)

@@ -1,7 +1,7 @@
 """What a run costs: its share of a purchase, electricity and upkeep, or the rent.
 
     TCO = CapEx + energy + maintenance                                          (Barroso, Hölzle, Ranganathan 2018)
-    CapEx = purchase x min(t, L) / L        linear over the lifetime L, for the time t of the run
+    CapEx = purchase x min(t, L) / L + building x min(t, B) / B     linear over the lifetimes L and B, for the time t of the run
     energy = E x price;  maintenance = purchase x rate x t
     break-even utilisation: fixed / (rent - variable)
 
@@ -79,6 +79,12 @@ def break_even_utilisation(fixed: Any, variable: Any, rent: Any) -> Any:
     return fixed / (rent - variable)
 
 
+@kernel("capacity: kW [1, 1e6], price: USD/kW [1e3, 1e5] -> building: USD")
+def building_price(capacity: Any, price: Any) -> Any:
+    """Price of a building with power and cooling for so much computing."""
+    return capacity * price
+
+
 @kernel("node: USD [1e3, 1e6], nodes whole [1, 1e5], multiplier [1, 3] -> purchase: USD")
 def purchase_price(node: Any, nodes: Any, multiplier: Any) -> Any:
     """Price of nodes with the infrastructure around them."""
@@ -87,12 +93,15 @@ def purchase_price(node: Any, nodes: Any, multiplier: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What owning is paid by: the whole purchase in USD, its lifetime in years, upkeep a year over it, USD for a kWh."""
+    """What owning is paid by: the purchase of servers and network in USD, its lifetime in years, upkeep a year over it, USD for a kWh;
+    the building in USD, where it counts, and its lifetime."""
 
     purchase: Any
     lifetime: Any
     maintenance: Any
     electricity: Any
+    building: Any = 0.0
+    building_life: Any = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,12 @@ class Bill:
     hardware: Any
     energy: Any
     maintenance: Any
+    building: Any = 0.0
+
+    @property
+    def capital(self) -> Any:
+        """What was bought, servers and building."""
+        return self.hardware + self.building
 
     @property
     def operation(self) -> Any:
@@ -111,7 +126,7 @@ class Bill:
     @property
     def total(self) -> Any:
         """All items."""
-        return self.hardware + self.energy + self.maintenance
+        return self.capital + self.energy + self.maintenance
 
 
 def owning(prices: Prices, energy: Any, hours: Any) -> Bill:
@@ -121,6 +136,7 @@ def owning(prices: Prices, energy: Any, hours: Any) -> Bill:
         amortised_share(prices.purchase, years, prices.lifetime),
         energy_cost(energy, prices.electricity),
         maintenance_cost(prices.purchase, prices.maintenance, years),
+        amortised_share(prices.building, years, prices.building_life),
     )
 
 

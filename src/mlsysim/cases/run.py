@@ -13,7 +13,7 @@ deployment and one pass of a chip are runs of different lengths. What a place or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlsysim.cases.footprint import Footprint, Site, computing_energy, fleet_power, footprint
@@ -59,6 +59,10 @@ class Run:
         """kW of all."""
         a = self.around
         return fleet_power(self.device_power, self.devices, a.host, self.nodes, a.factor, self.network)
+
+    def capacity(self, most: Any) -> Any:
+        """kW of all where each accelerator draws the most that it may: what a building is made for."""
+        return replace(self, device_power=most).power
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,39 +8,46 @@
 | checkpoint | the time given; else the bytes of the state over what writers and file system take (:mod:`mlsysim.cases.checkpoint`) |
 | restart, interval | by the number of ranks (:mod:`mlsysim.cases.failures`); the interval with the largest goodput |
 | power | what the accelerators do (:mod:`mlsysim.timing.power`), around them hosts, fans, conversion and network by cooling |
-| purchase | the price given, else the chip's; never zero where it is unknown |
+| purchase | the price given, else the chip's; never zero where it is unknown; with hosts, network and building by ``data/constants.toml`` |
+| rent | the price given, a number or a cloud's listed one (:mod:`mlsysim.cases.rent`); none is assumed |
 | amortisation, upkeep | ``amortization_period`` and ``maintenance_rate`` of ``data/constants.toml`` |
 | duration | ``run_duration`` of ``data/constants.toml`` where neither it nor the work is given |
 
 Train, serve, plan, audit, sweeps, placement, scenarios, the report and the servers use these. Resolvers called by themselves keep the
 defaults of the documents: electricity at ``electricity_price``, 0.12 USD/kWh, a checkpoint of ``checkpoint_time``, 60 s, failure
-rates of accelerators, adapters and supplies, added, accelerators alone that draw TDP (i + (1 - i) MFU), and PUE 1 without a place.
+rates of accelerators, adapters and supplies, added, accelerators alone that are bought and draw TDP (i + (1 - i) MFU), and PUE 1
+without a place.
 Every value that nobody gave is noted with its origin.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.goodput import NodeParts
+from mlsysim.cases.money import building_price
+from mlsysim.cases.rent import Rent, rent_of
 from mlsysim.cases.run import ALONE, Around
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Facilities, Grids
-from mlsysim.infra.registry import Prices as ListedPrices
-from mlsysim.infra.types import CloudPrice, Datacenter, GridProfile
+from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.physics.power import proportional_power
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.power import Activity, power_constants, power_of, wide_peak
 from mlsysim.units.fields import quantity_from
+from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.constants import constant
 
 REGION, LOCAL = "region", "local"
 """Words for a price of electricity: that of the grid, which must have one; that of the grid, else the fallback's."""
+
+ALL, ACCELERATORS = "all", "accelerators"
+"""Scopes of the cost of owning: hosts, network and building count, or accelerators alone."""
 
 FALLBACK_GRID = "US_Avg"
 """The grid whose price of electricity holds where no place is given, or the place publishes none."""
@@ -144,7 +151,7 @@ def _rate(resolver: str, name: str, value: Any, unit: str, example: str) -> floa
 # --- the hardware -----------------------------------------------------------------------------------------------------
 
 
-def node_price(node: Node, unit_cost: Any, node_cost: Any, assumed: Assumptions) -> Any:
+def node_price(node: Node, unit_cost: Any, node_cost: Any, assumed: Assumptions, scope: str = ACCELERATORS) -> Any:
     """USD of a node: its accelerators, or the whole of it where ``node_cost`` is given. Unknown is an error."""
     chip = node.accelerator
     if unit_cost is not None and node_cost is not None:
@@ -160,26 +167,72 @@ def node_price(node: Node, unit_cost: Any, node_cost: Any, assumed: Assumptions)
         unit_cost = to_si(chip.unit_cost, "USD")
         when = f", {chip.cost_date}" if chip.cost_date else ""
         assumed.say("unit_cost", unit_cost, CHIP, f"{unit_cost:g} USD ({chip.name}{when})")
-    if listed is not None:
+    if listed is not None and scope == ACCELERATORS:
         words = f"not used: accelerators alone are priced, though the node is listed at {listed:g} USD; pass node_cost= to use it"
         assumed.say("node_cost", listed, CHIP, words)
     return unit_cost * node.accelerators_per_node
 
 
-def rent_price(value: Any, chip: HardwareNode, assumed: Assumptions) -> float | None:
-    """USD/h of one rented accelerator: a number or quantity as given, or that of an entry of Infra.Prices."""
+class Beyond(NamedTuple):
+    """What is bought beside accelerators, over their price: hosts of a server, network between servers."""
+
+    hosts: Any
+    network: Any
+
+    @property
+    def multiplier(self) -> Any:
+        """All of it with the accelerators, over their price."""
+        return 1.0 + self.hosts + self.network
+
+
+def beyond_accelerators(
+    scope: str, given: Any, hosted: Any, nodes: Any, direct: bool = False, whole: bool = False
+) -> Beyond:
+    """Hosts and network of servers whose accelerators have a host by the share ``hosted`` of them.
+
+    A multiplier that is ``given`` takes the place of both; ``whole`` are nodes priced with their host. A node alone has no network, nor
+    have links of a torus, which are the chips'.
+    """
+    if given is not None:
+        return Beyond(given - 1.0, 0.0)
+    if scope != ALL:
+        return Beyond(0.0, 0.0)
+    hosts = 0.0 if whole else (constant("server_over_accelerators").number - 1.0) * hosted
+    part = constant("network_share").number
+    several = 0.0 if direct else maximum(minimum(nodes - 1, 1), 0)
+    return Beyond(hosts, (1.0 + hosts) * part / (1.0 - part) * several)
+
+
+def building(scope: str, capacity: Any) -> tuple[Any, float]:
+    """USD of a building for so many kW of computing, and the years of its life; nothing where accelerators alone count."""
+    price, life = (constant(name).quantity for name in ("facility_cost", "facility_life"))
+    return building_price(capacity, to_si(price, "USD/kW")) if scope == ALL else 0.0, float(to_si(life, "year"))
+
+
+def hosted_share(node: Node) -> float:
+    """How much of a server's host goes with a node's accelerators: all of it in a server of the zoo, else by their power."""
+    if node.metadata.key is not None or node.accelerator.tdp is None:
+        return 1.0
+    return float(min(1.0, to_si(node.accelerator.tdp, "W") / to_si(Q_(power_constants()["node"]["tdp"]), "W")))
+
+
+def rent_price(value: Any, chip: HardwareNode, assumed: Assumptions) -> Rent | None:
+    """The rent of an accelerator: a number or quantity as given, or what is listed (:mod:`mlsysim.cases.rent`)."""
     if value is None:
         return None
-    named = isinstance(value, str) and not value.strip()[:1].isdigit()
-    if named or isinstance(value, CloudPrice):
-        entry = ListedPrices.get(value)
-        note = f"{entry.name}, {entry.commitment}, {entry.date}"
-        if chip.metadata.key is not None and entry.accelerator != chip.metadata.key:
-            note += f"; it rents {entry.accelerator}, the fleet has {chip.metadata.key}"
-        price = to_si(entry.price_per_accelerator, "USD/h")
-        assumed.say("cloud_price", price, CHIP, note)
-        return price
-    return _rate("EconomicsModel", "cloud_price", value, "USD/h", "4 USD/h")
+    key = chip.metadata.key
+    rent = rent_of(value, key, chip.name)
+    if rent.entry is not None:
+        note = f"{rent.price:g} USD/h: {rent.entry.name}, {rent.entry.commitment}, {rent.entry.date}"
+        if key is not None and rent.entry.accelerator != key:
+            note += f"; it rents {rent.entry.accelerator}, the fleet has {key}"
+        assumed.say("cloud_price", rent.price, CHIP, note)
+    if not 0 <= rent.price <= _MOST:
+        least = f"at least 0 and at most {_MOST:g} USD/h"
+        raise InputError(
+            f"The 'cloud_price' input must be a number of {least}, got {rent.price:g}.", field="cloud_price"
+        )
+    return rent
 
 
 def device_draw(
@@ -247,10 +300,7 @@ def _host_share(node: Node, tables: dict[str, Any]) -> float:
     zoo holds by its power, since a phone or a board has no such host."""
     if node.host_power is not None:
         return float(to_si(node.host_power, "W") / to_si(Q_(tables["rated"]), "W"))
-    share = node.accelerators_per_node / tables["accelerators"]
-    if node.metadata.key is not None or node.accelerator.tdp is None:
-        return float(share)
-    return float(share * min(1.0, to_si(node.accelerator.tdp, "W") / to_si(Q_(tables["tdp"]), "W")))
+    return float(node.accelerators_per_node / tables["accelerators"] * hosted_share(node))
 
 
 def node_parts(

@@ -153,8 +153,9 @@ def _end_with(answer: Answer | None, form: str) -> None:
 
 
 def _columns(answer: Answer | None) -> list[str]:
-    names = ("run_time", "tco", "mfu", "carbon_footprint")
+    names = ["run_time", "tco", "mfu", "carbon_footprint"]
     if answer is None:
         return [""] * len(names)
+    names[1] = "tco" if answer.paid is None else answer.paid.name
     held = {metric.name: metric.text for metric in answer.metrics}
     return [held.get(name, "not known") for name in names]

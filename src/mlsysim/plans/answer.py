@@ -129,7 +129,7 @@ class Answer(Document, Record):
         description="of simulated requests: kinds of time with mean, p50 to p99 in seconds, and sampling error",
     )
     warnings: tuple[str, ...] = Field(default=(), description="what about the inputs deserves a look")
-    cost_parts: tuple[Part, ...] = Field(default=(), description="what the cost of owning consists of, USD")
+    cost_parts: tuple[Part, ...] = Field(default=(), description="what the rent or the cost of owning consists of, USD")
     carbon_parts: tuple[Part, ...] = Field(default=(), description="carbon of running and of making, kgCO2e")
     energy_parts: tuple[Part, ...] = Field(default=(), description="energy by scope, from chip to building, kWh")
     plan: Plan
@@ -185,6 +185,13 @@ class Answer(Document, Record):
     def held(self) -> dict[str, Metric]:
         """The metrics by name."""
         return {metric.name: metric for metric in self.metrics}
+
+    @property
+    def paid(self) -> Metric | None:
+        """What the plan pays: the rent where it gives a price, else the cost of owning; None where neither is known."""
+        held = self.held
+        owned = None if self.plan.ops.price is not None else held.get("tco")
+        return owned or held.get("rent") or held.get("tco")
 
     def value(self, name: str) -> Any:
         """The value of a metric."""

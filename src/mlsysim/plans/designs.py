@@ -117,8 +117,7 @@ def _bought(chip: str, needed: int) -> int:
 
 def price(answer: Answer) -> float:
     """What a day costs; infinite where no price is known."""
-    held = answer.held
-    metric = held.get("rent") or held.get("tco")
+    metric = answer.paid
     return math.inf if metric is None else float(metric.value.magnitude) / (answer.plan.ops.days or 1.0)
 
 

@@ -50,8 +50,7 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
     def rank(candidate: Candidate) -> tuple[bool, float]:
         if candidate.answer is None:
             return True, 0.0
-        held = candidate.answer.held
-        price = held.get("tco") or held.get("rent")
+        price = candidate.answer.paid
         return False, float("inf") if price is None else price.value.magnitude
 
     return sorted((_for_chip(plan, chip, evaluate) for chip in chips), key=rank)

@@ -79,8 +79,8 @@ def _limit(metric: Metric, limit: Any) -> Any:
 def limits(answer: Answer) -> tuple[Checked, ...]:
     """Limits that are parts of a plan: deadline, budget, latencies and rate of serving."""
     ops, serving, held = answer.plan.ops, answer.plan.serving, answer.held
-    rented = "rent" in held and (ops.cloud_price is not None or "tco" not in held)
-    asked = [("run_time", "deadline", ops.deadline), ("rent" if rented else "tco", "budget", ops.budget)]
+    cost = "tco" if answer.paid is None else answer.paid.name
+    asked = [("run_time", "deadline", ops.deadline), (cost, "budget", ops.budget)]
     if serving is not None:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
         asked += [(each.metric, "limit", quantity(each.seconds, "s")) for each in parse_targets(serving.slo)]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from mlsysim.cases.rent import price_text
 from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part, read_number
@@ -35,6 +36,7 @@ def _amount(value: Any) -> Any:
 Amount = Annotated[
     float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(_amount, json_schema_input_type=float | str)
 ]
+Price = Annotated[str, Field(max_length=80), BeforeValidator(price_text, json_schema_input_type=float | str)]
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
 Int = int | None
@@ -294,7 +296,8 @@ class OpsPart(Part):
     deadline: Long | None = _open("limit on the time of a training run")
     budget: of.Dollars | None = _open("limit on the rent, or on the cost of owning")
     electricity: of.EnergyPrice | None = _open("price; the region's")
-    cloud_price: of.HourlyPrice | None = _open("rent of one accelerator for an hour")
+    price: Price | None = _open("rent: USD a GPU-hour, or such as aws spot")
+    cost_scope: Literal["all", "accelerators"] | None = _open("what owning counts: hosts, network, building too")
     checkpoint_time: Short | None = _open("stall of a checkpoint")
     checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open("who writes it")
     checkpoint_interval: Long | None = _open("time between checkpoints; the best")

@@ -23,7 +23,7 @@ from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.simulated import Played, add_percentiles, causes_of
-from mlsysim.plans.spending import energy_sentence
+from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
 from mlsysim.timing.engines import offered_memory
 from mlsysim.units.registry import quantity, to_si
@@ -360,7 +360,7 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
             f", {sheet.text('energy_per_token')} of energy each token" if "energy_per_token" in sheet.metrics else ""
         )
         lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
-    lines += energy_sentence(sheet)
+    lines += cost_sentence(sheet, server.plan.ops.days or 1.0, "The service") + energy_sentence(sheet)
     return (*lines, *sheet.unknown)
 
 

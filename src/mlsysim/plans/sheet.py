@@ -39,13 +39,14 @@ class Sheet:
         self.unknown: list[str] = []
         ops = plan.ops
         self.facts: dict[str, Any] = {
-            "hourly_price": ops.cloud_price,
             "checkpoint_given": ops.checkpoint_time,
             "mtbf_given": ops.mtbf,
         }
         self.together: dict[str, Together] = {}
         self.shown: dict[str, Any] = {}
         """Fields of the answer as they are."""
+        self.rented = self.owned = ""
+        """The price of an accelerator-hour in words, where the plan rents; what owning covers, and for how long."""
         self.ledger = Ledger(0.0, ())
         self.ledger_of_main: Ledger | None = None
 

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.money import rental_cost
-from mlsysim.cases.run_inputs import LOCAL
+from mlsysim.cases.rent import Rent
+from mlsysim.cases.run_inputs import ACCELERATORS, ALL, LOCAL, rent_price
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import voltage
 from mlsysim.plans.answer import Part
-from mlsysim.plans.metrics import kinds
+from mlsysim.plans.metrics import kinds, value_text
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_region
-from mlsysim.plans.sheet import Sheet
+from mlsysim.plans.sheet import Sheet, compact_time
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import Activity, ChipPower, power_constants, power_interval
 from mlsysim.units.registry import Quantity, quantity, to_si
@@ -23,13 +24,17 @@ from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.intervals import Factors, independent, to_power
+from mlsysim.zoo.provenance import cite
 
 TAKEN = ("tco", "electricity", "rent", "purchase", "power", "energy", "carbon_footprint", "water")
 """Metrics that are fields of the results of both walls, and that add up over fleets."""
 _COST_PARTS = {
-    "capex_usd": "Hardware, its share of the lifetime",
+    "accelerators": "Accelerators",
+    "hosts": "Hosts",
+    "network": "Network between nodes",
+    "building": "Building",
+    "opex_maintenance_usd": "Upkeep",
     "opex_energy_usd": "Electricity",
-    "opex_maintenance_usd": "Maintenance",
 }
 _CARBON_PARTS = {
     "carbon_footprint_kg": "Electricity of the run",
@@ -101,11 +106,12 @@ def spend(
     """
     region = find_region(sheet.plan.ops, shares[0].fleet)
     bills, footprints, each = [], [], []
-    for share in shares:
-        bill, footprint = _solved(sheet, share, region, days)
+    rents = _rents(sheet, [share.fleet for share in shares])
+    for share, rent in zip(shares, rents, strict=True):
+        bill, footprint = _solved(sheet, share, region, days, rent)
         bills += [bill] if bill is not None else []
         footprints += [footprint] if footprint is not None else []
-        each.append(_taken(sheet, share.fleet, days * share.there, bill, footprint))
+        each.append(_taken(share.fleet, days * share.there, bill, footprint, rent))
     if region is None:
         unknown = "No region is given, so carbon and water are not known; give one, such as "
         sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
@@ -114,7 +120,7 @@ def spend(
     for name, value in spent.items():
         sheet.add(name, value, times(value, bands.get(name)))
     _score(sheet, spent, sum(bill.capex_usd for bill in bills), region)
-    sheet.shown["cost_parts"] = tuple(part for part in _parts(_COST_PARTS, bills, 17) if part.value > 0)
+    _itemise(sheet, bills, spent)
     sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
     sheet.shown["energy_parts"] = _energy(footprints)
     if footprints:
@@ -143,11 +149,43 @@ def times(value: float | None, factors: Factors | None) -> tuple[float, float] |
 
 def paid(plan: Plan, owning: Any, renting: Any) -> Any:
     """What a plan pays: the rent where it gives one, else the cost of owning."""
-    rented = renting is not None and (plan.ops.cloud_price is not None or owning is None)
+    rented = renting is not None and (plan.ops.price is not None or owning is None)
     return renting if rented else owning
 
 
-def _solved(sheet: Sheet, share: Share, region: Any, days: float) -> tuple[Any, Any]:
+def _itemise(sheet: Sheet, bills: list[Any], spent: dict[str, float | None]) -> None:
+    """The parts of what is paid, which add up to it, and in words what owning covers."""
+    held = [bill.capex_parts_usd | {name: getattr(bill, name) for name in _COST_PARTS if "_" in name} for bill in bills]
+    known = held if spent["tco"] is not None else []
+    sums = {label: sum(each[name] for each in known) for name, label in _COST_PARTS.items()}
+    if known:
+        prices = bills[0]._facts.context["prices"]
+        building = f", the building over {prices.building_life:g}" if sums["Building"] else ""
+        alone = "accelerators only" if sheet.plan.ops.cost_scope == ACCELERATORS else "servers"
+        sheet.owned = f"{alone} over {prices.lifetime:g} years{building}"
+    if sheet.rented and spent["rent"] is not None:
+        sums = {"Rent": spent["rent"]}
+    sheet.shown["cost_parts"] = tuple(Part(label=name, value=v, wall=17) for name, v in sums.items() if v > 0)
+
+
+def _rents(sheet: Sheet, fleets: list[Fleet]) -> list[Rent | None]:
+    """What an accelerator of each fleet rents for; None where the plan owns them."""
+    found = [rent_price(sheet.plan.ops.price, fleet.node.accelerator, sheet.assumed) for fleet in fleets]
+    rents = [rent for rent in found if rent is not None]
+    if rents:
+        counts = [fleet.total_accelerators for fleet in fleets]
+        mean = sum(rent.price * count for rent, count in zip(rents, counts, strict=True)) / sum(counts)
+        sheet.facts["hourly_price"] = quantity(mean, "USD/h")
+        makers = {fleet.node.accelerator.vendor for fleet in fleets}
+        noun = "GPU" if makers <= {"NVIDIA", "AMD"} else "chip"
+        sheet.rented = " and ".join(dict.fromkeys(rent.sentence(noun) for rent in rents))
+    for rent in rents:
+        if rent.entry is not None:
+            sheet.sources[f"price of {rent.entry.name}"] = cite(rent.entry.metadata)
+    return found
+
+
+def _solved(sheet: Sheet, share: Share, region: Any, days: float, rent: Rent | None) -> tuple[Any, Any]:
     """What both walls say of a fleet; None for one that lacks a figure, which is noted."""
     ops = sheet.plan.ops
     options: dict[str, Any] = {
@@ -159,7 +197,8 @@ def _solved(sheet: Sheet, share: Share, region: Any, days: float) -> tuple[Any, 
         options["cooling"] = sheet.plan.hardware.cooling
     if share.power is not None:
         options["average_power"] = quantity(share.power, "W")
-    prices = {"kwh_price": LOCAL if ops.electricity is None else ops.electricity, "cloud_price": ops.cloud_price}
+    prices = {"kwh_price": LOCAL if ops.electricity is None else ops.electricity, "cost_scope": ops.cost_scope or ALL}
+    prices["cloud_price"] = None if rent is None else rent.price
     bill = footprint = None
     try:
         with warnings.catch_warnings(record=True) as noticed:
@@ -182,15 +221,14 @@ def _unknown(error: InputError) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
 
-def _taken(sheet: Sheet, fleet: Fleet, days: float, bill: Any, footprint: Any) -> dict[str, float | None]:
+def _taken(fleet: Fleet, days: float, bill: Any, footprint: Any, rent: Rent | None) -> dict[str, float | None]:
     """What one fleet takes; its rent also where the cost of owning is not known."""
     taken: dict[str, float | None] = {}
     for kind in (kinds()[name] for name in TAKEN):
         value = getattr(bill if kind.wall == 17 else footprint, kind.field, None)
         taken[kind.name] = to_si(value, kind.unit) if isinstance(value, Quantity) else value
-    price = sheet.plan.ops.cloud_price
-    if bill is None and price is not None:
-        taken["rent"] = float(rental_cost(to_si(price, "USD/h"), fleet.total_accelerators, days * 24.0, 1.0))
+    if bill is None and rent is not None:
+        taken["rent"] = float(rental_cost(rent.price, fleet.total_accelerators, days * 24.0, 1.0))
     return taken
 
 
@@ -207,6 +245,21 @@ def _score(sheet: Sheet, spent: dict[str, Any], hardware: float, region: Any) ->
         sheet.score(18, f"{spent['carbon_footprint']:,.0f} kg CO2e", note=region.name if region else "")
     elif spent["energy"] is not None:
         sheet.score(18, f"{spent['energy']:,.0f} kWh")
+
+
+def cost_sentence(sheet: Sheet, days: float, what: str) -> list[str]:
+    """What is paid for so many days, and by which price or for which parts."""
+    held, period = sheet.metrics, "a day" if days == 1 else compact_time(days * 86400.0)
+    if sheet.rented and "rent" in held:
+        beside = f"; to own the same would cost {sheet.text('tco')} ({sheet.owned})" if "tco" in held else ""
+        return [f"{what} costs {sheet.text('rent')} to rent for {period}, at {sheet.rented}{beside}."]
+    if "tco" in held:
+        parts = ", ".join(
+            f"{part.label.lower()} {value_text('tco', quantity(part.value, 'USD'))}"
+            for part in sheet.shown["cost_parts"]
+        )
+        return [f"{what} costs {sheet.text('tco')} to own for {period} ({sheet.owned}: {parts})."]
+    return []
 
 
 def energy_sentence(sheet: Sheet) -> list[str]:

@@ -26,7 +26,7 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet, compact_time, count_text
-from mlsysim.plans.spending import Share, energy_sentence, power_band, power_facts, spend, times
+from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, power_facts, spend, times
 from mlsysim.plans.training_layout import check_launcher, fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
@@ -283,11 +283,8 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
         yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."
     else:
         yield "The fleet fails faster than it recovers: no run of this kind ends."
-    paid = next((name for name in ("tco", "rent") if name in sheet.metrics), None)
+    yield from cost_sentence(sheet, days, "The run" if kept.lasting else "Trying")
     taken = [sheet.text(name) for name in ("energy", "carbon_footprint") if name in sheet.metrics]
-    if paid is not None:
-        taken.insert(0, sheet.text(paid) + (" of rent" if paid == "rent" else ""))
     if taken:
-        span = "" if kept.lasting else f"{compact_time(days * _SECONDS_PER_DAY)} of trying "
-        yield (f"{span}cost " if span else "It costs " if paid is not None else "It takes ") + ", ".join(taken) + "."
+        yield f"It takes {' and emits '.join(taken)}."
     yield from energy_sentence(sheet)

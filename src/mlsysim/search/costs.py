@@ -31,11 +31,11 @@ from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.failures import Said, kept_of
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices, rental_cost
+from mlsysim.cases.rent import rent_of
 from mlsysim.cases.run import Around, Run, Spent, per_million, run_time, run_work, spent_by
 from mlsysim.cases.run_inputs import LOCAL, REGION, maintenance_rate, site_of
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.infra.registry import Grids
-from mlsysim.infra.registry import Prices as ListedPrices
 from mlsysim.search.training_inputs import COST_INPUTS, FAILURE_INPUTS, INPUTS, RELIABILITY_INPUTS, Names
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import conversion_factor, to_si
@@ -172,7 +172,13 @@ class RunCosts:
                 owned = nodes + said.spares
                 power = (power * nodes + idle * said.spares) / owned
             run = Run(hours, owned * node.accelerators_per_node, power, owned, self.around)
-            for name, amount in _amounts(spent_by(run, site, self._prices(x, owned, site))).items():
+            rent = prices = None
+            if x["cloud_price"] is None:
+                prices = self._prices(x, run, site)
+            else:
+                each = rents_of(x["cloud_price"], node.accelerator)
+                rent = rental_cost(each, run.devices, hours, used)
+            for name, amount in _amounts(spent_by(run, site, prices), rent).items():
                 if amount is not None:
                     found[f"{name}_per_run"] = amount
                     found[f"{name}_per_mtoken"] = per_million(amount, work)
@@ -182,10 +188,11 @@ class RunCosts:
             self._leave_out(("litres",), f"no WUE is published for {site.name}.")
         return useful.lasting, found
 
-    def _prices(self, x: Mapping[str, Any], nodes: Any, site: Site) -> Prices | None:
+    def _prices(self, x: Mapping[str, Any], run: Run, site: Site) -> Prices | None:
         """What is paid; None, with the reason kept, where a price is not known."""
+        node, scope = self.fleet.node, x["cost_scope"]
         try:
-            each = run_inputs.node_price(self.fleet.node, x["unit_cost"], x["node_cost"], Assumptions())
+            each = run_inputs.node_price(node, x["unit_cost"], x["node_cost"], Assumptions())
             paid = tariff(x["kwh_price"], site)
         except InputError as error:
             # A price that nobody knows is no mistake of the caller; anything else is.
@@ -196,8 +203,13 @@ class RunCosts:
                 raise
             self._leave_out(("usd",), str(error))
             return None
-        purchase = each * nodes * x["infrastructure_multiplier"]
-        return Prices(purchase, x["amortization_years"], x["maintenance_fraction"], paid)
+        own = (scope, x["infrastructure_multiplier"], run_inputs.hosted_share(node), run.nodes)
+        beyond = run_inputs.beyond_accelerators(*own, "torus" in self.fleet.fabric.topology, x["node_cost"] is not None)
+        purchase = each * run.nodes * beyond.multiplier
+        chip = node.accelerator
+        room = run.capacity(run.device_power if chip.tdp is None else to_si(chip.tdp, "kW"))
+        lives = (x["amortization_years"], x["maintenance_fraction"])
+        return Prices(purchase, *lives, paid, *run_inputs.building(scope, room))
 
     def _leave_out(self, names: tuple[str, ...], reason: str) -> None:
         self.unknown |= {f"{name}_per_{what}": reason for name in names for what in ("run", "mtoken")}
@@ -219,7 +231,8 @@ class RunCosts:
 @dataclass(frozen=True, slots=True)
 class CostedPool:
     """Devices of one chip: how many, dollars of each (not a number where unknown), the share of the peak in use, the rent by
-    commitment, the kW of each by the share of the time in use, and what stands around those of a node."""
+    words, the kW of each by the share of the time in use, what stands around those of a node, how much of a host goes with them, and the
+    most that one draws in kW."""
 
     devices: Any
     unit_cost: Any
@@ -228,18 +241,29 @@ class CostedPool:
     power: Callable[[Any], Any]
     around: Around
     per_node: Any
+    hosted: Any
+    tdp: Any
+
+
+def rents_of(given: Any, chip: Any) -> Any:
+    """USD/h of a chip at each point: numbers as they are, words by what is listed for it."""
+    if isinstance(given, np.ndarray):
+        if given.dtype.kind != "U":
+            return given
+        words, which = np.unique(given, return_inverse=True)
+        return np.array([listed_rent(str(word), chip.metadata.key) for word in words])[which]
+    return rent_of(given, chip.metadata.key, chip.name).price
 
 
 @cache
-def lowest_rents() -> dict[tuple[str, str], float]:
-    """USD/h, the lowest that the zoo lists for a chip and a way of renting."""
-    found: dict[tuple[str, str], float] = {}
-    for key in ListedPrices.keys():  # noqa: SIM118
-        entry = ListedPrices.get(key)
-        rent = to_si(entry.price_per_accelerator, "USD/h")
-        where = (entry.accelerator, entry.commitment)
-        found[where] = min(found.get(where, rent), rent)
-    return found
+def listed_rent(words: str, chip: str | None) -> float:
+    """USD/h that is listed for a chip; not a number where none is."""
+    try:
+        return rent_of(words, chip).price
+    except UnknownNameError:
+        raise
+    except InputError:
+        return float("nan")
 
 
 def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tokens_per_second: Any) -> dict[str, Any]:
@@ -247,19 +271,24 @@ def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tok
     power: Any = 0.0
     rent: Any = 0.0
     purchase: Any = 0.0
+    room: Any = 0.0
     for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
         each = pool.power(x["utilization"]) if x["average_power"] is None else x["average_power"] / 1000
         power = power + Run(1.0, pool.devices, each, pool.devices / pool.per_node, pool.around).power
         if x["cloud_price"] is not None:
             rent = rent + rental_cost(_rent(x["cloud_price"], pool), pool.devices, 1.0, x["utilization"])
         price = pool.unit_cost if own is None else own
-        purchase = purchase + price * pool.devices * x["infrastructure_multiplier"]
+        nodes, scope = pool.devices / pool.per_node, x["cost_scope"]
+        beyond = run_inputs.beyond_accelerators(scope, x["infrastructure_multiplier"], pool.hosted, nodes)
+        purchase = purchase + price * pool.devices * beyond.multiplier
+        room = room + Run(1.0, pool.devices, 0.0, nodes, pool.around).capacity(pool.tdp)
     prices = None
     if x["cloud_price"] is None:
         upkeep = maintenance_rate(x["maintenance_fraction"], Assumptions())
         # Where no place has a price, there is none of the region.
         priced = replace(site, price=np.nan) if site.price is None else site
-        prices = Prices(purchase, x["amortization_years"], upkeep, tariff(x["kwh_price"], priced))
+        paid = tariff(x["kwh_price"], priced)
+        prices = Prices(purchase, x["amortization_years"], upkeep, paid, *run_inputs.building(x["cost_scope"], room))
     work = run_work(_HOUR, tokens_per_second, 1.0, x["utilization"])
     return per_mtoken(spent_by(Run(1.0, 1, power), site, prices), work, rent)
 

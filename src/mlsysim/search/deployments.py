@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.deployment import Deployment, check_context, check_degrees, language_model
+from mlsysim.cases.rent import price_text
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.run import Around
-from mlsysim.cases.run_inputs import LOCAL, REGION, around_node, usual_node
+from mlsysim.cases.run_inputs import ALL, LOCAL, REGION, around_node, hosted_share, usual_node
 from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
@@ -26,7 +27,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.search.costs import lowest_rents
+from mlsysim.search.costs import listed_rent
 from mlsysim.search.tables import Table
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import ChipPower, chip_power, equivalent
@@ -61,7 +62,7 @@ NUMBERS = (
 
 COSTS = (
     *("datacenter", "kwh_price", "cloud_price", "unit_cost", "decode_unit_cost", "amortization_years"),
-    *("infrastructure_multiplier", "maintenance_fraction", "utilization", "average_power"),
+    *("infrastructure_multiplier", "maintenance_fraction", "utilization", "average_power", "cost_scope"),
 )
 """Inputs that decide what a token costs."""
 
@@ -78,13 +79,12 @@ def _declared() -> dict[str, Input]:
     found["average_power"] = replace(found["average_power"], unit="W")
     found["power_cap"] = replace(found["power_cap"], plain_unit="W")
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
+    found["cost_scope"] = replace(found["cost_scope"], default=ALL)
     # Names, because an axis may also say "none".
     found["draft_model"] = replace(found["draft_model"], kind="object", example="Llama3_8B")
     found["decode_hardware"] = replace(found["decode_hardware"], kind="object", example="H200")
     found |= declared("""
         concurrency? | whole [1, 1e6] | clients over all replicas, instead of batch_size
-        cloud_price? | object USD/h | rent of one accelerator in USD/h, or a commitment such as 'on-demand' for the lowest listed price \
-            of the chip; instead of owning | on-demand
     """)
     meaning = "price of one accelerator that writes answers"
     return found | {"decode_unit_cost": replace(found["unit_cost"], meaning=meaning)}
@@ -145,9 +145,10 @@ def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _check_price(name: str, value: Any) -> None:
-    if isinstance(value, str):
-        rents = sorted({commitment for _, commitment in lowest_rents()})
-        words = rents if name == "cloud_price" else (REGION, LOCAL)
+    if name == "cloud_price":
+        price_text(value)
+    elif isinstance(value, str):
+        words = (REGION, LOCAL)
         if value not in words:
             raise unknown_name(f"value of {name!r}", value, words, f"use a number, or one of {', '.join(words)}.")
     elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9):
@@ -191,14 +192,16 @@ _OF_REPLICA = (
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
 
 
-_AROUND = ("around_host", "around_factor", "around_network", "around_size")
+_AROUND = ("around_host", "around_factor", "around_network", "per_node", "hosted", "tdp")
 
 
 def _around(chip: HardwareNode, cooling: str | None) -> list[float]:
-    """What stands around a chip in its usual node, and how many of it are there."""
+    """What stands around a chip in its usual node, how many of it are there, how much of a host they have, and kW at most."""
     node, bandwidth = usual_node(chip)
     found = around_node(node, bandwidth, cooling)
-    return [float(found.host), float(found.factor), float(found.network), float(node.accelerators_per_node)]
+    most = np.nan if chip.tdp is None else to_si(chip.tdp, "kW")
+    size = float(node.accelerators_per_node)
+    return [float(found.host), float(found.factor), float(found.network), size, hosted_share(node), most]
 
 
 class Replicas(Replica):
@@ -211,8 +214,11 @@ class Replicas(Replica):
     energy: Any
     """Energy of an operation over one of 16 bits."""
     around: Around
-    """What stands around the devices of a usual node, which holds ``per_node``."""
+    """What stands around the devices of a usual node, which holds ``per_node``; ``hosted`` of a host goes with them."""
     per_node: Any
+    hosted: Any
+    tdp: Any
+    """kW of a device at most; not a number where unknown."""
     rents: Mapping[str, Any]
     """USD/h of a device for each way of renting that the space names."""
 
@@ -303,12 +309,11 @@ class Deployments:
         )
         found["bandwidth"] = found["bandwidth"] * bandwidth_efficiency
         found["power"] = ChipPower(*(found.pop(name) for name in ChipPower._fields))
-        found["per_node"] = found.pop(_AROUND[-1])
-        found["around"] = Around(*(found.pop(name) for name in _AROUND[:-1]))
+        found["around"] = Around(*(found.pop(name) for name in _AROUND[:3]))
         network = Hierarchical(**{name: found.pop(name) for name in _OF_NETWORK})
-        chips = [getattr(each.replicas, role).chip.metadata.key for each in built]
+        chips = [getattr(each.replicas, role).chip for each in built]
         rents = {
-            way: many(np.array([lowest_rents().get((chip, way), np.nan) for chip in chips])) for way in self.commitments
+            way: many(np.array([listed_rent(way, chip.metadata.key) for chip in chips])) for way in self.commitments
         }
         return Replicas.of(model=model, efficiency=efficiency, redundant=0, network=network, rents=rents, **found)
 

@@ -219,7 +219,7 @@ class ServingPoints:
             drawn = mean_power(known, does, cap)
             return (utilization * drawn + (1 - utilization) * known.wait) / 1000
 
-        around = replica.around, replica.per_node
+        around = replica.around, replica.per_node, replica.hosted, replica.tdp
         return CostedPool(pool.devices, replica.unit_cost, mfu, replica.rents, power, *around)
 
 

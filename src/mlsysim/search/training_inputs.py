@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlsysim.cases.checkpoint import MODES
-from mlsysim.cases.run_inputs import LOCAL, run_days
+from mlsysim.cases.run_inputs import ALL, LOCAL, run_days
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.arithmetic import usual_format
 from mlsysim.hardware.registry import Hardware
@@ -39,10 +39,15 @@ FAILURE_INPUTS = ("mtbf", "checkpoint_mode", "storage_bandwidth", "spares", "rep
 COST_INPUTS = (
     *("duration_days", "tokens", "kwh_price", "datacenter", "amortization_years", "infrastructure_multiplier"),
     *("unit_cost", "node_cost", "maintenance_fraction", "utilization", "include_host", "cooling", "average_power"),
+    *("cloud_price", "cost_scope"),
 )
 COST_NUMBERS = (
     *RELIABILITY_INPUTS[:3],
-    *(name for name in COST_INPUTS if name not in ("datacenter", "include_host", "cooling", "average_power")),
+    *(
+        name
+        for name in COST_INPUTS
+        if name not in ("datacenter", "include_host", "cooling", "average_power", "cost_scope")
+    ),
 )
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
@@ -84,6 +89,7 @@ def _declared() -> dict[str, Input]:
     found["duration_days"] = replace(found["duration_days"], default=DURATION_DAYS)
     found["include_host"] = replace(found["include_host"], default=True)
     found["kwh_price"] = replace(found["kwh_price"], default=LOCAL)
+    found["cost_scope"] = replace(found["cost_scope"], default=ALL)
     meaning = "time that one checkpoint stops the run; that of writing the state where none is given"
     found["checkpoint_time_s"] = replace(found["checkpoint_time_s"], default=None, meaning=meaning)
     found["avg_recovery_time_s"] = replace(found["avg_recovery_time_s"], default=None)

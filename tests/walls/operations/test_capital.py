@@ -218,7 +218,7 @@ def test_the_fleet_tco_formula():
         ({"duration_days": -1}, InputError, "above 0"),
         ({"infrastructure_multiplier": 0.5}, InputError, "at least 1"),
         ({"utilization": 0}, InputError, "above 0"),
-        ({"price": 1}, InputError, "kwh_price|cloud_price"),
+        ({"cloud_prise": 1}, InputError, "cloud_price"),
     ],
 )
 def test_bad_input_is_one_sentence(changes, error, words):

@@ -1,18 +1,18 @@
 """Wall 17, capital: what a run costs to own, and when it would be cheaper to rent.
 
     TCO = CapEx + energy + maintenance                                          (Barroso, Hölzle, Ranganathan 2018)
-    CapEx = purchase x min(t, L) / L        linear over the lifetime L, for the time t of the run
+    CapEx = purchase x min(t, L) / L + building x min(t, B) / B     linear over the lifetimes L and B, for the time t of the run
     energy = E_IT x PUE x price;  maintenance = purchase x rate x t
     break-even utilisation: fixed / (rent - variable)
 
 The purchase is accelerators x unit cost x infrastructure multiplier. It is kept beside the run's share: a run of 30 days
-answers for 1/36.5 of three years. Past L the hardware is paid for; the share stays at the price, with a warning. Renting
+answers for 1/36.5 of three years. ``cost_scope`` "all", which plans and sweeps have, counts hosts and network by their usual share of
+such clusters, and the building by the watts that it is made for; the resolver alone has "accelerators", as the documents do. Past L the hardware is paid for; the share stays at the price, with a warning. Renting
 pays for hours in use alone, owning for all of them, so ownership wins above the break-even utilisation. ``fixed`` is what is
 paid at no use (share, maintenance, idle energy), ``variable`` the further energy at full use, ``rent`` the rent at full use.
 
 An unknown price of an accelerator is an error, never zero. Energy is that of wall 18, with its defaults. Left out: the cost
-of money (10 % a year on what is not yet written off adds 15 % to a share over three years), hosts, network and buildings
-unless they are in the multiplier (a node of 350,000 USD with eight GPUs of 30,000 has 1.46), staff, resale, taxes, discounts.
+of money (10 % a year on what is not yet written off adds 15 % to a share over three years), storage, staff, resale, taxes, discounts.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ _HOUR = conversion_factor("h", "s")
 class EconomicsResult(Result):
     """What a run costs. Prices are plain US dollars; what is not known or was not asked is None."""
 
-    capex_usd: Annotated[float, "spent.bill.hardware"]
+    capex_usd: Annotated[float, "spent.bill.capital"]
+    capex_parts_usd: dict[str, float]
     purchase_price_usd: Annotated[float, "prices.purchase"]
+    building_price_usd: Annotated[float, "prices.building"]
     opex_energy_usd: Annotated[float, "spent.bill.energy"]
     opex_maintenance_usd: Annotated[float, "spent.bill.maintenance"]
     total_opex_usd: Annotated[float, "spent.bill.operation"]
@@ -77,12 +79,13 @@ class EconomicsModel(Resolver[EconomicsResult]):
         grid? | grid | the same as datacenter | Quebec
         mfu
         amortization_years = constant amortization_period | (0, inf) year, plain | time over which the purchase is written off | 3 year
-        infrastructure_multiplier = 1.0 | [1, 100] | purchase with servers, network and storage over that of the accelerators alone
+        cost_scope = accelerators | one of all, accelerators | what is bought: accelerators, or with hosts, network and building
+        infrastructure_multiplier? | [1, 100] | purchase with hosts and network over that of the accelerators; by cost_scope | 1.5
         unit_cost? | [0, inf) USD, plain | price of one accelerator; the chip's own where none is given | 30000 USD
         node_cost? | [0, inf) USD, plain | price of one whole node, instead of its accelerators | 350000 USD
         maintenance_fraction? | [0, 1] | maintenance in a year over the purchase
         utilization = 1.0 | (0, 1] | fraction of the time in which the fleet is in use
-        cloud_price? | object USD/h | rent of one accelerator in USD/h, or an entry of Infra.Prices | 4 USD/h
+        cloud_price? | object USD/h | rent of one accelerator in USD/h, or a listed one: a cloud and 'on-demand', 'spot' or 'reserved' | aws spot
         tokens? | (0, inf) | tokens that the run makes or consumes
         throughput? | (0, inf) 1/s, plain | tokens per second while in use, instead of tokens | 10000 1/s
         include_host, cooling, average_power
@@ -90,13 +93,13 @@ class EconomicsModel(Resolver[EconomicsResult]):
     equations = written(r"""
         purchase_price_usd: purchase = K c i, with i the infrastructure around the nodes
             C = K\,c\,i
-            K = nodes, c = node_price in USD, i = infrastructure_multiplier
+            K = nodes, c = node_price in USD, i = beyond.multiplier
         cloud_cost_usd: rent = N c t u
             C_{\mathrm{rent}} = N\,c\,t\,u
             N = devices, c = cloud_price_per_hour_usd in USD/h, t = duration_days in h, u = utilization
-        capex_usd: CapEx = purchase min(t, L) / L
-            \mathrm{CapEx} = C\,\frac{\min(t, L)}{L}
-            purchase = purchase_price_usd in USD, t = duration_days in year, L = amortization_years in year
+        capex_usd: CapEx = purchase min(t, L) / L + building min(t, B) / B
+            \mathrm{CapEx} = C\,\frac{\min(t, L)}{L} + H\,\frac{\min(t, B)}{B}
+            purchase = purchase_price_usd in USD, t = duration_days in year, L = amortization_years in year, building = building_price_usd in USD, B = prices.building_life in year
         opex_energy_usd: energy = E price
             \mathrm{OpEx_{energy}} = E \times p_{\mathrm{kWh}}
             E = total_energy_kwh in kWh, price = kwh_price_usd in USD/kWh
@@ -124,12 +127,20 @@ class EconomicsModel(Resolver[EconomicsResult]):
             raise InputError("EconomicsModel takes a grid or a datacenter, not both; they say the same.", field="grid")
         site = run_inputs.site_of(x.datacenter if x.datacenter is not None else x.grid, fleet, assumed, x.include_host)
         electricity = run_inputs.electricity_price("EconomicsModel", x.kwh_price, site, assumed)
-        price = run_inputs.node_price(node, x.unit_cost, x.node_cost, assumed)
-        purchase = purchase_price(price, fleet.count, x.infrastructure_multiplier)
+        price = run_inputs.node_price(node, x.unit_cost, x.node_cost, assumed, x.cost_scope)
+        beyond = run_inputs.beyond_accelerators(
+            *(x.cost_scope, x.infrastructure_multiplier, run_inputs.hosted_share(node), fleet.count),
+            *("torus" in fleet.fabric.topology, x.node_cost is not None),
+        )
+        purchase = purchase_price(price, fleet.count, beyond.multiplier)
         maintenance = run_inputs.maintenance_rate(x.maintenance_fraction, assumed)
-        prices = Prices(purchase, x.amortization_years, maintenance, electricity)
         devices, hours = fleet.total_accelerators, x.duration_days * _HOURS_PER_DAY
         around = run_inputs.around_of(fleet, x.include_host, x.cooling, assumed)
+        most = x.average_power if chip.tdp is None else to_si(chip.tdp, "kW")
+        room = Run(hours, devices, 0.0, fleet.count, around).capacity(0.0 if most is None else most)
+        prices = Prices(
+            purchase, x.amortization_years, maintenance, electricity, *run_inputs.building(x.cost_scope, room)
+        )
 
         def at(utilisation: float, notes: Assumptions) -> Spent:
             device = run_inputs.device_draw(chip, utilisation, x.average_power, notes)
@@ -144,11 +155,11 @@ class EconomicsModel(Resolver[EconomicsResult]):
             words = "capped at the purchase price: the run outlasts the amortization"
             assumed.say("capex", bill.hardware, INFERRED, words)
         hourly = accelerator_hour_cost(bill.total, devices, hours, x.utilization)
-        rate, rent = run_inputs.rent_price(x.cloud_price, chip, assumed), None
-        if rate is not None:
+        priced, rent = run_inputs.rent_price(x.cloud_price, chip, assumed), None
+        if priced is not None:
             quiet, busy = (at(share, Assumptions()).bill for share in (0.0, x.mfu))
             assert quiet is not None and busy is not None
-            rent = Rent.of(rate, devices, hours, x.utilization, quiet, busy)
+            rent = Rent.of(priced.price, devices, hours, x.utilization, quiet, busy)
         peak = to_si(chip.compute.peak_flops, "PFLOPs/s")
         return EconomicsResult.of(
             assumed,
@@ -157,7 +168,8 @@ class EconomicsModel(Resolver[EconomicsResult]):
             cost_per_accelerator_hour_usd=hourly,
             cost_per_pflop_hour_usd=useful_work_cost(hourly, peak, x.mfu) if x.mfu > 0 else None,
             cost_per_million_tokens_usd=_per_million(x, bill.total, hours),
-            cloud_price_per_hour_usd=rate,
+            capex_parts_usd=_capital(bill, beyond),
+            cloud_price_per_hour_usd=None if priced is None else priced.price,
             shown={
                 "spent": spent,
                 "site": site,
@@ -165,10 +177,22 @@ class EconomicsModel(Resolver[EconomicsResult]):
                 "rent": rent,
                 "nodes": fleet.count,
                 "node_price": price,
+                "beyond": beyond,
                 "devices": devices,
             },
             cited={"hardware": chip},
         )
+
+
+def _capital(bill: Bill, beyond: run_inputs.Beyond) -> dict[str, float]:
+    """The run's share of what was bought, item by item."""
+    each = bill.hardware / beyond.multiplier
+    return {
+        "accelerators": each,
+        "hosts": each * beyond.hosts,
+        "network": each * beyond.network,
+        "building": bill.building,
+    }
 
 
 def _per_million(x: Any, total: float, hours: float) -> float | None:
@@ -179,7 +203,7 @@ def _per_million(x: Any, total: float, hours: float) -> float | None:
 
 
 def _binding(bill: Bill, rent: Rent | None, utilization: float) -> Binding:
-    parts = {"the hardware's share": bill.hardware, "energy": bill.energy, "maintenance": bill.maintenance}
+    parts = {"the hardware's share": bill.capital, "energy": bill.energy, "maintenance": bill.maintenance}
     (name, largest), (_, second), _ = sorted(parts.items(), key=lambda item: item[1], reverse=True)
     total = bill.total
     said = f": {total:,.0f} USD, of which {name} is {largest / total if total > 0 else 0.0:.0%}"
