@@ -198,4 +198,6 @@ def _short(schema: Any, kinds: dict[str, Any]) -> Any:
                 ", "
             )
         return {**inner, **kept}
+    if forms and all(set(form) == {"type"} for form in forms):
+        return {**kept, "type": [form["type"] for form in forms]}
     return {**kept, "anyOf": [_short(form, kinds) for form in forms]} if forms else kept

@@ -23,10 +23,10 @@ _NAME = 400
 Detail = Literal["full", "summary"]
 ZooKind = Literal["hardware", "models", "systems", "grids"]
 
-Change = Annotated[bool, Field(description="look for the cheapest change that moves the binding wall")]
+Change = Annotated[bool, Field(description="look for the cheapest change")]
 HowMuch = Annotated[
     Detail | None,
-    Field(description="full, or summary: no scorecard, roofline, equations, sources"),
+    Field(description="full, or summary (fewer parts)"),
 ]
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
 
