@@ -308,6 +308,16 @@ def test_what_does_not_fit_says_so_and_what_would() -> None:
     assert answer.change is not None and evaluate(answer.change.plan, change=False).feasible
 
 
+@pytest.mark.parametrize(
+    ("model", "on", "count", "split"), [("Llama3_405B", "8xH100", 16, "TP8 PP2"), ("Llama3_70B", "H100", 2, "TP2")]
+)
+def test_a_service_that_does_not_fit_names_the_least_that_would(model: str, on: str, count: int, split: str) -> None:
+    answer = answered(task="serving", workload={"model": model}, hardware={"on": on})
+    assert any(line.startswith(f"The least that would do are {count} x") and split in line for line in answer.verdict)
+    fits = answered(task="serving", workload={"model": model}, hardware={"on": f"{count}xH100"})
+    assert fits.feasible and fits.exit_code == 0
+
+
 def test_metrics_say_their_names_to_those_who_misspell_them() -> None:
     answer = answered(task="inference", workload={"model": "ResNet50"}, hardware={"on": "A100"})
     with pytest.raises(InputError, match="latency"):

@@ -133,7 +133,7 @@ class OptimizeRequest(Record):
 
     what: Literal["parallelism", "batching", "placement", "fleet", "space"] = Field(
         description="parallelism: layout of a training plan; batching: batch of a serving plan within a latency target; placement: "
-        "grid for a run; fleet: fewest accelerators that train by a deadline; space: best point of a design space"
+        "grid for a run; fleet: least for a deadline, or for requests and limits; space: best point of a design space"
     )
     plan: Plan | None = Field(None, description="for all but space")
     space: SpaceTable | None = Field(None, description="for space: a table as")

@@ -68,6 +68,8 @@ def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
     from mlsysim.plans.evaluate import evaluate_plainly
     from mlsysim.plans.least_fleet import CHIPS, least_fleet
 
+    if plan.kind == "serving":
+        return _service(plan, request)
     found = least_fleet(plan, request.chips or CHIPS, evaluate_plainly)
     candidates: list[dict[str, Any]] = []
     for each in found:
@@ -80,6 +82,15 @@ def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
             told |= {"reason": None, "headline": answer.headline, "metrics": metrics, "plan": answer.plan.document()}
         candidates.append(told)
     return {"best": next((c.chip for c in found if c.answer is not None), None), "candidates": candidates}
+
+
+def _service(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+    from mlsysim.plans.least_service import CHIPS, described, least_services
+
+    chips = request.chips or CHIPS
+    found = least_services(plan, chips)
+    best = next((each.chip for each in found if each.answer is not None), None)
+    return {"best": best, "headline": described(found, chips)[0], "candidates": [each.told() for each in found]}
 
 
 # --- spaces -------------------------------------------------------------------------------------------------------

@@ -103,11 +103,9 @@ def _serve(context: Context, model: str, deadline: str | None, names: list[str],
     headers = ["chip", "number", "replicas", "USD a day", "first token p99", "token", "headroom", "odds"]
     after = [(f"{each.chip}: {each.reason}", "dim") for each in found if each.answer is None]
     if able:
-        drawn = (
-            able[0].answer is not None
-            and able[0].answer.fidelity == "simulated"
-            and not (wanted.serving and wanted.serving.trace)
-        )
+        part = wanted.serving
+        drawn = able[0].answer is not None and able[0].answer.fidelity == "simulated" and part is not None
+        drawn = drawn and part is not None and part.trace is None and part.requests is None
         fewer = " Rows after the first are of fewer simulated requests." if drawn and len(able) > 1 else ""
         after.insert(0, (_COLUMNS + fewer, "dim"))
     rows = [_row(each) for each in able]

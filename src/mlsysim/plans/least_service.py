@@ -66,7 +66,12 @@ class Service:
         return next((check.sentence for check in checks if check.limit == "budget" and not check.passed), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON, with the answer."""
+        return self.told() | {"answer": None if self.answer is None else self.answer.to_dict()}
+
+    def told(self) -> dict[str, Any]:
+        """What it is, what it is for, and the plan that ``serve`` repeats, as JSON."""
+        answer = self.answer
         asked = None if self.answer is None else self.answer.layout.get("qps")
         return {
             "chip": self.chip,
@@ -78,7 +83,9 @@ class Service:
             "headroom_qps": None if self.headroom is None or asked is None else self.headroom * asked,
             "odds": self.odds,
             "reason": self.reason or None,
-            "answer": None if self.answer is None else self.answer.to_dict(),
+            "headline": None if answer is None else answer.headline,
+            "metrics": {} if answer is None else {metric.path: metric.to_dict() for metric in answer.metrics},
+            "plan": None if answer is None else answer.plan.document(),
         }
 
 

@@ -18,7 +18,7 @@ from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.served import Served, split_text
+from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
 from mlsysim.plans.sheet import Sheet, compact_time, many
@@ -327,7 +327,7 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     """What is found; of what does not fit no rate or cost, which it will not have."""
     server, places = served.server, served.places
     if not served.result.feasible or served.overloaded:
-        return tuple(sheet.unknown) if served.overloaded else ()
+        return tuple(sheet.unknown) if served.overloaded else _least(served)
     load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
     tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
     rates = f"{tokens} output tokens and {requests} {'request' if requests == '1' else 'requests'} a second"
@@ -362,6 +362,21 @@ def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
     lines += cost_sentence(sheet, server.plan.ops.days or 1.0, "The service") + energy_sentence(sheet)
     return (*lines, *sheet.unknown)
+
+
+def _least(served: Served) -> tuple[str, ...]:
+    """The fewest accelerators of the same chip on which a replica fits, and how it is split there."""
+    server = served.server
+    if server.decode_fleet is not None:
+        return ()
+    for split in server.wider():
+        try:
+            fits = server.at(Layout(split, 1), 1).result.feasible
+        except InputError:
+            continue
+        if fits:
+            return (f"The least that would do are {split.devices:,} x {server.chip.name}, as {split_text(split)}.",)
+    return ()
 
 
 def _token_time(sheet: Sheet, served: Served) -> list[str]:

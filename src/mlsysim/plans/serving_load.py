@@ -185,6 +185,17 @@ class Server:
         found = [t for t in divisors(most) if heads % t == 0] or [1]
         return [t for t in found if cp == 1 or most_context(self.model, t) % cp == 0] or found[-1:]
 
+    def wider(self) -> list[Degrees]:
+        """Ways to split a replica over one accelerator and more, whatever the fleet has; fewest first, of as many the widest."""
+        heads, layers = getattr(self.model, "heads", None) or 1, getattr(self.model, "layers", None) or 1
+        # Of a part of a node the whole.
+        key, width = self.chip.metadata.key, self.fleet.node.accelerators_per_node
+        width = max(width, parse_fleet(f"64x{key}").one.node.accelerators_per_node if key else 1)
+        tensors = [t for t in divisors(width) if heads % t == 0]
+        stages = (2**k for k in range(_MOST_STAGES.bit_length()))
+        found = [Degrees(tp, pp) for pp in stages if pp <= layers for tp in tensors]
+        return sorted(found, key=lambda each: (each.devices, each.pp))
+
     def _room(self, splits: list[Degrees]) -> list[Layout]:
         """The splits whose replicas the fleet has room for."""
         total, asked = self.fleet.total_accelerators, self.part.replicas or self.plan.parallelism.dp
