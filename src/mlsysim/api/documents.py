@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mlsysim.errors import InputError
+from mlsysim.importers.limits import each_once
 from mlsysim.units.registry import Quantity, format_unit
 
 _DEEPEST = 32
@@ -29,9 +30,11 @@ def parse(text: bytes | str) -> Any:
     """The value of a JSON document."""
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        value = json.loads(decoded, parse_constant=_no_constant, object_pairs_hook=_each_once)
+        value = json.loads(decoded, parse_constant=_no_constant, object_pairs_hook=each_once)
     except Malformed:
         raise
+    except InputError as error:
+        raise Malformed(f"The document {error}.") from None
     except UnicodeDecodeError:
         raise Malformed("The document is not UTF-8 text.") from None
     except json.JSONDecodeError as error:
@@ -70,15 +73,6 @@ def check(value: Any) -> None:
 
 def _no_constant(name: str) -> Any:
     raise Malformed(f"The document has {name}, which is no JSON number.")
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise Malformed(f"The document has the key {twice[:60]!r} twice in one object.")
-    return found
 
 
 def plain(value: Any) -> Any:

@@ -220,6 +220,8 @@ def _feed_forward(config: Config, model_type: str, draft: Draft) -> None:
     experts = (
         source.integer(*KEYS["experts"], default=0, least=0) if config.flag("enable_moe_block", default=True) else 0
     )
+    if not experts:
+        _without_experts(config, source, model_type)
     # Llama 4 and MiniMax-M3 call the experts' width 'intermediate_size' and give the dense layers' a name of its own.
     names = ("intermediate_size_mlp", "dense_intermediate_size", *FFN) if experts > 1 else FFN
     width = source.optional(*names)
@@ -240,6 +242,17 @@ def _feed_forward(config: Config, model_type: str, draft: Draft) -> None:
     if experts <= 1 and family.label == "Granite":  # Granite 4 without experts keeps the shared one
         width = config.optional("shared_intermediate_size", least=0) or width
     draft.fields["ffn_dim"] = width
+
+
+def _without_experts(config: Config, source: Config, model_type: str) -> None:
+    """Refuse a type or keys that speak of experts where there are none."""
+    stated = source.has(*KEYS["experts"]) or config.has("enable_moe_block")
+    if not stated and ("moe" in model_type or model_type == "mixtral"):
+        raise InputError(
+            f"The configuration of type {model_type[:60]!r} has experts, and does not say num_local_experts."
+        )
+    if stated and source.has("num_experts_per_tok") and source.integer("num_experts_per_tok", least=0):
+        raise InputError(f"{source.raw('num_experts_per_tok')} experts for each token of 0 is impossible.")
 
 
 def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None:

@@ -25,6 +25,9 @@ _LONGEST_LIST = 20_000
 KEYS: dict[str, tuple[str, ...]] = {field: tuple(keys) for field, keys in table("names")["keys"].items()}
 """What families call the same thing."""
 
+_ONE = (*KEYS["layers"], *KEYS["width"], *KEYS["vocabulary"])
+"""What a network has one of; other sizes some families write for each layer."""
+
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -84,7 +87,7 @@ class Config:
             if default is None:
                 raise InputError(f"The configuration has no '{self._prefix}{names[0]}'.", field=names[0])
             return default
-        if isinstance(value, list) and value and all(item == value[0] for item in value[:_LONGEST_LIST]):
+        if isinstance(value, list) and len(value) > 1 and name not in _ONE and all(item == value[0] for item in value):
             value = value[0]
         number = _is_number(value) and value == value
         if number and not least <= value <= LARGEST:

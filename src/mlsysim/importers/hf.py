@@ -19,6 +19,7 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.importers.towers import tower_parameters
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.models.vision import CNNWorkload
 from mlsysim.physics.precision import precision_name
 
 _TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
@@ -108,7 +109,12 @@ def _read(config: Config, text: Config | None, name: str, notes: list[str]) -> t
     if unsupported:
         raise InputError(f"{model_type!r} is {unsupported}, for which there is no workload type.")
     if model_type in NETWORKS:
-        return NETWORKS[model_type](config, model_type, name, notes)
+        found = NETWORKS[model_type](config, model_type, name, notes)
+        if isinstance(found[0], CNNWorkload) and config.has(*HEADS, "vocab_size"):
+            raise InputError(
+                f"The type {model_type!r} is a network of convolutions, and the keys are those of a language model."
+            )
+        return found
     if text is None and not config.has(*_VISION):
         return _language(config, model_type, name, notes, None)
     return _vision_language(config, text, model_type, name, notes)
@@ -122,6 +128,10 @@ def _language(
     if model_type in HYBRIDS:
         return HYBRIDS[model_type](config, model_type, name, notes)
     draft = decoder(config, model_type, name, notes, tied)
+    if model_type in table("names")["dense"] and draft.fields.get("experts", 1) > 1:
+        notes.append(
+            f"Models of type {model_type!r} have no experts, and the keys have: they are counted as the keys say."
+        )
     return finish(draft), draft.family.label
 
 

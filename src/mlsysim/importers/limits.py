@@ -95,16 +95,29 @@ def refuse_pickle(name: str, head: bytes) -> None:
         )
 
 
-def load_json(text: str | bytes, max_depth: int = 64, *, name: str = "the JSON text", finite: bool = True) -> Any:
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON's pairs, of which Python's reader alone would take the last of a key; the error is half a sentence."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise InputError(f"has the key {next(key for key in names if names.count(key) > 1)[:60]!r} twice in one object")
+    return found
+
+
+def load_json(
+    text: str | bytes, max_depth: int = 64, *, name: str = "the JSON text", finite: bool = True, once: bool = True
+) -> Any:
     """What JSON text says, nested ``max_depth`` deep at most.
 
     ``finite=False`` lets NaN and Infinity through, which Python's own writer puts into files that are not JSON by the
-    letter; the reader then refuses them where it uses them.
+    letter; the reader then refuses them where it uses them. ``once=False`` takes the last of two equal keys, as profilers write them.
     """
     if isinstance(text, bytes | bytearray):
         text = _as_text(bytes(text), name)
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=each_once if once else None)
+    except InputError as error:
+        raise InputError(f"{name[:200]!r} {error}.") from None
     except RecursionError:
         raise InputError(f"{name[:200]!r} is nested more than {max_depth} deep.") from None
     except json.JSONDecodeError as error:

@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -47,11 +48,34 @@ def read_yaml(text: str, name: str, otherwise: str = "") -> list[Any]:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise InputError(f"{name[:200]!r} is nested more than {DEEPEST} deep.")
-        return [document for document in yaml.safe_load_all(text) if document is not None]
+        return [document for document in yaml.load_all(text, _loader()) if document is not None]
     except InputError:
         raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise invalid(name, "YAML", error) from None
+
+
+@cache
+def _loader() -> Any:
+    """PyYAML's safe loader with the booleans of YAML 1.2, to which ``on``, ``yes`` and ``no`` are words, and each key once and text."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc,unused-ignore]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise ValueError(f"the key {key.value[:60]!r} stands twice (line {key.start_mark.line + 1})")
+                if isinstance(key.value, str):
+                    seen.add(key.value)
+            return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
+
+    boolean = "tag:yaml.org,2002:bool"
+    Loader.yaml_implicit_resolvers = {
+        letter: [rule for rule in rules if rule[0] != boolean or letter in "tTfF"]
+        for letter, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return Loader
 
 
 def plain(value: Any, of_quantity: Callable[[Any], Any]) -> Any:

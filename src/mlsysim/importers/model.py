@@ -53,7 +53,22 @@ def read_model(path: str | os.PathLike[str], name: str | None = None) -> ImportR
     refuse_pickle(place.name, head)
     if head[:4] == b"GGUF":
         raise InputError(f"{place.name[:200]!r} is a GGUF file, which is not read; give the model's config.json.")
+    if ending in (".toml", ".yaml", ".yml"):
+        raise _of_another_kind(place)
     return _folder(place.parent if place.name == "config.json" else None, place, name)
+
+
+def _of_another_kind(place: Path) -> InputError:
+    """What a file of our own forms is, where a model's files are expected."""
+    head = read_bounded(place, LARGEST_CONFIG).decode("utf-8", "replace")
+    kind, remedy = "no configuration of a model", "give the model's config.json, or the name of a model of the zoo"
+    if re.search(r"^(tdp|peak_flops|memory\w*|compute)\s*[=:]|^\[.*\.(compute|memory)\]", head, re.MULTILINE):
+        kind, remedy = "a file of hardware", "put it into hardware.toml of your own zoo, and give its name with --on"
+    elif re.search(r"^\s*\[?workload\b", head, re.MULTILINE):
+        kind, remedy = "a plan", "ask for it with `mlsysim eval FILE`"
+    elif re.search(r"^(layers|hidden_dim|parameters)\b", head, re.MULTILINE):
+        kind, remedy = "a file of a zoo", "put it into models.toml of your own zoo, and give the model's name"
+    return InputError(f"{place.name[:200]!r} is {kind}; {remedy}.", field="model")
 
 
 def _checkpoint(place: Path, name: str | None) -> ImportReport:

@@ -120,7 +120,7 @@ def read_pt2(path: str | os.PathLike[str], name: str | None = None, *, batch: in
     """The report on a file that ``torch.export.save`` wrote, from its JSON alone."""
     place = existing(path)
     read_bounded(place, 16, at_most=4)
-    document = load_json(_graph_text(place), max_depth=200, name=place.name, finite=False)
+    document = load_json(_graph_text(place), max_depth=200, name=place.name, finite=False, once=False)
     program = _program_in_json(document, place.name)
     return _report(program, name or place.stem, "PyTorch exported program", batch, place.name)
 

@@ -75,7 +75,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     data = read_bounded(place, LARGEST_TRACE)
     if data[:2] == b"\x1f\x8b":
         data = _unzipped(data, place.name)
-    document = load_json(data, name=place.name, finite=False)
+    document = load_json(data, name=place.name, finite=False, once=False)
     table = document if isinstance(document, dict) else {"traceEvents": document}
     listed, properties = table.get("traceEvents"), table.get("deviceProperties")
     if not isinstance(listed, list) or not listed:

@@ -6,18 +6,18 @@ The plan of the original package loads too (``version``, ``workload.name``, ``ha
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.limits import check_bounds, read_text
-from mlsysim.importers.markup import DEEPEST, assignments, invalid, read_toml, read_yaml, table_lines
+from mlsysim.importers.limits import check_bounds, load_json, read_text
+from mlsysim.importers.markup import DEEPEST, assignments, read_toml, read_yaml, table_lines
 from mlsysim.plans.plan import Plan
 from mlsysim.zoo.examples import example
 
 _LARGEST = 1_000_000
+_VERSIONS = ("1", "1.0")
 _ENDINGS = (".toml", ".json", ".yaml", ".yml")
 _ORIGINAL_EFFICIENCY = 0.5
 
@@ -40,6 +40,9 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
     work = document.get("workload")
     if isinstance(work, dict) and "name" in work and "model" not in work:
         document = _from_original(document)
+    version = document.get("version", "1")
+    if isinstance(version, bool) or str(version) not in _VERSIONS:
+        raise InputError(f"{name}: the version of a plan is 1, got {str(version)[:40]!r}.", field="version")
     document = {key: value for key, value in document.items() if key not in ("version", "$schema")}
     try:
         return Plan.model_validate(document)
@@ -54,10 +57,7 @@ def _parse(text: str, form: str, name: str) -> Any:
     if form == "toml":
         return read_toml(text, name)
     if form == "json":
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise invalid(name, "JSON", error) from None
+        return load_json(text, DEEPEST, name=name, finite=False)
     documents = read_yaml(text, name, "; or write the plan as TOML")
     if len(documents) > 1:
         raise InputError(f"{name} is not valid YAML: expected a single document in the stream.")
@@ -90,7 +90,7 @@ def _from_original(document: dict[str, Any]) -> dict[str, Any]:
 def plan_schema() -> dict[str, Any]:
     """JSON Schema of a plan file, for editors."""
     schema = Plan.model_json_schema(by_alias=True)
-    schema["properties"]["version"] = {"type": ["integer", "string"]}
+    schema["properties"]["version"] = {"enum": [1, 1.0, *_VERSIONS]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "mlsysim plan", **schema}
 
 

@@ -92,6 +92,9 @@ class Part(Record):
                 raise InputError(text, record="Plan", field=str(name))
             own = cls.model_fields.get(field)
             number = own is not None and _kinds(own.annotation) in ([int], [float])
+            if number and isinstance(item, bool):
+                text = f"{cls.part_of[1] + field!r} is a number, got {str(item).lower()}."
+                raise InputError(text, record="Plan", field=str(name))
             found[field] = read_number(item) if number else item
         return found
 

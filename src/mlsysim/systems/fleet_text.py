@@ -136,6 +136,9 @@ def find_system(name: str) -> tuple[str, Any]:
             return kind, found
     if why := Hardware.why(name):
         raise InputError(why, field="on")
+    if name.lower().endswith((".toml", ".json", ".yaml", ".yml", ".safetensors", ".onnx")):
+        text = f"{name[-80:]!r} is a file, and hardware is given by its name in the zoo; hardware.toml of your own zoo may have it."
+        raise InputError(text, field="on")
     raise unknown_name("chip, node or cluster", name, [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()])
 
 
