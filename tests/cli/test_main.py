@@ -41,3 +41,21 @@ def test_a_command_ends_without_looking_for_garbage(monkeypatch: pytest.MonkeyPa
         main()
     assert end.value.code == 0
     assert registered == [gc.freeze]
+
+
+def test_a_command_that_is_stopped_says_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlsysim.cli.main.atexit", SimpleNamespace(register=lambda _: None))
+    monkeypatch.setattr(gc, "set_threshold", lambda _: None)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr("mlsysim.simulate.serving._simulate", stopped)
+    words = "serve Llama3_8B --on H100 --qps 5 --isl 500 --osl 100 --slo ttft_p99=1s --requests 100"
+    monkeypatch.setattr(sys, "argv", ["mlsysim", *words.split()])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert "with 0 of about 100 requests handed out; nothing of it is kept" in capsys.readouterr().err

@@ -7,8 +7,9 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from copy import copy
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -75,7 +76,10 @@ def main() -> None:
     # Nor does the interpreter when it ends, where it looks three times, for as long as some answers take.
     atexit.register(_keep_garbage)
     try:
-        code = _asked(sys.argv[1:])(standalone_mode=False, prog_name="mlsysim")
+        command = typer.main.get_command(_asked(sys.argv[1:]))
+        # Typer ends without a word where it is stopped.
+        command.__dict__["invoke"] = _stoppable(command.invoke)
+        code = command(standalone_mode=False, prog_name="mlsysim")
         sys.stdout.flush()
     except MLSysError as error:
         # What does not fit is an answer, not bad input.
@@ -109,6 +113,16 @@ def main() -> None:
             f"{_TRACEBACK}=1 shows where."
         )
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _stoppable(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def invoked(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except KeyboardInterrupt as stop:
+            raise typer.Abort from stop
+
+    return invoked
 
 
 def _asked(words: list[str]) -> typer.Typer:
