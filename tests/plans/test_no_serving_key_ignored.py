@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from changed_plans import answer_of, assert_it_counts, changed
 
+from mlsysim.errors import InputError
+from mlsysim.plans.arrivals import is_simulated
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import OpsPart, ParallelismPart, ServingPart
 
@@ -65,6 +67,16 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("serving.router", RATE, "least_work"),
     ("serving.spare", LOOSE, 1),
     ("serving.autoscale", RATE, "1:2"),
+    ("serving.failures", RATE, True),
+    ("serving.backlog", RATE, "200+50"),
+    ("serving.preemption", RATE, "swap"),
+    ("serving.turns", RATE, 3),
+    ("serving.think_time", _with(RATE, serving={"turns": 3}), "5 s"),
+    ("serving.think_time", RATE, "5 s"),
+    ("serving.offload_disk", _with(RATE, serving={"turns": 3}), "500 GB"),
+    ("serving.offload_disk", RATE, "500 GB"),
+    ("serving.resident_adapters", _with(RATE, serving={"adapters": 32}), 2),
+    ("serving.resident_adapters", RATE, 2),
     ("serving.replicas", DENSE, 1),
     ("serving.engine", DENSE, "SGLang"),
     ("serving.cache_precision", DENSE, "fp8"),
@@ -122,6 +134,11 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("ops.cost_scope", DENSE, "accelerators"),
     ("ops.checkpoint_time", DENSE, "120 s"),
     ("ops.mtbf", DENSE, "10 h"),
+    ("ops.mtbf", _with(RATE, serving={"failures": True}), "100 s"),
+    ("ops.restart_time", _with(RATE, serving={"failures": True}, ops={"mtbf": "100 s"}), "100 s"),
+    ("ops.restart_time", DENSE, "100 s"),
+    ("ops.storage_bandwidth", _with(RATE, serving={"turns": 3, "offload_disk": "500 GB"}), "1 GB/s"),
+    ("ops.storage_bandwidth", DENSE, "1 GB/s"),
     ("hardware.stack", DENSE, "megatron"),
     ("workload.tokens", DENSE, 1e12),
     ("workload.optimizer", DENSE, "adam"),
@@ -149,5 +166,9 @@ def test_every_key_is_changed():
 )
 def test_no_key_is_ignored(key: str, document: dict[str, Any], value: Any, efficiency: Any) -> None:
     document = changed(document, "hardware.efficiency", efficiency)
+    if efficiency != "calibrated" and is_simulated(ServingPart.model_validate(document["serving"])):
+        with pytest.raises(InputError, match="At first order nothing queues"):
+            answer_of(document)
+        return
     before = answer_of(document)
     assert_it_counts(before, document, key, value)

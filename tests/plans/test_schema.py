@@ -28,6 +28,7 @@ VALUES = {
     "serving.cache_precision": "fp8",
     "serving.slo": "ttft_p99=500ms",
     "serving.autoscale": "1:4",
+    "serving.backlog": "500+100",
     "constraints.assert": [{"metric": "mfu", "min": 0.1}],
 }
 

@@ -196,6 +196,39 @@ def test_more_requests_than_are_answered_are_not_said_to_be_answered_as_fast_as_
     assert _asked(qps=15.0, length_cv=2.0).checks[-1].passed
 
 
+def test_replicas_fail_and_spares_are_asked_for_where_none_did() -> None:
+    plan = BASE | {"hardware": {"on": "2xH100"}, "serving": BASE["serving"] | {"failures": True}}
+    calm = evaluate(plan, change=False)
+    assert "0 failures" in calm.assumptions["failures"] and any("spare" in line for line in calm.verdict)
+    often = evaluate(plan | {"ops": {"mtbf": "20 s", "restart_time": "10 s"}}, change=False)
+    assert "fails every 40 s and is back 10 s later" in often.assumptions["failures"]
+    assert often.percentiles["e2e"]["p99"] > 1.3 * calm.percentiles["e2e"]["p99"]
+
+
+def test_a_backlog_fills_what_is_free_and_slows_others() -> None:
+    alone, beside, few = _asked(), _asked(backlog="500+100"), _asked(backlog="4x500+100")
+    rates = [to_si(each.value("backlog_tokens_per_second"), "1/s") for each in (few, beside)]
+    assert 100 < rates[0] < rates[1]
+    slower = [to_si(each.value("tpot"), "s") for each in (alone, few, beside)]
+    assert slower == sorted(slower)
+    assert beside.value("usd_per_mtoken") < few.value("usd_per_mtoken") < alone.value("usd_per_mtoken")
+
+
+def test_conversations_repeat_what_was_said() -> None:
+    single, talk = _asked(prompt_tokens=1000), _asked(prompt_tokens=1000, turns=5)
+    assert talk.percentiles["ttft"]["p50"] < single.percentiles["ttft"]["p50"]
+    assert "conversations of 5 turns (267 tokens added" in talk.assumptions["simulated"]
+    assert "on the device" in talk.assumptions["prefixes"]
+    with pytest.raises(InputError, match="or more; prompt_tokens are 100"):
+        _asked(prompt_tokens=100, turns=9)
+
+
+def test_adapters_that_are_not_there_are_waited_for() -> None:
+    all_there, few = (_asked(adapters=16, resident_adapters=many) for many in (16, 1))
+    assert few.percentiles["ttft"]["mean"] > 2 * all_there.percentiles["ttft"]["mean"]
+    assert any("its adapter" in part.label for part in few.time_parts)
+
+
 def test_clients_in_a_loop_have_percentiles_too() -> None:
     answer = _asked(qps=None, requests=None, concurrency=16)
     closed = _asked(qps=None, requests=None, concurrency=16, slo=None)

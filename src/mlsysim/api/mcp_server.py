@@ -197,6 +197,8 @@ def _short(schema: Any, kinds: dict[str, Any]) -> Any:
             kept["description"] = f"{kept.get('description', '')}, e.g. {forms[0]['anyOf'][0]['examples'][0]}".lstrip(
                 ", "
             )
+            # The example says that it is text.
+            inner.pop("type", None)
         return {**inner, **kept}
     if forms and all(set(form) == {"type"} for form in forms):
         return {**kept, "type": [form["type"] for form in forms]}

@@ -58,6 +58,10 @@ _NOTES = {
     "serving.router": "a setting of the router in front, not of an engine",
     "serving.spare": "start as many servers more",
     "serving.autoscale": "a setting of the cluster, not of an engine",
+    "serving.failures": "of the simulation",
+    "serving.backlog": "traffic, not a setting",
+    "serving.turns": "a property of the traffic",
+    "serving.think_time": "a property of the traffic",
     "serving.decode_on": "start prefill and decode servers with a connector of the engine",
     "serving.network": "a property of the cluster",
 }

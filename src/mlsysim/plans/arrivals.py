@@ -17,7 +17,8 @@ from mlsysim.plans.resolve import files_allowed
 from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.traces import Trace, read_trace, shipped_traces
-from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread
+from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread, Tenant
+from mlsysim.units.registry import to_si
 
 SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""
@@ -25,7 +26,22 @@ _ABOVE, _MOST = 50, 100_000
 """Requests above a percentile that more are drawn for, up to a most."""
 _WARM = 0.05
 """Share of drawn requests that fill the server and are not counted."""
-_SIMULATED = ("trace", "burst", "scheduler", "router", "autoscale", "seed")
+_SIMULATED = (
+    *(
+        "trace",
+        "burst",
+        "scheduler",
+        "router",
+        "autoscale",
+        "seed",
+        "failures",
+        "backlog",
+        "preemption",
+        "offload_disk",
+    ),
+    *("resident_adapters", "turns"),
+)
+_THINK = 60.0
 
 
 def is_simulated(part: ServingPart) -> bool:
@@ -42,18 +58,20 @@ class Arrivals:
     prompt: int
     answer: int
     trace: Trace | None = None
+    context: int | None = None
 
     @classmethod
     def of(cls, part: ServingPart, prompt: int, answer: int, model: Any) -> Arrivals:
         """Of a plan whose lengths are these unless it has a trace."""
+        context = getattr(model, "max_context", None)
         if part.trace is None:
-            return cls(part, prompt, answer)
-        for name in ("prompt_tokens", "output_tokens", "length_cv", "range_ratio", "burst", "concurrency"):
+            return cls(part, prompt, answer, context=context)._checked()
+        for name in ("prompt_tokens", "output_tokens", "length_cv", "range_ratio", "burst", "concurrency", "turns"):
             if getattr(part, name) is not None:
                 raise InputError(f"{name} is what a trace says itself; leave it out, or the trace.", field=name)
         if part.trace not in shipped_traces() and not files_allowed():
             raise unknown_name("shipped trace", part.trace, shipped_traces())
-        trace = read_trace(part.trace, context=getattr(model, "max_context", None))
+        trace = read_trace(part.trace, context=context)
         if part.requests is not None:
             trace = trace.part(requests=part.requests)
         if part.qps is not None:
@@ -75,7 +93,43 @@ class Arrivals:
     @property
     def blocks(self) -> int | None:
         """Tokens of a block of prompts, where requests name theirs."""
-        return None if self.trace is None or self.trace.summary.shared is None else self.trace.block_tokens
+        if self.trace is None:
+            return Load.block_tokens if self.turns > 1 or self.prefixes else None
+        return None if self.trace.summary.shared is None else self.trace.block_tokens
+
+    @property
+    def turns(self) -> int:
+        """Of a conversation."""
+        return self.part.turns or 1
+
+    @property
+    def prefixes(self) -> int:
+        """Texts that prompts begin with: as many as the tokens of all make, each of the share of a prompt that is found."""
+        part = self.part
+        if self.trace is not None or not part.prefix_hits or part.prefix_tokens is None:
+            return 0
+        return max(1, round(part.prefix_tokens / (part.prefix_hits * self.prompt)))
+
+    @property
+    def added(self) -> float:
+        """Tokens that a turn adds to its conversation, whose prompts have the plan's mean: I = a (T + 1)/2 + O (T - 1)/2."""
+        return (2 * self.prompt - self.answer * (self.turns - 1)) / (self.turns + 1)
+
+    @property
+    def repeated(self) -> float | None:
+        """Share of prompts that was said before; None where nothing is."""
+        return 1 - self.added / self.prompt if self.turns > 1 else None
+
+    def _checked(self) -> Arrivals:
+        if self.added < 1:
+            least = self.answer * (self.turns - 1) / 2 + (self.turns + 1) / 2
+            words = f"A conversation of {self.turns} turns with answers of {self.answer:,} tokens has prompts of"
+            raise InputError(
+                f"{words} {least:,.0f} on average or more; prompt_tokens are {self.prompt:,}.", field="turns"
+            )
+        if self.turns > 1 and self.part.concurrency is not None:
+            raise InputError("Turns of a conversation come at a rate: give qps, not concurrency.", field="turns")
+        return self
 
     def count(self, quick: bool = False) -> int:
         """How many requests are played; of clients that come again some rounds."""
@@ -100,9 +154,20 @@ class Arrivals:
         if self.trace is not None:
             return iter(self.trace)
         burst = 1.0 if self.part.burst is None else self.part.burst
-        prompt, answer = self._lengths(self.prompt), self._lengths(self.answer)
-        load = Load(rate, prompt, answer, burst, count=self.count(quick))
-        return load.requests(self.part.seed or 0)
+        prompt, answer = self._lengths(round(self.added)), self._lengths(self.answer)
+        more: dict[str, Any] = {}
+        if self.turns > 1:
+            more |= {"turns": self.turns, "think": self.think, "context": self.context}
+        if self.prefixes:
+            more |= {"prefixes": self.prefixes, "prefix_share": self.part.prefix_hits}
+        if self.part.resident_adapters is not None:
+            more["tenants"] = tuple(Tenant(f"t{k}", 1.0, adapter=f"a{k}") for k in range(self.part.adapters or 1))
+        return Load(rate, prompt, answer, burst, count=self.count(quick), **more).requests(self.part.seed or 0)
+
+    @property
+    def think(self) -> float:
+        """Seconds from a turn to the next."""
+        return _THINK if self.part.think_time is None else to_si(self.part.think_time, "s")
 
     def _lengths(self, nominal: int) -> Lengths:
         if self.part.length_cv is not None:
@@ -119,4 +184,10 @@ class Arrivals:
         if self.part.concurrency is not None:
             return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"
-        return f"{count} {gaps}, {rate:.3g} a second, seed {self.part.seed or 0}"
+        said = [f"{count} {gaps}, {rate:.3g} a second"]
+        if self.turns > 1:
+            each = f"{self.added:,.0f} tokens added by a turn, {self.think:g} s from one to the next"
+            said.append(f"in conversations of {self.turns} turns ({each})")
+        if self.prefixes:
+            said.append(f"{self.prefixes:,} texts that prompts begin with")
+        return f"{', '.join(said)}, seed {self.part.seed or 0}"

@@ -118,6 +118,11 @@ class Served:
         return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
 
     @property
+    def beside(self) -> float:
+        """Output tokens a second of other work."""
+        return 0.0
+
+    @property
     def up(self) -> tuple[float, float]:
         """Replicas that are there on average, and those that write answers."""
         return self.replicas, self.writers

@@ -126,8 +126,15 @@ def _refuse_foreign(plan: Plan) -> None:
     for name, owner, given in (
         *((name, "decode_on", part.decode_on) for name in ("network", "decode_tp", "decode_ep", "decode_replicas")),
         ("acceptance", "draft_model or draft_tokens", part.draft_model or part.draft_tokens),
+        ("think_time", "turns", part.turns),
+        ("resident_adapters", "adapters", part.adapters),
+        ("mtbf", "failures", part.failures),
+        ("restart_time", "failures or autoscale", part.failures or part.autoscale),
+        ("storage_bandwidth", "offload_disk", part.offload_disk),
     ):
-        if getattr(part, name) is not None and given is None:
+        if getattr(part, name, None) is None and getattr(plan.ops, name, None) is None:
+            continue
+        if not given:
             raise InputError(f"{name} has no meaning without {owner}.", field=name)
 
 

@@ -32,7 +32,7 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     if idle > 0:
         sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they wait, and are paid for"
     rate = served.delivered()
-    made = rate * served.mean_output * days * 86400.0
+    made = (rate * served.mean_output + served.beside) * days * 86400.0
     slower = rates and tuple(rate / to_si(side, "1/s") for side in reversed(rates)) if rate > 0 else None
     away = [float(count - up) for count, up in zip((served.replicas, served.writers), served.up, strict=True)]
     shares = []
@@ -75,9 +75,11 @@ def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> floa
     """
     if chip.tdp is None:
         return None
-    server, part, requests = served.server, served.server.part, served.delivered()
+    server, part = served.server, served.server.part
+    # A backlog is as good as more of the same requests.
+    requests = served.delivered() + served.beside / served.mean_output
     precision, known = server.options["precision"], chip_power(chip)
-    always = served.come is None or part.output_rate is not None
+    always = served.come is None or part.output_rate is not None or part.backlog is not None
     busy = 1.0 if always else 1 - math.exp(-requests / served.up[0] * served.latency)
     busy *= host_share(chip) if part.host_bound else 1.0
     share = equivalent(chip, precision)

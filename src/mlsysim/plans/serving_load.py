@@ -87,6 +87,15 @@ class Server:
             raise InputError(f"At first order nothing queues: {words}.", field="efficiency")
         self.arrivals = found = Arrivals.of(self.part, self.prompt, self.output, self.model)
         self.prompt, self.output = found.prompt, found.answer
+        part = self.part
+        if part.offload_disk is not None and found.blocks is None:
+            words = "give turns, or prefix_hits and prefix_tokens, or a trace with prefixes"
+            raise InputError(f"A disk keeps prefixes that requests share: {words}.", field="offload_disk")
+        # The closed form that ranks has what is on a device, and finds all that was said before.
+        if part.resident_adapters is not None:
+            self.part = part.model_copy(update={"adapters": min(part.adapters or 1, part.resident_adapters)})
+        if found.repeated is not None and part.prefix_hits is None:
+            self.part = self.part.model_copy(update={"prefix_hits": found.repeated})
         if found.trace is not None:
             load: dict[str, Any] = {"qps": found.rate, "length_cv": found.length_cv}
             if found.rate is None:

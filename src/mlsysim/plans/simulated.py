@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from mlsysim.cases.failures import interruption_rate
 from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.cases.request import (
     ANSWER,
@@ -32,14 +33,16 @@ from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals
 from mlsysim.plans.served import Layout, Served
 from mlsysim.plans.serving_load import ANY_RATE
-from mlsysim.plans.sheet import Sheet, compact_time
+from mlsysim.plans.sheet import Sheet, compact_time, many
 from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.record import LEVELS, Percentiles
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings, Simulated, simulate
-from mlsysim.simulate.settings import Scaling
+from mlsysim.simulate.settings import Backlog, Failures, Scaling
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.vocabulary import Setting, worded
+from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import independent
 
 PUT_BACK = f"{ANSWER}: put back for want of caches"
@@ -57,6 +60,8 @@ _NAMED = 0.01
 """Share of a request that a sentence about its causes names."""
 _AIM = 0.7
 """Of the highest rate that a replica answers, where a service grows."""
+_GROWS = 0.05
+"""Share of a play that requests wait on average, above which their queue grows."""
 _SENSITIVE = 3.0
 """Times as much as a step's error that the first token's must be, to be called sensitive."""
 _KEPT = ("ttft", "tpot", "e2e")
@@ -84,6 +89,9 @@ class Played(Served):
         if self.come is not None and ends and served.requests >= self.come * 0.999:
             # The last answers come after the last request, but no queue grows.
             self.requests = self.come
+        if self.come is not None and seen.percentiles["queue"].mean > _GROWS * seen.requests / self.come:
+            # Requests wait for a good part of the play: a queue grows, whatever a closed form says.
+            self.requests = min(self.requests, seen.requests / seen.seconds)
         if self.come is not None:
             self.clients = max(1, round(min(self.requests, self.come) * self.latency))
         self.output_rate = self.requests * self.mean_output
@@ -116,12 +124,21 @@ class Played(Served):
             clients=part.concurrency,
             router=part.router or Settings.router,
             scaling=self._scaling(slower),
+            failures=self._failures(slower),
+            backlog=_backlog(part.backlog),
+            preempts=part.preemption or Settings.preempts,
             host_memory=0.0 if part.offload_memory is None else to_si(part.offload_memory, "byte"),
             seed=part.seed or 0,
+            **self._disk,
         )
         machine, traffic = result.named("machine"), result.named("clients")
         played = requests if slower == 1.0 else _faster(requests, slower)
         return simulate(machine, traffic, played, self.arrivals.count(self.quick), settings)
+
+    @property
+    def beside(self) -> float:
+        """Tokens a second of the backlog."""
+        return self.seen.jobs[2] / (self.seen.seconds + self.arrivals.skip(self.come or 1.0, self.quick))
 
     @property
     def up(self) -> tuple[float, float]:
@@ -141,8 +158,46 @@ class Played(Served):
             raise InputError(f"A service that grows to {most:,} replicas has no place: {room}.", field="autoscale")
         # At the beginning as many as the mean load needs.
         first = math.ceil(self.closed.clients / self._requests_each)
-        own = Scaling(most, least, self._requests_each, "requests", first=first)
-        return replace(own, interval=own.interval / slower, settle=own.settle / slower)
+        own = Scaling(most, least, self._requests_each, "requests", start=self._restart, first=first)
+        start = None if own.start is None else own.start / slower
+        return replace(own, interval=own.interval / slower, settle=own.settle / slower, start=start)
+
+    @property
+    def _restart(self) -> float | None:
+        """Seconds until a replica that starts is up, where the plan says."""
+        given = self.server.plan.ops.restart_time
+        return None if given is None else to_si(given, "s")
+
+    @cached_property
+    def fails(self) -> Failures | None:
+        """How often a replica fails, and when it is back: by the plan, else by its chips and as a run of training is restarted."""
+        server = self.server
+        if not server.part.failures:
+            return None
+        given, each = server.plan.ops.mtbf, self.split.devices
+        total = self.result.devices
+        hours = interruption_rate(server.chip).hours / each if given is None else to_si(given, "h") * total / each
+        notice = to_si(constant("recovery_time").quantity, "s")
+        return Failures(hours * 3600, notice if self._restart is None else self._restart)
+
+    def _failures(self, slower: float) -> Failures | None:
+        found = self.fails
+        return found and Failures(found.every / slower, found.repair / slower)
+
+    @property
+    def _disk(self) -> dict[str, Any]:
+        """Room for prefixes on disk, and how fast it is read, for each accelerator."""
+        server, size = self.server, self.server.part.offload_disk
+        if size is None:
+            return {}
+        if server.plan.ops.storage_bandwidth is not None:
+            rate = to_si(server.plan.ops.storage_bandwidth, "byte/s") / self.result.devices
+        elif server.chip.storage is not None:
+            rate = to_si(server.chip.storage.bandwidth, "byte/s")
+        else:
+            words = f"No disk of {server.chip.name} is known: give storage_bandwidth, of all accelerators together."
+            raise InputError(words, field="offload_disk")
+        return {"disk": to_si(size, "byte"), "disk_rate": rate}
 
     @cached_property
     def _requests_each(self) -> float:
@@ -262,8 +317,43 @@ def _scaled(parts: list[Part], seconds: float) -> list[Part]:
     return [replace(part, **{name: getattr(part, name) * by for name in amounts}) for part in parts]
 
 
+def _backlog(text: str | None) -> Backlog | None:
+    """The job in a text such as 2000+500, or 64x2000+500 where so many of a replica are worked on at a time."""
+    if text is None:
+        return None
+    most, _, lengths = text.rpartition("x")
+    prompt, answer = map(int, lengths.split("+"))
+    return Backlog(prompt, answer, at_once=int(most)) if most else Backlog(prompt, answer)
+
+
 def _faster(requests: Iterator[Request], by: float) -> Iterator[Request]:
     return (request._replace(arrival=request.arrival / by) for request in requests)
+
+
+def _say(sheet: Sheet, served: Played) -> None:
+    """What a fleet that changes, its caches and its jobs did."""
+    seen, part = served.seen, served.server.part
+    if served.fails is not None:
+        every, repair = served.fails.every, served.fails.repair
+        away = 1 - (every / (every + repair)) ** served.replicas
+        played = f"{many(seen.failed, 'failure')} in {compact_time(seen.seconds)} that were played"
+        often = f"one fails every {compact_time(every)} and is back {compact_time(repair)} later"
+        sheet.assumed["failures"] = (
+            f"{often}: {played}; one of {served.replicas:,} or more is away {100 * away:.2g} % of the time"
+        )
+        if not seen.failed:
+            unseen = (
+                "No replica failed while requests were played; whether limits hold while one is away is asked with "
+            )
+            sheet.note(worded(unseen, Setting("spare", 1), "."))
+    if seen.found and seen.requests and any(seen.found):
+        places = zip(seen.found, ("on the device", "with the host", "on disk"), strict=False)
+        shares = ", ".join(f"{share:.0%} {where}" for share, where in places)
+        sheet.assumed["prefixes"] = f"found of the prompts' tokens: {shares}"
+    if part.backlog is not None:
+        sheet.add("backlog_tokens_per_second", served.beside)
+        ended = f"{seen.jobs[0]:,} requests of {part.backlog} tokens were answered beside the others"
+        sheet.assumed["backlog"] = f"{ended}; costs of a token are over those of both"
 
 
 def add_percentiles(sheet: Sheet, served: Played) -> None:
@@ -301,6 +391,7 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
         costs = "costs, energy and carbon are of those, as the others are let go; power is with all of them up"
         sheet.assumed["autoscale"] = f"{aim}, {there}: {costs}"
         sheet.add("replicas_up", served.up[-1])
+    _say(sheet, served)
     if seen.over_time is not None:
         sheet.shown["over_time"] = seen.over_time._asdict()
     if seen.attained is not None:

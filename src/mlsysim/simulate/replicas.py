@@ -83,8 +83,7 @@ class Kind(NamedTuple):
         named = step.deployment.adapters
         if not swaps and not named:
             return None
-        places = named if self.settings.adapters is None else min(self.settings.adapters, named)
-        return Host(self._link, swaps, places or None, step.adapter_bytes / max(named, 1))
+        return Host(self._link, swaps, named or None, step.adapter_bytes / max(named, 1))
 
 
 @lru_cache(16)
@@ -105,14 +104,6 @@ def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
         settings = replace(settings, block_tokens=None)
     many = int(t.replicas) * groups
     room = Room(own, slots, budget)
-    if settings.adapters is not None:
-        named, step = own.step.deployment.adapters, own.step
-        if settings.adapters < 1 or not named:
-            raise InputError(
-                "Adapters that are on a device at a time are some of those of the machine: give it adapters."
-            )
-        away = max(named - settings.adapters, 0) / named
-        room.bytes += step.adapter_bytes * away * step.deployment.attention_dp
     shared = (0, 0.0) if machine.apart else (int(t.cached), float(t.recall))
     return Kind(own, steps_of(own, habits), room, plan, many, groups, settings, *shared)
 

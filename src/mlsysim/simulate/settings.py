@@ -126,8 +126,6 @@ class Settings:
     disk: float = 0.0
     """Bytes of disk, for each device, for prefixes that the host forgets, which are read at ``disk_rate`` bytes a second."""
     disk_rate: float | None = None
-    adapters: int | None = None
-    """Adapters that are on a device at a time; all of the machine's unless given."""
     others: tuple[tuple[Engines, int], ...] = ()
     """Replicas of other machines beside those of the first, and how many."""
     failures: Failures | None = None
