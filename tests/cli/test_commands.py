@@ -77,6 +77,7 @@ FORMS = [
     ("zoo", "Llama3_8B"),
     ("walls", "memory"),
     ("scenarios",),
+    ("collectives", "--on", "64xH100@NDR", "--op", "all_reduce"),
     ("eval", "scenario:chatbot-llama70b-h200"),
     ("compare", "Llama3_8B@8xH100", "Llama3_8B@8xB200", "--task", "training"),
     ("sensitivity", "Llama3_8B@8xH100", "--task", "serving"),
@@ -247,6 +248,7 @@ OWN = {
     "schema",
     "doctor",
     "scenarios",
+    "collectives",
 }
 
 

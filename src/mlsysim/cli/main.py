@@ -15,6 +15,7 @@ import typer
 
 from mlsysim import __version__
 from mlsysim.cli import planning, plans, zoo
+from mlsysim.cli.collectives import collectives
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
@@ -44,7 +45,7 @@ app.command(cls=plan_command(None, *_SIZES))(synthesize)
 app.command()(zoo.zoo)
 app.command()(zoo.walls)
 app.command("import")(zoo.import_)
-for _other in (zoo.scenarios, zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
+for _other in (zoo.scenarios, collectives, zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
     app.command()(_other)
 app.add_typer(optimize)
 app.add_typer(labs)

@@ -7,7 +7,8 @@ and more may be done in the switch. All-to-all is no ring and has constants of i
 
     gather across domains      one chunked ring through all ranks: the start-up once and a hop for each domain; the slower of link
                                and adapters sets the pace, and a ring leaves a domain over as many adapters as it has ranks there
-    all-reduce across domains  gathers inside, and of each rank's share the faster of a ring and a tree between nodes
+    all-reduce across domains  the fastest of a reduce-scatter and a gather over that ring, and of gathers inside with a ring or a tree of each
+                               rank's share between nodes
 
 The slowest hop sets the pace of a ring: four devices that are bridged in pairs run at the speed of PCIe between the pairs.
 Constants: ``data/collectives.toml`` and, fitted, ``data/collective_constants.toml``. The start-up time of a machine may be given (one measured number halves the error);
@@ -81,15 +82,42 @@ class Measured(Network):
 
     def all_reduce(self, message: Any, g: Group) -> Any:
         """Sum over the group, known to all."""
-        near = self._inside("all_reduce", message, g.inside)
+        near, switch = self.near_ways(message, g).values()
+        near = where(g.inside >= SWITCHED_RANKS, minimum(near, switch), near)
+        far = minimum(minimum(*(ways := [*self.far_ways(message, g).values()])[:2]), ways[2])
+        return where(g.domains > 1, far, near) + 2 * self.across(message, g)
+
+    def near_ways(self, message: Any, g: Group) -> dict[str, Any]:
+        """Times of an all-reduce inside a domain, by algorithm."""
+        ring = switch = self._inside("all_reduce", message, g.inside)
         if self.switched:
             table = collective_constants()["in_switch"]
             switch = self.link_latency * (1 + table["start"]) + message / (table["share"] * self.link)
-            near = where(g.inside >= SWITCHED_RANKS, minimum(near, switch), near)
+        return {"ring": ring, "in the switch": switch}
+
+    def far_ways(self, message: Any, g: Group) -> dict[str, Any]:
+        """Times of an all-reduce across domains, by algorithm."""
         piece, nodes = message / g.inside, maximum(g.domains, 2.0)
-        between = (f(piece, nodes, self.fabric, self.far_start) for f in (ring_all_reduce, tree_all_reduce))
-        far = 2 * self._inside("all_gather", message, g.inside) + minimum(*between)
-        return where(g.domains > 1, far, near) + 2 * self.across(message, g)
+        inside = 2 * self._inside("all_gather", message, g.inside)
+        start, each = self._ring(g)
+        return {
+            "rings, node by node": inside + ring_all_reduce(piece, nodes, self.fabric, self.far_start),
+            "tree of nodes": inside + tree_all_reduce(piece, nodes, self.fabric, self.far_start),
+            "one ring": 2 * (start + each * message),
+        }
+
+    def ways(self, kind: str, message: float, g: Group) -> tuple[float, str]:
+        """Seconds of a collective of a kind, as cases ask for them, and the algorithm that is the fastest."""
+        if kind == "all_reduce":
+            forms = self.far_ways(message, g) if g.domains > 1 else self.near_ways(message, g)
+            if g.domains == 1 and g.inside < SWITCHED_RANKS:
+                del forms["in the switch"]
+            return self.all_reduce(message, g), min(forms, key=forms.__getitem__)
+        if kind == "send":
+            return self.send(message, g.domains == 1), "direct"
+        if kind == "all_to_all":
+            return self.exchange(message, 1.0, g, False), "pairwise"
+        return self.gather(message, g), "ring" if g.domains == 1 else "one ring"
 
     def gather(self, message: Any, g: Group) -> Any:
         """Each rank ends with all of a message of which it held a share; a reduce-scatter takes as long."""
@@ -119,10 +147,6 @@ class Measured(Network):
         """Tokens of ``token`` bytes to ``choices`` experts each: inside the domain and across the fabric at once."""
         near = self._inside("all_to_all", token * choices, g.inside)
         return maximum(near, token * copies(g, choices, deduplicated, limit) / self.fabric)
-
-    def all_to_all(self, message: Any, ranks: Any) -> Any:
-        """Each of the ranks of a domain sends a share of its message to every other."""
-        return self._inside("all_to_all", message, ranks)
 
     def send(self, message: Any, near: Any) -> Any:
         """One message to one other rank; ``near`` says whether it shares the domain."""

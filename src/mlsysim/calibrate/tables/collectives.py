@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from mlsysim.calibrate.cells import chip_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.collectives import Measured, collective_constants, measured_network, wire_and_steps
-from mlsysim.timing.network import Group
 from mlsysim.units.registry import to_si
 
 COLUMNS = ("collective", "gpu", "n_gpus", "n_nodes", "interconnect", "message_bytes", "metric", "value")
@@ -49,23 +47,14 @@ def read(row: Mapping[str, str]) -> list[Prediction]:
         bridged = "bridge" in row["interconnect"]
         rings = {"switched": False} if bridged or row["source"].endswith("-ring") else {}
         net = measured_network(chip, ranks, link=_BRIDGE if bridged else None, **rings)
-        seconds = _asked(net, kind, _LARGE, net.group(ranks))
+        seconds, _ = net.ways(kind, _LARGE, net.group(ranks))
         return [Prediction(metric, float(row["value"]), wire * _LARGE / seconds / 1e9, "collective link domain", True)]
     if metric != "latency":
         raise Skipped(f"the metric {metric!r} is not modelled")
     net, regime, inferred = _network(row, ranks, chip)
-    seconds = _asked(net, kind, float(row["message_bytes"]), net.group(ranks))
+    seconds, _ = net.ways(kind, float(row["message_bytes"]), net.group(ranks))
     measured = chip.metadata.key in collective_constants()["start"]
     return [Prediction(metric, float(row["value"]), float(seconds) * 1e6, regime, measured, inferred)]
-
-
-def _asked(net: Measured, kind: str, message: float, group: Group) -> Any:
-    """Seconds of a collective, as a training step asks for them."""
-    if kind == "all_reduce":
-        return net.all_reduce(message, group)
-    if kind == "send":
-        return net.send(message, group.domains == 1)
-    return net.all_to_all(message, group.ranks) if kind == "all_to_all" else net.gather(message, group)
 
 
 def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Measured, str, tuple[str, ...]]:
