@@ -20,10 +20,12 @@ def test_no_name_means_two_things() -> None:
         for name in vocabulary.names_of(key):
             keys[name].add(key)
     two = {name: held for name, held in keys.items() if len(held) > 1}
-    # `seq_len` is what resolvers call the prompt, and the plan's own `name` is nearer to the root than a chip's.
+    # `seq_len` is what resolvers call the prompt, and the plan's own `name` is nearer to the root than a chip's, as is the
+    # `price` of an hour than that of a chip in its table.
     assert two == {
         "seq_len": {"workload.seq_len", "serving.prompt_tokens"},
         "name": {"name", "hardware.name"},
+        "price": {"ops.price", "hardware.chip.price"},
     }
 
 
@@ -52,6 +54,6 @@ def test_the_command_line_takes_every_name(task: str) -> None:
     hints = plan_options._offered(task, (), set())
     for key, leaf in Plan.leaves().items():
         if f"plan_{leaf.flat}" in hints:
-            for name in vocabulary.names_of(key):
+            for name in leaf.names:
                 written = [f"--{name.replace('_', '-')}=1"]
                 assert plan_options._in_our_words(written, [], hints, task) == [f"{plan_options.option(key)}=1"], name

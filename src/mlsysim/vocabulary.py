@@ -34,7 +34,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "hardware.chip.peak_flops": ("peak",),
     "hardware.chip.memory_bandwidth": ("bandwidth",),
     "hardware.chip.memory_capacity": ("capacity",),
-    "hardware.chip.price": ("unit_cost",),
     "parallelism.tp": ("tp_size", "tensor_parallel", "tensor_parallel_size"),
     "parallelism.pp": ("pp_size", "pipeline_parallel", "pipeline_parallel_size"),
     "parallelism.dp": ("dp_size", "data_parallel", "data_parallel_size"),
@@ -80,6 +79,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "ops.checkpoint_time": ("checkpoint_time_s",),
     "ops.restart_time": ("avg_recovery_time_s", "recovery_time"),
     "ops.price": ("cloud_price", "rent", "gpu_hour_price"),
+    "hardware.chip.price": ("unit_cost",),
     "ops.electricity": ("kwh_price", "electricity_price"),
 }
 """Names by key; the resolvers' own first."""

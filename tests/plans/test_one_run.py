@@ -82,7 +82,7 @@ def test_resolvers_agree_when_told_the_defaults_of_the_faces(rough):
     told["checkpoint_interval"] = exact_interval(write, fleet.mtbf_hours * 3600)
     failing = ReliabilityModel().solve(fleet, 720, checkpoint_time_s=write, **told)
     drawn = {"mfu": mfu, "average_power": rough.value("accelerator_power"), "include_host": True}
-    costs = EconomicsModel().solve(FLEET, 30, grid="Quebec", kwh_price="region", **drawn)
+    costs = EconomicsModel().solve(FLEET, 30, grid="Quebec", kwh_price="region", cost_scope="all", **drawn)
     taken = SustainabilityModel().solve(FLEET, 30, "Quebec", **drawn)
     assert mine == pytest.approx(
         {
@@ -198,7 +198,7 @@ def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
     origins = {each.name: each.origin for each in answer.assumed}
     assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.1, that of Hyperscale")
     drawn = {"average_power": answer.value("accelerator_power"), "include_host": True}
-    costs = EconomicsModel().solve(FLEET, 30, kwh_price=fallback_price(), **drawn)
+    costs = EconomicsModel().solve(FLEET, 30, kwh_price=fallback_price(), cost_scope="all", **drawn)
     assert to_si(answer.value("tco"), "USD") == pytest.approx(costs.tco_usd, rel=EXACT)
 
 

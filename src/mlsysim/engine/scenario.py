@@ -23,7 +23,7 @@ from mlsysim.cases.footprint import footprint
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divisors
 from mlsysim.cases.run import run_work
-from mlsysim.cases.run_inputs import LOCAL, run_days, site_of
+from mlsysim.cases.run_inputs import ALL, LOCAL, run_days, site_of
 from mlsysim.cases.training_memory import MODES, on_device, training_held
 from mlsysim.engine.evaluation import LEVELS, Collector, EvaluationLevel, SystemEvaluation
 from mlsysim.errors import InputError, unknown_name
@@ -241,7 +241,7 @@ class Scenario(Record):
         run: dict[str, Any] = {"duration_days": days, "mfu": min(step.mfu, 1.0), "include_host": True}
         if step.accelerator_power is not None:
             run["average_power"] = step.accelerator_power
-        costs = EconomicsModel().solve(fleet, grid=region, kwh_price=LOCAL, **run)
+        costs = EconomicsModel().solve(fleet, grid=region, kwh_price=LOCAL, cost_scope=ALL, **run)
         _add(assumed, costs.assumptions)
         unknown = "No region is given, so carbon and water are not known."
         out = Collector(unknown if region is None else f"{days:g} days in {region.name}.")

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import STREAMED, Ledger
+from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.explained import Equation, Explained, as_document, explained
 from mlsysim.plans.metrics import Level, Metric, kinds
@@ -201,7 +202,16 @@ class Answer(Document, Record):
     def questions(self) -> dict[Level, str]:
         """What the metrics of each level answer; of what does not fit with the rest streamed."""
         how = "" if self.feasible else ", at its most" if self.overloaded else ", streaming the rest"
-        return {"feasibility": "Does it fit", "performance": f"How fast{how}", "macro": f"What it costs{how}"}
+        period = f" in {self.period}" if self.paid is not None else ""
+        return {"feasibility": "Does it fit", "performance": f"How fast{how}", "macro": f"What it costs{period}{how}"}
+
+    @property
+    def period(self) -> str:
+        """The time that costs are of."""
+        if self.task == "training" and "run_time" in self.held:
+            return self.held["run_time"].text
+        days = self.plan.ops.days or (1.0 if self.task == "serving" else run_days())
+        return "a day" if days == 1 else f"{days:g} days"
 
     @property
     def runs(self) -> bool:

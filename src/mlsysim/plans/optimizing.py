@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlsysim.cases.run_inputs import run_days
+from mlsysim.cases.run_inputs import ALL, run_days
 from mlsysim.models.base import Workload
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
@@ -51,6 +51,7 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
     options: dict[str, Any] = {} if plan.ops.electricity is None else {"kwh_price": plan.ops.electricity}
     if "accelerator_power" in found:
         options |= {"average_power": found["accelerator_power"], "include_host": True}
+    options["cost_scope"] = plan.ops.cost_scope or ALL
     if plan.hardware.cooling is not None:
         options["cooling"] = plan.hardware.cooling
     options["duration_days"] = found["run_time"] if "run_time" in found else plan.ops.days or run_days()

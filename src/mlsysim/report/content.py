@@ -73,7 +73,7 @@ def _verdict(report: Report) -> Iterator[Block]:
 
 def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
     for name in _KEY[answer.task]:
-        metric = answer.held.get(name)
+        metric = answer.paid if name == "tco" else answer.held.get(name)
         if metric is not None:
             yield metric.label, metric.text, metric.interval
         elif name in _ALWAYS and answer.runs:

@@ -38,7 +38,12 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "memory": memory_of([("Per accelerator", answer)]),
         "percentiles": percentiles_of(answer, title="Times within which shares of the requests are"),
         "traffic": over_time_of(answer, title="Requests over the time that was played"),
-        "cost": _parts(answer.cost_parts, "USD", "Cost of owning", "What the cost consists of"),
+        "cost": _parts(
+            answer.cost_parts,
+            "USD",
+            "" if answer.paid is None else answer.paid.label,
+            f"What is paid for {answer.period} consists of",
+        ),
         "carbon": _parts(answer.carbon_parts, "kgCO2e", "Both", "Carbon of running, and of making the chips"),
         "sensitivity": tornado_of(
             answer, answer.sensitivities, title="10 % less and 10 % more of each figure of the hardware"

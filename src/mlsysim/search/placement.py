@@ -42,7 +42,7 @@ DEFAULT_REGIONS = ("US_Avg", "Quebec", "Iowa")
 
 _PASSED_ON = (
     *("unit_cost", "node_cost", "amortization_years", "infrastructure_multiplier"),
-    *("include_host", "cooling", "average_power"),
+    *("include_host", "cooling", "average_power", "cost_scope"),
 )
 
 

@@ -1,0 +1,168 @@
+"""Money as people pay it: rents by number and by cloud, what owning consists of, and what budgets and tokens are priced by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlsysim import EconomicsModel
+from mlsysim.cases.rent import price_text, rent_of
+from mlsysim.errors import InputError
+from mlsysim.infra.registry import Grids, Prices
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.optimizing import best_placement
+from mlsysim.plans.plan import Plan
+from mlsysim.search.space import Space
+from mlsysim.search.training import evaluate
+from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.units.registry import to_si
+
+RUN = {
+    "task": "training", "model": "Llama3_8B", "on": "16xH100", "batch_size": 256, "seq_len": 4096, "tp": 1, "zero": 3,
+    "micro_batch": 1, "recompute": "full", "duration": "10 day", "efficiency": 0.5,
+}  # fmt: skip
+SERVICE = {"task": "serving", "model": "Llama3_8B", "on": "8xH100", "concurrency": 64, "efficiency": 0.5}
+
+
+def answered(plan, **more):
+    return evaluate_plainly(Plan.model_validate({**plan, **more}))
+
+
+def usd(answer, name):
+    return to_si(answer.value(name), "USD")
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (2.5, "2.5 USD/h"),
+        ("2.5", "2.5 USD/h"),
+        ("$2.50", "2.5 USD/h"),
+        ("2.5 USD/h", "2.5 USD/h"),
+        ("$2.50/GPU-hr", "2.5 USD/h"),
+        ("2.50 per GPU hour", "2.5 USD/h"),
+        ("60 USD/day", "2.5 USD/h"),
+        ("aws", "AWS"),
+        ("AWS Spot", "AWS spot"),
+        ("gcp", "Google Cloud"),
+        ("amazon on-demand", "AWS on-demand"),
+        ("preemptible", "spot"),
+        ("AWS_p5_48xlarge", "AWS_p5_48xlarge"),
+    ],
+)
+def test_a_price_is_read_as_people_write_it(written, kept):
+    assert price_text(written) == kept == price_text(kept)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("awz", "aws"),
+        ("30000 USD", "unit_cost"),
+        (-1, "at least 0"),
+        ("2.5 EUR", "USD/h"),
+        ("weekly", "on-demand, spot, reserved"),
+        ("", "quantity|cloud"),
+    ],
+)
+def test_what_is_no_price_gets_a_sentence(written, words):
+    with pytest.raises(InputError, match=words):
+        price_text(written)
+        rent_of(written, "H100")
+
+
+def test_a_listed_price_is_the_latest_and_the_lowest_that_was_asked_for():
+    listed = [entry for entry in Prices if entry.accelerator == "H100"]
+    aws = next(entry for entry in listed if entry.metadata.key == "AWS_p5_48xlarge")
+    assert rent_of("aws", "H100").price == pytest.approx(to_si(aws.price_per_accelerator, "USD/h"))
+    for way in ("on-demand", "spot"):
+        found = rent_of(way, "H100")
+        assert found.entry is not None and found.entry.commitment == way
+        kinds = [to_si(e.price_per_accelerator, "USD/h") for e in listed if e.commitment == way]
+        assert found.price == pytest.approx(min(kinds))
+    assert "reserved" in rent_of("reserved", "H100").words or "block" in rent_of("reserved", "H100").words
+    with pytest.raises(InputError, match=r"Lambda on demand.*number will do"):
+        rent_of("lambda spot", "H100", "H100")
+    with pytest.raises(InputError, match="no cloud's price of it is"):
+        rent_of("aws", "CerebrasCS3", "CS-3")
+
+
+@given(st.floats(0.01, 900))
+def test_a_number_is_itself(price):
+    assert rent_of(price_text(price), "H100").price == pytest.approx(price, rel=1e-12)
+
+
+def test_the_parts_add_up_to_what_is_paid():
+    for plan, more in ((RUN, {}), (SERVICE, {}), (RUN, {"spares": 1}), (RUN, {"cost_scope": "accelerators"})):
+        answer = answered(plan, **more)
+        assert sum(part.value for part in answer.cost_parts) == pytest.approx(usd(answer, "tco"))
+        assert answer.paid.name == "tco"
+    rented = answered(RUN, price=2.5)
+    assert sum(part.value for part in rented.cost_parts) == pytest.approx(usd(rented, "rent")) == 16 * 240 * 2.5
+    assert rented.paid.name == "rent"
+
+
+def test_owning_counts_what_stands_around_accelerators_unless_they_are_asked_for_alone():
+    """Servers at 1.64 x their accelerators, 19 % of a cluster its network: 1.64 / 0.81; a node alone has no network."""
+    whole, alone = answered(RUN), answered(RUN, cost_scope="accelerators")
+    assert usd(alone, "purchase") == 16 * 30_000
+    assert usd(whole, "purchase") == pytest.approx(16 * 30_000 * 1.64 / 0.81)
+    assert {part.label for part in whole.cost_parts} >= {"Accelerators", "Hosts", "Network between nodes", "Building"}
+    one = answered(RUN, on="8xH100")
+    assert usd(one, "purchase") == pytest.approx(8 * 30_000 * 1.64)
+    assert usd(whole, "electricity") == usd(alone, "electricity")
+    # The resolver by itself has the scope of the documents.
+    found = EconomicsModel().solve(parse_fleet("16xH100").one, duration_days=10)
+    assert found.purchase_price_usd == 16 * 30_000 and found.building_price_usd == 0
+
+
+def test_sentences_say_period_scope_and_price():
+    said = " ".join(answered(RUN).verdict)
+    assert "to own for 10 days (servers over 3 years, the building over 15: accelerators $" in said
+    assert "accelerators only over 3 years" in " ".join(answered(RUN, cost_scope="accelerators").verdict)
+    rented = answered(RUN, price="aws")
+    assert "to rent for 10 days, at $6.88 a GPU-hour (AWS on demand); to own the same would cost $" in " ".join(
+        rented.verdict
+    )
+    assert any("p5.48xlarge" in name for name in rented.sources)
+    assert "to own for a day" in " ".join(answered(SERVICE).verdict)
+    assert answered(SERVICE).questions["macro"] == "What it costs in a day"
+    assert answered(RUN).questions["macro"] == "What it costs in 10 days"
+
+
+def test_budget_and_price_of_a_token_are_those_of_what_is_asked():
+    from mlsysim.plans.limits import demands
+
+    owned, rented = answered(RUN), answered(RUN, price=5, budget="15000 USD")
+    tokens = usd(owned, "tco") / usd(owned, "usd_per_mtoken")
+    assert usd(rented, "usd_per_mtoken") == pytest.approx(usd(rented, "rent") / tokens)
+    assert usd(rented, "tco") < 15_000 < usd(rented, "rent")
+    (check,) = demands(rented)
+    assert not check.passed and "Cost of renting" in check.sentence
+    served = answered(SERVICE, price="lambda")
+    made = to_si(served.value("tokens_per_second"), "1/s") * 86400 / 1e6
+    assert usd(served, "usd_per_mtoken") == pytest.approx(8 * 24 * 3.99 / made)
+
+
+@pytest.mark.parametrize("more", [{}, {"price": 2.5}, {"price": "spot"}, {"cost_scope": "accelerators"}])
+def test_a_sweep_pays_what_the_plan_pays(more):
+    answer = answered(RUN, **more)
+    names = ("model", "batch_size", "seq_len", "tp", "zero", "micro_batch", "recompute", "efficiency")
+    fixed = {name: RUN[name] for name in names} | {"fleet": "16xH100", "duration_days": 10} | more
+    space = Space.from_dict(
+        {"kind": "training", "axes": {"tp": [1]}, "fixed": {k: v for k, v in fixed.items() if k != "tp"}}
+    )
+    found = evaluate(space, space.decode(np.arange(1)))
+    assert float(found["usd_per_run"][0]) == pytest.approx(to_si(answer.paid.value, "USD"))
+
+
+@pytest.mark.parametrize("region", ["Quebec", "Poland", "Germany"])
+def test_a_region_has_one_price_of_electricity_for_all_faces(region):
+    price = to_si(Grids.get(region).electricity_price, "USD/kWh")
+    answer = answered(RUN, region=region)
+    assert usd(answer, "electricity") / to_si(answer.value("energy"), "kWh") == pytest.approx(price)
+    placed = best_placement(Plan.model_validate({**RUN, "region": region}), regions=[region])
+    assert placed.top_candidates[0]["kwh_price_usd"] == pytest.approx(price)
+    assert placed.top_candidates[0]["tco_usd"] == pytest.approx(usd(answer, "tco"))
