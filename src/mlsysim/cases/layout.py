@@ -295,7 +295,7 @@ def plan_layout(
     local = batch // dp
     if micro_batches is None:
         micro_batches = choose_micro_batches(local, pp)
-        words = f"{micro_batches} micro-batches of {local // micro_batches}"
+        words = f"{micro_batches} micro-batch{'es' * (micro_batches > 1)} of {local // micro_batches}"
         assumed.say("microbatch_count", micro_batches, INFERRED, words)
     return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule, group, shard)
 

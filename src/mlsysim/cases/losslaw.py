@@ -24,6 +24,7 @@ from typing import Any
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import power, sqrt
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import number, plainly
 from mlsysim.zoo.constants import constant
 
 LAWS = ("besiroglu2024", "hoffmann2022")
@@ -198,6 +199,8 @@ def extrapolations(budget: float, parameters: float, tokens: float) -> tuple[str
         low = to_si(constant(f"scaling_fit_{what}_low").quantity, unit)
         high = to_si(constant(f"scaling_fit_{what}_high").quantity, unit)
         if not low <= value <= high:
-            side = f"{value / high:.3g} times above" if value > high else f"{low / value:.3g} times below"
-            found.append(f"{what} {value:.3g} {side} the fitted range {low:.3g} to {high:.3g}")
+            far = plainly(value / high if value > high else low / value, 3)
+            side = f"{far} times {'above' if value > high else 'below'} the fitted range"
+            own, least, most = (number(each, unit) for each in (value, low, high))
+            found.append(f"{what} {own}, {side} of {least} to {most}")
     return tuple(found)

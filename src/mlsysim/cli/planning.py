@@ -48,7 +48,7 @@ def _train(context: Context, model: str, deadline: str | None, names: list[str],
     from mlsysim.plans.evaluate import evaluate_plainly
     from mlsysim.plans.least_fleet import CHIPS, least_fleet
     from mlsysim.plans.resolve import find_model
-    from mlsysim.plans.sheet import count_text
+    from mlsysim.units.text import count_text
 
     wanted = plan_of(context, task="training", model=model, on="8xH100", deadline=deadline)
     if wanted.workload.tokens is None:

@@ -24,11 +24,12 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.serving import AUTO, answer_of, best_served, limited, server_of
 from mlsysim.plans.serving_load import ANY_RATE
-from mlsysim.plans.sheet import Sheet, compact_time
+from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.simulated import Played
 from mlsysim.plans.targets import percent
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import compact_time
 
 _FURTHER, _TRIES, _IDLE, _HALVINGS = 16, 6, 64, 3
 """Replicas that are added to a design at most (or as many as it has), designs that fail one after another before a search ends, times as many

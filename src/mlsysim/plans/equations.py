@@ -15,9 +15,10 @@ from mlsysim.plans.answer import MemoryBar, Part
 from mlsysim.plans.explained import Equation, worded
 from mlsysim.plans.metrics import Metric, kinds, readable, value_text
 from mlsysim.units.registry import Quantity
+from mlsysim.units.text import number
 from mlsysim.walls import explanation
 from mlsysim.walls.catalog import TITLES
-from mlsysim.walls.explanation import filled, number
+from mlsysim.walls.explanation import filled
 from mlsysim.walls.result import Result
 
 

@@ -13,9 +13,10 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import NETWORKED, fidelity_of, find_fleets, find_region, precision_of, workload_of
-from mlsysim.plans.sheet import Sheet, compact_time
+from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.performance import PerformanceProfile

@@ -17,9 +17,9 @@ from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
-from mlsysim.plans.sheet import compact_time
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import compact_time
 from mlsysim.zoo.constants import constant
 
 CHIPS = ("A100", "H100", "H200", "B200", "MI300X", "TPU_v5p")

@@ -12,9 +12,9 @@ from typing import Any
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds, value_text
-from mlsysim.plans.sheet import compact_time
 from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
+from mlsysim.units.text import compact_time
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity, quantity, to_si
-from mlsysim.units.text import byte_unit, format_value, time_unit
+from mlsysim.units.text import byte_unit, count_text, format_value, money_text, time_unit
 from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.zoo.files import shipped
@@ -26,6 +26,8 @@ _SIZES = {
     "J": ((0.1, "J"), (0.0, "mJ")),
 }
 """Units by the least value that is printed in them."""
+_LARGER = {"kgCO2e": ((1e3, "tCO2e"),), "megawatt_hour": ((1e4, "GWh"),), "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us"))}
+"""Units that a value is told in, and those that it is printed in from some size on."""
 
 
 def readable(value: float, unit: str) -> Any:
@@ -192,10 +194,12 @@ def value_text(name: str, value: Any) -> str:
     if isinstance(value, Quantity):
         size, unit = value.magnitude, str(value.units)
         if unit == "USD":
-            form = ",.0f" if abs(size) >= 100 else ",.2f" if abs(size) >= 1 else ".3g"
-            return f"${size:{form}}"
+            return money_text(size)
         if unit == "token" and size >= 1e6:
-            return f"{size:.4g}"
+            return count_text(size)
+        if unit in _LARGER:
+            larger = next((each for least, each in _LARGER[unit] if abs(size) >= least), unit)
+            return format_value(value.to(larger))
         if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
         # What is told in ms is no longer read in them from ten seconds on.

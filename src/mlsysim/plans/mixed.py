@@ -40,12 +40,12 @@ from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.plans.serving import evaluate_serving
-from mlsysim.plans.sheet import count_text
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.plans.training import evaluate_training, said_of
 from mlsysim.plans.training_layout import training_batch
 from mlsysim.systems.fleet_text import Groups
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import count_text
 from mlsysim.vocabulary import worded
 
 _ROUNDS = 4

@@ -21,12 +21,13 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
-from mlsysim.plans.sheet import Sheet, compact_time, many
+from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.simulated import Played, add_percentiles, causes_of
 from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
 from mlsysim.timing.engines import offered_memory
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time
 from mlsysim.walls.binding import NAMES, share_text
 
 _REQUEST = "request"

@@ -13,7 +13,7 @@ from mlsysim.plans.metrics import Metric, metric
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.targets import levels_of
-from mlsysim.units.text import bytes_text
+from mlsysim.units.text import bytes_text, compact_time
 from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.catalog import TITLES
@@ -175,18 +175,6 @@ def interval_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
-def compact_time(seconds: float) -> str:
-    """A duration in the unit that reads best.
-
-    >>> compact_time(0.0123), compact_time(8.594), compact_time(93784), compact_time(2.6e6)
-    ('12.3 ms', '8.59 s', '26.1 h', '30.1 days')
-    """
-    sizes = ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (180.0, 1.0, "s"), (7200.0, 60.0, "min"), (259200.0, 3600.0, "h"))
-    divisor, unit = next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days"))
-    value = seconds / divisor
-    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
-
-
 def percentile_texts(held: Mapping[str, Any]) -> list[str]:
     """Mean and percentiles of a kind of time, each with its sampling error where that is half a per cent or more."""
     found = []
@@ -195,18 +183,6 @@ def percentile_texts(held: Mapping[str, Any]) -> list[str]:
         noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
         found.append(compact_time(own) + noise)
     return found
-
-
-def count_text(value: float) -> str:
-    """A large count in words.
-
-    >>> count_text(15.6e12), count_text(2e8), count_text(1234)
-    ('15.6 trillion', '200 million', '1,234')
-    """
-    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if value >= size:
-            return f"{value / size:,.4g} {word}"
-    return f"{value:,.0f}"
 
 
 def many(number: int, noun: str) -> str:

@@ -33,7 +33,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals
 from mlsysim.plans.served import Layout, Served
 from mlsysim.plans.serving_load import ANY_RATE
-from mlsysim.plans.sheet import Sheet, compact_time, many
+from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.record import LEVELS, Percentiles
 from mlsysim.simulate.requests import Request
@@ -41,6 +41,7 @@ from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings, Simulated, simulate
 from mlsysim.simulate.settings import Backlog, Failures, Scaling
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import independent

@@ -25,12 +25,13 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.sheet import Sheet, compact_time, count_text
+from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, power_facts, spend, times
 from mlsysim.plans.training_layout import check_launcher, fitting_step, step_options, training_batch
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time, count_text
 from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult

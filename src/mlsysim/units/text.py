@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mlsysim.units.registry import Quantity, format_unit
@@ -66,3 +67,91 @@ def bytes_text(value: float) -> str:
     """
     least, unit = next(each for each in _BYTES if value >= each[0])
     return f"{_quantity_digits(value / (least or 1e3))} {unit}"
+
+
+def compact_time(seconds: float) -> str:
+    """A duration in the unit that reads best.
+
+    >>> compact_time(0.0123), compact_time(8.594), compact_time(93784), compact_time(2.6e6)
+    ('12.3 ms', '8.59 s', '26.1 h', '30.1 days')
+    """
+    sizes = ((1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"), (180.0, 1.0, "s"), (7200.0, 60.0, "min"), (259200.0, 3600.0, "h"))
+    divisor, unit = next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days"))
+    value = seconds / divisor
+    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+
+
+def count_text(value: float) -> str:
+    """A large count in words.
+
+    >>> count_text(15.6e12), count_text(2e8), count_text(1234)
+    ('15.6 trillion', '200 million', '1,234')
+    """
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{plainly(value / size)} {word}"
+    return f"{value:,.0f}"
+
+
+def plainly(value: float, digits: int = 4) -> str:
+    """Some significant digits, or all in front of the point, never with an exponent.
+
+    >>> plainly(1.3e7), plainly(12.3456), plainly(0.000021), plainly(0), plainly(12700, 3)
+    ('13,000,000', '12.35', '0.000021', '0', '12,700')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:,.{max(places, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def money_text(dollars: float) -> str:
+    """Dollars: cents below 100, thousands with commas, thousands of millions in words.
+
+    >>> money_text(0.0317), money_text(12.5), money_text(652255.4), money_text(2.9491e9)
+    ('$0.0317', '$12.50', '$652,255', '$2.949 billion')
+    """
+    if abs(dollars) >= 1e9:
+        return f"${count_text(dollars)}"
+    if abs(dollars) >= 1:
+        return f"${dollars:,.0f}" if abs(dollars) >= 100 else f"${dollars:,.2f}"
+    return f"${plainly(dollars, 3)}"
+
+
+_LARGER = {
+    "B": ("kB", "MB", "GB", "TB", "PB"),
+    "B/s": ("kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
+    "flop": ("kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP", "YFLOP"),
+    "flop/s": ("kFLOPs/s", "MFLOPs/s", "GFLOPs/s", "TFLOPs/s", "PFLOPs/s", "EFLOPs/s"),
+}
+_SMALLER = {"s": ("ms", "µs", "ns"), "J/flop": ("nJ/flop", "pJ/flop"), "J/B": ("nJ/B", "pJ/B"), "J": ("mJ", "µJ")}
+"""Units that read best with a prefix, by steps of a thousand; J/flop has no mJ and µJ, which nobody would read."""
+
+
+def number(value: Any, unit: str = "") -> str:
+    """A value with four significant digits, or all in front of the point, and its unit with the prefix that suits it.
+
+    >>> number(98304), number(1.507e11, "byte"), number(957134.2, "kWh"), number(1.48e13)
+    ('98,304', '150.7 GB', '957,134 kWh', '14.8 trillion')
+    >>> number(1.654e-05, "s"), number(9.247e-13, "J/flop"), number(6.25e23, "flop"), number(3e-5)
+    ('16.54 µs', '0.9247 pJ/flop', '625 ZFLOP', '0.00003')
+    """
+    if isinstance(value, Quantity):
+        value, unit = value.magnitude, format_unit(value.units)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    unit = unit.replace("byte", "B")
+    for larger in _LARGER.get(unit, ()):
+        if abs(value) < 1e3:
+            break
+        value, unit = value / 1e3, larger
+    if 0 < abs(value) < 1:
+        for smaller in _SMALLER.get(unit, ()):
+            step = 1e9 if smaller.startswith("nJ/") else 1e3
+            value, unit = value * step, smaller
+            if abs(value) >= 1:
+                break
+    if unit in ("", "USD", "token", "param") and abs(value) >= 1e9:
+        return f"{count_text(value)} {unit}".strip()
+    return f"{f'{value:,}' if isinstance(value, int) else plainly(value)} {unit}".strip()

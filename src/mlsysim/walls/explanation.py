@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlsysim.errors import unknown_name
-from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.units.text import number
 
 if TYPE_CHECKING:
     from mlsysim.walls.result import Result
@@ -54,34 +54,6 @@ def written(text: str) -> tuple[Equation, ...]:
         }
         found.append(Equation(gives, words, latex, symbols, when or None))
     return tuple(found)
-
-
-_SCALES = {
-    "B": ("kB", "MB", "GB", "TB", "PB"),
-    "B/s": ("kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
-    "flop": ("kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP"),
-    "flop/s": ("kFLOPs/s", "MFLOPs/s", "GFLOPs/s", "TFLOPs/s", "PFLOPs/s", "EFLOPs/s"),
-}
-"""Units that read best with a prefix, by steps of a thousand."""
-
-
-def number(value: Any, unit: str = "") -> str:
-    """A value with four significant digits, or all in front of the point, and its unit with the prefix that suits it.
-
-    >>> number(98304), number(1.507e11, "byte"), number(957134.2, "kWh"), number(1.48e13)
-    ('98,304', '150.7 GB', '957,134 kWh', '1.48e+13')
-    """
-    if isinstance(value, Quantity):
-        value, unit = value.magnitude, format_unit(value.units)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    unit = unit.replace("byte", "B")
-    for larger in _SCALES.get(unit, ()):
-        if abs(value) < 1e3:
-            break
-        value, unit = value / 1e3, larger
-    whole = 1e4 <= abs(value) < 1e9 or (isinstance(value, int) and abs(value) < 1e9)
-    return f"{value:,.0f} {unit}".strip() if whole else f"{value:,.4g} {unit}".strip()
 
 
 def render(result: Result, style: str) -> str:

@@ -1,0 +1,49 @@
+"""What answers print: one way of writing numbers, in sentences, tables, equations and reports, for every scenario."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import mlsysim
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan
+from mlsysim.units.text import count_text, money_text, number, plainly
+
+SCENARIOS = sorted((Path(mlsysim.__file__).parent / "examples" / "scenarios").glob("*.toml"))
+EXPONENT = re.compile(r"\d[eE][+-]?\d")
+ONE_OF_MANY = re.compile(r"(?<![\d.,])1 (accelerators|replicas|requests|nodes|chips|micro-batches|tokens|days|GPUs|samples|failures)\b")
+TWO_PREFIXES = re.compile(r"\b[kMGT](kg|kW|MW|GB|MB|TB|kB|ms)\b|\b\d{5,}\b")
+
+
+@pytest.fixture(scope="module", params=SCENARIOS, ids=lambda path: path.stem)
+def answer(request):
+    return evaluate(load_plan(request.param))
+
+
+def test_there_are_scenarios():
+    assert len(SCENARIOS) >= 15
+
+
+def test_no_sentence_table_or_equation_prints_an_exponent_or_one_of_many(answer):
+    scores = [f"{score.value}; {score.note}" for score in answer.scorecard]
+    cells = [text for metric in answer.metrics for text in (metric.text, metric.interval)]
+    lines = [*str(answer).splitlines(), *scores, *cells, *answer.assumptions.values(), *answer.explain().lines()]
+    wrong = [line for line in lines if EXPONENT.search(line) or ONE_OF_MANY.search(line)]
+    assert wrong == []
+    assert [line for line in str(answer).splitlines() if TWO_PREFIXES.search(line)] == []
+
+
+def test_a_value_reads_the_same_in_words_tables_and_equations(answer):
+    printed = str(answer.explain())
+    for metric in answer.metrics:
+        assert f"gives {metric.text}" in printed, metric.name
+
+
+@pytest.mark.parametrize("value", [1e-9, 3.1e-5, 0.02, 1, 999.96, 1e4, 123456, 7.89e8, 3.2e9, 4.7e13, 8.8e17])
+@pytest.mark.parametrize("unit", ["", "s", "byte", "flop", "flop/s", "USD", "J/flop", "kWh"])
+def test_no_size_prints_an_exponent(value, unit):
+    for text in (number(value, unit), plainly(value), count_text(value), money_text(value)):
+        assert not EXPONENT.search(text), text
