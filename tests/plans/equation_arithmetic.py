@@ -44,10 +44,14 @@ def read(text: str) -> tuple[Any, Any]:
     """A printed number with its unit, and half of its last digit."""
     found = _NUMBER.fullmatch(text.strip())
     assert found is not None, text
-    digits, unit = found[2].replace(",", ""), "USD" if found[1] else found[4]
+    digits, unit = found[2].replace(",", ""), found[4]
     mantissa, _, exponent = digits.partition("e")
     half = 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
     scale = 0.01 if found[3] else 1.0
+    for word, times in (("million", 1e6), ("billion", 1e9), ("trillion", 1e12)):
+        if unit.startswith(word):
+            unit, scale = unit.removeprefix(word).strip(), times
+    unit = "USD" if found[1] else unit
     return tuple(parse_quantity(f"{number * scale!r} {unit}".strip()) for number in (float(digits), half))
 
 

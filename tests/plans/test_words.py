@@ -14,7 +14,9 @@ from mlsysim.units.text import count_text, money_text, number, plainly
 
 SCENARIOS = sorted((Path(mlsysim.__file__).parent / "examples" / "scenarios").glob("*.toml"))
 EXPONENT = re.compile(r"\d[eE][+-]?\d")
-ONE_OF_MANY = re.compile(r"(?<![\d.,])1 (accelerators|replicas|requests|nodes|chips|micro-batches|tokens|days|GPUs|samples|failures)\b")
+ONE_OF_MANY = re.compile(
+    r"(?<![\d.,])1 (accelerators|replicas|requests|nodes|chips|micro-batches|tokens|days|GPUs|samples|failures)\b"
+)
 TWO_PREFIXES = re.compile(r"\b[kMGT](kg|kW|MW|GB|MB|TB|kB|ms)\b|\b\d{5,}\b")
 
 

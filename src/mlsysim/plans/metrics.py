@@ -26,7 +26,11 @@ _SIZES = {
     "J": ((0.1, "J"), (0.0, "mJ")),
 }
 """Units by the least value that is printed in them."""
-_LARGER = {"kgCO2e": ((1e3, "tCO2e"),), "megawatt_hour": ((1e4, "GWh"),), "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us"))}
+_LARGER = {
+    "kgCO2e": ((1e3, "tCO2e"),),
+    "megawatt_hour": ((1e4, "GWh"),),
+    "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us")),
+}
 """Units that a value is told in, and those that it is printed in from some size on."""
 
 

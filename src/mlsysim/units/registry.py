@@ -28,10 +28,12 @@ _UNIT_TOKEN = re.compile(
 )
 
 
-_SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12, "%": -2}
-_WRITTEN = re.compile(rf"{_NUMBER.pattern}(?P<scale>[kmbgt%]|[kmg]i)?\s*", re.IGNORECASE)
+_SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12, "%": -2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_WORDS = r"\s*(?:thousand|million|billion|trillion)"
+_WRITTEN = re.compile(rf"{_NUMBER.pattern}(?P<scale>[kmbgt%]|[kmg]i|{_WORDS})?\s*", re.IGNORECASE)
 _MONEY = re.compile(
-    rf"\s*(?P<first>(?:US)?\$)?{_NUMBER.pattern}(?P<scale>[kmbt]?)\s*(?P<last>USD|\$)?\s*(?P<per>/.*)?", re.IGNORECASE
+    rf"\s*(?P<first>(?:US)?\$)?{_NUMBER.pattern}(?P<scale>[kmbt]?|{_WORDS})\s*(?P<last>USD|\$)?\s*(?P<per>/.*)?",
+    re.IGNORECASE,
 )
 
 
@@ -42,12 +44,14 @@ def number_from(text: str) -> float | int | None:
 
     >>> number_from("8k"), number_from("8Ki"), number_from("1.24T"), number_from("15_000"), number_from("40%"), number_from("8 GB")
     (8000, 8192, 1240000000000, 15000, 0.4, None)
+    >>> number_from("15 trillion"), number_from("1.5 million")
+    (15000000000000, 1500000)
     """
     found = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
     digits = "" if found is None else found[1].replace(",", "").replace("_", "")
     if found is None or not any(ch.isdigit() for ch in digits.lower().split("e")[0]):
         return None
-    scale = (found["scale"] or "").lower()
+    scale = (found["scale"] or "").strip().lower()
     if digits.lstrip("+-").isdigit() and not scale:
         return int(digits)
     mantissa, _, exponent = digits.lower().partition("e")
