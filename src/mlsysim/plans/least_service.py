@@ -21,6 +21,8 @@ from mlsysim.plans.designs import ChipDesigns, Design, Tell, price
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
 
+_SURE = 0.9
+"""Odds of a service that one can count on."""
 CHIPS = ("A100", "L40S", "H100", "H200", "B200", "MI300X")
 _SHOWN, _DEARER, _MORE = 5, 2.0, 8
 """Services that are shown (and one of each chip), how many times as much as the cheapest they cost, and replicas that the last may be given."""
@@ -166,4 +168,8 @@ def described(found: Sequence[Service], names: Sequence[str]) -> tuple[str, bool
         return f"{what} is the cheapest service that keeps every limit on times. {missed}", False
     least = min((each for each in found if each.answer is not None), key=lambda each: each.accelerators)
     fewer = "" if least.accelerators == best.accelerators else f" The fewest are {least.accelerators:,} x {least.chip}."
-    return f"{what} is the cheapest service that keeps every limit.{fewer}", True
+    sure = next((each for each in found if each.design and each.odds is not None and each.odds >= _SURE), None)
+    safer = ""
+    if sure is not None and sure.design is not None and best.odds is not None and best.odds < _SURE:
+        safer = f" Its odds are {best.odds:.0%}; the cheapest of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
+    return f"{what} is the cheapest service that keeps every limit.{safer}{fewer}", True
