@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mlsysim.cli.main import main
+from mlsysim.cli.main import _keep_garbage, main
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +40,7 @@ def test_a_command_ends_without_looking_for_garbage(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 0
-    assert registered == [gc.freeze]
+    assert registered == [_keep_garbage]
 
 
 def test_a_command_that_is_stopped_says_what_is_lost(
