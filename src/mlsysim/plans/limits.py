@@ -14,7 +14,7 @@ from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds, value_text
 from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, money_text
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 
@@ -106,7 +106,7 @@ def _within(metric: Metric, label: str, most: Any) -> Checked:
     unit = "USD" if label == "budget" else "s"
     limit = to_si(most, unit)
     passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
-    shown = f"${limit:,.0f}" if unit == "USD" else compact_time(limit)
+    shown = money_text(limit) if unit == "USD" else compact_time(limit)
     odds = _odds(metric, limit, unit)
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "limit":

@@ -16,10 +16,11 @@ from mlsysim.plans.answer import Part
 from mlsysim.plans.metrics import kinds, value_text
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_region
-from mlsysim.plans.sheet import Sheet, compact_time
+from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import Activity, ChipPower, power_constants, power_interval
 from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.units.text import compact_time, money_text
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
@@ -238,9 +239,9 @@ def _sum(values: list[Any]) -> Any:
 
 def _score(sheet: Sheet, spent: dict[str, Any], hardware: float, region: Any) -> None:
     if spent["tco"] is not None:
-        sheet.score(17, f"${spent['tco']:,.0f}", note=f"of which ${hardware:,.0f} hardware")
+        sheet.score(17, money_text(spent["tco"]), note=f"of which {money_text(hardware)} hardware")
     elif spent["rent"] is not None:
-        sheet.score(17, f"${spent['rent']:,.0f} of rent")
+        sheet.score(17, f"{money_text(spent['rent'])} of rent")
     if spent["carbon_footprint"] is not None:
         sheet.score(18, f"{spent['carbon_footprint']:,.0f} kg CO2e", note=region.name if region else "")
     elif spent["energy"] is not None:
