@@ -55,9 +55,12 @@ def test_replicas_are_joined_batch_by_batch() -> None:
         sum((one + two)[i] for k in (0, 400) for i in range(k + b * each, k + (b + 1) * each)) / (2 * each)
         for b in range(BATCHES)
     ]
-    middle = sum(means) / BATCHES
-    spread = math.sqrt(sum((m - middle) ** 2 for m in means) / (BATCHES - 1))
-    assert found.error[0] == pytest.approx(1.729 * spread / math.sqrt(BATCHES), rel=1e-6)
+    # Neighbours are alike by chance here (correlation 0.2), so that three batches are one.
+    larger = [sum(means[b : b + 3]) / 3 for b in range(0, BATCHES - 2, 3)]
+    middle = sum(larger) / 6
+    spread = math.sqrt(sum((m - middle) ** 2 for m in larger) / 5)
+    low = max(found.mean - middle, 0.0) / (math.sqrt(6) - 1)
+    assert found.error[0] == pytest.approx(2.015 * spread / math.sqrt(6) + low, rel=1e-3)
 
 
 def test_the_sampling_error_covers_what_other_samples_give() -> None:
@@ -84,6 +87,13 @@ def test_most_samples_of_a_queue_have_the_true_p99_in_their_interval() -> None:
     true = math.log(0.6 / 0.01) / 0.4
     found = [_waits(2000, seed, 0.6).percentiles("ttft") for seed in range(60)]
     assert 48 <= sum(abs(each.p99 - true) <= each.error[-1] for each in found) <= 59
+
+
+def test_near_saturation_batches_are_longer() -> None:
+    """Of 40 samples at a load of 0.9 about 34 have the true mean, 30 the p95; of twenty batches, whatever the load, 31 and 17 had."""
+    found = [_waits(10_000, seed, 0.9).percentiles("ttft") for seed in range(40)]
+    for place, name, true, least in ((0, "mean", 9.0, 31), (3, "p95", math.log(0.9 / 0.05) / 0.1, 25)):
+        assert least <= sum(abs(each.values[name] - true) <= each.error[place] for each in found) <= 39
 
 
 def test_a_few_hundred_requests_have_no_error_of_their_p99() -> None:

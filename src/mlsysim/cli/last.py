@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from mlsysim.cli.output import busy
+from mlsysim.cli.output import busy, playing
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
@@ -23,7 +23,7 @@ def _file() -> Path:
 
 def answered(plan: Plan, change: bool = True) -> Answer:
     """The answer to a plan, which is kept."""
-    with busy("evaluating ..."):
+    with busy("evaluating ...") as say, playing(say):
         answer = evaluate(plan, change=change)
     remember(plan)
     return answer

@@ -47,6 +47,30 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(text)
 
 
+_BAR = 20
+
+
+@contextmanager
+def playing(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it a spinner says how far a simulation is; an answer takes several, of designs and of ends of intervals."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from mlsysim.simulate.settings import watched
+
+    plays = 0
+
+    def tell(done: int, expected: int) -> None:
+        nonlocal plays
+        plays += not done
+        share = min(done / max(expected, 1), 1.0)
+        full = round(_BAR * share)
+        say(f"play {plays}  {'━' * full}{'╌' * (_BAR - full)} {share:4.0%} of {expected:,} requests")
+
+    with watched(tell):
+        yield
+
+
 def print_json(document: Any) -> None:
     """One JSON document; what is not a number becomes null."""
     from mlsysim.walls.document import finite

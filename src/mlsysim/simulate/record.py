@@ -7,7 +7,12 @@ as serving benchmarks have it.
 The sampling error of a mean or percentile is that of batches of consecutive requests (batch means: requests near each other
 share a queue, so that their times are not independent, and batches nearly are): t s/sqrt(m) for 90 %, s the spread of the values of m batches,
 t Student's for m - 1. There are ``BATCHES``, or fewer and larger ones, so that each has ``ABOVE`` requests above a percentile: those come
-from a few busy moments, and a batch without one says nothing about them. Where there are not two such batches nothing is said. It says how far another hour of the same traffic could be off; how far the step times are off is the model's error, and is
+from a few busy moments, and a batch without one says nothing about them. Where there are not two such batches nothing is said. Near saturation
+neighbouring batches are alike too: with r the correlation of the means of two neighbours, they forget in 1 / -ln r of them, and batches are
+``FORGETS`` times that long, ``FEWEST`` of them at least. A percentile of few requests is too low there, since its busiest moments are rare:
+with a bias that falls as 1/sqrt(n), those of m batches are below that of all by sqrt(m) - 1 times the latter's, which is added to its error. (Of
+samples of 10,000 waits of M/M/1 at a load of 0.9 the interval has the true mean in 86 %, the p95 in 75 %, the p99 in 59 %, where plain batches had
+78, 42 and 31 %; at 0.6 in 90 %. What is rarer than a sample is not known from it: play more.) It says how far another hour of the same traffic could be off; how far the step times are off is the model's error, and is
 said apart.
 """
 
@@ -17,10 +22,11 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import frexp
 from typing import NamedTuple
 
-EXACT, BATCHES, ABOVE = 200_000, 20, 10
+EXACT, BATCHES, ABOVE, FORGETS, FEWEST = 200_000, 20, 10, 4.0, 3
 _FINE = 512
 _TWICE = 2 * _FINE
 _STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
@@ -165,14 +171,31 @@ class Times:
         bags = [bag for bag in self.batches() if bag]
         means = [total / count for count, total in zip(*self._sums, strict=True) if count]
         bags = [array("d", sorted(bag)) if isinstance(bag, array) else bag for bag in bags]
-        errors, known = [_half_width(means)], dict[int, list[list[float]]]()
-        for place, level in enumerate(levels.values()):
-            many = math.ceil(ABOVE / (1 - level / 100) / (self.count / len(bags)))
+        values, longer = _named(self.mean, _together(bags), levels), _longer(means)
+        errors, known = [_half_width(_merged(means, longer), self.mean)], dict[int, list[list[float]]]()
+        for place, (name, level) in enumerate(levels.items()):
+            least = math.ceil(ABOVE / (1 - level / 100) / (self.count / len(bags)))
+            many = max(least, longer)
             if many not in known:
                 larger = [_together(bags[at : at + many]) for at in range(0, len(bags) - many + 1, many)]
                 known[many] = [ranked(bag, levels.values()) for bag in larger]
-            errors.append(_half_width([found[place] for found in known[many]]))
-        return Percentiles(_named(self.mean, _together(bags), levels), tuple(errors))
+            errors.append(_half_width([found[place] for found in known[many]], values[name]))
+        return Percentiles(values, tuple(errors))
+
+
+def _longer(means: Sequence[float]) -> int:
+    """Batches that make one whose neighbours are not like it, by the correlation of their means."""
+    middle = sum(means) / len(means)
+    away = [each - middle for each in means]
+    square = sum(each * each for each in away)
+    alike = sum(a * b for a, b in pairwise(away)) / square + 1 / len(means) if square else 0.0
+    if alike <= 0:
+        return 1
+    return max(1, min(len(means) // FEWEST, math.ceil(FORGETS / -math.log(min(alike, 0.99)))))
+
+
+def _merged(means: Sequence[float], many: int) -> list[float]:
+    return [sum(means[at : at + many]) / many for at in range(0, len(means) - many + 1, many)]
 
 
 def _named(mean: float, bag: Bag, levels: dict[str, float]) -> dict[str, float]:
@@ -289,11 +312,11 @@ class Record:
         return nothing._replace(values=_named(mean, self.gaps, self._levels))
 
 
-def _half_width(values: Sequence[float]) -> float:
-    """Half of the 90 % interval of the mean of so many batches; without a batch's worth nothing is known."""
+def _half_width(values: Sequence[float], whole: float) -> float:
+    """Half of the 90 % interval of the mean of so many batches, and the bias that they show; without a batch's worth nothing is known."""
     m = len(values)
     if m < 2:
         return math.nan
     mean = sum(values) / m
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (m - 1))
-    return _STUDENT[m - 2] * spread / math.sqrt(m)
+    return _STUDENT[m - 2] * spread / math.sqrt(m) + max(whole - mean, 0.0) / (math.sqrt(m) - 1)
