@@ -54,7 +54,7 @@ def doctor(context: Context, output: Output = None, as_json: AsJson = False) -> 
     print_table(form, ["device", "name", "memory", "in the zoo"], rows, right=(2,))
     if form == "text" and best is None:
         print_text(
-            "No device here is in the zoo; add yours with `mlsysim zoo check` in mind, or plan for another with --on."
+            "None of the devices here is in the zoo. Add yours (docs/howto/add-a-chip.md; `mlsysim zoo check` checks the entry), or plan for another chip with --on."
         )
     elif form == "text" and best is not None:
         print_text(f"What would run on one {best.key} (first order):", "bold")

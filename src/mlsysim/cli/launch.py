@@ -30,7 +30,7 @@ def export(
         str | None, Option("-o", "--output", help="file to write; or text or json", show_default=False)
     ] = None,
     task: Annotated[
-        str | None, Option(help="training or serving, for MODEL@FLEET; the target's where left out")
+        str | None, Option(help="training or serving, for MODEL@FLEET; by default what the target is for")
     ] = None,
     command: Annotated[
         str | None,
@@ -91,7 +91,7 @@ def review(
     path: Annotated[str, Argument(metavar="FILE", help="a launch command, script or configuration")],
     on: Annotated[str | None, Option(help="the fleet, such as 64xH100, where the file does not name it")] = None,
     model: Annotated[str | None, Option(help="the model, where the file does not name one of the zoo")] = None,
-    target: Annotated[str | None, Option(help="megatron, vllm ...; found from the text where left out")] = None,
+    target: Annotated[str | None, Option(help="megatron, vllm ...; by default found from the text")] = None,
     write: Annotated[str | None, Option(help="file for the launch file with the best settings")] = None,
     output: Output = None,
     as_json: AsJson = False,

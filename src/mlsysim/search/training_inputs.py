@@ -102,7 +102,7 @@ def _declared() -> dict[str, Input]:
         sites? | whole [1, 64] | places that have equal parts of the fleet
         wan_bandwidth? | (0, inf) byte/s, plain GB/s | what a site has to the others, one way | 100 Gbps
         wan_round_trip? | [0, inf) s, plain | time of a message to another site and back | 30 ms
-        spares? | whole [0, 1e4] | nodes that stand in for those in repair; where left out, others do at once
+        spares? | whole [0, 1e4] | nodes that stand in for those in repair; unless given, one is always at hand
         repair_time? | (0, inf) h, plain | until a node that broke is back, beside spares
         nodes? | whole [1, 1e7] | nodes of the fleet
         accelerators? | whole [1, 1e8] | accelerators of the fleet, instead of nodes

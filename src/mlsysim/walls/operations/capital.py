@@ -117,7 +117,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
         "The purchase price is the cost of a run: a run answers for its share of the hardware's life.",
         "Electricity decides where to train: it is a few per cent of the cost; idle hardware costs more.",
         "The cheaper accelerator-hour is the cheaper run: compare the cost of useful arithmetic.",
-        "A price that is not published is zero.",
+        "A price that is not published is zero: it is unknown, and so is the total until you state the price (`unit_cost`).",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> EconomicsResult:
