@@ -101,14 +101,14 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
     turn = s.cycle(active, others, a.under(ANSWER))
-    # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each.
-    disturbed = turn.alone + (turn.mean - turn.alone) * ((h.rounds - 0.5) / h.rounds)
+    # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each. Those that are read in
+    # the step of its own disturb it not: of a round that comes within w steps one in w.
+    met = (h.rounds - 0.5) / h.rounds * (1 - 1 / window(t, 1, s.steps, active / s.full, 1.0))
+    disturbed = turn.alone + (turn.mean - turn.alone) * met
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, disturbed) / s.gain
     length = s.steps * turn.mean
-    mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, a))
-    # A client's turn takes a while, after which it finds the engine within a step, where there are others; an engine's own client takes none.
-    rest = (turn.alone * (1 - turn.busy) + turn.prompts * turn.busy) / 2 * (1.0 if h.server else 0.0)
-    idle = a.loss(RUNNING, SERVING, REST, (rest + s.missed(turn)) * minimum(others, 1.0))
+    mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, turn.alone, a))
+    idle = a.loss(RUNNING, SERVING, REST, s.missed(turn) * minimum(others, 1.0))
     # Prompts that cannot be read as fast as answers end wait for that; caches and slots are waited for before.
     span = value_of(length)
     own = where(places > active, 1 / s.steps, 0.0)
@@ -152,7 +152,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     there, carried = 1 - exp(-n), minimum(rate, fastest * ALMOST)
     first = s.first(carried, n, turn.alone * there, a, 0.0)
     place = waiting_for(places, carried, length, h, a) + backlog(t, fastest, length, a)
-    ttft = first + a.loss(RUNNING, SERVING, REST, s.missed(turn) * there) + place + front_end(engine, t, a)
+    missed = turn.alone * engine.steps_ahead + s.missed(turn)
+    ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts)
     return Loop(tpot, ttft, ttft, n, *steps, minimum(rate, fastest), bound, endless(t, fastest))
 
@@ -217,10 +218,10 @@ def window(t: Traffic, number: int, answer: Any, burst: Any, least: Any) -> Any:
     return maximum(minimum(sqrt(number * spread**2 + burst**2), answer), least)
 
 
-def _joining(s: Turns, t: Traffic, active: Any, others: Any, number: int, a: Algebra) -> Any:
+def _joining(s: Turns, t: Traffic, active: Any, others: Any, number: int, alone: Any, a: Algebra) -> Any:
     """The first token of a later round on devices that write too; windows are counted in steps."""
     wide = window(t, number, s.steps, active / s.full, 1.0)
-    return s.joined(others, others, others / wide, maximum(active - wide * s.full, 0.0) / 2, a)
+    return s.joined(others, others, others / wide, maximum(active - wide * s.full, 0.0) / 2, alone, a)
 
 
 def result(

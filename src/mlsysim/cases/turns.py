@@ -182,11 +182,9 @@ class Turns(Readers):
         return Cycle(alone, prompts, mean, poll, 1 - value_of(alone) / value_of(mean))
 
     def missed(self, turn: Cycle) -> Any:
-        """Seconds of the steps that a prompt cannot join where others are answered: those that are scheduled ahead, half of those until the next look
-        for prompts, and those that the engine waits for more. Of an idle engine there are none; with a server in front or without it they are the
-        engine's."""
-        ahead = self.engine.steps_ahead + (turn.poll - 1) / 2
-        return turn.alone * ahead + turn.mean * self.h.wait_steps
+        """Seconds of the steps that a prompt cannot join where others are answered, beside those that are scheduled ahead: half of those until the
+        next look for prompts, and those that the engine waits for more. Of an idle engine there are none."""
+        return turn.alone * ((turn.poll - 1) / 2) + turn.mean * self.h.wait_steps
 
     def seen(self, n: Any, most: Any, tag: Tag = untagged) -> Cycle:
         """Steps as a request sees them where n are answered on average: with those and itself, of at most so many."""
@@ -196,12 +194,22 @@ class Turns(Readers):
         """Requests a second that n sequences of at most so many give."""
         return n / (self.steps * self.seen(n, most).mean)
 
-    def joined(self, count: Any, beside: Any, per_step: Any, waiting: Any, a: Algebra) -> Any:
+    def joined(self, count: Any, beside: Any, per_step: Any, waiting: Any, alone: Any, a: Algebra) -> Any:
         """Time until a prompt of a closed loop is read, of which so many a step come: answers end where steps end, so that all of
-        a step go into the next one, and a step with prompts is one step for those who write."""
+        a step go into the next one, and a step with prompts is one step for those who write. ``alone``: a step without them."""
         tag, most = a.under(FIRST), maximum(self.full, 1.0)
         load = minimum(per_step / self.full, _BELOW)
         random = load ** sqrt(2 * (most + 1)) / (2 * (1 - load)) + load * (1 - 1 / self.chunks) / 2
         waited = minimum(waiting + minimum(random, sqrt(math.pi / 32 * count)), count / 2)
-        own = self.reading(minimum(1 + per_step, most), beside, tag) * self.through
-        return own + a.loss(QUEUE, TAIL, QUEUED, self.pace(beside, tag) * waited)
+        step = self.reading(minimum(1 + per_step, most), beside, tag)
+        # The steps that run when it comes read prompts of its own round, but for the first of them: where lengths are alike, nearly all.
+        came = -expm1(-per_step)
+        share = minimum(maximum(came, per_step / self.full), 1.0) if self.mixed else came / (1 + came)
+        share = share * (1 - per_step / count)
+        mean = alone + (step - alone) * share
+        busy = share * value_of(step) / value_of(mean)
+        # A client's turn takes a while, after which it finds the engine within a step; an engine's own client takes none.
+        rest = (alone + (step - alone) * busy) / 2 * (1.0 if self.h.server else 0.0)
+        late = (rest + mean * self.engine.steps_ahead) * minimum(count, 1.0)
+        queued = a.loss(QUEUE, TAIL, QUEUED, self.pace(beside, tag) * waited)
+        return step * self.through + a.loss(RUNNING, SERVING, REST, late) + queued

@@ -13,10 +13,13 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
 Where the recipe of a run says otherwise than a column, the recipe holds (https://github.com/SemiAnalysisAI/InferenceX, benchmarks and
 their lists of configurations; the columns were filled in by rules of their own):
 
-    GLM-5 on SGLang       looks for requests at every step in 8 bits, at every tenth in 4 bits; on H200 its default budget of 8,192 tokens
+    GLM-5 on SGLang       looks for requests at every step in 8 bits, at every tenth in 4 bits; on H200 its default budget of 8,192 tokens, and 5
+                          requests a client
     DeepSeek, 4 bits      on SGLang and one node, 16,384 tokens a step
     pools of 4 devices    on SGLang, several that write: tensor-parallel. Lists before 2026-04-22 have attention ranks as a placeholder, the one of
                           that day the degrees of the same pools
+    no client named       runs of the table's own tool (https://github.com/ai-dynamo/aiconfigurator, generator/rule_plugin/benchmark): I + 1,500
+                          prompt tokens a step, on TensorRT-LLM and those of the clients' answers; 50 requests a client, after warming up
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_t
 _GATHER_STEPS = 20
 _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
+_ROOM = 1500
+"""Prompt tokens of a step beside one prompt, in runs of the table's own tool."""
 _LISTED = "2026-04-22"
 """The day from which lists have the degrees of small pools."""
 
@@ -71,11 +76,14 @@ def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
 def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     """The row with what its recipe says of columns that were filled in by rules."""
     found = dict(row)
+    if row.get("client") == "" and row["engine"] in ("sglang", "trtllm"):
+        budget = whole(row, "isl") + _ROOM + (whole(row, "concurrency") if row["engine"] == "trtllm" else 0)
+        found |= {"token_budget": str(budget), "rounds": "50"}
     if row["engine"] != "sglang":
         return found
     if row["model"].endswith("GLM-5"):
         found |= {"poll_steps": "10" if row["precision"] == "fp4" else ""}
-        found |= {"token_budget": "8192"} if row["gpu"].startswith("h200") else {}
+        found |= {"token_budget": "8192", "rounds": "5"} if row["gpu"].startswith("h200") else {}
     elif "DeepSeek" in row["model"] and row["precision"] == "fp4" and row["mode"] == "agg":
         found |= {"token_budget": "16384"}
     several = row["mode"] == "disagg" and whole(row, "decode_workers") > 1 and row["decode_moe_ep"] == "4"
@@ -133,6 +141,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "replicas": 1,
             "chunk_tokens": whole(row, "token_budget", 0) or None,
             "poll_steps": whole(row, "poll_steps", 0) or None,
+            "requests": whole(row, "rounds", 0) * whole(row, "concurrency") or None,
             "warm_up": None if (row.get("measured") or _WARMED) >= _WARMED else False,
         }
     split = {"tp": tp, "ep": ep if ep > 1 else None}
