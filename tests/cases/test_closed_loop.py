@@ -270,3 +270,22 @@ def test_calibrated_batching():
     assert timed.max_active_requests < plain.max_active_requests
     assert timed.tpot > timed.itl * 0.5
     assert timed.speedup_vs_static is not None
+
+
+def test_prompts_of_one_step_do_not_slow_each_others_answers():
+    step = step_of()
+    together = closed_loop(step, clients_of(8, 500, 256))  # 8 prompts of 500 tokens are one step of 8,192
+    assert together.tpot == pytest.approx(step.time(8, 500 + 128).total, rel=0.01)
+    assert closed_loop(step, clients_of(8, 500, 256, Habits(shortest=0.8))).tpot > 1.02 * together.tpot
+
+
+def test_steps_that_a_prompt_misses_read_prompts_of_its_round():
+    """Prompts of which one fits a step come one a step: the step that runs, half done, and those scheduled ahead read one each, but for the first of
+    the round."""
+    step, habits = step_of(), Habits(rounds=1000)
+    seen = closed_loop(step, clients_of(8, 4000, 512, habits, chunk=4010.0))
+    own, alone = step.time(7, 4000 + 256, 1, 4000).total, step.time(7, 4000 + 256).total
+    missed = (0.5 + step.engine.steps_ahead) * (own / 8 * 7 + alone / 8)
+    queued = own * (3.14159 / 32 * 7) ** 0.5
+    front = step.engine.front_end + step.engine.tokenise * 4000
+    assert seen.ttft_steady == pytest.approx(own + missed + queued + front, rel=0.03)

@@ -102,8 +102,9 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
     turn = s.cycle(active, others, a.under(ANSWER))
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each. Those that are read in
-    # the step of its own disturb it not: of a round that comes within w steps one in w.
-    met = (h.rounds - 0.5) / h.rounds * (1 - 1 / window(t, 1, s.steps, active / s.full, 1.0))
+    # the step of its own disturb it not: of a round that comes within w steps one in w, and none where rounds follow each other without a pause.
+    beside = 1 / window(t, 1, s.steps, active / s.full, 1.0) - 1 / s.steps
+    met = (h.rounds - 0.5) / h.rounds * (1 - maximum(beside, 0.0))
     disturbed = turn.alone + (turn.mean - turn.alone) * met
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, disturbed) / s.gain
     length = s.steps * turn.mean
