@@ -62,3 +62,25 @@ def test_a_terminal_gets_the_bar_and_stdout_one_document(tmp_path):
     os.close(ours)
     assert program.returncode == 0 and json.loads(program.stdout)["points"] == 216_000
     assert b"points" in drawn and b"a second" in drawn and b"left" in drawn
+
+
+def test_points_and_a_chart_from_the_command_line(tmp_path, monkeypatch, fuzz):
+    """Eighty columns, a file of every point, a chart with units; nothing else is left behind."""
+    monkeypatch.chdir(tmp_path)
+    axes = 'peak = {range = [200, 900], step = 100, unit = "TFLOP/s"}\nprice = ["6000 USD", "9000 USD"]\nbatch_size = [1, 2, 4]\n'
+    fixed = 'model = "Llama3_8B"\nphase = "decode"\nbandwidth = "3 TB/s"\ncapacity = "80 GB"\n'
+    (tmp_path / "chips.toml").write_text(f'kind = "node"\nminimize = "usd_per_mtoken"\n[fixed]\n{fixed}[axes]\n{axes}')
+    code, out, err = fuzz.run_command(["sweep", "chips.toml", "-o", "points.csv", "--plot", "best.svg"])
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80 and "Tflop/s" in out and "[USD]" in out
+    lines = (tmp_path / "points.csv").read_text().splitlines()
+    assert len(lines) == 1 + 8 * 2 * 3 and "peak [flop/s]" in lines[0]
+    assert "usd_per_mtoken" in (tmp_path / "best.svg").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == [
+        "best.svg",
+        "chips.toml",
+        "points.csv",
+    ]
+    for words in (["-o", "points.xlsx"], ["--plot", "best.png"], ["-o", "p.parquet", "--points", "npz"]):
+        code, out, err = fuzz.run_command(["sweep", "chips.toml", *words])
+        assert code == 1 and out == "" and len(err.splitlines()) == 1

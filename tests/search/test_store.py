@@ -17,6 +17,7 @@ from mlsysim.search.kinds import KINDS
 from mlsysim.search.space import Space
 from mlsysim.search.store import PointStore, chosen_format, parts, read
 from mlsysim.search.sweep import part_size, sweep
+from mlsysim.search.tabled import header_of, title_of, value_text, write_points
 
 PART = 700
 FORMATS = ["npz", pytest.param("parquet", marks=pytest.mark.skipif(chosen_format() == "npz", reason="no DuckDB"))]
@@ -214,3 +215,63 @@ def test_the_disk_is_looked_at_first(tmp_path, monkeypatch):
 )
 def test_durations_in_words(seconds, words):
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("damage", ["cut", "changed", "lost"])
+def test_a_file_of_points_that_is_damaged_is_computed_again(tmp_path, form, damage):
+    """A resume takes what was finished only where its points are the ones that were written."""
+    space = chips()
+
+    def run() -> Any:
+        kept = {"checkpoint": tmp_path / "parts", "points": tmp_path / "points"}
+        return sweep(space, **kept, points_format=form, points_per_part=PART)
+
+    whole = run()
+    rows = read(tmp_path / "points")
+    assert run().resumed_points == whole.points
+    victim = sorted((tmp_path / "points").glob(f"part-*.{form}"))[0]
+    content = victim.read_bytes()
+    if damage == "lost":
+        victim.unlink()
+    else:
+        victim.write_bytes(content[: len(content) // 2] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+    again = run()
+    assert again.complete and 0 < again.resumed_points < whole.points
+    assert again.to_dict(timings=False) == whole.to_dict(timings=False)
+    for name, values in read(tmp_path / "points").items():
+        np.testing.assert_array_equal(values, rows[name])
+
+
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=FORMATS[1].marks)])
+def test_every_point_in_one_file_with_units(tmp_path, ending):
+    space = chips()
+    sweep(
+        space,
+        points=tmp_path / "points",
+        points_format="parquet" if ending == "parquet" else "npz",
+        points_per_part=PART,
+    )
+    rows = read(tmp_path / "points")
+    file = tmp_path / f"all.{ending}"
+    assert write_points(space, tmp_path / "points", file) == len(rows["point"])
+    if ending == "csv":
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 1 + len(rows["point"]) and lines[0].split(",") == [title_of(space, name) for name in rows]
+        assert "nan" not in "".join(lines)
+    else:
+        import duckdb
+
+        found = duckdb.sql(f"select * from '{file}'").fetchnumpy()
+        assert [*found] == [title_of(space, name) for name in rows] and list(found["point"]) == list(rows["point"])
+    with pytest.raises(InputError, match=r"\.csv or \.parquet"):
+        write_points(space, tmp_path / "points", tmp_path / "all.xlsx")
+
+
+def test_values_carry_their_units():
+    space = Space.from_dict(
+        {"kind": "node", "fixed": {"model": "Llama3_8B"}, "axes": {"bandwidth": ["1 TB/s"], "price": ["6000 USD"]}}
+    )
+    assert (header_of(space, "bandwidth"), value_text(space, "bandwidth", 3.35e12)) == ("bandwidth", "3.35 TB/s")
+    assert (header_of(space, "price"), value_text(space, "price", 6000.0)) == ("price [USD]", "6,000")
+    assert title_of(space, "bandwidth") == "bandwidth [byte/s]" and title_of(space, "latency_s") == "latency_s"

@@ -279,9 +279,9 @@ def test_an_interrupt_leaves_what_is_finished(whole, tmp_path):
 def test_an_interrupt_while_a_part_is_kept_waits(tmp_path, monkeypatch):
     save = module.Checkpoint.save
 
-    def interrupted(self: Any, part: int, state: Any) -> None:
+    def interrupted(self: Any, part: int, state: Any, stored: Any) -> None:
         signal.raise_signal(signal.SIGINT)
-        save(self, part, state)
+        save(self, part, state, stored)
 
     monkeypatch.setattr(module.Checkpoint, "save", interrupted)
     early = sweep(chips(), checkpoint=tmp_path / "run", points_per_part=PART)

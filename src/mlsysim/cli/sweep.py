@@ -1,6 +1,7 @@
 """``mlsysim sweep SPACE.toml``: every design of a space, the best ones, the trade-offs and what rejected the rest.
 
-``--out DIR`` leaves ``result.json``, every point under ``points/`` and the finished parts under ``parts/``. Exit codes: 0, 1 for
+``-o FILE`` writes every point as CSV or Parquet, ``--plot FILE`` a chart, ``--out DIR`` leaves ``result.json``, every point under ``points/`` and the
+finished parts under ``parts/``. Exit codes: 0, 1 for
 bad input, 2 where no design is feasible, 130 after an interrupt (what was finished is kept, the best so far is printed).
 """
 
@@ -10,12 +11,13 @@ import json
 import os
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Exit, Option
 
-from mlsysim.cli.output import console, end, print_line
+from mlsysim.cli.output import console, end, print_line, print_table, print_text
 from mlsysim.errors import InputError
 from mlsysim.zoo.writing import written
 
@@ -38,20 +40,38 @@ def sweep(
     points: Annotated[
         str | None, Option(help="with --out: parquet, npz or none; parquet where DuckDB is installed, else npz")
     ] = None,
+    output: Annotated[
+        str | None, Option("-o", "--output", help="write every point to this file: .csv, or .parquet with DuckDB")
+    ] = None,
+    plot: Annotated[
+        str | None, Option(help="write a chart to this .svg: the Pareto front, else the best by an axis")
+    ] = None,
     top: Annotated[int | None, Option(help="how many of the best to keep")] = None,
     pareto: Annotated[str | None, Option(help="2 to 6 outputs for a Pareto front: a,b,c")] = None,
     minimize: Annotated[str | None, Option(help="rank by this output, less is better")] = None,
     maximize: Annotated[str | None, Option(help="rank by this output, more is better")] = None,
     as_json: Annotated[bool, Option("--json", help="one JSON document and nothing else on stdout")] = False,
 ) -> None:
-    """Evaluate every design of a space, or merge what the jobs of an array left."""
+    """Evaluate every design of a space, or merge what the jobs of an array left.
+
+    mlsysim sweep space:compression-pareto --top 3
+    mlsysim sweep chips.toml -o points.csv --plot front.svg
+    """
     from mlsysim.search.answers import explained
     from mlsysim.search.folder import Checkpoint, write_json
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import merge
+    from mlsysim.search.tabled import chart_of, ending_of, write_points
 
     notes = console(stderr=True)
     merging = paths[0] == "merge"
+    if output is not None and (merging or (ending_of(output) == ".parquet" and points == "npz")):
+        raise InputError(
+            "-o writes the points of a sweep; a .parquet needs --points parquet, and merge has none.", field="output"
+        )
+    if plot is not None and not plot.lower().endswith(".svg"):
+        raise InputError(f"--plot writes a file that ends in .svg, got {plot[-60:]!r}.", field="plot")
+    kept_in: Any = None
     try:
         if merging:
             result, space = merge(paths[1:]), Checkpoint.existing(paths[1]).space
@@ -60,10 +80,25 @@ def sweep(
                 raise InputError(f"sweep takes one space file, got {len(paths)}.")
             goals = {"minimize": minimize, "maximize": maximize, "pareto": pareto, "top": top}
             space = Space.from_toml(paths[0]).with_goals(**goals)  # type: ignore[arg-type]
-            result = _run(space, notes, workers, dask, shard, resume, out, points)
+            if output is not None and (out is None or points == _NO_POINTS):
+                kept_in = TemporaryDirectory(prefix=".mlsysim-", dir=Path(output).resolve().parent)
+            folder = kept_in.name if kept_in else None
+            if output is not None:
+                points = "parquet" if ending_of(output) == ".parquet" else points
+            result = _run(space, notes, workers, dask, shard, resume, out, points, folder)
+            if output is not None and result.complete:
+                stored = folder or str(Path(out or "") / "points")
+                count = write_points(space, stored, output)
+                notes.print(f"{count:,} points written to {output}.", soft_wrap=True)
     except KeyboardInterrupt:
         notes.print("mlsysim: interrupted before the sweep started.", soft_wrap=True)
         raise Exit(_INTERRUPTED) from None
+    finally:
+        if kept_in is not None:
+            kept_in.cleanup()
+    if plot is not None:
+        chart_of(space, result).save(plot)
+        notes.print(f"Chart written to {plot}.", soft_wrap=True)
     document = result.to_dict() | {"explanation": explained(space, result.best)}
     if out is not None:
         with written(out):
@@ -72,7 +107,7 @@ def sweep(
     if as_json:
         print(json.dumps(document, indent=1))
     else:
-        _show(document)
+        _show(document, space)
     if not result.complete and not merging:
         kept = resume or (out and str(Path(out) / "parts"))
         sentence = "Interrupted: nothing was kept, because neither --resume DIR nor --out DIR was given."
@@ -84,7 +119,15 @@ def sweep(
 
 
 def _run(
-    space: Any, notes: Console, workers: int, dask: Word, shard: Word, resume: Word, out: Word, points: Word
+    space: Any,
+    notes: Console,
+    workers: int,
+    dask: Word,
+    shard: Word,
+    resume: Word,
+    out: Word,
+    points: Word,
+    beside: Word,
 ) -> Any:
     """The sweep that the options describe."""
     from mlsysim.search.forecast import check_size, check_storage
@@ -93,15 +136,16 @@ def _run(
 
     portion = None if shard is None else _portion(shard)
     if out is None:
-        if points is not None:
+        if points is not None and beside is None:
             raise InputError("--points needs a folder: --out DIR.")
         if portion is not None and resume is None:
             raise InputError("--shard needs a folder for its parts: --out DIR or --resume DIR.")
     count = (os.cpu_count() or 1) if workers == 0 else workers
     folder = resume if out is None or resume is not None else str(Path(out) / "parts")
     store = form = None
-    if out is not None and points != _NO_POINTS:
-        store, form = str(Path(out) / "points"), chosen_format(points)
+    if beside is not None or (out is not None and points != _NO_POINTS):
+        points = None if points == _NO_POINTS else points
+        store, form = beside or str(Path(out or "") / "points"), chosen_format(points)
         if portion is None:
             check_size(space, max(count, 1))
         if space.size > _MANY:
@@ -165,10 +209,12 @@ def _portion(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show(result: dict[str, Any], space: Any) -> None:
     """Counts, the best designs with what binds the first, and what rejected the rest."""
+    from mlsysim.search.tabled import header_of, value_text
+
     state = "" if result["complete"] else " (not complete)"
-    print_line(
+    print_text(
         f"{result['name']}: {result['points']:,} of {result['size']:,} designs after constraints, "
         f"{result['feasible']:,} feasible{state}, {result['seconds']:.3g} s, {result['points_per_second']:,.0f} a second"
     )
@@ -179,19 +225,37 @@ def _show(result: dict[str, Any]) -> None:
     objective, varied = result["objective"], result.get("uncertain")
     if varied is not None:
         listed = "; ".join(f"{name} = {text}" for name, text in varied["inputs"].items())
-        print_line(f"uncertain, {varied['samples']:,} draws (seed {varied['seed']}): {listed}")
+        print_text(f"uncertain, {varied['samples']:,} draws (seed {varied['seed']}): {listed}")
     if result["best"]:
         ties = f", {result['ties']:,} designs equal the best" if result["ties"] > 1 else ""
         ranked = "" if varied is None else f" at p{varied['rank_by']:g}"
         print_line(f"{result['direction']} {objective}{ranked}{ties}:")
-    for place, point in enumerate(result["best"], 1):
-        inputs = "  ".join(f"{name} {_text(value)}" for name, value in point["inputs"].items())
-        print_line(f"{place:3d}. {_text(point['outputs'][objective]):>12}   {inputs}")
-        if varied is not None:
-            print_line(f"     {_over_draws(point, objective)}")
-        if place == 1:
-            for sentence in (result.get("explanation") or {}).get("sentences", ()):
-                print_line(f"     {sentence}")
+    best = result["best"]
+    names = [*best[0]["inputs"]] if best else []
+    same = [name for name in names if len(best) > 1 and len({str(each["inputs"][name]) for each in best}) == 1]
+    shown = [name for name in names if name not in same]
+    rows = [
+        [str(k), value_text(space, objective, each["outputs"][objective]), *(value_text(space, name, each["inputs"][name]) for name in shown)]
+        for k, each in enumerate(best, 1)
+    ]  # fmt: skip
+    headers = [
+        "",
+        objective,
+        *(header_of(space, name) for name in shown),
+    ]
+    if best:
+        places = range(len(headers))
+        print_table("text", headers, rows, right=places, whole=places, drop=tuple(reversed(places[2:])))
+    if same:
+        listed = ", ".join(
+            f"{header_of(space, name)} {value_text(space, name, best[0]['inputs'][name])}" for name in same
+        )
+        print_text(f"All of them: {listed}.")
+    said = (result.get("explanation") or {}).get("sentences", ())
+    if said:
+        print_text(f"Of the best: {' '.join(said)}")
+    for place, point in enumerate(best if varied is not None else (), 1):
+        print_text(f"{place:3d}. {_over_draws(point, objective)}")
     if result["pareto"]:
         print_line(f"{len(result['pareto']):,} designs on the Pareto front (all of them with --json or --out)")
 

@@ -125,9 +125,18 @@ class Checkpoint(PartFolder):
 
     manifest, noun, holds, beneath, suffix = "sweep.json", "checkpoint", "sweep", "parts", ".json"
 
-    def save(self, part: int, state: dict[str, Any]) -> None:
-        document = {"format": FORMAT, "digest": self.space.digest, "part": part, "state": state}
+    def save(self, part: int, state: dict[str, Any], stored: str | None = None) -> None:
+        """Keep a part; ``stored`` is the hash of the file of its points, where they are stored."""
+        document = {"format": FORMAT, "digest": self.space.digest, "part": part, "state": state, "stored": stored}
         write_json(self.path(part), {**document, "sha256": _hash(state)})
+
+    def stored(self, part: int) -> str | None:
+        """The hash of the file of a part's points, as it was written."""
+        try:
+            found = json.loads(self.path(part).read_text(encoding="utf-8"))["stored"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return found if isinstance(found, str) else None
 
     def load(self, part: int) -> tuple[Reduction, str]:
         """One part and its fingerprint; refused unless it is exactly what was written."""

@@ -15,8 +15,9 @@ designs and have no row, so that there are as many rows as the result has points
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -78,6 +79,14 @@ class PointStore(PartFolder):
 
     def has(self, part: int) -> bool:
         return self.path(part).exists() or self.path(part).with_suffix(".empty").exists()
+
+    def fingerprint(self, part: int) -> str | None:
+        """The hash of a part's file, so that one that was cut short or changed is computed again; None where there is none."""
+        if not self.has(part):
+            return None
+        path = self.path(part)
+        with (path if path.exists() else path.with_suffix(".empty")).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def save(self, part: int, columns: dict[str, Any]) -> None:
         if columns:
@@ -193,6 +202,22 @@ def _read(form: str, path: Path) -> dict[str, Any]:
             values = values.filled(np.nan)
         columns[name] = values.astype(str) if values.dtype.kind == "O" else values
     return columns
+
+
+def parquet_of(folder: Path, target: Path, title: Callable[[str], str]) -> int:
+    """Write the Parquet parts of a folder as one file with other titles of columns; returns how many rows it has."""
+    source = f"read_parquet({_quoted(folder / 'part-*.parquet')})"
+    if not any(folder.glob("part-*.parquet")):
+        raise InputError("No design satisfies the constraints, so there are no points to write.")
+    with _duckdb().connect(":memory:", config={"threads": 1}) as database:
+        names = [row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()]
+        chosen = ", ".join(f'"{name}" AS "{title(name)}"' for name in names)
+        query = f"SELECT {chosen} FROM {source} ORDER BY point"
+        write_whole(
+            target,
+            lambda beside: database.execute(f"COPY ({query}) TO {_quoted(beside)} (FORMAT parquet, COMPRESSION zstd)"),
+        )
+        return int(database.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0])
 
 
 def _quoted(path: Path) -> str:

@@ -117,6 +117,7 @@ def run_part(
     if store is not None and rows is not None:
         with uninterrupted():
             store.save(part, rows.columns())
+            state["stored"] = store.fingerprint(part)
     return state, time.thread_time() - before
 
 
@@ -159,7 +160,7 @@ def sweep(
     total = Reduction(space)
     there = set()
     for part in () if folder is None else folder.parts():
-        if folder is not None and part in mine and (store is None or store.has(part)):
+        if folder is not None and part in mine and (store is None or _kept(store, folder, part)):
             total.merge(folder.load(part)[0])
             there.add(part)
     resumed, finished, cpu = total.points, len(there), 0.0
@@ -173,13 +174,20 @@ def sweep(
         run = _opened(stack, task, missing, workers, executor, dask) if finished < len(mine) else iter(())
         for part, (state, seconds) in run:
             with uninterrupted():
+                stored = state.pop("stored", None)
                 if folder is not None:
-                    folder.save(part, state)
+                    folder.save(part, state, stored)
                 total.merge(Reduction.from_document(space, state))
                 finished, cpu = finished + 1, cpu + seconds
             progress(finished, len(mine), total)
         complete = True
     return _result(space, total, complete, began, cpu, resumed)
+
+
+def _kept(store: PointStore, folder: Checkpoint, part: int) -> bool:
+    """Whether the file of a part's points is the one that was written."""
+    written = store.fingerprint(part)
+    return written is not None and written == folder.stored(part)
 
 
 def _opened(
