@@ -61,7 +61,7 @@ def sweep(
     from mlsysim.search.folder import Checkpoint, write_json
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import merge
-    from mlsysim.search.tabled import chart_of, ending_of, write_points
+    from mlsysim.search.tabled import ending_of, write_points
 
     notes = console(stderr=True)
     merging = paths[0] == "merge"
@@ -97,6 +97,8 @@ def sweep(
         if kept_in is not None:
             kept_in.cleanup()
     if plot is not None:
+        from mlsysim.plot.sweeps import chart_of
+
         chart_of(space, result).save(plot)
         notes.print(f"Chart written to {plot}.", soft_wrap=True)
     document = result.to_dict() | {"explanation": explained(space, result.best)}

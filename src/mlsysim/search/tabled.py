@@ -1,4 +1,4 @@
-"""Designs of a sweep for other programs and eyes: CSV or Parquet of every point, a chart, and values with their units.
+"""Designs of a sweep for other programs and eyes: CSV or Parquet of every point, and values with their units.
 
 Names of outputs say their unit (``latency_s``, ``usd_per_mtoken``); a column of an input that has one does so in brackets: ``bandwidth [byte/s]``.
 """
@@ -9,7 +9,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import unknown_name
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Space
 from mlsysim.search.store import PointStore, parquet_of, parts
@@ -82,36 +82,3 @@ def write_points(space: Space, folder: str | Path, path: str | Path) -> int:
 def _cell(value: Any) -> Any:
     # What is not known has an empty cell.
     return "" if isinstance(value, float) and value != value else value
-
-
-def chart_of(space: Space, result: Any) -> Any:
-    """The trade-off of the front's first two outputs, else the best objective that each value of the longest axis allows."""
-    from mlsysim.plot.charts.lines import lines
-    from mlsysim.plot.charts.pareto import pareto
-
-    if result.pareto and len(space.pareto) > 1:
-        first, second = space.pareto[:2]
-        points = [
-            (_label(space, point["inputs"]), point["outputs"][first.output], point["outputs"][second.output])
-            for point in result.pareto
-            if None not in (point["outputs"][first.output], point["outputs"][second.output])
-        ]
-        goals = ("high" if first.larger else "low", "high" if second.larger else "low")
-        return pareto(
-            points, x_title=first.output, y_title=second.output, goals=goals, title=f"{result.name}: the front"
-        )
-    known = {axis: [each for each in held if each["best"] is not None] for axis, held in result.marginals.items()}
-    axis = max(known, key=lambda name: len(known[name]), default=None)
-    if axis is None or not known[axis]:
-        raise InputError("No design is feasible, so there is nothing to draw.")
-    names = [
-        ", ".join(value_text(space, k, v) for k, v in each.items() if k not in ("best", "feasible")) for each in known[axis]
-    ]  # fmt: skip
-    series = [("best", [(float(k), each["best"]) for k, each in enumerate(known[axis])])]
-    return lines(
-        series, x_title=header_of(space, axis), y_title=result.objective, names=names, title=f"{result.name}: {result.direction} {result.objective}"
-    )  # fmt: skip
-
-
-def _label(space: Space, inputs: dict[str, Any]) -> str:
-    return ", ".join(value_text(space, name, value) for name, value in inputs.items())[:80]
