@@ -121,3 +121,19 @@ def test_entries_of_the_zoo_print_as_cards(entry):
     assert card.startswith(entry.name) and "source" in card
     assert not any(word in card + page for word in ("None", "()", "Quantity", "e+"))
     assert len(repr(entry)) < 120 and "<table>" in page
+
+
+def test_a_plan_for_a_service_is_a_table_whose_best_is_an_answer():
+    load = {"qps": 5, "isl": 500, "osl": 50, "slo": "tpot=50ms"}
+    found = mlsysim.plan("Llama3_8B", on=["H100", Hardware.L40S], **load)
+    assert found.good and found.best is not None and found.best.passed
+    assert {row[0] for row in found.rows} == {"H100", "L40S"}
+    assert found.sentence in str(found) and found.rows[0][2] in found._repr_html_()
+    json.dumps(found.to_dict())
+
+
+def test_a_plan_for_a_run_meets_its_deadline():
+    found = mlsysim.plan("GPT2", on="A100", deadline="2 day", tokens=1e9)
+    assert found.best is not None and found.best.value("run_time").to("day").magnitude <= 2
+    with pytest.raises(InputError, match="needs a deadline"):
+        mlsysim.plan("GPT2", on="A100")

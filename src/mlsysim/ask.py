@@ -4,6 +4,7 @@
     print(answer)
     answer.value("mfu"), answer.explain("mfu"), answer.plan, answer.to_dict()
     mlsysim.serve(Models.Llama3_8B, on=Hardware.H100, qps=20, isl=500, osl=100, slo="ttft_p99=200ms")
+    mlsysim.plan("Llama3_8B", on="H100,L40S", qps=50, isl=1000, osl=200, slo="ttft_p99=500ms")
     mlsysim.compare(answer, mlsysim.train("Llama3_70B", on="512xB200", tokens="15T"))
     mlsysim.sweep("space.toml").best[0]
 
@@ -14,7 +15,7 @@ may be names, paths or objects; an object that is not of the zoo is added to it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.planned import Planned, planned, task_for
 from mlsysim.plans.schema import Leaf
 from mlsysim.systems.registry import Systems
 from mlsysim.systems.types import Fleet, Node
@@ -52,6 +54,15 @@ def train(model: Model, on: Machines, **settings: Any) -> Answer:
 def serve(model: Model, on: Machines, **settings: Any) -> Answer:
     """What a service sees: time to the first token and of each further one, rate, cost of a million tokens, percentiles."""
     return _answered("serving", model, on, settings)
+
+
+def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Planned:
+    """The least fleet of each chip in ``on`` (the usual ones without): that trains a model by a ``deadline``, or that answers ``qps`` requests a second,
+    or a ``trace``, within its limits."""
+    chips = [chip.strip() for chip in on.split(",") if chip.strip()] if isinstance(on, str) else [*map(fleet_name, on)]
+    first = chips[0] if chips else "H100"
+    wanted = {"task": task_for(settings), "model": model_name(model), "on": first, **settings}
+    return planned(Plan.model_validate(wanted), chips)
 
 
 def compare(a: Any, b: Any) -> Comparison | Difference:

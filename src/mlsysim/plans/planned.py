@@ -1,0 +1,174 @@
+"""What ``plan`` answers: the least fleets for a goal, as a sentence, a table, and the whole answer of the best of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.least_fleet import CHIPS as TRAINERS
+from mlsysim.plans.least_fleet import least_fleet
+from mlsysim.plans.least_service import CHIPS as SERVERS
+from mlsysim.plans.least_service import Service, described, least_services
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import workload_of
+from mlsysim.units.text import count_text
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The outcome. ``rows`` are the candidates, cheapest first; ``notes`` say what columns mean and why a chip has no row; ``candidates`` and
+    ``facts`` are what JSON has beside the best."""
+
+    sentence: str
+    good: bool
+    best: Answer | None
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    candidates: tuple[dict[str, Any], ...]
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        best = None if self.best is None else self.best.to_dict()
+        return {**self.facts, "best": best, "candidates": list(self.candidates)}
+
+    def __str__(self) -> str:
+        table = [self.headers, *self.rows] if self.rows else []
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = (
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        )
+        return "\n".join([self.sentence, *lines, *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        table = row(self.headers, "th") + "".join(row(cells, "td") for cells in self.rows) if self.rows else ""
+        return f"<p>{escape(self.sentence)}</p><table>{table}</table>" + "".join(
+            f"<p>{escape(n)}</p>" for n in self.notes
+        )
+
+
+def task_for(settings: Container[str]) -> Literal["training", "serving"]:
+    """What the goal among some settings is for: a deadline for training, a rate or a trace for serving."""
+    served = "qps" in settings or "trace" in settings
+    if served == ("deadline" in settings):
+        raise InputError(
+            "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them.",
+            field="deadline",
+        )
+    return "serving" if served else "training"
+
+
+def planned(plan: Plan, chips: Sequence[str] = (), tell: Tell = lambda words: None) -> Planned:
+    """The least fleets for the goal of a plan, whatever it is on."""
+    if plan.kind == "training":
+        return _trained(plan, list(chips) or list(TRAINERS), tell)
+    return _served(plan, list(chips) or list(SERVERS), tell)
+
+
+def _trained(plan: Plan, names: list[str], tell: Tell) -> Planned:
+    if plan.workload.tokens is None:
+        model = workload_of(plan.workload)
+        if model.parameters is None:
+            raise InputError(
+                f"{plan.workload.model} states no parameters; give the tokens to train on.", field="tokens"
+            )
+        plan = plan.with_settings({"tokens": 20 * float(model.parameters.to("param").magnitude)})
+    tokens = plan.workload.tokens or 0.0
+
+    def tried(candidate: Plan) -> Answer:
+        tell(f"trying {candidate.hardware.on} ...")
+        return evaluate_plainly(candidate)
+
+    found = least_fleet(plan, names, tried)
+    best = next((each for each in found if each.answer is not None), None)
+    answer = None if best is None or best.answer is None else evaluate(best.answer.plan)
+    words = f"trains on {count_text(tokens)} tokens in time."
+    return Planned(
+        sentence=f"No fleet of {', '.join(names)} {words}"
+        if best is None
+        else f"{best.accelerators:,} x {best.chip} is the cheapest fleet that {words}",
+        good=best is not None,
+        best=answer,
+        headers=("chip", "accelerators", "run", "cost", "MFU", "carbon"),
+        rows=tuple(
+            (each.chip, "none" if each.answer is None else f"{each.accelerators:,}", *_of_a_run(each.answer))
+            for each in found
+        ),
+        notes=tuple(f"{each.chip}: {each.reason}" for each in found if each.answer is None),
+        candidates=tuple(
+            {
+                "chip": each.chip,
+                "accelerators": each.accelerators,
+                "reason": each.reason or None,
+                "answer": None if each.answer is None else each.answer.to_dict(),
+            }
+            for each in found
+        ),
+        facts={"tokens": tokens},
+    )
+
+
+def _of_a_run(answer: Answer | None) -> tuple[str, ...]:
+    if answer is None:
+        return ("", "", "", "")
+    cost = "tco" if answer.paid is None else answer.paid.name
+    held = {metric.name: metric.text for metric in answer.metrics}
+    return tuple(held.get(name, "not known") for name in ("run_time", cost, "mfu", "carbon_footprint"))
+
+
+_COLUMNS = (
+    "Headroom: how many times as many requests may come until a limit is missed. Odds: that every limit is kept. "
+    "Replicas after a + write what those before it read. Each row is a plan that serve repeats."
+)
+_FEWER = " Rows after the first are of fewer simulated requests."
+
+
+def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:
+    found = least_services(plan, names, tell)
+    able = [each for each in found if each.answer is not None]
+    best, part = able[0].answer if able else None, plan.serving
+    sentence, good = described(found, names)
+    drawn = best is not None and best.fidelity == "simulated" and part is not None and not (part.trace or part.requests)
+    columns = [_COLUMNS + _FEWER * (drawn and len(able) > 1)] if able else []
+    return Planned(
+        sentence=sentence,
+        good=good,
+        best=best,
+        headers=("chip", "number", "replicas", "USD a day", "first token p99", "token", "headroom", "odds"),
+        rows=tuple(map(_of_a_service, able)),
+        notes=(*columns, *(f"{each.chip}: {each.reason}" for each in found if each.answer is None)),
+        candidates=tuple(each.to_dict() for each in found),
+        facts={},
+    )
+
+
+def _of_a_service(each: Service) -> tuple[str, ...]:
+    assert each.answer is not None and each.design is not None
+    held = each.answer.held
+    first = held.get("ttft_p99") or held["ttft"]
+    return (
+        each.chip,
+        f"{each.accelerators:,}",
+        each.design.text,
+        f"{each.price:,.0f}" if each.price < math.inf else "not known",
+        first.text if "ttft_p99" in held else f"mean {first.text}",
+        held["tpot"].text if "tpot" in held else "",
+        "" if each.headroom is None else f"{each.headroom:.2f}",
+        "" if each.odds is None else f"{each.odds:.0%}",
+    )
