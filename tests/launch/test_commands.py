@@ -50,7 +50,7 @@ def test_review_in_every_form() -> None:
     assert text.exit_code == 0 and "serving Llama-3.1-70B" in text.stdout
     document = json.loads(runner.invoke(app, ["review", path, "--json"]).stdout)
     assert document["target"] == "kubernetes" and document["unread"] == ["spec.strategy"]
-    assert runner.invoke(app, ["review", path, "-o", "csv"]).stdout.startswith("kind,flag,now,better,alone,why\n")
+    assert runner.invoke(app, ["review", path, "-o", "csv"]).stdout.startswith("kind,flag,now,better,alone,saves,why\n")
     assert runner.invoke(app, ["review", path, "-o", "markdown"]).exit_code == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mlsysim.errors import InputError
@@ -21,12 +23,13 @@ def test_slow_flags_cost_something_and_each_has_a_gain() -> None:
     assert found.exit_code == 0 and found.best is not None and found.loss is not None
     assert found.loss > 0.2
     assert f"cost you {found.loss:.0%}" in found.headline
-    gains = {change.field: change for change in found.changes}
+    gains = {field: change for change in found.changes for field in change.fields}
     again = evaluate_plainly(settled(found.answer).replacing(parallelism={"recompute": "none"}))
     rates = [float(a.value("tokens_per_second").magnitude) for a in (again, found.answer, found.best)]
     assert gains["parallelism.recompute"].gain == pytest.approx(rates[0] / rates[1] - 1)
     assert found.loss == pytest.approx(1 - rates[1] / rates[2])
-    assert gains["parallelism.recompute"].flag == "--recompute-granularity"
+    assert [edit.flag for edit in gains["parallelism.recompute"].edits] == ["--recompute-granularity"]
+    assert gains["parallelism.recompute"].edits[0].better == "left out"
 
 
 def test_corrected_file_is_the_best_and_keeps_details() -> None:
@@ -47,17 +50,19 @@ def test_what_does_not_fit_comes_first() -> None:
     assert found.exit_code == 2 and not found.answer.feasible
     assert found.problems and "Memory" in found.problems[0] and "zero = 2" in found.problems[0]
     assert found.best is not None and found.best.feasible
-    fixes = {change.field: change for change in found.changes}
+    fixes = {field: change for change in found.changes for field in change.fields}
     # The best shares states over smaller micro-batches: neither alone makes it fit.
-    assert fixes["parallelism.zero"].effect == fixes["parallelism.micro_batch"].effect == "only with the others"
+    assert fixes["parallelism.zero"].effect == fixes["parallelism.micro_batch"].effect == "makes it fit together"
+    assert '"zero_optimization": {"stage": 1, "overlap_comm": true}' in found.pasted
 
 
 def test_serving_on_too_few_accelerators_of_the_fleet() -> None:
     found = review("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 256", on="8xH100")
     assert any("1 of the fleet's 8" in warning for warning in found.reading.warnings)
-    assert {change.field for change in found.changes} >= {"serving.replicas"}
+    assert {field for change in found.changes for field in change.fields} >= {"serving.replicas"}
     assert found.loss is not None and found.loss > 0.3
-    assert {change.field for change in found.formats} <= {"workload.precision", "serving.cache_precision"}
+    formats = {field for change in found.formats for field in change.fields}
+    assert formats <= {"workload.precision", "serving.cache_precision"}
 
 
 def test_our_own_best_layout_has_nothing_to_change() -> None:
@@ -73,3 +78,70 @@ def test_missing_fleet_and_model_are_asked_for() -> None:
         review(SLOW)
     with pytest.raises(InputError, match="--model"):
         review('{"train_batch_size": 8, "zero_optimization": {"stage": 1}}', on="8xH100")
+
+
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+[parallelism]
+fsdp_reshard_after_forward = "always"
+"""
+PASTED = {
+    # Each as its launcher spells it.
+    (SLOW, "64xH100"): {"--fp8-format hybrid"},
+    (TITAN, "8xH100"): {
+        '[parallelism]\nfsdp_reshard_after_forward = "never"',
+        '[activation_checkpoint]\nmode = "none"',
+        '[model]\nconverters = ["quantize.linear.float8"]',
+    },
+    ("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4", "4xH100"): {
+        "--quantization fp8",
+        "--kv-cache-dtype fp8",
+    },
+}
+
+
+@pytest.mark.parametrize(("text", "on"), PASTED)
+def test_flags_are_spelled_as_the_launcher_reads_them(text: str, on: str) -> None:
+    found = review(text, on=on)
+    changes = (*found.changes, *found.formats)
+    assert {edit.paste for change in changes for edit in change.edits} >= PASTED[text, on]
+    # What is listed gains something alone, or says that it does not; dollars go with the gain.
+    assert all(change.gain is None or change.gain > 0.005 for change in changes)
+    assert all(change.saves is None or change.saves.usd > 0 for change in changes)
+
+
+def test_pasted_flags_are_the_best_plan() -> None:
+    found = review(SLOW, on="64xH100")
+    gone = [edit.flag for edit in found.paste if not edit.paste]
+    words = SLOW
+    for flag in gone:
+        words = re.sub(rf"{flag}( [^-\s]\S*)?", "", words)
+    again = review(" ".join([words, *(edit.paste for edit in found.paste)]), on="64xH100")
+    rates = [float(answer.value("tokens_per_second").magnitude) for answer in (again.answer, found.best)]
+    assert rates[0] == pytest.approx(rates[1])
+
+
+def test_time_and_dollars_of_the_run_or_of_a_day() -> None:
+    day = review(SLOW, on="64xH100")
+    rate, prices = day.answer.value("tokens_per_second"), [a.value("usd_per_mtoken") for a in (day.answer, day.best)]
+    dollars = float((prices[0] - prices[1]).magnitude) * float(rate.magnitude) * 86_400 / 1e6
+    assert day.saves.of == "day" and day.saves.usd == pytest.approx(dollars)
+    assert f"${dollars:,.0f} a day" in day.headline and day.answer.metric("latency").text in day.headline
+    run = review(SLOW + " --train-iters 100000", on="64xH100")
+    assert run.saves.of == "run"
+    assert run.saves.usd == pytest.approx(float((run.answer.paid.value - run.best.paid.value).magnitude))
+    assert run.answer.paid.text in run.headline and run.best.metric("run_time").text in run.headline
+
+
+def test_a_flag_in_place_of_another_takes_it_away() -> None:
+    text = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 16\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n"
+    reading = read_launch(text, on="16xH100", model="Llama3_8B").placed(workload={"batch_size": 64})
+    found = review(reading)
+    assert found.pasted == [
+        *("fsdp_config:", "  fsdp_reshard_after_forward: false", "  fsdp_version: 2"),
+        "without fsdp_config.fsdp_sharding_strategy",
+    ]

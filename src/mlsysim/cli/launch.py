@@ -14,7 +14,7 @@ from mlsysim.errors import InputError
 from mlsysim.zoo.writing import written
 
 if TYPE_CHECKING:
-    from mlsysim.launch.review import Review
+    from mlsysim.launch.review import FlagChange, Review
 
 
 def export(
@@ -123,10 +123,8 @@ def _print_review(found: Review, form: str) -> None:
     if form == "json":
         print_json(found.to_dict())
         return
-    headers = ["flag", "now", "better", "alone", "why"]
-    rows, narrow = (
-        [[c.flag, c.now, c.better, c.effect, c.reason] for c in changes] for changes in (found.changes, found.formats)
-    )
+    headers = ["flag", "now", "better", "alone", "saves", "why"]
+    rows, narrow = ([row for c in changes for row in _rows(c)] for changes in (found.changes, found.formats))
     if form == "csv":
         kinds = [["setting", *row] for row in rows] + [["format", *row] for row in narrow]
         print_table("csv", ["kind", *headers], kinds)
@@ -135,16 +133,36 @@ def _print_review(found: Review, form: str) -> None:
     words: list[Line] = [(found.answer.subject, "bold"), (found.headline, "bold green" if well else "bold red")]
     words += [(problem, "red") for problem in found.problems]
     print_lines([*words, found.answer.binding.sentence] if found.answer.feasible else words)
-    if rows:
-        print_table(form, headers, rows, right=(3,), title="What to change")
-    if narrow:
-        print_table(form, headers, narrow, right=(3,), title="Narrower numbers, which change what is computed")
+    for title, part, changes in (
+        ("What to change", rows, found.changes),
+        ("Narrower numbers, which change what is computed", narrow, found.formats),
+    ):
+        if part and form == "markdown":
+            print_table(form, headers, part, right=(3, 4), title=title)
+        elif part:
+            print_lines([("", ""), (title, "bold"), *(line for change in changes for line in _lines(change))])
+        if changes is found.changes and form == "text" and found.pasted != [edit.text for edit in found.paste]:
+            print_lines([("All of these, to paste", "bold"), *(f"  {line}" for line in found.pasted)])
     reading = found.reading
     print_lines((warning, "yellow") for warning in reading.warnings)
     if reading.unread:
         print_text("Not read: " + "; ".join(reading.unread), "yellow")
     if reading.details:
         print_text("Kept, without a part in the plan: " + ", ".join(reading.details), "dim")
+
+
+def _rows(change: FlagChange) -> list[list[str]]:
+    """A row for each flag of a change, the first with what it does."""
+    does = [change.effect, change.saves.text if change.saves else "", change.reason]
+    return [[e.flag, e.now, e.better, *(does if i == 0 else [""] * 3)] for i, e in enumerate(change.edits)]
+
+
+def _lines(change: FlagChange) -> list[Line]:
+    """The text of each flag, and below it what the change does."""
+    lines: list[Line] = [(f"  {e.text}  (now {e.now})", "bold") for e in change.edits]
+    saves = change.saves.text if change.saves else ""
+    does = [f"{change.effect} alone" if change.gain else change.effect, saves and f"saves {saves}", change.reason]
+    return [*lines, "    " + "; ".join(part for part in does if part)]
 
 
 def import_launch(path: str, form: str, on: str | None = None) -> bool:

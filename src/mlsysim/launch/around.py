@@ -303,6 +303,7 @@ def _reading(kind: str, spec: dict[str, Any], selector: dict[str, Any], script: 
     update = {
         "target": "kubernetes",
         "document": plan,
+        "flags": {**found.flags, "serving.replicas": "spec.replicas"},
         "accelerators": count,
         "warnings": tuple(warnings),
         "unread": (*(f"spec.{key}" for key in spec if key not in known), *found.unread),

@@ -1,7 +1,7 @@
 """The table of flags: which are read and written, what they mean, where that is documented; and words parsed by it.
 
 A flag has ``takes`` (switch, int, float, text or many) and, where it sets a field of a plan as it stands, ``field``. ``own`` marks flags that their
-target's module turns into fields itself. The others are details: no field of a plan has them, and they survive a round trip.
+target's module turns into fields itself, and ``same`` is the flag that is written in place of one. The others are details: no field of a plan has them, and they survive a round trip.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Flag:
     own: bool = False
     aliases: Sequence[str] = ()
     values: Mapping[str, str] | None = None
+    same: str | None = None
+    needs: str | None = None
 
     @property
     def is_detail(self) -> bool:

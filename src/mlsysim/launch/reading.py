@@ -32,6 +32,7 @@ class Reading(Summary, Record):
     unread: tuple[str, ...] = Field((), description="flags and keys that nobody knows")
     warnings: tuple[str, ...] = ()
     details: dict[str, Any] = Field(default_factory=dict, description="flags that a plan has no field for")
+    given: dict[str, Any] = Field(default_factory=dict, description="flags and keys as the file has them")
     flags: dict[str, str] = Field(default_factory=dict, description="the flag behind each field of the plan")
     workload: Workload | None = Field(
         None, description="a model that the file's dimensions describe and the zoo has not"
@@ -52,6 +53,7 @@ class Reading(Summary, Record):
             warnings=tuple(warnings),
             unread=tuple(parsed.unread),
             details=parsed.details(),
+            given=dict(parsed.values),
             flags={**alone, **parsed.table.names, **more.pop("flags", {})},
             **more,
         )
@@ -66,7 +68,7 @@ class Reading(Summary, Record):
             count = parse_fleet(fleet).accelerators
             if self.accelerators is not None and count != self.accelerators:
                 warnings.append(
-                    f"The file starts {self.accelerators:,} processes and the fleet has {count:,} accelerators; the fleet is used."
+                    f"The file starts {self.accelerators:,} process{'' if self.accelerators == 1 else 'es'} and the fleet has {count:,} accelerators; the fleet is used."
                 )
         if model is not None:
             document["workload"] = {**document.get("workload", {}), "model": model}

@@ -3,21 +3,24 @@
 The plan that the file says is evaluated, then the best settings that its target can express are looked for: the layout search of a training plan
 (:class:`mlsysim.search.parallelism.ParallelismOptimizer`) refined by single steps, or those steps alone where the target has no pipeline; for
 serving, every tensor-parallel degree with the replicas that it leaves. Each difference is then applied to the file's plan alone and evaluated,
-so that every flag has a gain of its own; gains need not add up, and a change may fit only together with others.
+so that every flag has a gain of its own; gains need not add up. What gains nothing alone and does with the others stands in one row.
+Flags and values are those that the target's own writer makes of the plans (:mod:`mlsysim.launch.edits`).
 
 Only settings are counted as the loss. Narrower number formats change what is computed; their gains are listed apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
+from mlsysim.launch.edits import Edit, Saving, edits_of, flags_of, pasted, runs, saving
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import NEUTRAL
+from mlsysim.launch.review_words import headline_of, problems_of, why
 from mlsysim.launch.targets import TARGETS, read_launch, target_named, written
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled
@@ -35,13 +38,12 @@ _MOST_STEPS = 24
 
 
 class FlagChange(Record):
-    """One flag, what the file says, what is better, and what that alone does."""
+    """One change of the plan: what to write into the file, and what that alone does."""
 
-    field: str
-    flag: str
-    now: str
-    better: str
+    fields: tuple[str, ...] = Field(description="the fields of the plan that change")
+    edits: tuple[Edit, ...] = Field(description="flags and keys, and the text to paste")
     gain: float | None = Field(None, description="of the main metric, alone; None where one of both does not fit")
+    saves: Saving | None = None
     effect: str = Field(description="the gain in words")
     reason: str = ""
 
@@ -50,23 +52,32 @@ class Review(Summary, Record):
     """A launch file, reviewed."""
 
     told: ClassVar = (
-        *("target", "feasible", "headline", "metric", "now", "best", "loss", "problems", "changes", "formats"),
-        *("unread", "warnings", "details", "plan", "best_plan"),
+        *("target", "feasible", "headline", "metric", "now", "best", "loss", "saves"),
+        *("problems", "changes", "paste", "formats", "unread", "warnings", "details", "plan", "best_plan"),
     )
 
     reading: Reading
     answer: Answer
     best: Answer | None = None
     loss: float | None = Field(None, description="share of the best settings' main metric that the file gives away")
+    saves: Saving | None = Field(None, description="what the best settings save")
     headline: str
     problems: tuple[str, ...] = ()
     changes: tuple[FlagChange, ...] = ()
+    paste: tuple[Edit, ...] = Field((), description="all changes of settings together")
     formats: tuple[FlagChange, ...] = Field((), description="narrower number formats, which change what is computed")
 
     @property
     def exit_code(self) -> int:
         """0 where the file's plan fits, 2 where it does not."""
         return 0 if self.answer.feasible else 2
+
+    @property
+    def pasted(self) -> list[str]:
+        """All changes of settings as lines to paste, flags of a command in one, and what to take away."""
+        gone = [edit.flag for edit in self.paste if not edit.paste]
+        lines = pasted(self.reading, {edit.flag: edit.value for edit in self.paste if edit.paste})
+        return [*lines, *([f"without {', '.join(gone)}"] if gone else [])]
 
     def corrected(self) -> str:
         """The launch file with the best settings; what the plan has no field for is kept."""
@@ -86,8 +97,10 @@ class Review(Summary, Record):
             "now": self.answer.metric(main).to_dict() if self.answer.runs else None,
             "best": None if self.best is None else self.best.metric(main).to_dict(),
             "loss": self.loss,
+            "saves": None if self.saves is None else self.saves.model_dump(),
             "problems": list(self.problems),
             "changes": [change.model_dump() for change in self.changes],
+            "paste": self.pasted,
             "formats": [change.model_dump() for change in self.formats],
             "unread": list(self.reading.unread),
             "warnings": list(self.reading.warnings),
@@ -106,38 +119,48 @@ def review(
     )
     plan = reading.plan
     now = evaluate_plainly(plan)
-    trainer = {"hardware": {"launcher": reading.inner or reading.target}}
-    best = _best_training(plan, now, _fields(reading), trainer) if now.task == "training" else _best_serving(plan, now)
+    best = (_best_training if now.task == "training" else _best_serving)(plan, now, reading)
     if best is None or not best.feasible:
         best = None
     elif now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
         best = now
     loss = None if best is None or not now.feasible else max(0.0, 1 - score(now) / score(best))
+    refused = runs(reading, now)
+    mine = reading.given if refused else flags_of(reading, now)
+    together = () if best is None or best is now else edits_of(reading, mine, flags_of(reading, best))
+    changes = _changes(reading, now, best, mine, together) if best is not None and best is not now else ()
+    saves = None if best is None or best is now or not now.feasible else saving(now, best)
     return Review(
         reading=reading,
         answer=now,
         best=best,
         loss=loss,
-        headline=_headline(now, best, loss),
-        problems=_problems(now),
-        changes=() if best is None or best is now else _changes(reading, now, best),
-        formats=tuple(_formats(reading, plan, now)),
+        saves=saves,
+        headline=headline_of(now, best, loss, saves),
+        problems=(*problems_of(now), *([refused] if refused else [])),
+        changes=changes,
+        paste=together,
+        formats=tuple(_formats(reading, plan, now, mine)),
     )
 
 
-def _fields(reading: Reading) -> frozenset[str]:
-    """The fields that the target, or the command inside of it, expresses."""
-    return frozenset(TARGETS[target_named(reading.inner or reading.target)].FIELDS)
+def _target(reading: Reading) -> Any:
+    """The target, or that of the command inside of it."""
+    return TARGETS[target_named(reading.inner or reading.target)]
 
 
 # --- what differs, each alone -------------------------------------------------------------------------------------
 
 
-def _changes(reading: Reading, now: Answer, best: Answer) -> tuple[FlagChange, ...]:
+def _changes(
+    reading: Reading, now: Answer, best: Answer, before: Mapping[str, Any], together: tuple[Edit, ...]
+) -> tuple[FlagChange, ...]:
+    """The changes that gain something alone, the largest first, and in one row what does so with the others only."""
     mine, other = settled(now), settled(best)
     fields = [("parallelism", name) for name in _SETTINGS]
     fields += [("serving", name) for name in ("replicas", "memory_fraction") if now.task == "serving"]
-    found = []
+    found: list[FlagChange] = []
+    rest: dict[str, Answer | None] = {}
     for part, name in fields:
         old, new = (_setting_of(plan, part, name) for plan in (mine, other))
         if old == new or new is None:
@@ -147,98 +170,69 @@ def _changes(reading: Reading, now: Answer, best: Answer) -> tuple[FlagChange, .
         else:
             free = {"serving": {"replicas": None}} if name in ("tp", "pp", "ep", "attention_dp") else {}
             candidates = [mine.replacing(**{part: {name: new}, **free})]
-        found.append(_change(reading, now, _best_of(None, candidates), f"{part}.{name}", old, new))
+        field, tried = f"{part}.{name}", _best_of(None, candidates, reading)
+        alone = None if tried is None else _change(reading, now, tried, field, before, (old, new))
+        if alone is None:
+            rest[field] = tried
+        else:
+            found.append(alone)
+    listed = {edit.flag for change in found for edit in change.edits}
+    others = tuple(edit for edit in together if edit.flag not in listed)
+    if others:
+        effect = "only with the others"
+        if not found:
+            effect = f"{score(best) / score(now) - 1:+.1%} together" if now.feasible else "makes it fit together"
+        reason = why(now, *rest.values()) if len(rest) == 1 else ""
+        found.append(FlagChange(fields=tuple(rest), edits=others, gain=None, effect=effect, reason=reason))
     return tuple(sorted(found, key=lambda change: (change.gain is None, -(change.gain or 0.0))))
 
 
-def _change(reading: Reading, now: Answer, tried: Answer | None, field: str, old: Any, new: Any) -> FlagChange:
-    gain, effect = None, "makes it fit"
-    if tried is None or not tried.feasible:
-        effect = "only with the others"
-    elif now.feasible:
-        gain = score(tried) / score(now) - 1
+def _change(
+    reading: Reading, now: Answer, tried: Answer, field: str, before: Mapping[str, Any], values: tuple[Any, ...] = ()
+) -> FlagChange | None:
+    """A change by itself; None where it gains nothing so, or does not fit. What no flag says is told by the plan's ``values``."""
+    if not tried.feasible or (now.feasible and score(tried) <= score(now) * (1 + _SLIGHT)):
+        return None
+    edits = edits_of(reading, before, flags_of(reading, tried))
+    if not edits and not values:
+        return None
+    if not edits:
+        old, new = map(str, values)
+        edits = (Edit(flag=reading.flags.get(field, field), now=old, better=new, paste=""),)
+    gain, saves, effect = None, None, "makes it fit"
+    if now.feasible:
+        gain, saves = score(tried) / score(now) - 1, saving(now, tried)
         effect = f"{gain:+.1%}"
-    flag, reason = reading.flags.get(field, field), _why(now, tried)
-    return FlagChange(
-        field=field, flag=flag, now=_said(old), better=_said(new), gain=gain, effect=effect, reason=reason
-    )
+    return FlagChange(fields=(field,), edits=edits, gain=gain, saves=saves, effect=effect, reason=why(now, tried))
 
 
-def _said(value: Any) -> str:
-    if value is None:
-        return "not set"
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
-def _why(now: Answer, then: Answer | None) -> str:
-    """What moves most: the part of the time that changes by most, or the memory."""
-    if then is None:
-        return "alone it does not divide the batch, the layers or the fleet"
-    if not then.feasible:
-        if then.memory is not None and then.memory.used > then.memory.capacity:
-            return f"alone it needs {then.metric('memory').text} of {then.metric('memory_capacity').text}"
-        return then.headline.rstrip(".")
-    if not now.feasible:
-        return "alone it makes the plan fit"
-    before, after = ({part.label: part.value for part in answer.time_parts} for answer in (now, then))
-    scale = _work(now) / _work(then) if now.task == "training" else 1.0
-    moved = {label: after.get(label, 0.0) * scale - before.get(label, 0.0) for label in {*before, *after}}
-    label = max(moved, key=lambda key: (abs(moved[key]), key))
-    total = sum(before.values()) or 1.0
-    if abs(moved[label]) < 0.0005 * total:
-        return "no part of the time moves"
-    return f"{label} goes from {before.get(label, 0.0) / total:.1%} to {after.get(label, 0.0) * scale / total:.1%} of the time now"
-
-
-def _work(answer: Answer) -> float:
-    return float(answer.layout.get("batch_size", 1)) * float(answer.layout.get("seq_len", 1))
-
-
-def _headline(now: Answer, best: Answer | None, loss: float | None) -> str:
-    metric = now.metric(now.main)
-    if not now.feasible:
-        base = now.headline.rstrip(".")
-        if best is None:
-            return f"{base}; no settings for this fleet were found that fit."
-        return f"{base}; with the changes below it fits, at {best.metric(best.main).text} ({metric.label.lower()})."
-    if best is None or loss is None or loss < 0.01:
-        return f"Your flags are within 1 % of the best settings found: {metric.label.lower()} {metric.text}."
-    return f"Your flags cost you {loss:.0%}: {metric.label.lower()} {metric.text}, and {best.metric(best.main).text} with the changes below."
-
-
-def _problems(now: Answer) -> tuple[str, ...]:
-    if not now.feasible:
-        return (now.binding.sentence,)
-    if now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
-        return (f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.",)
-    return ()
-
-
-def _formats(reading: Reading, plan: Plan, now: Answer) -> Iterator[FlagChange]:
-    """Narrower number formats on the file's plan."""
+def _formats(reading: Reading, plan: Plan, now: Answer, before: Mapping[str, Any]) -> Iterator[FlagChange]:
+    """Narrower number formats on the file's plan, where its target has a word for them."""
     chip = find_fleets(plan.hardware).one.node.accelerator
-    precision = plan.workload.precision or "bf16"
-    tries: list[tuple[str, str, str]] = []
-    narrow = precision in ("bf16", "fp16") and "fp8" in chip.compute.precision_flops and reading.target != "deepspeed"
-    if narrow and "workload.precision" in _fields(reading):
-        tries.append(("workload", "precision", precision))
+    tries: list[tuple[str, str]] = []
+    if (plan.workload.precision or "bf16") in ("bf16", "fp16") and "fp8" in chip.compute.precision_flops:
+        tries.append(("workload", "precision"))
     if now.task == "serving" and plan.serving is not None and plan.serving.cache_precision is None:
-        tries.append(("serving", "cache_precision", "16 bits"))
-    for part, name, old in tries:
-        tried = _attempt(plan.replacing(**{part: {name: "fp8"}}))
-        if tried is not None and tried.feasible and (not now.feasible or score(tried) > score(now) * (1 + _SLIGHT)):
-            yield _change(reading, now, tried, f"{part}.{name}", old, "fp8")
+        tries.append(("serving", "cache_precision"))
+    for part, name in tries:
+        tried = _attempt(plan.replacing(**{part: {name: "fp8"}}), reading)
+        change = None if tried is None else _change(reading, now, tried, f"{part}.{name}", before)
+        if change is not None:
+            made = name != "precision" or "fp8" in getattr(_target(reading), "QUANTISES", ("fp8",))
+            told = "" if made else "; the checkpoint must be quantised so"
+            yield change.model_copy(update={"reason": change.reason + told})
 
 
 # --- the best settings that a target can express: steps from the file's plan, one setting at a time -----------------
 
 
-def _attempt(plan: Plan) -> Answer | None:
-    """The answer to a plan; None where it is refused."""
+def _attempt(plan: Plan, reading: Reading) -> Answer | None:
+    """The answer to a plan; None where it is refused, or the target cannot be told to run it."""
     try:
-        return evaluate_plainly(plan)
+        found = evaluate_plainly(plan)
     except InputError:
         return None
+    return None if runs(reading, found) else found
 
 
 def _better_of(first: Answer | None, second: Answer | None) -> Answer | None:
@@ -250,28 +244,33 @@ def _better_of(first: Answer | None, second: Answer | None) -> Answer | None:
     return second if score(second) > score(first) * (1 + _SLIGHT) else first
 
 
-def _best_of(first: Answer | None, plans: Iterable[Plan]) -> Answer | None:
+def _best_of(first: Answer | None, plans: Iterable[Plan], reading: Reading) -> Answer | None:
     """The best of an answer and those to plans."""
     for plan in plans:
-        first = _better_of(first, _attempt(plan))
+        first = _better_of(first, _attempt(plan, reading))
     return first
 
 
-def _best_training(plan: Plan, now: Answer, fields: frozenset[str], trainer: dict[str, Any]) -> Answer:
+def _best_training(plan: Plan, now: Answer, reading: Reading) -> Answer:
     """The best layout that the trainer runs: searched where it has pipelines, then refined by single steps."""
-    best = now
+    best, fields, trainer = (
+        now,
+        frozenset(_target(reading).FIELDS),
+        {"hardware": {"launcher": reading.inner or reading.target}},
+    )
     if "parallelism.pp" in fields and "parallelism.virtual_stages" in fields:
         free = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
-        best = _best_of(now, [plan.replacing(parallelism=free, **trainer)]) or now
+        best = _best_of(now, [plan.replacing(parallelism=free, **trainer)], reading) or now
     for _ in range(_MOST_STEPS):
-        better = _better_of(best, _best_of(None, (each.replacing(**trainer) for each in _neighbours(best, fields))))
+        steps = (each.replacing(**trainer) for each in _neighbours(best, fields))
+        better = _better_of(best, _best_of(None, steps, reading))
         if better is None or better is best:
             break
         best = better
-    return _pruned(best, settled(now)) if best.feasible and best is not now else best
+    return _pruned(best, settled(now), reading) if best.feasible and best is not now else best
 
 
-def _pruned(best: Answer, mine: Plan) -> Answer:
+def _pruned(best: Answer, mine: Plan, reading: Reading) -> Answer:
     """The best settings with every one put back to the file's that makes no difference."""
     for name in reversed(_SETTINGS):
         plan = settled(best)
@@ -279,7 +278,7 @@ def _pruned(best: Answer, mine: Plan) -> Answer:
         if old is None or old == _setting_of(plan, "parallelism", name):
             continue
         for candidate in _one_change(plan, name, old):
-            tried = _attempt(candidate)
+            tried = _attempt(candidate, reading)
             if tried is not None and tried.feasible and score(tried) >= score(best) * (1 - _SLIGHT):
                 best = tried
                 break
@@ -324,7 +323,7 @@ def _one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
         yield plan.replacing(parallelism={**update, "micro_batch": None})
 
 
-def _best_serving(plan: Plan, now: Answer) -> Answer | None:
+def _best_serving(plan: Plan, now: Answer, reading: Reading) -> Answer | None:
     """The best tensor-parallel degree with the replicas that it leaves, and more memory where the file holds some back."""
     free: dict[str, Any] = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
     load = {"replicas": None}
@@ -336,7 +335,7 @@ def _best_serving(plan: Plan, now: Answer) -> Answer | None:
         plans.append(plan.replacing(parallelism={**free, "ep": ep}, serving=load))
     more = [fraction for fraction in (0.9, 0.95) if given is not None and given < fraction]
     plans += [plan.replacing(parallelism=free, serving={**load, "memory_fraction": fraction}) for fraction in more]
-    return _best_of(now, plans)
+    return _best_of(now, plans, reading)
 
 
 def _setting_of(plan: Plan, part: str, name: str) -> Any:

@@ -76,8 +76,13 @@ def array(name: str, settings: Iterable[Setting]) -> list[str]:
     out = [f"{name}=("]
     for flag, value, reason in settings:
         out += [f"    # {one_line(reason)}"] if reason else []
-        out.append("    " + " ".join(_quoted(word) for word in (flag, *(() if value is True else (str(value),)))))
+        out.append("    " + words_of(flag, value))
     return [*out, ")"]
+
+
+def words_of(flag: str, value: Any) -> str:
+    """A flag and its value as a shell reads them."""
+    return " ".join(_quoted(word) for word in (flag, *(() if value is True else (str(value),))))
 
 
 def _quoted(word: str) -> str:

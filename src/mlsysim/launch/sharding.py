@@ -17,7 +17,18 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import check_offered, completed, header, not_expressed, reasons
-from mlsysim.launch.settings import KEPT, Details, Rows, Why, comment, kept, read_documents, settings, write_yaml
+from mlsysim.launch.settings import (
+    KEPT,
+    Details,
+    Rows,
+    Setting,
+    Why,
+    comment,
+    kept,
+    read_documents,
+    settings,
+    write_yaml,
+)
 from mlsysim.launch.shell import bounded, read_notes
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
@@ -77,10 +88,9 @@ class DeepSpeed:
         lengths = {"seq_len": notes.get("seq_len")}
         return found.placed(on or notes.get("fleet"), model or notes.get("model"), workload=lengths)
 
-    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
-        """A configuration, with the reasons under ``_comments``."""
-        final = completed(plan, answer)
-        split, work, why = final.parallelism, final.workload, reasons(final, answer)
+    def arguments(self, plan: Plan, answer: Answer) -> list[Setting]:
+        """The keys of a completed plan, with their reasons."""
+        split, work = plan.parallelism, plan.workload
         check_launcher(self.NAME, answer.layout)
         trains = "DeepSpeed's configuration has bf16, fp16 and fp32; it has no key"
         names = ", ".join(_OPTIMIZERS.values())
@@ -99,7 +109,12 @@ class DeepSpeed:
             "pipeline.stages": (pp if pp > 1 else None, "parallelism.pp"),
             "optimizer.type": (_OPTIMIZERS.get((work.optimizer or "").lower()), "workload.optimizer"),
         }
-        made = settings(rows, why)
+        return settings(rows, reasons(plan, answer))
+
+    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
+        """A configuration, with the reasons under ``_comments``."""
+        final = completed(plan, answer)
+        work, made = final.workload, self.arguments(final, answer)
         others = kept(details, made, table(self.NAME).flags)
         gaps = not_expressed(final, (*self.FIELDS, "workload.model"), table(self.NAME).notes)
         *about, fleet, named = header(final, answer, "DeepSpeed configuration", gaps)
@@ -164,22 +179,16 @@ class FSDP:
         found = Reading.of(parsed, document, parsed.warnings, accelerators=count)
         return found.placed(on or notes.get("fleet"), model or notes.get("model"))
 
-    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
-        """A configuration for ``accelerate launch --config_file FILE train.py``."""
-        final = completed(plan, answer)
-        split, work, zero = final.parallelism, final.workload, final.parallelism.zero or 0
+    def arguments(self, plan: Plan, answer: Answer) -> list[Setting]:
+        """The keys of a completed plan, with their reasons."""
+        split, work, zero = plan.parallelism, plan.workload, plan.parallelism.zero or 0
         if work.precision not in ("bf16", "fp16", "fp8", "fp32"):
             raise InputError(
                 f"Accelerate has bf16, fp16, fp8 and no; it has no value for {work.precision}.", field="precision"
             )
         check_launcher(self.NAME, answer.layout)
-        fleet = find_fleets(final.hardware).one
-        gaps = not_expressed(final, (*self.FIELDS, "workload.model"), table(self.NAME).notes)
-        if split.overlap is False:
-            gaps.append("parallelism.overlap = false (FSDP2 always gathers ahead)")
-        micro, tp, cp = split.micro_batch or 1, split.tp or 1, split.cp or 1
-        steps = max(1, (work.batch_size or 1) // (split.dp or 1) // micro)
-        how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {micro}, gradient_accumulation_steps {steps}"
+        fleet = find_fleets(plan.hardware).one
+        tp, cp = split.tp or 1, split.cp or 1
         copies = (split.dp or 1) // min(split.zero_shard or split.dp or 1, split.dp or 1)
         wide = tp > 1 or cp > 1 or copies > 1
         rows: Rows = {
@@ -197,7 +206,18 @@ class FSDP:
             _PARALLEL + "tp_size": (tp if wide else None, "parallelism.tp"),
             _PARALLEL + "cp_size": (cp if wide else None, "parallelism.cp"),
         }
-        made = settings(rows, reasons(final, answer))
+        return settings(rows, reasons(plan, answer))
+
+    def write(self, plan: Plan, answer: Answer, details: Details = None) -> str:
+        """A configuration for ``accelerate launch --config_file FILE train.py``."""
+        final = completed(plan, answer)
+        split, made = final.parallelism, self.arguments(final, answer)
+        gaps = not_expressed(final, (*self.FIELDS, "workload.model"), table(self.NAME).notes)
+        if split.overlap is False:
+            gaps.append("parallelism.overlap = false (FSDP2 always gathers ahead)")
+        micro = split.micro_batch or 1
+        steps = max(1, (final.workload.batch_size or 1) // (split.dp or 1) // micro)
+        how = f"Run: accelerate launch --config_file FILE train.py; per_device_train_batch_size {micro}, gradient_accumulation_steps {steps}"
         out: dict[str, Any] = {}
         for flag, value, reason in (*made, *kept(details, made, table(self.NAME).flags)):
             put(out, flag, Why(value, reason))

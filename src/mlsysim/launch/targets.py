@@ -24,7 +24,8 @@ _SERVES = {"trtllm" if name == "tensorrt_llm" else name: server for name, server
 TARGETS: dict[str, Any] = {**_TRAINS, **_SERVES, "kubernetes": Kubernetes(), "slurm": Slurm()}
 TRAINS, SERVES = tuple(_TRAINS), tuple(_SERVES)
 """Targets that train, and that serve."""
-_AROUND = ("kubernetes", "slurm")
+AROUND = ("kubernetes", "slurm")
+"""Targets with the command of another inside."""
 _ALIASES = {
     "tensorrt_llm": "trtllm", "tensorrtllm": "trtllm", "megatron_lm": "megatron", "k8s": "kubernetes",
     "accelerate": "fsdp", "sbatch": "slurm",
@@ -105,7 +106,7 @@ def read_launch_file(
 def launched(target: str, plan: Plan, command: str | None = None) -> Plan:
     """The plan with the trainer that has to run it, so that a searched layout is one that it runs."""
     name = target_named(target)
-    trainer = (command or "megatron") if name in _AROUND else name
+    trainer = (command or "megatron") if name in AROUND else name
     return plan.replacing(hardware={"launcher": trainer}) if trainer in TRAINS and plan.kind == "training" else plan
 
 
@@ -115,16 +116,16 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
     if len(find_fleets(answer.plan.hardware).fleets) != 1:
         raise InputError("A launch file is for one kind of accelerator; give one group instead of several.", field="on")
     wanted = "training" if name in TRAINS else "serving"
-    if name not in _AROUND and answer.task != wanted:
+    if name not in AROUND and answer.task != wanted:
         raise InputError(
             f"{name} takes a {wanted} plan, and this is one of {answer.task}; say --task, or choose another target.",
             field="task",
         )
-    if command is not None and name not in _AROUND:
+    if command is not None and name not in AROUND:
         raise InputError(
-            f"--command chooses what runs inside {' or '.join(_AROUND)}; {name} is a command itself.", field="command"
+            f"--command chooses what runs inside {' or '.join(AROUND)}; {name} is a command itself.", field="command"
         )
-    extra = {"command": command} if name in _AROUND else {}
+    extra = {"command": command} if name in AROUND else {}
     text: str = TARGETS[name].write(answer.plan, answer, details, **extra)
     return text
 

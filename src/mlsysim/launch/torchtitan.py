@@ -140,7 +140,7 @@ def write(plan: Plan, answer: Answer, details: Details = None) -> str:
 
 def body(plan: Plan, answer: Answer, details: Details = None) -> Written:
     """Lines of the configuration of a completed plan, and what they cannot say."""
-    made = _settings(plan, answer)
+    made = arguments(plan, answer)
     return write_toml([*made, *kept(details, made, table(NAME).flags)]), not_expressed(plan, FIELDS) + _gaps(plan)
 
 
@@ -152,7 +152,8 @@ def lines(plan: Plan, answer: Answer, details: Details, others: Mapping[str, str
     return [*top, f"cat > {_CONFIG} <<'EOF'", *made, "EOF", "", run], gaps
 
 
-def _settings(plan: Plan, answer: Answer) -> list[Setting]:
+def arguments(plan: Plan, answer: Answer) -> list[Setting]:
+    """The keys of a completed plan, with their reasons."""
     split, work, known = plan.parallelism, plan.workload, data_table("torchtitan_models")
     if work.model not in known.values():
         raise InputError(

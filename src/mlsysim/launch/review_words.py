@@ -1,0 +1,64 @@
+"""A review in words: what a change moves, what the file costs, what is wrong with it; read off the answers."""
+
+from __future__ import annotations
+
+from mlsysim.launch.edits import Saving
+from mlsysim.plans.answer import Answer
+
+
+def why(now: Answer, then: Answer | None) -> str:
+    """What moves most: the part of the time that changes by most, or the memory."""
+    if then is None:
+        return "alone it does not divide the batch, the layers or the fleet"
+    if not then.feasible:
+        if then.memory is not None and then.memory.used > then.memory.capacity:
+            return f"alone it needs {then.metric('memory').text} of {then.metric('memory_capacity').text}"
+        return then.headline.rstrip(".")
+    if not now.feasible:
+        return "alone it makes the plan fit"
+    before, after = ({part.label: part.value for part in answer.time_parts} for answer in (now, then))
+    scale = _work(now) / _work(then) if now.task == "training" else 1.0
+    moved = {label: after.get(label, 0.0) * scale - before.get(label, 0.0) for label in {*before, *after}}
+    label = max(moved, key=lambda key: (abs(moved[key]), key))
+    total = sum(before.values()) or 1.0
+    if abs(moved[label]) < 0.0005 * total:
+        return "no part of the time moves"
+    shares = [before.get(label, 0.0) / total, after.get(label, 0.0) * scale / total]
+    return f"{label}: {shares[0]:.1%} of the time now, then {shares[1]:.1%}"
+
+
+def _work(answer: Answer) -> float:
+    return float(answer.layout.get("batch_size", 1)) * float(answer.layout.get("seq_len", 1))
+
+
+def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Saving | None) -> str:
+    """What the file's flags cost."""
+    metric = now.metric(now.main)
+    if not now.feasible:
+        base = now.headline.rstrip(".")
+        if best is None:
+            return f"{base}; no settings for this fleet were found that fit."
+        return f"{base}; with the changes below it fits, at {best.metric(best.main).text} ({metric.label.lower()})."
+    if best is None or loss is None or loss < 0.01:
+        return f"Your flags are within 1 % of the best settings found: {metric.label.lower()} {metric.text}."
+    if saves is not None and saves.of == "run" and now.paid is not None and best.paid is not None:
+        before, after = (f"{each.metric('run_time').text} and {each.paid.text}" for each in (now, best) if each.paid)
+        return f"Your flags cost you {loss:.0%}: the run takes {before}; with the changes below, {after}."
+    name = "latency" if now.task == "training" else now.main
+    before, after = (each.metric(name).text for each in (now, best))
+    what = (
+        f"a step takes {before} instead of {after}"
+        if name == "latency"
+        else f"{before} {metric.label.lower()} instead of {after}"
+    )
+    money = f", which is {saves.text}" if saves is not None and saves.text else ""
+    return f"Your flags cost you {loss:.0%}: {what} with the changes below{money}."
+
+
+def problems_of(now: Answer) -> tuple[str, ...]:
+    """What is wrong with the file's plan, or nearly so."""
+    if not now.feasible:
+        return (now.binding.sentence,)
+    if now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
+        return (f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.",)
+    return ()
