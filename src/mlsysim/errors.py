@@ -128,11 +128,26 @@ def fold(name: str) -> str:
     return "".join(ch for ch in name.lower() if ch.isalnum())
 
 
+def did_you_mean(names: Iterable[str]) -> str:
+    """The nearest names as a question.
+
+    >>> did_you_mean(["H100", "H200", "H20"])
+    "did you mean 'H100', 'H200' or 'H20'?"
+    """
+    return f"did you mean {either(map(repr, names))}?"
+
+
+def either(choices: Iterable[object]) -> str:
+    """Choices in a sentence: ``1, 2 or 4``."""
+    *others, last = map(str, choices)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[str], remedy: str = "") -> UnknownNameError:
     """The error for a name that nothing answers to, with the nearest names that something does."""
     text = str(name)[:80]
     suggestions = nearest(text, valid)
-    hint = f"did you mean {' or '.join(repr(s) for s in suggestions)}?" if suggestions else remedy
+    hint = did_you_mean(suggestions) if suggestions else remedy
     return UnknownNameError(
         f"There is no {kind} named {text!r}" + (f"; {hint}" if hint else "."),
         kind=kind,

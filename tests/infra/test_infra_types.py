@@ -52,7 +52,7 @@ def test_carbon_is_energy_times_intensity(kwh, intensity):
     [
         ({"facility": Facility(name="x", pue=1.1)}, r"^GridProfile takes a facility or a pue, not both\.$"),
         ({"pue": None}, r"^GridProfile takes wue together with pue\.$"),
-        ({"pue": 0.9}, r"^Facility: the 'pue' field got 0.9; input should be greater than or equal to 1"),
+        ({"pue": 0.9}, r"^Facility: the 'pue' field got 0.9; expected at least 1"),
         ({"carbon_intensity_g_kwh": -1}, r"GridProfile: the 'carbon_intensity_g_kwh' field got -1; "),
         ({"wue": "1 kWh"}, r"Facility: The 'wue' field got 1 kWh"),
         ({"renewable_pct": 101}, r"GridProfile: the 'renewable_pct' field got 101; "),

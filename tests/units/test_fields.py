@@ -133,7 +133,7 @@ def test_ordinary_fields_are_explained_too():
     class Server(Record):
         count: int
 
-    with pytest.raises(InputError, match=r"Server: the 'count' field got 'many'; input should be a valid integer"):
+    with pytest.raises(InputError, match=r"Server: the 'count' field got 'many'; expected a whole number such as 2"):
         Server(count="many")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, either
 from mlsysim.models.base import Workload
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.timing.network import Group, Network
@@ -106,13 +106,13 @@ def divisors(number: int) -> list[int]:
 
 def _near(number: int, wanted: int) -> str:
     options = sorted(sorted(divisors(number), key=lambda d: abs(d - wanted))[:3])
-    return " or ".join(str(d) for d in options)
+    return either(options)
 
 
 def _near_group(micro_batches: int, pp: int) -> str:
     """Group sizes that run: of those that divide the micro-batches the least, or all at once."""
     options = [d for d in divisors(micro_batches) if d >= pp]
-    return " or ".join(str(d) for d in options[:3]) or str(micro_batches)
+    return either(options[:3] or [micro_batches])
 
 
 def choose_micro_batches(local_batch: int, pp: int) -> int:
@@ -180,7 +180,11 @@ def rules(
         yield Rule(
             divides(ep, experts) | (ep <= 1),
             "ep_size",
-            lambda: f"{experts} experts of {model.name} do not divide over EP {ep}; use {_near(experts, ep)}.",
+            lambda: (
+                f"The {experts} experts of {model.name} do not divide over EP {ep}; use EP {_near(experts, ep)}."
+                if experts > 1
+                else f"EP {ep} spreads experts, and {model.name} has none; leave EP out."
+            ),
         )
         yield Rule(
             divides(ep, dp * tp * cp) | (ep <= 1),
@@ -301,11 +305,12 @@ def plan_layout(
 
 
 def _not_divided(accelerators: int, tp: int, pp: int, cp: int) -> str:
-    whole = accelerators // (pp * cp) if accelerators % (pp * cp) == 0 else accelerators
-    return (
-        f"TP {tp} x PP {pp} x CP {cp} = {tp * pp * cp} does not divide {accelerators} accelerators; "
-        f"with these PP and CP, TP may be {_near(whole, tp)}."
-    )
+    wrong = f"TP {tp} x PP {pp} x CP {cp} = {tp * pp * cp} does not divide {accelerators} accelerators; "
+    # The first degree that does not divide what the others leave is the one to change.
+    for name, degree, others in (("TP", tp, pp * cp), ("PP", pp, tp * cp), ("CP", cp, tp * pp)):
+        if accelerators % others == 0:
+            return f"{wrong}with the others as they are, {name} may be {_near(accelerators // others, degree)}."
+    return f"{wrong}choose degrees whose product divides it, such as TP {_near(accelerators, tp)} alone."
 
 
 def _batch_not_divided(batch: int, dp: int) -> str:

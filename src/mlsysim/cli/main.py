@@ -24,7 +24,7 @@ from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.plan_options import in_options, plan_command
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
-from mlsysim.errors import MLSysError
+from mlsysim.errors import MLSysError, did_you_mean, nearest
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 app = typer.Typer(
@@ -106,7 +106,7 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if message is not None:
             # Without a command the help has been shown, and there is nothing to complain about.
-            _end(message()) if message().strip() else sys.exit(0)
+            _end(_of_usage(error, message())) if message().strip() else sys.exit(0)
         if os.environ.get(_TRACEBACK):
             raise
         _end(
@@ -114,6 +114,42 @@ def main() -> None:
             f"{_TRACEBACK}=1 shows where."
         )
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+_WRITTEN_SO = {
+    **dict.fromkeys(("--gpus", "--gpu", "--num-gpus", "--n-gpus", "--accelerators", "--hardware", "--chip", "--cluster", "--fleet"), "--on 512xH100"),
+    **dict.fromkeys(("--fidelity", "--mfu", "--calibrated"), "-e 0.5 for first order, or nothing for calibrated"),
+    **dict.fromkeys(("--rate", "--requests-per-second", "--load"), "--qps 5"),
+    **dict.fromkeys(("--users", "--clients"), "--concurrency 16"),
+    **dict.fromkeys(("--latency", "--sla", "--p99"), "--slo ttft_p99=500ms,tpot=30ms"),
+    **dict.fromkeys(("--country", "--location", "--grid"), "--region Quebec"),
+    **dict.fromkeys(("--days", "--time"), "--deadline 30d"),
+    **dict.fromkeys(("--format", "--dtype", "--quantization"), "-p fp8"),
+    "--csv": "-o csv",
+    **dict.fromkeys(("--verbose", "--debug", "--why"), "`mlsysim explain METRIC` after an answer"),
+}  # fmt: skip
+"""What people write, and what says it here; a line that is an option of the command is never looked up."""
+
+
+def _of_usage(error: Exception, said: str) -> str:
+    """What the parser of commands says, with what would have been right."""
+    name = str(getattr(error, "option_name", None) or "")
+    if name:
+        near = getattr(error, "possibilities", None) or ()
+        instead = _WRITTEN_SO.get(name.replace("_", "-"))
+        hint = (
+            f"write {instead}."
+            if instead
+            else did_you_mean(nearest(name, near) or near)
+            if near
+            else "--help lists them."
+        )
+        return f"There is no option {name}; {hint}"
+    if said.startswith("Missing option '--on'"):
+        return "On which hardware? Give --on, such as --on 512xH100."
+    if said.startswith("No such command") and not said.endswith("?"):
+        return f"{said} `mlsysim --help` lists the commands."
+    return said
 
 
 def _stoppable(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:

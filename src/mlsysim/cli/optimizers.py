@@ -11,6 +11,7 @@ from typer import Argument, Context, Option
 from mlsysim.cli.options import AsJson, Output, Target, chosen_form
 from mlsysim.cli.output import Line, busy, end, print_result
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
+from mlsysim.errors import InputError, UnitError
 
 optimize = typer.Typer(name="optimize", help="The best layout, batch or place.", no_args_is_help=True)
 
@@ -194,7 +195,16 @@ def synthesize(
     given = settings_of(context, target_latency=latency, target_throughput=throughput, deadline=deadline, hardware=on)
     if "tokens" in given:
         given["training_tokens"] = given.pop("tokens")
-    result = SynthesisSolver().solve(find_model(model), efficiency=efficiency, **given)
+    if sum(target is not None for target in (latency, throughput, deadline)) != 1:
+        raise InputError(
+            "synthesize takes one target: --latency '50 ms', --throughput '100 1/s' or --deadline '14 day'."
+        )
+    try:
+        result = SynthesisSolver().solve(find_model(model), efficiency=efficiency, **given)
+    except UnitError as error:
+        field = str(error.details.get("field", ""))
+        option = "--" + field.removeprefix("target_").replace("_", "-")
+        raise UnitError(str(error).replace(f"SynthesisSolver: The {field!r} field", option), **error.details) from None
     rows = [
         ["bandwidth", format_value(result.required_bw.to("TB/s"))],
         ["arithmetic", format_value(result.required_flops.to("TFLOPs/s"))],

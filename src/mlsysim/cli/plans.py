@@ -53,6 +53,11 @@ def evaluate(
     """
     form = chosen_form(context, output, as_json)
     if hardware is not None:
+        from mlsysim.hardware.registry import Hardware
+        from mlsysim.models.registry import Models
+
+        if Models.has(hardware) and Hardware.has(target):
+            raise InputError(f"The model comes first: mlsysim eval {hardware[:60]} {target[:60]}.", field="model")
         plan = plan_of(context, model=target, on=hardware)
     elif is_plan_file(target):
         plan = changed(context, load(target))
@@ -99,7 +104,9 @@ def serve(
     """
     form = chosen_form(context, output, as_json)
     if (hardware is None) == (on is None):
-        raise InputError("serve takes a chip after the model or --on with a fleet, one of them.", field="on")
+        raise InputError(
+            "serve needs a chip after the model, or a fleet with --on, such as --on 8xH100; not both.", field="on"
+        )
     _finish(plan_of(context, task="serving", model=model, on=on or hardware), form)
 
 

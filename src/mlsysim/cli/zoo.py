@@ -33,6 +33,7 @@ def zoo(
     form = chosen_form(context, output, as_json)
     from mlsysim.plans.catalogue import KINDS, counts, kind_of_entry, registries
 
+    kind = _ALSO.get(kind or "", kind)
     if kind is not None and name is None and kind not in (*KINDS, "check"):
         kind, name = kind_of_entry(kind), kind
     if kind == "check":
@@ -46,6 +47,13 @@ def zoo(
         print_result(form, counts, ["zoo", "entries", "to see them"], rows)
 
 
+_ALSO = {
+    **dict.fromkeys(("chips", "chip", "gpus", "gpu", "accelerators"), "hardware"),
+    **dict.fromkeys(("regions", "region", "grid", "places"), "grids"),
+    **dict.fromkeys(("clusters", "nodes", "fabrics", "fleets", "system"), "systems"),
+    "model": "models",
+}
+"""Other words for the parts of the zoo."""
 _WORDS = (
     "key", "name", "precision", "source", "accelerator", "fabric", "node", "topology", "vendor", "type", "kind",
     "architecture",

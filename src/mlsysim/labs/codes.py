@@ -125,10 +125,10 @@ def _text(raw: bytes) -> str:
 def _bytes(text: str) -> bytes:
     letters = "".join(text.upper().split()).translate(_LOOKALIKES)
     if not letters or len(letters) > 80 or any(letter not in _ALPHABET for letter in letters):
-        raise InputError(f"{text[:60]!r} is no result code; one has letters and digits in groups of five.")
+        raise InputError(f"{text[:60]!r} is not a result code; one has letters and digits in groups of five.")
     size, number = len(letters) * 5 // 8, int(letters.translate(_DIGITS), 32)
     if number >> 8 * size:
-        raise InputError(f"{text[:60]!r} is no result code; was a part of it lost or added?")
+        raise InputError(f"{text[:60]!r} is not a result code; was a part of it lost or added?")
     return number.to_bytes(size, "big")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -76,7 +77,9 @@ def find_model(name: str) -> Workload:
         if name.startswith(_HUB):
             text = f"{name[:100]!r} would have to be downloaded, and nothing here uses the network"
             raise InputError(f"{text}; download the model's config.json and give its path.", field="model") from None
-        if not looks_like_path(name):
+        # ORG/NAME of the Hub is a name, unless there is such a folder or a file is meant.
+        hub = re.fullmatch(r"[\w-]+/(?!.*\.(json|safetensors|onnx|pt2|toml)$)[\w.-]+", name)
+        if not looks_like_path(name) or (hub and not _is_there(name.partition("/")[0])):
             raise
         if not _files_allowed.get():
             raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model") from None

@@ -51,13 +51,13 @@ SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
 
 _IN_ON = "the number of accelerators is part of 'on'; leave nodes and accelerators out"
 INSTEAD = {
-    ("on", "name"): "give 'on' (such as '512xH100') or 'name', one of them",
+    ("on", "name"): "give either 'on' (such as '512xH100') or 'name', not both",
     ("on", "nodes"): _IN_ON,
     ("on", "accelerators"): _IN_ON,
-    ("nodes", "accelerators"): "give nodes or accelerators, one of them",
-    ("micro_batch", "micro_batches"): "give micro_batch (sequences) or micro_batches (how many), one of them",
-    ("concurrency", "qps"): "give concurrency or qps, one of them",
-    ("duration", "duration_days"): "give duration or duration_days, one of them",
+    ("nodes", "accelerators"): "give either nodes or accelerators, not both",
+    ("micro_batch", "micro_batches"): "give either micro_batch (sequences) or micro_batches (how many), not both",
+    ("concurrency", "qps"): "give either concurrency or qps, not both",
+    ("duration", "duration_days"): "give either duration or duration_days, not both",
 }
 """Fields of a part that may not stand beside each other, and what is said where they do."""
 

@@ -62,20 +62,20 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
     for piece in filter(None, (each.strip() for each in (text or "").split(","))):
         written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d[\d.]*))?\s*(?:=|<=?)\s*(.+)", piece.lower())
         if written is None:
-            raise ValueError(f"a limit is such as 'ttft_p99=500ms', got {piece[:40]!r}")
+            raise ValueError(f"a limit looks like 'ttft_p99=500ms', got {piece[:40]!r}")
         kind, level, amount = written[1], written[2] or "mean", written[3]
         if kind not in KINDS:
             near = nearest(kind, KINDS, 1)
             hint = f"did you mean {near[0]!r}?" if near else "use ttft, tpot, itl, e2e or queue"
-            raise ValueError(f"{kind[:20]!r} is no time of a request; {hint}")
+            raise ValueError(f"{kind[:20]!r} is not a time of a request; {hint}")
         if level != "mean":
             level = _level(level)
         try:
             seconds = to_si(parse_quantity(amount), "s")
         except Exception:  # units speak of many faults; all of them mean that this is no time
-            raise ValueError(f"the limit of {kind}_{level} is a time such as 500ms, got {amount[:20]!r}") from None
+            raise ValueError(f"the limit on {kind} is a time such as 500ms, got {amount[:20]!r}") from None
         if not seconds > 0:
-            raise ValueError(f"the limit of {kind}_{level} is a time above 0, got {amount[:20]!r}")
+            raise ValueError(f"the limit on {kind} is a time above 0, got {amount[:20]!r}")
         found.append(Target(KINDS[kind], level, float(seconds)))
     return tuple(found)
 
@@ -86,5 +86,5 @@ def _level(written: str) -> str:
     name = f"p{whole.zfill(2)}{part}".rstrip("0" if point else "").ljust(3, "0")
     long = len(whole) > 2 and (point or not whole.startswith("99"))
     if "." in part or long or not percent(name) > 0 or len(name) > 6:
-        raise ValueError(f"{written[:20]!r} is no percentile; use such as p50, p99 or p99.9, or none for the mean")
+        raise ValueError(f"{written[:20]!r} is not a percentile; use p50, p99 or p99.9, say, or none for the mean")
     return name

@@ -103,6 +103,9 @@ def fixed_settings(given: Any) -> dict[str, int]:
     return found
 
 
+FIXED = "what you fixed rules them out"
+
+
 def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
     """Every split of the fleet in which everything divides and that has the fixed settings; others are counted as ``refused``."""
     fixed, why = fixed_settings(x.fixed), Counter[str]() if refused is None else refused
@@ -130,7 +133,7 @@ def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
                     f"CP does not divide {x.seq_len:,} tokens": x.seq_len % cp,
                     f"shards of {x.zero_shard} do not divide DP x CP": x.zero_shard and dp * cp % x.zero_shard,
                     f"{sites} sites do not divide DP": dp % sites,
-                    "of the settings that are fixed": fixed.get("dp", dp) != dp,
+                    FIXED: fixed.get("dp", dp) != dp,
                 }
                 reason = next((words for words, holds in reasons.items() if holds), None)
                 local, size = x.batch_size // dp, fixed.get("micro_batch")
@@ -142,7 +145,7 @@ def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
                 stages = range(least, x.max_zero_stage + 1) if dp * cp > 1 else (fixed.get("zero_stage", 0),)
                 zeros = only("zero_stage", stages)
                 if reason is None and not (eps and pipelines and counts and zeros):
-                    reason = "of the settings that are fixed"
+                    reason = FIXED
                 if reason is None:
                     yield Split(tp, pp, cp, dp, local, eps, pipelines, counts, zeros)
                 else:

@@ -191,8 +191,10 @@ def _nothing_fits(
     if miss is None and not x.fixed and x.zero_shard is None:
         return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"
     if miss is None:
-        causes = "; ".join(f"in {n} {words}" for words, n in divided.most_common(3)) or "nothing has these settings"
-        return f"No split of {where} divides: {causes}."
+        causes = "; ".join(f"{n} because {words}" for words, n in divided.most_common(3)) or "none has these settings"
+        size = x.fixed.get("micro_batch", 1)
+        rest = f"; micro-batches of {size} do not divide the batch of {x.batch_size:,}" if x.batch_size % size else ""
+        return f"No split of {where} works: {causes}{rest}."
     capacity, how = to_si(x.fleet.node.accelerator.memory.capacity, "byte") / 1e9, miss.config
     spared = f"ZeRO {how['zero_stage']}, recompute {how['recompute']}, {how['microbatch_count']:,} micro-batch{'es' * (how['microbatch_count'] > 1)}"
     text = (

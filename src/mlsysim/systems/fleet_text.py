@@ -27,6 +27,7 @@ from mlsysim.units.registry import to_si
 from mlsysim.zoo.labels import counted, machine
 
 _GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@+]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
+_NO_CHIP = re.compile(r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*)?$")
 _MOST_GROUPS = 8
 _MOST = 10**8
 _PER_NODE = 8
@@ -138,6 +139,11 @@ def find_system(name: str) -> tuple[str, Any]:
         raise InputError(why, field="on")
     if name.lower().endswith((".toml", ".json", ".yaml", ".yml", ".safetensors", ".onnx")):
         text = f"{name[-80:]!r} is a file, and hardware is given by its name in the zoo; hardware.toml of your own zoo may have it."
+        raise InputError(text, field="on")
+    if _NO_CHIP.match(name):
+        text = (
+            f"{name[:60]!r} does not say how many of which chip; write a whole number and a chip, such as '512xH100'."
+        )
         raise InputError(text, field="on")
     raise unknown_name("chip, node or cluster", name, [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()])
 

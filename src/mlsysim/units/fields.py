@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, SkipValidation, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
 
-from mlsysim.errors import InputError, UnitError, nearest
+from mlsysim.errors import InputError, UnitError, did_you_mean, nearest
 from mlsysim.units.registry import Quantity, number_from, parse_quantity, ureg
 
 
@@ -93,7 +93,12 @@ class QuantityField:
             else:
                 raise refusal(f" got {repr(value)[:60]}, which has no unit")
         except UnitError as error:
-            raise (error if "field" in error.details else refusal(f": {str(error).rstrip('.')}")) from None
+            if "field" in error.details:
+                raise
+            if isinstance(value, str) and not any(letter.isdigit() for letter in value):
+                raise refusal(f" got {value[:60]!r}") from None
+            asked = str(error).endswith("?")
+            raise refusal(f": {str(error).rstrip('.')}", f" E{expected[3:]}" if asked else expected) from None
         if not quantity.is_compatible_with(ureg.parse_units(self.unit)):
             dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
             raise refusal(f" got {quantity:~P}, which is {dimension}")
@@ -202,6 +207,20 @@ class Record(BaseModel):
             raise sentence_for(cls, error) from None
 
 
+_EXPECTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number such as 2"),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number such as 0.5"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+    "string_type": "text",
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
+"""What a field expects, by the kind of Pydantic's complaint."""
+
+
 def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     """The first problem of a Pydantic report as one sentence."""
     found = error.errors(include_url=False)
@@ -221,7 +240,7 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     elif first["type"] == "extra_forbidden":
         close = nearest(str(first["loc"][-1]), kind.model_fields)
         fields = f"its fields are {', '.join(kind.model_fields)}."
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else fields
+        hint = did_you_mean(close) if close else fields
         text = f"{name} has no field {path[:200]!r}; {hint}"
     elif first["type"] in ("quantity", "value_error"):
         message = first["msg"].removeprefix("Value error, ")
@@ -230,5 +249,9 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         text = message if _NAMED.match(message) else f"{name}: {message}"
     else:
         shown = repr(first.get("input"))[:60]
-        text = f"{name}: the {within + path!r} field got {shown}; {first['msg'][0].lower()}{first['msg'][1:]}."
+        limits = {key: f"{v:,}" if isinstance(v, int) else f"{v:g}" if isinstance(v, float) else v
+                  for key, v in first.get("ctx", {}).items()}  # fmt: skip
+        plain = _EXPECTED.get(first["type"])
+        why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
+        text = f"{name}: the {within + path!r} field got {shown}; {why}."
     return InputError(text + more, record=name, field=path)

@@ -17,7 +17,7 @@ import pint
 from pint.errors import UndefinedUnitError
 from pint.util import UnitsContainer
 
-from mlsysim.errors import UnitError, nearest
+from mlsysim.errors import UnitError, did_you_mean, nearest
 
 DimensionalityError = pint.DimensionalityError
 
@@ -142,9 +142,7 @@ def _unit(text: str) -> Any:
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
         known = nearest(unknown, _unit_names())
-        near = (
-            f"did you mean {' or '.join(map(repr, known))}?" if known else "see mlsysim/units/units.txt for the units."
-        )
+        near = did_you_mean(known) if known else "see mlsysim/units/units.txt for the units."
         raise UnitError(f"There is no unit {unknown!r} (in {text!r}); {near}", got=text, suggestions=known) from None
     except UnitError:
         raise

@@ -332,7 +332,7 @@ def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
         if name == "engine" and is_engine(value):
             return engine(value).name  # the user's own
     remedy = "use one of " + ", ".join(spec.choices) + "."
-    raise unknown_name(f"choice for the {name!r} input of {resolver}", value, spec.choices, remedy)
+    raise unknown_name(name.replace("_", " "), value, spec.choices, remedy)
 
 
 def _efficiency(resolver: str, name: str, spec: Input, value: Any) -> Any:
