@@ -145,3 +145,34 @@ def test_a_flag_in_place_of_another_takes_it_away() -> None:
         *("fsdp_config:", "  fsdp_reshard_after_forward: false", "  fsdp_version: 2"),
         "without fsdp_config.fsdp_sharding_strategy",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "says"),
+    [
+        # vLLM does not start where one request of the longest kind has no room: 131,072 tokens by the model.
+        ("vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2", "2xH100", "left out and so 131,072"),
+        ("vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 --max-model-len 64k", "2xH100", "--max-model-len 64,000"),
+        ("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 200000", "1xH100", "beyond the 131,072 tokens"),
+    ],
+)
+def test_the_longest_request_has_a_part(text: str, on: str, says: str) -> None:
+    found = review(text, on=on)
+    assert found.exit_code == 2 and says in found.problems[0]
+    assert "--max-model-len" not in found.kept
+
+
+def test_requests_longer_than_the_flag_allows_are_named() -> None:
+    reading = read_launch("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 2048 --port 80", on="1xH100")
+    fits = reading.placed(serving={"prompt_tokens": 1500, "output_tokens": 500})
+    assert review(fits).stops == () and review(fits).kept == ["--port"]
+    assert "2,100 tokens" in review(reading.placed(serving={"prompt_tokens": 1600, "output_tokens": 500})).stops[0]
+
+
+def test_left_out_keys_are_the_launchers_own() -> None:
+    titan = read_launch(
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nsteps = 100\n', "torchtitan", on="8xH100"
+    ).plan
+    assert (titan.workload.seq_len, titan.workload.batch_size, titan.parallelism.recompute) == (2048, 64, "selective")
+    speed = read_launch('{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}', "deepspeed")
+    assert speed.placed("16xH100", "Llama3_8B").plan.workload.batch_size == 128

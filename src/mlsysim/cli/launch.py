@@ -147,8 +147,8 @@ def _print_review(found: Review, form: str) -> None:
     print_lines((warning, "yellow") for warning in reading.warnings)
     if reading.unread:
         print_text("Not read: " + "; ".join(reading.unread), "yellow")
-    if reading.details:
-        print_text("Kept, without a part in the plan: " + ", ".join(reading.details), "dim")
+    if found.kept:
+        print_text("Kept, without a part in the plan: " + ", ".join(found.kept), "dim")
 
 
 def _rows(change: FlagChange) -> list[list[str]]:

@@ -33,6 +33,7 @@ class Flag:
     values: Mapping[str, str] | None = None
     same: str | None = None
     needs: str | None = None
+    default: Any = None
 
     @property
     def is_detail(self) -> bool:
@@ -96,8 +97,8 @@ class Parsed:
     unresolved: dict[str, str] = field(default_factory=dict)
 
     def text(self, name: str) -> str | None:
-        """The value of a flag; None where it is not given or only the shell knows it."""
-        value = self.values.get(name)
+        """The value of a flag, its default where it is not given; None where there is none or only the shell knows it."""
+        value = self.values.get(name, self.table.flags[name].default if name in self.table.flags else None)
         return None if value is None or isinstance(value, (bool, list, dict)) else str(value)
 
     def whole(self, name: str) -> int | None:
@@ -112,9 +113,11 @@ class Parsed:
     def document(self, **more: Any) -> dict[str, Any]:
         """The fields of a plan that flags set as they stand, and more."""
         out: dict[str, Any] = {}
-        for name, value in self.values.items():
+        said = {*self.values, *self.unresolved}
+        left_out = {flag.name: flag.default for flag in self.table.flags.values() if flag.name not in said}
+        for name, value in (self.values | left_out).items():
             flag = self.table.flags[name]
-            if flag.field is not None:
+            if flag.field is not None and value is not None:
                 put(out, flag.field, _converted(flag, value))
         return out | more
 

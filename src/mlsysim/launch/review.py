@@ -20,7 +20,7 @@ from mlsysim.errors import InputError
 from mlsysim.launch.edits import Edit, Saving, edits_of, flags_of, pasted, runs, saving
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import NEUTRAL
-from mlsysim.launch.review_words import headline_of, problems_of, why
+from mlsysim.launch.review_words import headline_of, problems_of, stops_of, why
 from mlsysim.launch.targets import TARGETS, read_launch, target_named, written
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled
@@ -62,6 +62,7 @@ class Review(Summary, Record):
     loss: float | None = Field(None, description="share of the best settings' main metric that the file gives away")
     saves: Saving | None = Field(None, description="what the best settings save")
     headline: str
+    stops: tuple[str, ...] = Field((), description="what keeps a server from starting or taking the requests")
     problems: tuple[str, ...] = ()
     changes: tuple[FlagChange, ...] = ()
     paste: tuple[Edit, ...] = Field((), description="all changes of settings together")
@@ -69,8 +70,14 @@ class Review(Summary, Record):
 
     @property
     def exit_code(self) -> int:
-        """0 where the file's plan fits, 2 where it does not."""
-        return 0 if self.answer.feasible else 2
+        """0 where the file's plan fits, 2 where it does not, or does not start."""
+        return 0 if self.answer.feasible and not self.stops else 2
+
+    @property
+    def kept(self) -> list[str]:
+        """Flags that have no part in the review; the longest request has."""
+        part = getattr(_target(self.reading), "entry", {}).get("lengths")
+        return [flag for flag in self.reading.details if flag != part]
 
     @property
     def pasted(self) -> list[str]:
@@ -125,7 +132,7 @@ def review(
     elif now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
         best = now
     loss = None if best is None or not now.feasible else max(0.0, 1 - score(now) / score(best))
-    refused = runs(reading, now)
+    refused, stops = runs(reading, now), stops_of(reading, now)
     mine = reading.given if refused else flags_of(reading, now)
     together = () if best is None or best is now else edits_of(reading, mine, flags_of(reading, best))
     changes = _changes(reading, now, best, mine, together) if best is not None and best is not now else ()
@@ -137,7 +144,8 @@ def review(
         loss=loss,
         saves=saves,
         headline=headline_of(now, best, loss, saves),
-        problems=(*problems_of(now), *([refused] if refused else [])),
+        stops=stops,
+        problems=(*stops, *problems_of(now), *([refused] if refused else [])),
         changes=changes,
         paste=together,
         formats=tuple(_formats(reading, plan, now, mine)),
@@ -232,7 +240,14 @@ def _attempt(plan: Plan, reading: Reading) -> Answer | None:
         found = evaluate_plainly(plan)
     except InputError:
         return None
-    return None if runs(reading, found) else found
+    return None if runs(reading, found) or not _even(found, reading) else found
+
+
+def _even(answer: Answer, reading: Reading) -> bool:
+    """Whether stages divide the layers, as Megatron-LM wants them where no layout of its own is written down."""
+    layers = getattr(workload_of(answer.plan.workload), "layers", None) or 0
+    stages = answer.layout.get("pp", 1) * answer.layout.get("virtual_stages", 1)
+    return _target(reading).NAME != "megatron" or layers % stages == 0
 
 
 def _better_of(first: Answer | None, second: Answer | None) -> Answer | None:
@@ -260,7 +275,10 @@ def _best_training(plan: Plan, now: Answer, reading: Reading) -> Answer:
     )
     if "parallelism.pp" in fields and "parallelism.virtual_stages" in fields:
         free = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
-        best = _best_of(now, [plan.replacing(parallelism=free, **trainer)], reading) or now
+        widths = [{}, *({"virtual_stages": 2**k} for k in range(4))]
+        searched = (plan.replacing(parallelism=free | width, **trainer) for width in widths)
+        best = next((found for found in (_attempt(each, reading) for each in searched) if found), now)
+        best = _better_of(now, best) or now
     for _ in range(_MOST_STEPS):
         steps = (each.replacing(**trainer) for each in _neighbours(best, fields))
         better = _better_of(best, _best_of(None, steps, reading))

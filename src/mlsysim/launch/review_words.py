@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Any
+
 from mlsysim.launch.edits import Saving
+from mlsysim.launch.reading import Reading
+from mlsysim.launch.targets import TARGETS, target_named
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.resolve import workload_of
 
 
 def why(now: Answer, then: Answer | None) -> str:
@@ -53,6 +60,36 @@ def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Sav
     )
     money = f", which is {saves.text}" if saves is not None and saves.text else ""
     return f"Your flags cost you {loss:.0%}: {what} with the changes below{money}."
+
+
+def stops_of(reading: Reading, now: Answer) -> tuple[str, ...]:
+    """What keeps a server from starting, or from taking the plan's requests: the longest request that its flag allows."""
+    entry: Mapping[str, Any] = getattr(TARGETS[target_named(reading.inner or reading.target)], "entry", {})
+    room, traffic = now.held.get("longest_context"), now.plan.serving
+    if "lengths" not in entry or room is None or traffic is None or not now.feasible:
+        return ()
+    flag, own = entry["lengths"], getattr(workload_of(now.plan.workload), "max_context", None)
+    given = _tokens(reading.details.get(flag))
+    longest, fits, out = given or own, int(room.value), []
+    if given and own and given > own:
+        out.append(f"{flag} {given:,} is beyond the {own:,} tokens of the model's context.")
+    elif longest and longest > fits and "lengths_must_fit" in entry:
+        said = f"{flag} {given:,}" if given else f"{flag}, which is left out and so {own:,},"
+        out.append(
+            f"It does not start: {said} needs caches for one such request, and they hold {fits:,} tokens; say {flag} {fits}."
+        )
+    request = (traffic.prompt_tokens or 0) + (traffic.output_tokens or 0)
+    if given and request > given:
+        out.append(f"Requests of {request:,} tokens, prompt and answer, are refused: {flag} is {given:,}.")
+    return tuple(out)
+
+
+def _tokens(text: Any) -> int | None:
+    """A length as a flag has it: 32768, or 32k (32,000) and 32K (32,768); None for what the engine finds out itself."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", str(text).strip())
+    return (
+        None if found is None else int(float(found[1]) * {"": 1, "k": 1e3, "K": 1024, "m": 1e6, "M": 1024**2}[found[2]])
+    )
 
 
 def problems_of(now: Answer) -> tuple[str, ...]:

@@ -84,7 +84,11 @@ class DeepSpeed:
                 split[key] = 1.0
         if "offload" in split:
             split["host_update"] = True
-        found = Reading.of(parsed, document, warnings, accelerators=count)
+        # Without a batch a step is what each rank accumulates, once where nothing is said.
+        rank = (parsed.whole("train_micro_batch_size_per_gpu") or 0) * (
+            parsed.whole("gradient_accumulation_steps") or 1
+        )
+        found = Reading.of(parsed, document, warnings, accelerators=count, rank_batch=rank or None)
         lengths = {"seq_len": notes.get("seq_len")}
         return found.placed(on or notes.get("fleet"), model or notes.get("model"), workload=lengths)
 

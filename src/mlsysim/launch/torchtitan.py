@@ -46,20 +46,18 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     replicated = parsed.whole("parallelism.data_parallel_replicate_degree") or 1
     given = parsed.whole("parallelism.data_parallel_shard_degree")
     sharded, pp = -1 if given is None else given, split.get("pp") or 1
-    split["zero"] = _zero(parsed.text("parallelism.fsdp_reshard_after_forward") or "default", sharded, pp)
+    split["zero"] = _zero(parsed.text("parallelism.fsdp_reshard_after_forward") or "", sharded, pp)
     if replicated > 1 and sharded != 1:
         warnings.append(
             f"The model is sharded inside {replicated} replicas (HSDP); it was read as sharded over all of them."
         )
-    # torchtitan's own default is 8.
     local, whole = (parsed.whole(f"training.{name}_batch_size") for name in ("local", "global"))
-    local = 8 if local is None else local
     if whole is not None and whole > 0:
         put(document, "workload.batch_size", whole)
     split["micro_batch"] = local if pp == 1 else parsed.whole("parallelism.pipeline_parallel_microbatch_size") or 1
     if pp > 1:
         _pipeline(parsed, document, warnings)
-    mode = parsed.text("activation_checkpoint.mode") or "selective"
+    mode = parsed.text("activation_checkpoint.mode") or ""
     if mode == "memory_budget":
         warnings.append("Activation checkpointing by memory budget was read as selective.")
         mode = "selective"
@@ -115,7 +113,7 @@ def _zero(reshard: str, sharded: int, pp: int) -> int:
 
 def _pipeline(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> None:
     split = document["parallelism"]
-    given = parsed.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    given = parsed.text("parallelism.pipeline_parallel_schedule") or ""
     known = {name.lower(): ours for ours, name in _SCHEDULES.items()}
     if given.lower() not in known:
         warnings.append(f"The schedule {given[:40]!r} was read as 1F1B, the nearest that is planned.")
