@@ -107,9 +107,9 @@ def _sentence(before: Answer, words: str, factor: float, ratio: float | None) ->
         return f"Cheapest change: {words}; then all that was asked holds."
     money = ""
     if ratio is not None and abs(ratio - 1) >= 0.01:
-        money = f" and {abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} cost"
+        money = f" and {abs(ratio - 1):.0%} {'lower' if ratio < 1 else 'higher'} cost"
         if "usd_per_mtoken" in before.held:
-            money += " a sample" if workload_of(before.plan.workload).fixed_shape else " a token"
+            money += " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"
     what = {
         "tokens_per_second": "throughput",
         "latency": "speed",
