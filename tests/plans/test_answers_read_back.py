@@ -35,9 +35,13 @@ from mlsysim.launch.review import Review, review
 from mlsysim.launch.targets import read_launch
 from mlsysim.plans.answer import Answer, Change
 from mlsysim.plans.audit import Audit, audit
+from mlsysim.plans.collectives import Collectives, collectives
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.least_service import Service
 from mlsysim.plans.metrics import Metric as AnswerMetric
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.planned import Planned, planned
 from mlsysim.search.optimize import OptimizeResult, optimize
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import SweepResult, sweep
@@ -154,6 +158,7 @@ MADE = {
     AnswerMetric: lambda: evaluate(PLANS[4]).metrics[0],
     Audit: audit,
     Change: lambda: evaluate(PLANS[0]).change,
+    Collectives: lambda: collectives("8xH100", sizes=[1e6, 1e9]),
     Comparison: lambda: compare_answers(*(evaluate(plan, change=False) for plan in PLANS[:2])),
     Difference: lambda: compare(*_two("H100", "A100")),
     EmissionsReport: _emissions,
@@ -172,6 +177,8 @@ MADE = {
     Metric: lambda: next(iter(_evaluation().performance.metrics.values())),
     OptimizeResult: lambda: optimize(_space()),
     Percentiles: _spread,
+    Planned: lambda: planned(Plan.model_validate({**PLANS[0], "deadline": "30 day", "tokens": 1e9}), ["H100"]),
+    Service: lambda: Service("H100", answer=evaluate(PLANS[2], change=False), headroom=1.5),
     PipelineResult: lambda: Pipeline([SingleNodeModel]).run(model="Llama3_8B", hardware="H100"),
     Submission: lambda: Submission("A-1", attempts={"q": 2}),
     SweepResult: lambda: sweep(_space()),

@@ -29,6 +29,7 @@ VALUES = {
     "serving.slo": "ttft_p99=500ms",
     "serving.autoscale": "1:4",
     "serving.backlog": "500+100",
+    "ops.price": "2.5",
     "constraints.assert": [{"metric": "mfu", "min": 0.1}],
 }
 

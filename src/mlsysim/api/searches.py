@@ -90,7 +90,7 @@ def _service(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
     chips = request.chips or CHIPS
     found = least_services(plan, chips)
     best = next((each.chip for each in found if each.answer is not None), None)
-    return {"best": best, "headline": described(found, chips)[0], "candidates": [each.told() for each in found]}
+    return {"best": best, "headline": described(found, chips)[0], "candidates": [each.outline() for each in found]}
 
 
 # --- spaces -------------------------------------------------------------------------------------------------------

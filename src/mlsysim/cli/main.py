@@ -21,6 +21,7 @@ from mlsysim.cli.labs import labs
 from mlsysim.cli.launch import export, review
 from mlsysim.cli.measurements import calibrate, validate, verify
 from mlsysim.cli.optimizers import optimize, synthesize
+from mlsysim.cli.output import print_json
 from mlsysim.cli.plan_options import in_options, plan_command
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
@@ -84,7 +85,10 @@ def main() -> None:
         sys.stdout.flush()
     except MLSysError as error:
         # What does not fit is an answer, not bad input.
-        _end(in_options(error), 2 if error.details.get("fits") is False else 1)
+        fits = error.details.get("fits") is not False
+        if not fits and {"--json", "json", "--output=json"} & {*sys.argv}:
+            print_json({"feasible": False, "headline": str(error)})
+        _end(in_options(error), 1 if fits else 2)
     except typer.Exit as stop:
         raise SystemExit(stop.exit_code) from None
     except (KeyboardInterrupt, typer.Abort) as stop:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.nccl_tests import NcclLog
@@ -23,6 +23,7 @@ from mlsysim.timing.training_chip import chip_in_fleet
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import parse_quantity, to_si
 from mlsysim.walls.data.locality import topology_share
+from mlsysim.walls.document import Summary
 from mlsysim.zoo.intervals import Interval, interval
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
@@ -46,8 +47,13 @@ class Timed(Record):
     """Predicted over measured time, less 1."""
 
 
-class Collectives(Record):
+class Collectives(Summary, Record):
     """A collective on a group of a fleet by the size of its message. Bytes, seconds, bytes a second."""
+
+    told: ClassVar = (
+        *("op", "fleet", "ranks", "nodes", "ranks_in_a_node", "rows"),
+        *("interval", "assumptions", "median_error", "within_interval"),
+    )
 
     op: str
     fleet: str

@@ -13,13 +13,14 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.designs import ChipDesigns, Design, Tell, price
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.walls.document import Summary
 
 _SURE = 0.9
 """Odds of a service that one can count on."""
@@ -29,8 +30,13 @@ _SHOWN, _DEARER, _MORE = 5, 2.0, 8
 
 
 @dataclass(frozen=True)
-class Service:
+class Service(Summary):
     """The least service of a chip and a layout of its replicas, or why there is none."""
+
+    told: ClassVar = (
+        *("chip", "accelerators", "layout", "replicas", "price_a_day", "headroom", "headroom_qps"),
+        *("odds", "reason", "headline", "metrics", "plan", "answer"),
+    )
 
     chip: str
     design: Design | None = None
@@ -69,9 +75,9 @@ class Service:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with the answer."""
-        return self.told() | {"answer": None if self.answer is None else self.answer.to_dict()}
+        return self.outline() | {"answer": None if self.answer is None else self.answer.to_dict()}
 
-    def told(self) -> dict[str, Any]:
+    def outline(self) -> dict[str, Any]:
         """What it is, what it is for, and the plan that ``serve`` repeats, as JSON."""
         answer = self.answer
         asked = None if self.answer is None else self.answer.layout.get("qps")

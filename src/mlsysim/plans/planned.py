@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
@@ -18,14 +18,18 @@ from mlsysim.plans.least_service import Service, described, least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.units.text import count_text
+from mlsysim.walls.document import Summary
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planned(Summary):
     """The outcome. ``rows`` are the candidates, cheapest first; ``notes`` say what columns mean and why a chip has no row; ``candidates`` and
     ``facts`` are what JSON has beside the best."""
+
+    told: ClassVar = ("best", "candidates")
+    at_times: ClassVar = ("tokens",)
 
     sentence: str
     good: bool
