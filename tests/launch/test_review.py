@@ -158,7 +158,7 @@ def test_a_flag_in_place_of_another_takes_it_away() -> None:
 )
 def test_the_longest_request_has_a_part(text: str, on: str, says: str) -> None:
     found = review(text, on=on)
-    assert found.exit_code == 2 and says in found.problems[0]
+    assert found.exit_code == 2 and says in found.problems[0] and found.headline.startswith("With that put right: your")
     assert "--max-model-len" not in found.kept
 
 

@@ -129,9 +129,10 @@ def _print_review(found: Review, form: str) -> None:
         kinds = [["setting", *row] for row in rows] + [["format", *row] for row in narrow]
         print_table("csv", ["kind", *headers], kinds)
         return
-    well = found.answer.feasible and (found.loss or 0) < 0.01
-    words: list[Line] = [(found.answer.subject, "bold"), (found.headline, "bold green" if well else "bold red")]
-    words += [(problem, "red") for problem in found.problems]
+    well = found.exit_code == 0 and (found.loss or 0) < 0.01
+    words: list[Line] = [(found.answer.subject, "bold"), *((stop, "bold red") for stop in found.stops)]
+    words.append((found.headline, "bold green" if well else "bold red"))
+    words += [(problem, "red") for problem in found.problems if problem not in found.stops]
     print_lines([*words, found.answer.binding.sentence] if found.answer.feasible else words)
     for title, part, changes in (
         ("What to change", rows, found.changes),

@@ -137,13 +137,14 @@ def review(
     together = () if best is None or best is now else edits_of(reading, mine, flags_of(reading, best))
     changes = _changes(reading, now, best, mine, together) if best is not None and best is not now else ()
     saves = None if best is None or best is now or not now.feasible else saving(now, best)
+    headline = headline_of(now, best, loss, saves)
     return Review(
         reading=reading,
         answer=now,
         best=best,
         loss=loss,
         saves=saves,
-        headline=headline_of(now, best, loss, saves),
+        headline=f"With that put right: {headline[0].lower()}{headline[1:]}" if stops else headline,
         stops=stops,
         problems=(*stops, *problems_of(now), *([refused] if refused else [])),
         changes=changes,
