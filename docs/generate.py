@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from sitetools.answer_picture import answered
 from sitetools.rooms import drawn
 
 from mlsysim import Hardware, Infra, Models, Systems
@@ -230,6 +231,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "fallacies.md": fallacies_page,
     "walls/index.md": walls_page,
     "assets/rooms.svg": drawn,
+    "assets/answer.svg": answered,
 }
 """Generated files that lie in the tree, and what writes each."""
 
