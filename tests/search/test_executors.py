@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -215,3 +216,12 @@ def test_an_interrupted_program_prints_the_best_so_far_and_goes_on(whole, tmp_pa
     )
     again, _ = start(tmp_path)
     assert without_timings(finished(again)) == whole
+
+
+def test_a_lost_scheduler_leaves_no_tracebacks_of_its_client(caplog):
+    logger = logging.getLogger("distributed.client")
+    with executors._without_tracebacks():
+        logger.error("the first of many")
+    assert not caplog.records
+    logger.error("of somebody else")
+    assert [record.message for record in caplog.records] == ["of somebody else"]

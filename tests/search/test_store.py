@@ -35,7 +35,7 @@ def chips(**more: Any) -> Space:
                 "precision": ["fp16", "fp8"],
                 "batch_size": {"range": [1, 16]},
             },
-            "fixed": {"model": "Llama3_70B"},
+            "fixed": {"model": "Llama3_70B", "efficiency": 0.5},
             "constraints": ["batch_size * seq_len <= 2048"],
             "subject_to": ["latency_s < 0.1"],
             **more,

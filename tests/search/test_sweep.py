@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlsysim.cli.main import main
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.physics.precision import compute_precision
@@ -419,13 +420,21 @@ price = ["1000 USD", "2000 USD"]
 """
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mlsysim", "sweep", *arguments], capture_output=True, text=True, timeout=120
-    )
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """The command in this process: its exit code, and what it printed."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["mlsysim", "sweep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code, told.out, told.err)
+
+    return run
 
 
-def test_the_command_gives_json(tmp_path):
+def test_the_command_gives_json(tmp_path, command):
     file = tmp_path / "space.toml"
     file.write_text(SPACE)
     answer = command(
@@ -460,7 +469,7 @@ def test_the_command_gives_json(tmp_path):
         (("merge",), "at least one folder"),
     ],
 )
-def test_bad_arguments_are_one_sentence(tmp_path, arguments, sentence):
+def test_bad_arguments_are_one_sentence(tmp_path, command, arguments, sentence):
     file = tmp_path / "space.toml"
     file.write_text(SPACE)
     answer = command(*(str(file) if word == "SPACE" else word for word in arguments))
@@ -468,7 +477,7 @@ def test_bad_arguments_are_one_sentence(tmp_path, arguments, sentence):
     assert sentence in answer.stderr and len(answer.stderr.strip().splitlines()) == 1
 
 
-def test_nothing_fits_is_exit_code_2(tmp_path):
+def test_nothing_fits_is_exit_code_2(tmp_path, command):
     file = tmp_path / "space.toml"
     file.write_text(SPACE.replace('["8 GB", "24 GB"]', '["8 GB"]'))
     assert command(str(file)).returncode == 2

@@ -206,12 +206,27 @@ def dask_executor(address: str) -> Iterator[tuple[Executor, Callable[[], int]]]:
             threads, looked = sum(client.nthreads().values()), time.monotonic()
         return threads
 
+    with _without_tracebacks():
+        try:
+            executor = client.get_executor(pure=False)
+            yield executor, width
+            executor.shutdown(wait=False)
+        finally:
+            client.close(timeout=_PATIENCE_S)
+
+
+@contextmanager
+def _without_tracebacks() -> Iterator[None]:
+    """Where a scheduler is lost, Dask logs the traceback of each of its tasks; the sweep has a sentence of its own."""
+    loggers = [logging.getLogger(name) for name in ("asyncio", "distributed.client", "distributed.core")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
-        executor = client.get_executor(pure=False)
-        yield executor, width
-        executor.shutdown(wait=False)
+        yield
     finally:
-        client.close(timeout=_PATIENCE_S)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
