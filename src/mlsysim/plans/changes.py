@@ -1,33 +1,35 @@
-"""The cheapest change that moves the binding wall, and how much each figure of the hardware is worth.
+"""The cheapest change: what lowers the cost of the goal most, and how much each figure of the hardware is worth.
 
-Changes are tried in classes of effort: settings of the software first, then number formats, then another network, then
-other or more hardware. The first class in which something helps by 2 % or more (or makes a plan fit, or keep what it was
-asked to) wins, and in it what helps most. A change never breaks a demand that the plan keeps, and where nothing is wrong it does
-not raise the cost by a larger factor than what it betters. It is a whole plan, so it can be evaluated, compared and launched as it
-stands, and it changes what it says alone: a layout that was given stays. Numbers do not say what a narrower format does to
-accuracy, or a larger batch to convergence; a network has no price of its own.
+The goal is a run of so many tokens, a service of a rate within its limits, or else a million tokens; each costs what the answer says
+a token costs, for the rate or the tokens are the same. What cannot lower the cost may still be faster for the same money, and where
+no price is known speed alone decides. Changes are tried in rounds: what the accelerators at hand allow (settings, formats, fewer of
+them), what traffic may allow (prefixes in a cache), another network, other accelerators. The first round in which something helps by
+2 % or more wins, and in it what helps most. A plan that does not fit or misses a demand is put right as cheaply as one round can.
+
+A change never breaks a demand that the plan keeps, and names what it makes worse: time, memory that is left, energy. It is a whole
+plan that can be evaluated, compared and launched as it stands, with one thing changed: a layout stays unless the change forces it.
+Numbers do not say what a narrower format does to accuracy, or a larger batch to convergence; a network has no price of its own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Change
+from mlsysim.plans.change_candidates import ROUNDS, WORTH_IT, Candidate
 from mlsysim.plans.limits import demands
+from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
-from mlsysim.systems.registry import Fabrics
-from mlsysim.units.registry import Quantity, to_si
+from mlsysim.plans.resolve import workload_of
+from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
 
 LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
-_WORTH_IT = 0.02
+_NOTED = 0.05
+"""What is worse by enough to be said."""
 _STEP = 0.1
-_NODE = 8
-"""Accelerators of a node, of a fleet that has not one whole."""
 
 Evaluate = Callable[[Plan], Answer]
 
@@ -59,32 +61,57 @@ def settled(answer: Answer) -> Plan:
 
 
 def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
-    """The least effort that betters the answer's main metric, or makes it fit."""
-    base, cost = score(answer), _cost(answer)
-    wrong = not answer.passed
-    for group in _MAKERS[answer.task](settled(answer), answer):
-        best: Change | None = None
-        gained = 0.0 if wrong else _WORTH_IT
-        for words, plan in group:
+    """What lowers the cost of the goal most, else what is faster for the same money; of a wrong plan what puts it right."""
+
+    def holds(plan: Plan) -> bool:
+        try:
+            return _kept(answer, evaluate(plan))
+        except InputError:
+            return False
+
+    for candidates in ROUNDS[answer.task](settled(answer), answer, holds):
+        found: list[tuple[tuple[float, ...], Candidate, Answer]] = []
+        for candidate in candidates:
             try:
-                tried = evaluate(plan)
-                kept = tried.feasible and all(check.passed for check in demands(tried))
+                tried = evaluate(candidate.plan)
+                if _kept(answer, tried) and (gain := _gain(answer, tried)) is not None:
+                    found.append((gain, candidate, tried))
             except InputError:
                 continue
-            factor = score(tried) / base if base > 0 else 1.0
-            spent = _cost(tried)
-            # Of what puts a wrong plan right the cheapest, else what helps most.
-            gain = factor - 1 if not wrong else 1 / spent if spent else factor
-            ratio = spent / cost if spent is not None and cost else None
-            dear = not wrong and ratio is not None and ratio > max(factor, 1.0)
-            if kept and gain > gained and not dear:
-                gained = gain
-                told = 1 / factor if answer.main in LOWER_IS_BETTER else factor
-                sentence = _sentence(answer, words, factor, ratio)
-                best = Change(sentence=sentence, metric=answer.main, factor=told, cost_factor=ratio, plan=plan)
-        if best is not None:
-            return best
+        if found:
+            found.sort(key=lambda each: each[0], reverse=True)
+            return _change(answer, [each[1:] for each in found])
     return None
+
+
+def _kept(before: Answer, tried: Answer) -> bool:
+    """Whether a plan fits and keeps every demand; one that was certain to be kept stays so."""
+    certain = {check.limit for check in before.checks if check.passed and check.certain}
+    checks = demands(tried)
+    return tried.feasible and all(each.passed and (each.certain or each.limit not in certain) for each in checks)
+
+
+def _gain(before: Answer, tried: Answer) -> tuple[float, ...] | None:
+    """What a change is worth, the larger the better: money first, then speed; None where it is not worth it."""
+    faster, spent = _faster(before, tried), _cost(tried)
+    if not before.passed:
+        return (1 / spent if spent else faster,)
+    ratio = _ratio(before, tried)
+    if "usd_per_mtoken" not in before.held or ratio is None:
+        # Without a goal that costs something: speed, for which no larger factor is paid.
+        return (faster,) if faster >= 1 + WORTH_IT and (ratio is None or ratio <= max(faster, 1.0)) else None
+    saved, gained = ((gain if gain >= WORTH_IT else 0.0) for gain in (1 - ratio, faster - 1))
+    return (saved, gained) if ratio < 1 + WORTH_IT / 2 and (saved or gained) else None
+
+
+def _faster(before: Answer, tried: Answer) -> float:
+    base = score(before)
+    return score(tried) / base if base > 0 else 1.0
+
+
+def _ratio(before: Answer, tried: Answer) -> float | None:
+    cost, spent = _cost(before), _cost(tried)
+    return spent / cost if spent is not None and cost else None
 
 
 def score(answer: Answer) -> float:
@@ -100,141 +127,71 @@ def _cost(answer: Answer) -> float | None:
     return next((float(held[name].value.magnitude) for name in named if name in held), None)
 
 
-def _sentence(before: Answer, words: str, factor: float, ratio: float | None) -> str:
-    if not before.feasible:
-        return f"Cheapest change: {words}; then it fits."
-    if not before.passed:
-        return f"Cheapest change: {words}; then all that was asked holds."
-    money = ""
-    if ratio is not None and abs(ratio - 1) >= 0.01:
-        money = f" and {abs(ratio - 1):.0%} {'lower' if ratio < 1 else 'higher'} cost"
-        if "usd_per_mtoken" in before.held:
-            money += " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"
-    what = {
-        "tokens_per_second": "throughput",
-        "latency": "speed",
-        "tpot": "speed of tokens",
-        "ttft": "speed of first tokens",
-    }[before.main]
-    gain = f"{factor - 1:.0%} more" if factor < 2 else f"{factor:.2g} times the"
-    return f"Cheapest change: {words}: {gain} {what}{money}."
+def _change(before: Answer, found: list[tuple[Candidate, Answer]]) -> Change:
+    """The best of what was found, and in its sentence the best without a risk beside one with."""
+    (best, tried), *others = found
+    told = f"Cheapest change: {_words(best, tried)}"
+    if not before.feasible and not before.overloaded:
+        sentence = f"{told}; then it fits."
+    elif not before.passed:
+        sentence = f"{told}; then all that was asked holds."
+    else:
+        sentence = f"{told}: {_effects(before, tried)}."
+        safe = next((each for each in others if best.risky and not each[0].risky), None)
+        if safe is not None:
+            sentence += f" Without that risk, {_words(*safe)}: {_effects(before, safe[1])}."
+    faster = _faster(before, tried)
+    factor = 1 / faster if before.main in LOWER_IS_BETTER else faster
+    return Change(
+        sentence=sentence, metric=before.main, factor=factor, cost_factor=_ratio(before, tried), plan=best.plan
+    )
 
 
-Candidates = Iterator[list[tuple[str, Plan]]]
-"""Classes of effort: what is changed in words, and the plan so."""
+def _words(candidate: Candidate, tried: Answer) -> str:
+    return candidate.words if isinstance(candidate.words, str) else candidate.words(tried)
 
 
-def _training(plan: Plan, answer: Answer) -> Candidates:
-    layout = answer.layout
-    given = answer.plan.parallelism
-    if not given.automatic:
-        micro = plan.parallelism.micro_batch or 1
-        settings: list[tuple[str, dict[str, Any] | None]] = [("let the layout be searched", None)]
-        modes = [mode for mode in ("none", "selective", "full") if mode != layout.get("recompute")]
-        settings += [(f"recompute {mode}", {"recompute": mode}) for mode in modes]
-        settings += [(f"ZeRO stage {k}", {"zero": k}) for k in (1, 2, 3) if k > layout.get("zero", 0)]
-        sizes = {max(1, micro // 2), micro * 2} - {micro}
-        settings += [(f"micro-batches of {size}", {"micro_batch": size}) for size in sizes]
-        yield [(words, plan.replacing(parallelism=split)) for words, split in settings]
-    own = given.model_dump(exclude_none=True) if given.automatic else {}
-    searched = plan.replacing(parallelism=dict.fromkeys(type(given).model_fields) | own | {"mode": "auto"})
-    kept = searched if given.automatic else plan
-    yield [
-        (_LARGER, kept.replacing(workload={"batch_size": layout["batch_size"] * 2})),
-        *_narrower(plan, answer, "compute", ("fp8",)),
-    ]
-    yield list(_faster_network(plan))
-    yield list(_other_chips(searched))
-    yield list(_more(searched))
-
-
-def _serving(plan: Plan, answer: Answer) -> Candidates:
-    part, given = plan.serving, answer.plan.serving
-    parallel = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
-    if answer.plan.parallelism.tp is not None:
-        free = plan.replacing(parallelism=parallel, serving={"replicas": None})
-        yield [("let the tensor-parallel degree be chosen", free)]
-    if given is None or (given.concurrency is None and given.qps is None):
-        # The load was ours to find, and is found again for each change.
-        plan = plan.replacing(serving={"concurrency": None, "qps": None})
-    narrow = list(_narrower(plan, answer, "weights and arithmetic", ("fp8", "int8")))
-    if part is not None and part.cache_precision is None:
-        narrow.append((f"caches in fp8{_CAVEAT}", plan.replacing(serving={"cache_precision": "fp8"})))
-    yield narrow
-    loose = plan.replacing(parallelism=parallel, serving={"replicas": None})
-    yield list(_other_chips(loose))
-    answered = to_si(answer.value("requests_per_second"), "1/s")
-    yield list(_more(loose, part.qps / answered if part is not None and part.qps and answered else 1.0))
-
-
-def _inference(plan: Plan, answer: Answer) -> Candidates:
-    precision = precision_used(plan, answer)
-    narrower = {"fp32": "fp16 int8", "fp16": "fp8 int8", "bf16": "fp8 int8", "fp8": "int4", "int8": "int4"}
-    yield [
-        (f"{name} instead of {precision}{_CAVEAT}", plan.replacing(workload={"precision": name}))
-        for name in narrower.get(precision, "").split()
-    ]
-    yield list(_other_chips(plan))
-
-
-_MAKERS = {"training": _training, "serving": _serving, "inference": _inference}
-_CAVEAT = " (check the accuracy)"
-_LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
-
-
-def _narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[tuple[str, Plan]]:
-    """The first of some formats that the chip computes in, for a plan in sixteen bits."""
-    if precision_used(plan, answer) not in ("bf16", "fp16"):
-        return
-    have = find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
-    name = next((name for name in formats if name in have), None)
-    if name is not None:
-        yield f"{what} in {name}{_CAVEAT}", plan.replacing(workload={"precision": name})
-
-
-def _faster_network(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    fleet = find_fleets(plan.hardware).fleets[0]
-    rate = to_si(fleet.fabric.bandwidth, "byte/s")
-    for key in ("InfiniBand_NDR", "InfiniBand_XDR") if fleet.count > 1 else ():
-        fabric = Fabrics.get(key)
-        if to_si(fabric.bandwidth, "byte/s") > rate * 1.01:
-            yield (
-                f"{fabric.name} instead of {fleet.fabric.name} (whose price is not counted)",
-                plan.replacing(hardware={"fabric": key}),
-            )
-
-
-_SUCCESSORS = {
-    "A100": ("H100", "H200"),
-    "H100": ("H200", "B200"),
-    "H200": ("B200",),
-    "B200": ("B300",),
-    "V100": ("A100", "H100"),
+_FASTER = {"latency": "", "tpot": " tokens", "ttft": " first tokens"}
+_WORSE = {
+    "ttft": "first token after",
+    "tpot": "further tokens every",
+    "run_time": "the run takes",
+    "energy_per_token": "energy of a token",
+    "energy": "energy of the run",
 }
 
 
-def _other_chips(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """The same number of the next generation of a family of data-centre GPUs."""
-    fleet = find_fleets(plan.hardware).fleets[0]
-    key = fleet.node.accelerator.metadata.key or ""
-    for name in _SUCCESSORS.get(key.split("_")[0], ()) if plan.hardware.chip is None else ():
-        on = {"on": f"{fleet.total_accelerators}x{name}", "fabric": None}
-        yield f"{name} instead of {key}", plan.replacing(hardware=on)
+def _effects(before: Answer, tried: Answer) -> str:
+    """What a change does to cost and speed, and what it makes worse."""
+    told, was, now = [], before.held, tried.held
+    ratio, faster = _ratio(before, tried), _faster(before, tried)
+    run = "run_time" in was and "run_time" in now
+    if ratio is not None and abs(ratio - 1) >= 0.01:
+        told.append(f"{abs(ratio - 1):.0%} {'lower' if ratio < 1 else 'higher'} cost{_of_what(before, run)}")
+    if faster >= 1.01 and before.main == "tokens_per_second":
+        told.append(f"{faster - 1:.0%} more throughput" if faster < 2 else f"{faster:.2g} times the throughput")
+    elif faster >= 1.01:
+        quick = f"{faster - 1:.0%} faster" if faster < 2 else f"{faster:.2g} times as fast"
+        told.append(f"{quick}{_FASTER[before.main]}")
+    for name, words in _WORSE.items():
+        if name in was and name in now and (run or name != "energy"):
+            old, new = was[name], now[name]
+            if float((new.value / old.value).to("").magnitude) >= 1 + _NOTED:
+                told.append(f"{words} {new.text} instead of {old.text}")
+    if "memory" in was and now["memory"].value > was["memory"].value:
+        left = now["memory_capacity"].value - now["memory"].value
+        if left < _NOTED * now["memory_capacity"].value:
+            told.append(f"only {value_text('memory', left)} of memory left")
+    return ", ".join(told)
 
 
-def _more(plan: Plan, asked: float = 1.0) -> Iterator[tuple[str, Plan]]:
-    """Two, four and eight times as many; and as few as ``asked`` times the rate might do with, in whole nodes beyond one."""
-    fleet = find_fleets(plan.hardware).fleets[0]
-    key, fabric = fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
-    joined = f"@{fabric}" if fleet.count > 1 and fabric else ""
-    total, counts = fleet.total_accelerators, {fleet.total_accelerators * factor for factor in (2, 4, 8)}
-    if asked > 1:
-        step = 1 if total * asked < _NODE else max(fleet.node.accelerators_per_node, _NODE)
-        least = math.ceil(total * asked / step) * step
-        counts |= {least, least + step}
-    for count in sorted(counts) if key and plan.hardware.chip is None else ():
-        on = {"on": f"{count}x{key}{joined}", "fabric": None}
-        yield f"{count:,} x {key} instead of {fleet.total_accelerators:,}", plan.replacing(hardware=on)
+def _of_what(before: Answer, run: bool) -> str:
+    """What a cost is of, for a sentence: a run, a service over its time, or what is made."""
+    if "usd_per_mtoken" not in before.held or run:
+        return " of the run" if run else ""
+    if before.plan.serving is not None and before.plan.serving.qps is not None:
+        return " per day" if before.period == "a day" else f" of {before.period}"
+    return " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"
 
 
 _RESOURCES = {

@@ -74,7 +74,7 @@ class Served:
             # Requests that are answered while all clients keep asking; a replica without a client answers nothing.
             self.clients, self.requests = clients, answered * min(1.0, clients / self.replicas)
         self.output_rate = self.requests * self.mean_output
-        self.carries = part.qps is not None and self.requests >= part.qps * 0.999
+        self.carries = part.qps is not None and self.requests >= part.qps * 0.999 and math.isfinite(self.ttft)
         # Requests that end some day are all answered, however late.
         ends = (part.requests is not None or part.trace is not None) and self.server.calibrated
         self.overloaded = part.qps is not None and result.feasible and not self.carries and not ends
