@@ -108,7 +108,7 @@ def test_what_is_late_is_not_given_twice_what_it_needs() -> None:
 
 def test_pools_and_chunks_are_tried_for_long_prompts() -> None:
     assert "Without that risk, prefill chunks of" in _sentence("long prompts")
-    assert "prefill and decode apart (3 of 8 accelerators decode)" in _sentence("long prompts in fp8")
+    assert "prefill and decode apart (3 of 8 accelerators for decode)" in _sentence("long prompts in fp8")
 
 
 def _words(answer: Answer) -> list[str]:

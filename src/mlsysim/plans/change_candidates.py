@@ -173,7 +173,7 @@ _LONG, _CHUNKS = 2000, (512, 2048, 8192)
 
 
 def _apart(tried: Answer) -> str:
-    return f"prefill and decode apart ({tried.assumptions['decode_on'].partition(',')[0]} decode)"
+    return f"prefill and decode apart ({tried.assumptions['decode_on'].partition(',')[0]} for decode)"
 
 
 def _both(*words: str | Callable[[Answer], str]) -> Callable[[Answer], str]:
