@@ -125,7 +125,7 @@ MISTAKES = {
     "train Llama3_70B 512xH100": ["--on 512xH100"],
     "serve Llama3_70B": ["--on 8xH100"],
     "compare Llama3_70B 512xH100": ["Llama3_70B@512xH100"],
-    "plan Llama3_70B --on H100": ["--deadline", "--qps"],
+    "plan Llama3_70B --on H100": ["deadline", "qps"],
     "eval Llama3_8B": ["a chip after 'Llama3_8B'"],
     # Degrees that do not divide.
     TRAIN + "--tp 3": ["does not divide 512 accelerators", "TP may be 1, 2 or 4"],
