@@ -111,6 +111,31 @@ def test_sweeps_take_a_file_a_table_or_a_space(tmp_path):
     )
     found = [mlsysim.sweep(space) for space in (table, file, str(file), Space.from_toml(file))]
     assert all(each.best == found[0].best and each.points == 2 for each in found)
+    one = found[0]
+    assert [row["hardware"] for row in one.rows()] == ["H100", "A100"]
+    target = tmp_path / "best.csv"
+    text = one.to_csv(target)
+    assert target.read_text() == text and text.splitlines()[0].startswith("model,hardware,") and "latency_s" in text
+    assert "<svg" in one.plot().svg() and "2 of 2 designs fit" in one._repr_html_()
+    assert json.loads(json.dumps(one.to_dict()))["points"] == 2
+
+
+def test_a_sweep_without_a_library_of_data_frames_says_so(monkeypatch):
+    table = {"kind": "node", "minimize": "latency_s", "axes": {"model": ["ResNet50"], "hardware": ["A100", "H100"]}}
+    found = mlsysim.sweep(table)
+
+    class Pandas:
+        DataFrame = staticmethod(lambda rows: rows)
+
+    monkeypatch.setattr("mlsysim.swept.import_module", lambda name: Pandas)
+    assert found.to_dataframe() == found.rows()
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("mlsysim.swept.import_module", missing)
+    with pytest.raises(InputError, match="pandas or polars"):
+        found.to_dataframe()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from mlsysim.zoo.registry import Registry
 
 if TYPE_CHECKING:
     from mlsysim.search.space import Space
-    from mlsysim.search.sweep import SweepResult
+    from mlsysim.swept import Swept
 
 Model = str | PathLike[str] | Workload
 Machines = str | HardwareNode | Node | Fleet
@@ -77,18 +77,19 @@ def compare(a: Any, b: Any) -> Comparison | Difference:
     )
 
 
-def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any) -> SweepResult:
+def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any) -> Swept:
     """Every point of a space (a file, a table with its keys, or a Space): the best, the Pareto front, what stopped the others.
 
     Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ..."""
     from mlsysim.search.space import Space
-    from mlsysim.search.sweep import sweep as swept
+    from mlsysim.search.sweep import sweep as evaluated
+    from mlsysim.swept import Swept
 
     if isinstance(space, Mapping):
         space = Space.from_dict(space)
     elif not isinstance(space, Space):
         space = Space.from_toml(fspath(space))
-    return swept(space, **options)
+    return Swept.of(evaluated(space, **options), space)
 
 
 def _answered(task: str, model: Model, on: Machines, settings: Mapping[str, Any]) -> Answer:

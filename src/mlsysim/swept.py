@@ -1,0 +1,76 @@
+"""A sweep as Python and notebooks hold it: its designs as rows, a table, a data frame, a chart."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import fields
+from html import escape
+from importlib import import_module
+from io import StringIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from mlsysim.errors import InputError
+from mlsysim.plot.figure import Figure
+from mlsysim.plot.sweeps import chart_of
+from mlsysim.search.space import Space
+from mlsysim.search.sweep import SweepResult
+from mlsysim.search.tabled import title_of
+from mlsysim.zoo.writing import write_whole
+
+_SHOWN = 20
+
+
+class Swept(SweepResult):
+    """What :func:`mlsysim.sweep` found. ``best`` are the designs that it kept, best first, ``pareto`` the front."""
+
+    space: Space
+
+    @classmethod
+    def of(cls, result: SweepResult, space: Space) -> Swept:
+        """A result, with the space that it is of."""
+        made = cls(**{field.name: getattr(result, field.name) for field in fields(result)})
+        object.__setattr__(made, "space", space)
+        return made
+
+    def rows(self, pareto: bool = False) -> list[dict[str, Any]]:
+        """Inputs and outputs of the best designs, or of the front, with units in their names."""
+        found = self.pareto if pareto else self.best
+        return [
+            {title_of(self.space, name): value for part in ("inputs", "outputs") for name, value in point[part].items()}
+            for point in found
+        ]
+
+    def to_dataframe(self, pareto: bool = False) -> Any:
+        """The same as a data frame of pandas, or of polars where pandas is not installed."""
+        for library in ("pandas", "polars"):
+            try:
+                return import_module(library).DataFrame(self.rows(pareto))
+            except ImportError:
+                continue
+        raise InputError("A data frame needs pandas or polars; install one of them, or take rows() or to_csv().")
+
+    def to_csv(self, path: str | PathLike[str] | None = None, pareto: bool = False) -> str:
+        """The same as CSV, written to a file where one is given. Every point of a space is written by ``mlsysim sweep -o points.csv``."""
+        rows, text = self.rows(pareto), StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        if path is not None:
+            write_whole(Path(path), text.getvalue())
+        return text.getvalue()
+
+    def plot(self) -> Figure:
+        """The Pareto front, or the best that each value of the longest axis allows."""
+        return chart_of(self.space, self)
+
+    def _repr_html_(self) -> str:
+        """The best designs, as a notebook shows them."""
+        rows = self.rows()[:_SHOWN]
+        head = "".join(f"<th>{escape(name)}</th>" for name in (rows[0] if rows else ()))
+        body = "".join("<tr>" + "".join(f"<td>{escape(str(v))}</td>" for v in row.values()) + "</tr>" for row in rows)
+        words = (
+            f"{escape(self.name)}: {self.feasible:,} of {self.points:,} designs fit; {self.direction} {self.objective}"
+        )
+        return f"<p>{words}</p><table><tr>{head}</tr>{body}</table>"
