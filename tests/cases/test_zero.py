@@ -247,5 +247,5 @@ def test_hybrid_shards_and_experts_print_their_form() -> None:
 
 def test_context_parallel_serving_says_what_to_do() -> None:
     plan = {"task": "serving", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "8xH100"}}
-    with pytest.raises(InputError, match=r"caches are not split by context here: split one by heads \(tp\)"):
+    with pytest.raises(InputError, match=r"4 tensor-parallel devices of Llama-3\.1-70B hold none"):
         evaluate_plainly(Plan.model_validate({**plan, "parallelism": {"tp": 4, "cp": 2}}))

@@ -14,7 +14,7 @@ def test_there_are_examples() -> None:
     assert (EXAMPLES / "retrieval_augmented.py").is_file()
 
 
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("[!_]*.py")), ids=lambda path: path.name)
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": "error::UserWarning"}
     run = subprocess.run(

@@ -53,7 +53,7 @@ def test_limits_are_read_as_people_write_them() -> None:
         ("ttff=1s", "did you mean 'ttft'"),
         ("ttft_p99=5GB", "a time such as 500ms"),
         ("ttft_p99=-5ms", "above 0"),
-        ("ttft_p99", "such as 'ttft_p99=500ms'"),
+        ("ttft_p99", "a limit looks like 'ttft_p99=500ms'"),
     ):
         with pytest.raises(ValueError, match=said):
             parse_targets(text)

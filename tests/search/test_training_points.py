@@ -182,6 +182,7 @@ def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
             kwh_price="region",
             average_power=drawn,
             include_host=True,
+            cost_scope="all",
             utilization=utilization,
             throughput=useful,
         )

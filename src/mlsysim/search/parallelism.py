@@ -192,7 +192,7 @@ def _nothing_fits(
         return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"
     if miss is None:
         causes = "; ".join(f"{n} because {words}" for words, n in divided.most_common(3)) or "none has these settings"
-        size = x.fixed.get("micro_batch", 1)
+        size = (x.fixed or {}).get("micro_batch", 1)
         rest = f"; micro-batches of {size} do not divide the batch of {x.batch_size:,}" if x.batch_size % size else ""
         return f"No split of {where} works: {causes}{rest}."
     capacity, how = to_si(x.fleet.node.accelerator.memory.capacity, "byte") / 1e9, miss.config
