@@ -112,7 +112,7 @@ def main() -> None:
         ],
         ["Carbon", f"{footprint.carbon_footprint_kg:,.1f} kgCO2e", shown["carbon_footprint"], "follows"],
         ["Electricity", f"{costs.kwh_price_usd:g} USD/kWh", f"{paid:g} USD/kWh", "the price of the region"],
-        ["Cost", f"${costs.tco_usd:,.0f}", shown["tco"], "follows"],
+        ["Cost", f"${costs.tco_usd:,.0f}", shown["tco"], "hosts, network and building are owned too"],
     ]
     table(["", "Tutorial's inputs", "Plan", "Why the plan differs"], rows, "<>><")
 
