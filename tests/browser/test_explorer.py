@@ -288,6 +288,11 @@ def test_while_a_slider_moves_only_the_newest_is_computed(page):
     assert shown(page) == last
 
 
+def tokens(metrics):
+    """Tokens a second: a change may be a narrower format, whose peak is higher and MFU lower."""
+    return float(metrics["performance.tokens_per_second"].replace(",", ""))
+
+
 def test_a_layout_is_found_and_the_cheapest_change_applied(page):
     go(
         page,
@@ -302,7 +307,7 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
     before = shown(page)
     page.wait_for_selector("html[data-complete]", state="attached", timeout=READY_MILLISECONDS)
     expect(page.locator("#chart-sensitivity svg")).to_be_visible()
-    rate = float(before["performance.mfu"].rstrip("%"))
+    rate = tokens(before)
     page.locator("#apply").click()
     page.wait_for_function(
         "text => document.querySelector('#metrics [data-metric$=mfu] .text').textContent !== text",
@@ -310,7 +315,7 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
         timeout=READY_MILLISECONDS,
     )
     settled(page)
-    assert float(shown(page)["performance.mfu"].rstrip("%")) > rate
+    assert tokens(shown(page)) > rate
     page.locator("#parallelism-tp").fill("8")
     settled(page)
     worse = shown(page)["performance.mfu"]
@@ -321,7 +326,7 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
         timeout=READY_MILLISECONDS,
     )
     settled(page)
-    assert float(shown(page)["performance.mfu"].rstrip("%")) > rate
+    assert tokens(shown(page)) > rate
     assert "parallelism.tp=" in page.url
 
 
