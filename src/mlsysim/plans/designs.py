@@ -22,8 +22,9 @@ from mlsysim.plans.evaluate import evaluate, evaluate_plainly, finished
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.served import Layout, Served, split_text
-from mlsysim.plans.serving import AUTO, answer_of, best_served, limited, server_of
+from mlsysim.plans.serving import AUTO, answer_of, best_served, server_of
 from mlsysim.plans.serving_load import ANY_RATE
+from mlsysim.plans.serving_words import limited
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.simulated import Played
 from mlsysim.plans.targets import percent

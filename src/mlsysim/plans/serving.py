@@ -15,19 +15,18 @@ from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
-from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full, unfit
+from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full
+from mlsysim.plans.percentiles import add_percentiles
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
-from mlsysim.plans.served import Layout, Served, split_text
+from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
+from mlsysim.plans.serving_words import headline, limited, verdict
 from mlsysim.plans.sheet import Sheet, many
-from mlsysim.plans.simulated import Played, add_percentiles, causes_of
-from mlsysim.plans.spending import cost_sentence, energy_sentence
-from mlsysim.plans.targets import rank_text
+from mlsysim.plans.simulated import Played
 from mlsysim.timing.engines import offered_memory
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time
 from mlsysim.walls.binding import NAMES, share_text
 
 _REQUEST = "request"
@@ -212,8 +211,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         calibrated=server.calibrated,
         feasible=bool(result.feasible) and not served.overloaded,
         subject=f"serving {server.model.name} on {server.fleet.name}",
-        headline=_headline(sheet, served),
-        verdict=_verdict(sheet, served, tried),
+        headline=headline(sheet, served),
+        verdict=verdict(sheet, served, tried),
         main=main,
         binding=_binding(served),
     )
@@ -250,12 +249,6 @@ def _facts(sheet: Sheet, served: Served) -> None:
         if found.seconds > 0:
             each = texts_of(time_parts(found), share=share)
             sheet.together[name] = Together(f"t = sum of parts of {noun}", r"t = \sum_i t_i", each)
-
-
-_NAMED = 4
-"""Parts of a token's time that a sentence names."""
-_SMALL = 1e-3
-"""Share of a token's time below which a sentence leaves a part out."""
 
 
 def _bands(served: Served) -> dict[str, Any]:
@@ -298,105 +291,3 @@ def _binding(served: Served) -> Limit:
     share = f"wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
     sentence = f"The limit on {words} stops it: {factor:.3g} times as long; {share}."
     return Limit(wall=wall, name=NAMES[wall], margin=factor, limit=name, sentence=sentence)
-
-
-_LIMITED: dict[str, tuple[str, str | None, str]] = {
-    "ttft": ("the first token", FIRST, "time until it"),
-    "tpot": ("a further token", ANSWER, "time of it"),
-    "latency": ("a request", None, "time of it"),
-}
-"""Limits on times in words, the phase that they are on, and what its ledger adds up to."""
-
-
-def limited(name: str) -> tuple[str, str | None, str]:
-    """The same of a percentile."""
-    kind, _, level = name.rpartition("_")
-    words, phase, noun = _LIMITED[{"": name, "e2e": "latency", "itl": "tpot", "queue": "ttft"}.get(kind, kind)]
-    return (f"{words} at its {rank_text(level)} percentile" if kind else words), phase, noun
-
-
-def _headline(sheet: Sheet, served: Served) -> str:
-    if not served.result.feasible:
-        return unfit(served.result.binding)
-    if served.overloaded:
-        return f"Overloaded: {served.too_many}, so that the queue and the time to the first token grow without end."
-    split = f"{many(served.replicas, 'replica')} of {split_text(served.split)}"
-    if served.writing is not None and (pool := served.server.decode_fleet) is not None:
-        writers = f"{many(served.writers, 'replica')} of {split_text(served.writing)}"
-        split = f"{split} that read prompts and {writers} on {pool.name} that write answers"
-    further = f", then one every {sheet.text('tpot')}{sheet.band('tpot')}" if served.further else ""
-    return (
-        f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {split}; "
-        f"the first token after {sheet.text('ttft')}{sheet.band('ttft')}{further}."
-    )
-
-
-def _verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
-    """What is found; of what does not fit no rate or cost, which it will not have."""
-    server, places = served.server, served.places
-    if not served.result.feasible or served.overloaded:
-        return tuple(sheet.unknown) if served.overloaded else _least(served)
-    load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
-    tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
-    rates = f"{tokens} output tokens and {requests} {'request' if requests == '1' else 'requests'} a second"
-    lines = [f"{load} {'gives' if served.clients == 1 else 'give'} {rates}."]
-    if tried > 1 and server.limited and not served.within:
-        lines.append(
-            f"None of the {tried} layouts that were tried keeps every limit; {split_text(served.split)} comes nearest."
-        )
-    if places is not None and served.clients > places:
-        waiting = served.clients - places
-        lines.append(
-            f"Caches of {places:,} of them fit at once, so {waiting:,} wait for a place before their first token."
-        )
-    if server.decode_fleet is not None:
-        pools = served.result.named("pools")
-        rates = f"the prefill pool reads up to {pools.reading:.3g} requests a second, the decode pool writes up to {pools.writing:.3g}"
-        lines.append(f"Each by itself, {rates}: the {pools.slower} pool is the slower.")
-    if server.calibrated:
-        lines += _token_time(sheet, served)
-    if isinstance(served, Played):
-        lines.append(f"Of {sheet.text('latency')} of a request, {causes_of(served.ledger)}.")
-        lines += filter(None, [served.near_saturation])
-    lines += [
-        f"{limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."
-        for name, value, limit in served.limits
-        if value > limit
-    ]
-    if "usd_per_mtoken" in sheet.metrics:
-        energy = (
-            f", {sheet.text('energy_per_token')} of energy each token" if "energy_per_token" in sheet.metrics else ""
-        )
-        lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
-    lines += cost_sentence(sheet, server.plan.ops.days or 1.0, "The service") + energy_sentence(sheet)
-    return (*lines, *sheet.unknown)
-
-
-def _least(served: Served) -> tuple[str, ...]:
-    """The fewest accelerators of the same chip on which a replica fits, and how it is split there."""
-    server = served.server
-    if server.decode_fleet is not None:
-        return ()
-    for split in server.wider():
-        try:
-            fits = server.at(Layout(split, 1), 1).result.feasible
-        except InputError:
-            continue
-        if fits:
-            return (f"The least that would do are {split.devices:,} x {server.chip.name}, as {split_text(split)}.",)
-    return ()
-
-
-def _token_time(sheet: Sheet, served: Served) -> list[str]:
-    """What a token's time is made of, largest first."""
-    tokens = served.mean_output - 1
-    if tokens < 1:
-        return []
-    parts: dict[str, float] = {}
-    for part in of_phase(served.ledger, ANSWER).parts:
-        parts[part.label] = parts.get(part.label, 0.0) + part.exposed / tokens
-    most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
-    pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]
-    # Of simulated requests the mean over all tokens: that over requests counts those of short answers for more.
-    mean = sheet.text("itl" if "itl" in sheet.metrics else "tpot")
-    return [f"Of {mean} for each token, {', '.join(pieces)}."]

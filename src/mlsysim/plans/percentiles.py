@@ -1,0 +1,101 @@
+"""What an answer tells of simulated requests: percentiles with their sampling error, what the time went on, and what was played."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.request import ANSWER, FIRST, HAND_OVER
+from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.simulated import Played
+from mlsysim.simulate.scheduling import ENDLESS
+from mlsysim.simulate.serving import Settings
+from mlsysim.units.registry import quantity
+from mlsysim.units.text import compact_time
+from mlsysim.vocabulary import Setting, worded
+
+_NAMED = 0.01
+"""Share of a request that a sentence about its causes names."""
+
+
+def causes_of(ledger: Ledger) -> str:
+    """What the time of a request goes on by cause, largest first, in words."""
+    found: dict[str, float] = {}
+    for part in ledger.parts:
+        phase, _, own = part.name.rpartition(": ")
+        work = "hand-over" if part.name == HAND_OVER else {FIRST: "prefill", ANSWER: "decode"}.get(phase, own)
+        cause = work if part.resource else part.label.rpartition(": ")[2]
+        found[cause] = found.get(cause, 0.0) + part.exposed
+    most = sorted((item for item in found.items() if item[1] >= _NAMED * ledger.seconds), key=lambda item: -item[1])
+    return ", ".join(f"{compact_time(seconds)} {cause}" for cause, seconds in most)
+
+
+def _say(sheet: Sheet, served: Played) -> None:
+    """What a fleet that changes, its caches and its jobs did."""
+    seen, part = served.seen, served.server.part
+    if served.fails is not None:
+        every, repair = served.fails.every, served.fails.repair
+        away = 1 - (every / (every + repair)) ** served.replicas
+        played = f"{many(seen.failed, 'failure')} in {compact_time(seen.seconds)} that were played"
+        often = f"one fails every {compact_time(every)} and is back {compact_time(repair)} later"
+        sheet.assumed["failures"] = (
+            f"{often}: {played}; one of {served.replicas:,} or more is away {100 * away:.2g} % of the time"
+        )
+        if not seen.failed:
+            unseen = (
+                "No replica failed while requests were played; whether limits hold while one is away is asked with "
+            )
+            sheet.note(worded(unseen, Setting("spare", 1), "."))
+    if seen.found and seen.requests and any(seen.found):
+        places = zip(seen.found, ("on the device", "with the host", "on disk"), strict=False)
+        shares = ", ".join(f"{share:.0%} {where}" for share, where in places)
+        sheet.assumed["prefixes"] = f"found of the prompts' tokens: {shares}"
+    if part.backlog is not None:
+        sheet.add("backlog_tokens_per_second", served.beside)
+        ended = f"{seen.jobs[0]:,} requests of {part.backlog} tokens were answered beside the others"
+        sheet.assumed["backlog"] = f"{ended}; costs of a token are over those of both"
+
+
+def add_percentiles(sheet: Sheet, served: Played) -> None:
+    """Percentiles, what kept the limits, and what was played."""
+    seen, rate = served.seen, served.come or 0.0
+    sheet.assumed["simulated"] = served.arrivals.described(rate, served.quick)
+    if skipped := served.arrivals.skip(rate or 1.0, served.quick):
+        sheet.assumed["warm_up"] = f"requests of the first {compact_time(skipped)} fill the server and are not counted"
+    plan = seen.scheduling
+    slots = "as many requests as caches hold" if plan.slots >= ENDLESS else f"{plan.slots:,} requests at a time"
+    sheet.assumed["scheduler"] = f"{plan.name}, {plan.budget:,} tokens a step, {slots}"
+    sheet.facts["requests_played"] = seen.requests
+    table: dict[str, dict[str, Any]] = {}
+    for kind, found in seen.percentiles.items():
+        if math.isnan(found.mean):
+            continue
+        errors = [None if math.isnan(error) else error for error in found.error]
+        table[kind] = found.values | {"error": errors}
+        for level, seconds in found.values.items():
+            sheet.facts[f"{kind}_{level}_seen"] = quantity(seconds, "s")
+            if level != "mean":
+                name = f"{kind}_{level}"
+                sheet.add(name, seconds, served.interval(name))
+    if "itl" in table:
+        # Over all tokens; the time of each further token is the mean over requests.
+        between = (served.latency - served.ttft) / max(served.mean_output - 1, 1.0)
+        sheet.add("itl", between, served.interval("itl_mean"))
+    sheet.add("queue", seen.percentiles["queue"].mean, served.interval("queue_mean"))
+    sheet.shown["percentiles"] = table
+    if served.replicas > 1:
+        sheet.assumed["router"] = served.server.part.router or Settings.router
+    if served.server.part.autoscale is not None:
+        aim = f"{served._requests_each:.3g} requests of a replica are aimed at"
+        there = f"{served.up[-1]:.3g} of {served.writers:,} were there on average"
+        costs = "costs, energy and carbon are of those, as the others are let go; power is with all of them up"
+        sheet.assumed["autoscale"] = f"{aim}, {there}: {costs}"
+        sheet.add("replicas_up", served.up[-1])
+    _say(sheet, served)
+    if seen.over_time is not None:
+        sheet.shown["over_time"] = seen.over_time._asdict()
+    if seen.attained is not None:
+        sheet.facts["requests_kept"] = round(seen.attained * seen.requests)
+        sheet.add("attained", seen.attained)
+        sheet.add("goodput_requests", seen.attained * served.delivered())
