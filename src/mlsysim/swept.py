@@ -25,14 +25,23 @@ _SHOWN = 20
 class Swept(SweepResult):
     """What :func:`mlsysim.sweep` found. ``best`` are the designs that it kept, best first, ``pareto`` the front."""
 
-    space: Space
+    _of: Space | None = None
 
     @classmethod
     def of(cls, result: SweepResult, space: Space) -> Swept:
         """A result, with the space that it is of."""
         made = cls(**{field.name: getattr(result, field.name) for field in fields(result)})
-        object.__setattr__(made, "space", space)
+        object.__setattr__(made, "_of", space)
         return made
+
+    @property
+    def space(self) -> Space:
+        """The space that was swept, which a document does not carry."""
+        if self._of is None:
+            raise InputError(
+                "A sweep that was read back has no units of its axes; give them with Swept.of(sweep, space)."
+            )
+        return self._of
 
     def rows(self, pareto: bool = False) -> list[dict[str, Any]]:
         """Inputs and outputs of the best designs, or of the front, with units in their names."""

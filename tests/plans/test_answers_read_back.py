@@ -45,6 +45,7 @@ from mlsysim.plans.planned import Planned, planned
 from mlsysim.search.optimize import OptimizeResult, optimize
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import SweepResult, sweep
+from mlsysim.swept import Swept
 from mlsysim.timing.engines import engine
 from mlsysim.timing.profile import profile
 from mlsysim.units.uncertain import Uncertain
@@ -182,6 +183,7 @@ MADE = {
     PipelineResult: lambda: Pipeline([SingleNodeModel]).run(model="Llama3_8B", hardware="H100"),
     Submission: lambda: Submission("A-1", attempts={"q": 2}),
     SweepResult: lambda: sweep(_space()),
+    Swept: lambda: Swept.of(sweep(_space()), _space()),
     SystemEvaluation: _evaluation,
     TraceReport: _trace,
     Verification: _verification,
@@ -214,6 +216,14 @@ def test_a_document_reads_back(kind):
     assert type(made) is kind
     again = kind.from_json(made.to_json())
     assert again == made and again.to_json() == made.to_json()
+
+
+def test_a_sweep_that_was_read_back_asks_for_its_space():
+    made = MADE[Swept]()
+    again = Swept.from_json(made.to_json())
+    with pytest.raises(InputError, match=r"Swept\.of\(sweep, space\)"):
+        again.rows()
+    assert Swept.of(again, made.space).rows() == made.rows()
 
 
 @pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mlsysim.simulate.record import BATCHES, EXACT, Record
+from mlsysim.simulate.record import BATCHES, EXACT, Record, Times
 
 
 def _told(record: Record, values: list[float]) -> Record:
@@ -108,3 +108,13 @@ def test_gaps_count_by_tokens() -> None:
     found = record.percentiles("itl")
     assert found.mean == pytest.approx((0.98 + 0.4) / 100) and found.values["p50"] == pytest.approx(0.01, rel=2e-3)
     assert found.p99 == pytest.approx(0.2, rel=2e-3) and math.isnan(found.error[0])
+
+
+def test_two_batches_that_are_alike_by_chance_are_no_less_unsure_than_independent_requests():
+    times = Times(each=500)
+    half = [0.1 + 0.9 * k / 499 for k in range(500)]
+    for value in half * 2:
+        times.values.append(value)
+    found = times.percentiles({"p90": 90.0})
+    # Both halves have the same p90; ranks 900 -+ 1.645 sqrt(1000 0.9 0.1) of values that lie 0.9 / 1000 apart.
+    assert found.error[1] == pytest.approx(1.645 * math.sqrt(90) * 0.9 / 1000, rel=0.1)

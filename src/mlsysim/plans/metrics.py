@@ -173,7 +173,10 @@ class Metric(Document, Record):
         """The interval as it is printed, or nothing."""
         if self.low is None or self.high is None:
             return ""
-        return f"{value_text(self.name, self.low)} to {value_text(self.name, self.high)}"
+        sides = [self.low, self.high]
+        if isinstance(self.high, Quantity) and str(self.high.units) == "millisecond" and self.high.magnitude >= _LONG:
+            sides = [side.to("s") for side in sides]
+        return " to ".join(value_text(self.name, side) for side in sides)
 
 
 def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, binding: int = 0) -> Metric:
@@ -187,6 +190,8 @@ def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, bi
     return Metric(name=name, label=label, level=kind.level, value=value, wall=wall, low=low, high=high)
 
 
+_LONG = 1e4
+"""Milliseconds from which a time is read in seconds."""
 _RATES = ("1 / second", "1 / s")
 """Units of counts a second, which labels name in words."""
 
@@ -206,8 +211,7 @@ def value_text(name: str, value: Any) -> str:
             return format_value(value.to(larger))
         if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
-        # What is told in ms is no longer read in them from ten seconds on.
-        return format_value(value.to("s") if unit in ("ms", "millisecond") and abs(size) >= 1e4 else value)
+        return format_value(value.to("s") if unit == "millisecond" and abs(size) >= _LONG else value)
     if isinstance(value, float):
         return f"{value:.1%}" if name in kinds() and kinds()[name].share else format_value(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

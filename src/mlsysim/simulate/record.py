@@ -6,7 +6,7 @@ as serving benchmarks have it.
 
 The sampling error of a mean or percentile is that of batches of consecutive requests (batch means: requests near each other
 share a queue, so that their times are not independent, and batches nearly are): t s/sqrt(m) for 90 %, s the spread of the values of m batches,
-t Student's for m - 1. There are ``BATCHES``, or fewer and larger ones, so that each has ``ABOVE`` requests above a percentile: those come
+t Student's for m - 1, and no less than that of as many independent requests (two batches may be alike by chance). There are ``BATCHES``, or fewer and larger ones, so that each has ``ABOVE`` requests above a percentile: those come
 from a few busy moments, and a batch without one says nothing about them. Where there are not two such batches nothing is said. Near saturation
 neighbouring batches are alike too: with r the correlation of the means of two neighbours, they forget in 1 / -ln r of them, and batches are
 ``FORGETS`` times that long, ``FEWEST`` of them at least. A percentile of few requests is too low there, since its busiest moments are rare:
@@ -29,6 +29,7 @@ from typing import NamedTuple
 EXACT, BATCHES, ABOVE, FORGETS, FEWEST = 200_000, 20, 10, 4.0, 3
 _FINE = 512
 _TWICE = 2 * _FINE
+_NORMAL = 1.645
 _STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
 """Quantiles at 95 % of Student's distribution, by degrees of freedom from 1 on."""
 LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
@@ -171,7 +172,9 @@ class Times:
         bags = [bag for bag in self.batches() if bag]
         means = [total / count for count, total in zip(*self._sums, strict=True) if count]
         bags = [array("d", sorted(bag)) if isinstance(bag, array) else bag for bag in bags]
-        values, longer = _named(self.mean, _together(bags), levels), _longer(means)
+        whole = _together(bags)
+        values, longer = _named(self.mean, whole, levels), _longer(means)
+        least_errors = _independent(whole, self.count, levels.values())
         errors, known = [_half_width(_merged(means, longer), self.mean)], dict[int, list[list[float]]]()
         for place, (name, level) in enumerate(levels.items()):
             least = math.ceil(ABOVE / (1 - level / 100) / (self.count / len(bags)))
@@ -179,8 +182,17 @@ class Times:
             if many not in known:
                 larger = [_together(bags[at : at + many]) for at in range(0, len(bags) - many + 1, many)]
                 known[many] = [ranked(bag, levels.values()) for bag in larger]
-            errors.append(_half_width([found[place] for found in known[many]], values[name]))
+            width = _half_width([found[place] for found in known[many]], values[name])
+            errors.append(width if math.isnan(width) else max(width, least_errors[place]))
         return Percentiles(values, tuple(errors))
+
+
+def _independent(bag: Bag, count: int, levels: Iterable[float]) -> list[float]:
+    """Half of the 90 % interval of each percentile, were requests independent: between the ranks n p -+ z sqrt(n p (1 - p)) of all."""
+    held = [(level, 100 * _NORMAL * math.sqrt(level / 100 * (1 - level / 100) / count)) for level in levels]
+    lows = ranked(bag, [max(level - away, 0.0) for level, away in held])
+    highs = ranked(bag, [min(level + away, 100.0) for level, away in held])
+    return [(high - low) / 2 for low, high in zip(lows, highs, strict=True)]
 
 
 def _longer(means: Sequence[float]) -> int:
