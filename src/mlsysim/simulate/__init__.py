@@ -13,6 +13,7 @@
     fleet.py      replicas that know of each other: routers.py chooses, pools.py hands caches over, changing.py has failures and growth
     series.py     state over time, and what requests lost to which cause
     serving.py    all of a service, as settings.py has it
+    run/          a training run over its weeks: failures, repairs, checkpoints, restarts
 
 A case says how long an iteration takes; this room asks it and adds time: arrivals, queues, batches that change. Plain Python on
 floats, so that it runs in the browser, and the same by seed on every platform.
