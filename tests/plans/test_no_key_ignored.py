@@ -31,6 +31,7 @@ ADAPTERS = DENSE | {"workload": DENSE["workload"] | {"lora_rank": 16}}
 LONE = DENSE | {"workload": DENSE["workload"] | {"batch_size": 1}, "hardware": {"on": "H100"}, "parallelism": {"tp": 1}}
 NAMED = DENSE | {"hardware": {"name": "DGX_H100", "nodes": 8}}
 TWO_SITES = DENSE | {"hardware": {"on": "64xH100", "sites": 2, "wan_bandwidth": "100 Gbps", "wan_round_trip": "30 ms"}}
+BY_HOUR = DENSE | {"ops": {"region": "California", "duration_days": 30, "start": "2026-12-01"}}
 SEARCHED = DENSE | {"parallelism": {}}
 
 # The key, the plan in which it is changed, and its new value.
@@ -151,6 +152,13 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("ops.spares", DENSE, 1),
     ("ops.repair_time", DENSE, "20 h"),
     ("ops.repair_time", DENSE | {"ops": DENSE["ops"] | {"spares": 1}}, "20 h"),
+    ("ops.start", BY_HOUR, "2026-05-01"),
+    ("ops.start", DENSE, "2026-12-01"),
+    ("ops.pause_above", BY_HOUR, "250g"),
+    ("ops.pause_above", BY_HOUR, "$180/MWh"),
+    ("ops.pause_above", DENSE, "250g"),
+    ("ops.demand_response", BY_HOUR, "25% for 3h daily"),
+    ("ops.demand_response", DENSE, "25% for 3h daily"),
 ]
 # With a searched layout what is given is kept, or refused.
 CHANGES += [

@@ -38,6 +38,8 @@ class GridProfile(Entry):
     carbon_intensity_g_kwh: float = Field(ge=0)
     facility: Facility
     electricity_price: EnergyPrice | None = None
+    zone: str | None = None
+    """Whose hours it has (:mod:`mlsysim.infra.hours`)."""
     year: int | None = None
     price_year: int | None = None
     country: str | None = None

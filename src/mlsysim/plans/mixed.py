@@ -205,6 +205,10 @@ def _seconds(answer: Answer) -> float:
 
 def _training(plan: Plan, texts: list[str]) -> Answer:
     groups = find_fleets(plan.hardware)
+    if plan.ops.start is not None:
+        raise InputError(
+            "Hours are counted for one kind of accelerator; leave start out, or give one group.", field="start"
+        )
     model = workload_of(plan.workload)
     # A batch that each group alone would take; the sum of accelerators decides where none is given.
     first = groups.fleets[0]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from mlsysim.cases.hours import above_of, less_of, start_of
 from mlsysim.cases.rent import price_text
 from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
@@ -33,10 +34,20 @@ def _amount(value: Any) -> Any:
     return found
 
 
+def _written(read: Any) -> Any:
+    """A text as a plan keeps it."""
+    return lambda value: None if value is None else read(value)
+
+
 Amount = Annotated[
     float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(_amount, json_schema_input_type=float | str)
 ]
 Price = Annotated[str, Field(max_length=80), BeforeValidator(price_text, json_schema_input_type=float | str)]
+Start = Annotated[
+    str, Field(max_length=40), BeforeValidator(_written(lambda value: start_of(value).isoformat("T", "minutes")))
+]
+Level = Annotated[str, Field(max_length=60), BeforeValidator(_written(lambda value: above_of(value).text))]
+Response = Annotated[str, Field(max_length=80), BeforeValidator(_written(lambda value: less_of(value).text))]
 Long = Annotated[Any, QuantityField("s", "30 day")]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
 Int = int | None
@@ -322,6 +333,9 @@ class OpsPart(Part):
     restart_time: Short | None = _open("until what failed works again; by scale")
     spares: Int = _within(0, 10**4, "nodes that stand in for those in repair")
     repair_time: Long | None = _open("of a node, beside spares")
+    start: Start | None = _open("date, or with time (UTC): hours of carbon, price, weather count")
+    pause_above: Level | None = _open("hold the run above such as 300g (a kWh) or $80/MWh")
+    demand_response: Response | None = _open("less power: 25% for 3h (daily), or 25% above 300g")
 
     @property
     def days(self) -> float | None:

@@ -97,19 +97,25 @@ def _bands(sheet: Sheet, spent: dict[str, float | None], slower: Factors | None,
 
 
 def spend(
-    sheet: Sheet, days: float, work: float, *shares: Share, slower: Factors | None = None, draws: Factors | None = None
+    sheet: Sheet,
+    days: float,
+    work: float,
+    *shares: Share,
+    slower: Factors | None = None,
+    draws: Factors | None = None,
+    seen: tuple[Any, Any] | None = None,
 ) -> dict[str, float | None]:
     """What fleets take that work for some days, by metric; None where it is not known of one of them. Of ``work``, tokens or
     samples, a million is priced. The sheet learns what is not known.
 
     ``slower`` is the interval of the time that the work takes, over it, and ``draws`` that of an accelerator's power. PUE, prices and the
-    carbon of a grid are taken as certain.
+    carbon of a grid are taken as certain. ``seen`` are the region and the price of electricity as the run saw them, by the hour.
     """
-    region = find_region(sheet.plan.ops, shares[0].fleet)
+    region, price_seen = (find_region(sheet.plan.ops, shares[0].fleet), None) if seen is None else seen
     bills, footprints, each = [], [], []
     rents = _rents(sheet, [share.fleet for share in shares])
     for share, rent in zip(shares, rents, strict=True):
-        bill, footprint = _solved(sheet, share, region, days, rent)
+        bill, footprint = _solved(sheet, share, region, days, rent, price_seen)
         bills += [bill] if bill is not None else []
         footprints += [footprint] if footprint is not None else []
         each.append(_taken(share.fleet, days * share.there, bill, footprint, rent))
@@ -186,7 +192,9 @@ def _rents(sheet: Sheet, fleets: list[Fleet]) -> list[Rent | None]:
     return found
 
 
-def _solved(sheet: Sheet, share: Share, region: Any, days: float, rent: Rent | None) -> tuple[Any, Any]:
+def _solved(
+    sheet: Sheet, share: Share, region: Any, days: float, rent: Rent | None, price_seen: Any = None
+) -> tuple[Any, Any]:
     """What both walls say of a fleet; None for one that lacks a figure, which is noted."""
     ops = sheet.plan.ops
     options: dict[str, Any] = {
@@ -199,6 +207,8 @@ def _solved(sheet: Sheet, share: Share, region: Any, days: float, rent: Rent | N
     if share.power is not None:
         options["average_power"] = quantity(share.power, "W")
     prices = {"kwh_price": LOCAL if ops.electricity is None else ops.electricity, "cost_scope": ops.cost_scope or ALL}
+    if price_seen is not None:
+        prices["kwh_price"] = price_seen
     prices["cloud_price"] = None if rent is None else rent.price
     bill = footprint = None
     try:

@@ -15,6 +15,7 @@ from mlsysim.cases import failures
 from mlsysim.cases.assumptions import DEFAULT
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.goodput import Goodput, expected_failures
+from mlsysim.cases.hours import Covered
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.cases.run import run_time, run_work
 from mlsysim.cases.run_inputs import run_days
@@ -22,6 +23,7 @@ from mlsysim.cases.training_memory import NOTHING_HELPS
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.hours import Timed, timed, told
 from mlsysim.plans.parts import binding_of, roof_point, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
@@ -119,7 +121,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.score_walls(notes, fails=not step.feasible)
 
     slower = band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
-    days, tokens, kept = _run(sheet, model, fleet, options, rate, slower)
+    by_hour = timed(sheet, model, fleet, step, options, plan.ops.spares or 0) if step.feasible else None
+    days, tokens, kept, covered = _run(sheet, model, fleet, options, rate, slower, by_hour)
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     chip = fleet.node.accelerator
@@ -127,22 +130,24 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.add("accelerator_power", watts, times(watts, draws))
     if (powered := step._facts.context["powered"]) is not None:
         sheet.facts |= power_facts(*powered)
-    shares, spares = [Share(fleet, watts, step.mfu)], plan.ops.spares
+    mean = watts if by_hour is None else by_hour.mean_watts(covered)
+    shares, spares = [Share(fleet, mean, step.mfu)], plan.ops.spares
     if spares:
         waiting = None if watts is None else waiting_power_of(fleet.node.accelerator)
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
-    spend(sheet, days, made, *shares, slower=slower, draws=draws)
+    spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=by_hour and by_hour.place(covered))
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
     _scaling(sheet, model, made)
+    hourly = told(sheet, by_hour, covered, tokens) if by_hour is not None and kept.lasting else []
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], "training step of one device")
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, fleet, step),
-        verdict=(*_verdict(sheet, days, kept), *sheet.unknown) if step.feasible else (),
+        verdict=(*_verdict(sheet, days, kept), *hourly, *sheet.unknown) if step.feasible else (),
         main="tokens_per_second",
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
         binding=binding_of(ledger, sheet.noun, kept) if step.feasible else too_full(step.binding),
@@ -179,7 +184,8 @@ def _run(
     options: dict[str, Any],
     rate: float,
     slower: tuple[float, float] | None,
-) -> tuple[float, float, Goodput]:
+    by_hour: Timed | None,
+) -> tuple[float, float, Goodput, Covered]:
     """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
     checkpoints leave of its time; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it."""
     ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
@@ -197,6 +203,12 @@ def _run(
     if days is None:
         days = run_days()
         sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
+    covered, working = Covered(), days
+    if by_hour is not None:
+        covered = by_hour.covering(days * 24.0, tokens is not None and kept.lasting)
+        if by_hour.yields:
+            days, working = covered.hours / 24.0, covered.work / 24.0
+            sheet.facts["share_of_full_rate"] = working / days
     sheet.facts |= {
         "interruptions_of_each": None if said.mtbf else quantity(kept.mtbf * count, "h"),
         "mtbf_given": None if said.mtbf is None else quantity(said.mtbf, "h"),
@@ -223,7 +235,7 @@ def _run(
     sheet.add("restart_time", saving.recovery)
     sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
     sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
-    return days, tokens or run_work(days * _SECONDS_PER_DAY, rate, goodput, 1.0), kept
+    return days, tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0), kept, covered
 
 
 def said_of(plan: Plan, fleet: Fleet) -> failures.Said:

@@ -1,0 +1,246 @@
+"""The hours of a training plan that says when it starts: which it covers, when it gives way, and what that is worth.
+
+The hours are those of :mod:`mlsysim.cases.hours`. Less power is kept by the clock of the accelerators: the step is asked again with the power
+limit that the meter leaves them, as ``power_cap`` is. Walls 17 and 18 are asked with the means over the hours that the run covers, weighted
+by its energy, so that their equations hold as they stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.hours import PRICE, Covered, Hours, Less, Mode, above_of, less_of, place_of, start_of
+from mlsysim.cases.run import Run
+from mlsysim.cases.run_inputs import LOCAL, around_of, electricity_price, site_of
+from mlsysim.errors import InputError
+from mlsysim.infra.hours import zone_of
+from mlsysim.infra.types import Datacenter
+from mlsysim.models.base import Workload
+from mlsysim.plans.resolve import find_region
+from mlsysim.plans.sheet import Sheet
+from mlsysim.systems.types import Fleet
+from mlsysim.timing.power import waiting_power_of
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time, count_text
+from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
+
+_BETTER = 0.02
+"""What another start must save to be told."""
+
+
+class Timed(NamedTuple):
+    """The hours of a plan, the watts of an accelerator in each mode, what the grid is, and whether its hours are known."""
+
+    hours: Hours
+    watts: tuple[float, float, float] | None
+    region: Any
+    known: bool
+
+    @property
+    def yields(self) -> bool:
+        """Whether the run gives way to anything."""
+        return self.hours.pause is not None or self.hours.less is not None
+
+    def covering(self, full: float, work_is_given: bool) -> Covered:
+        """What is covered by work of so many hours at full rate, or in so many hours."""
+        return self.hours.walk(full) if work_is_given else self.hours.walk(until=full)
+
+    def mean_watts(self, covered: Covered) -> float | None:
+        """Watts of an accelerator over the run."""
+        if self.watts is None or not self.yields:
+            return self.watts and self.watts[0]
+        times = (covered.full, covered.less, covered.paused)
+        return sum(w * t for w, t in zip(self.watts, times, strict=True)) / covered.hours
+
+    def place(self, covered: Covered) -> tuple[Any, Any]:
+        """The grid as the run saw it, and the price of electricity; those of the year where hours are not known."""
+        if not self.known or not covered.energy > 0:
+            return self.region, None
+        grid = self.region.grid if isinstance(self.region, Datacenter) else self.region
+        pue = covered.energy / covered.computing
+        seen = grid.model_copy(update={"carbon_intensity_g_kwh": covered.carbon / covered.energy * 1000})
+        building = (self.region if isinstance(self.region, Datacenter) else grid).facility or grid.facility
+        seen = seen.model_copy(update={"facility": building.model_copy(update={"pue": pue})})
+        return seen, quantity(max(0.0, covered.cost / covered.energy), "USD/kWh")
+
+
+def timed(
+    sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any], spares: int
+) -> Timed | None:
+    """The hours of a plan; None where it does not say when it starts."""
+    ops = sheet.plan.ops
+    if ops.start is None:
+        for name in ("pause_above", "demand_response"):
+            if getattr(ops, name) is not None:
+                raise InputError(f"{name} is judged by the hours of the run; give its start too.", field=name)
+        return None
+    pause = None if ops.pause_above is None else above_of(ops.pause_above)
+    less = None if ops.demand_response is None else less_of(ops.demand_response)
+    region, unsaid = find_region(ops, fleet), Assumptions()
+    if region is None and (pause is not None or (less is not None and less.above is not None)):
+        raise InputError("Hours above a level are those of a region; give one.", field="region")
+    site = site_of(region, fleet, unsaid, True)
+    price = electricity_price("a run", LOCAL if ops.electricity is None else ops.electricity, site, unsaid)
+    zone = zone_of(region.grid if isinstance(region, Datacenter) else region)
+    for asked in (pause, less and less.above):
+        if zone is not None and asked is not None and asked.of == PRICE and zone.price is None:
+            raise InputError(
+                f"No prices by the hour are known of {zone.title}; give a level of carbon.", field="pause_above"
+            )
+    watts = None
+    modes = (Mode(1.0, 1.0), Mode(1.0, 1.0), Mode(0.0, 1.0))
+    if step.accelerator_power is not None:
+        full, chip = to_si(step.accelerator_power, "W"), fleet.node.accelerator
+        wait = min(waiting_power_of(chip), full)
+        around = around_of(fleet, True, sheet.plan.hardware.cooling, unsaid)
+
+        def power(device: float) -> float:
+            standing = Run(1.0, spares * fleet.node.accelerators_per_node, wait / 1000, spares, around).power
+            run = Run(1.0, fleet.total_accelerators, device / 1000, fleet.count, around)
+            return float(run.power + (standing if spares else 0.0))
+
+        slow, drawn = (1.0, full) if less is None else _slowed(model, fleet, step, options, less, full, power)
+        watts = (full, drawn, wait)
+        modes = (Mode(1.0, power(full)), Mode(slow, power(drawn)), Mode(0.0, power(wait)))
+    elif less is not None:
+        raise InputError(
+            f"No power of {fleet.node.accelerator.name} is known that could be less.", field="demand_response"
+        )
+    hours = Hours(start_of(ops.start), place_of(site, price, zone), modes, pause, less)
+    name = site.name
+    if zone is None:
+        words = f"no hours of {name} are known: its yearly figures hold at all of them"
+        sheet.assumed.say("hours", "year", INFERRED, "UTC; no region is given" if region is None else words)
+    else:
+        kinds = [
+            "carbon",
+            *(["price"] if zone.price else []),
+            *(["PUE by the outside temperature"] if zone.temperature else []),
+        ]
+        shape = f"{', '.join(kinds)} by hour and month as in {zone.title} in {zone.year}, around the yearly figures of {name}"
+        words = f"UTC; {shape}" + (f"; {zone.note}" if zone.note else "")
+        sheet.assumed.say("hours", zone.key, INFERRED, words)
+        sheet.sources |= {f"hours of {zone.title} ({place})": text for place, text in enumerate(zone.sources, 1)}
+    return Timed(hours, watts, region, zone is not None)
+
+
+def _slowed(
+    model: Workload,
+    fleet: Fleet,
+    step: DistributedResult,
+    options: dict[str, Any],
+    less: Less,
+    full: float,
+    power: Any,
+) -> tuple[float, float]:
+    """The rate over the full one, and the watts of an accelerator, where the meter shows so much less."""
+    each = (power(full) - power(0.0)) / full
+    wanted = full - less.share * power(full) / each
+    least = chip_least = waiting_power_of(fleet.node.accelerator)
+    most = each * (full - least) / power(full)
+    too_much = InputError(
+        f"Waiting, the fleet draws {1 - most:.0%} of its power, so that less than {most:.0%} can be given; to stop it, use pause_above.",
+        field="demand_response",
+    )
+    if wanted <= chip_least:
+        raise too_much
+    slower = DistributedModel().solve(model, fleet, **{**options, "power_cap": quantity(wanted, "W")})
+    drawn = to_si(slower.accelerator_power, "W")
+    if drawn > wanted * 1.01:
+        raise too_much
+    return to_si(slower.tokens_per_second, "1/s") / to_si(step.tokens_per_second, "1/s"), drawn
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def told(sheet: Sheet, timed: Timed, covered: Covered, tokens: float) -> list[str]:
+    """When the run ends, what its hours are like, and what giving way and another start are worth."""
+    hours, start = timed.hours, timed.hours.start
+    lines = [f"From {_date(start)} UTC it runs until {_end(start, covered.hours)} UTC{_seen(timed, covered)}."]
+    given = sheet.plan.workload.tokens is not None
+    plainly = replace(hours, pause=None, less=None, _known={})
+    usual = plainly.walk(covered.work) if given else plainly.walk(until=covered.hours)
+    for name, words in (("pause", "Pausing above {}"), ("less", "Less power ({})")):
+        asked = getattr(hours, name)
+        if asked is not None:
+            alone = replace(hours, **{"pause": None, "less": None, "_known": {}} | {name: asked})
+            own = alone.walk(covered.work) if given else alone.walk(until=covered.hours)
+            lines.append(f"{words.format(asked.text)} {_worth(sheet, timed, own, usual, given, tokens)}.")
+    if timed.known and any(map(any, hours.place.carbon)):
+        when, share = plainly.best_start(usual.hours)
+        if share < 1 - _BETTER:
+            lines.append(
+                f"From {_date(when)} UTC it would emit {1 - share:.0%} less, the least of all starts of a year."
+            )
+    return lines
+
+
+def _date(when: Any) -> str:
+    return f"{when:%Y-%m-%d %H:%M}"
+
+
+def _end(start: Any, hours: float) -> str:
+    try:
+        return _date(start + timedelta(hours=hours))
+    except OverflowError:
+        return "after the year 9999"
+
+
+def _seen(timed: Timed, covered: Covered) -> str:
+    if not timed.known or not covered.energy > 0:
+        return ""
+    grid = timed.region.grid if isinstance(timed.region, Datacenter) else timed.region
+    here, pue = covered.carbon / covered.energy * 1000, covered.energy / covered.computing
+    return (
+        f", in hours of {here:,.0f} gCO2e/kWh ({grid.name} over the year: {grid.carbon_intensity_g_kwh:,.0f}), "
+        f"{covered.cost / covered.energy:.3f} USD/kWh and a PUE of {pue:.2f}"
+    )
+
+
+def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool, tokens: float) -> str:
+    """What giving way does: to the time, or the tokens, and to carbon and cost of the work."""
+    held, slow = own.paused / own.hours, own.less / own.hours
+    if held < 5e-4 and slow == 0:
+        return "never holds it"
+    power = timed.hours.modes
+    parts = [f"holds it for {held:.1%} of the time" if held else f"slows it for {slow:.1%} of the time"]
+    if not held:
+        parts[0] += f" to {power[1].rate:.1%} of its speed"
+    lost = 1 - own.work / usual.work
+    if given:
+        later = (own.hours - usual.hours) * 3600
+        parts.append(f"it ends {compact_time(later)} later" if later > 0 else "it ends no later")
+    else:
+        parts.append(f"{count_text(tokens / own.work * usual.work * lost)} tokens ({lost:.1%}) are not trained on")
+    words = []
+    if timed.watts is not None:
+        if own.carbon > 0:
+            words.append(f"emits {_change(own.carbon / own.work, usual.carbon / usual.work)}")
+        words.append(f"takes {_change(own.energy / own.work, usual.energy / usual.work)} energy")
+    if (costs := _costs(sheet, timed, own, usual)) is not None:
+        words.append(f"costs {_change(*costs)}")
+    parts.append("a token " + ", ".join(words) if words else "")
+    why = ""
+    if held and own.carbon / own.work > usual.carbon / usual.work:
+        why = f"; waiting, the fleet draws {power[2].power / power[0].power:.0%} of its power"
+    return ", ".join(filter(None, parts)) + why
+
+
+def _change(new: float, old: float) -> str:
+    away = new / old - 1
+    return "as much" if abs(away) < 5e-4 else f"{abs(away):.1%} {'more' if away > 0 else 'less'}"
+
+
+def _costs(sheet: Sheet, timed: Timed, own: Covered, usual: Covered) -> tuple[float, float] | None:
+    """What a unit of work costs, of both: time is paid by the hour, electricity by the hours it is taken in."""
+    parts = {part.label: part.value for part in sheet.shown.get("cost_parts", ())}
+    if not parts:
+        return None
+    hours = to_si(sheet.facts["duration"], "h")
+    by_time = sum(value for label, value in parts.items() if label != "Electricity") / hours
+    electric = "Electricity" in parts
+    return tuple((by_time * each.hours + electric * each.cost) / each.work for each in (own, usual))
