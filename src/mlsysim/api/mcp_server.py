@@ -199,6 +199,8 @@ def _short(schema: Any, kinds: dict[str, Any]) -> Any:
             )
             # The example says that it is text.
             inner.pop("type", None)
+        if inner.get("type") == "string" and "such as" in kept.get("description", ""):
+            inner.pop("type")
         return {**inner, **kept}
     if forms and all(set(form) == {"type"} for form in forms):
         return {**kept, "type": [form["type"] for form in forms]}

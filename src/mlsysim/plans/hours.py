@@ -46,7 +46,10 @@ class Timed(NamedTuple):
 
     def covering(self, full: float, work_is_given: bool) -> Covered:
         """What is covered by work of so many hours at full rate, or in so many hours."""
-        return self.hours.walk(full) if work_is_given else self.hours.walk(until=full)
+        found = self.hours.walk(full) if work_is_given else self.hours.walk(until=full)
+        if not found.work > 0:
+            raise InputError("All hours of the run are above the level at which it pauses.", field="pause_above")
+        return found
 
     def mean_watts(self, covered: Covered) -> float | None:
         """Watts of an accelerator over the run."""

@@ -333,9 +333,9 @@ class OpsPart(Part):
     restart_time: Short | None = _open("until what failed works again; by scale")
     spares: Int = _within(0, 10**4, "nodes that stand in for those in repair")
     repair_time: Long | None = _open("of a node, beside spares")
-    start: Start | None = _open("date, or with time (UTC): hours of carbon, price, weather count")
+    start: Start | None = _open("UTC, such as 2026-12-01: hours of carbon, price, weather")
     pause_above: Level | None = _open("hold the run above such as 300g (a kWh) or $80/MWh")
-    demand_response: Response | None = _open("less power: 25% for 3h (daily), or 25% above 300g")
+    demand_response: Response | None = _open("less power, such as 25% for 3h (daily) or above 300g")
 
     @property
     def days(self) -> float | None:
