@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from mlsysim.errors import InputError
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ The same request gets the same bytes. Names mean entries of the zoo; nothing tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.api import requests as ask
@@ -38,6 +37,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
+from mlsysim.units.records import dataclass
 
 _LONGEST_SENTENCE = 1000
 _SHARED = ("plan", "space", "first", "second")

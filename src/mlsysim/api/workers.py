@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from multiprocessing import get_context
 from typing import Any
 
@@ -21,6 +21,7 @@ from mlsysim.api.documents import dump
 from mlsysim.api.limits import Limits
 from mlsysim.api.service import failure
 from mlsysim.api.worker import answer_requests
+from mlsysim.units.records import dataclass
 
 _START_S = 60.0
 _END_S = 5.0

@@ -18,7 +18,6 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +45,7 @@ from mlsysim.timing.vision_time import (
     issued_over_moved,
     launched,
 )
+from mlsysim.units.records import dataclass
 
 EFFECTIVE, FREEDOM, SPREAD = 200.0, 4.0, 0.1
 _ROUNDS, _LARGEST, _GAIN = 80, 0.7, 1e-3

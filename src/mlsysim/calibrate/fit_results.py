@@ -17,7 +17,6 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +36,7 @@ from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traces import read_runs
 from mlsysim.timing.engines import Engine, architecture
+from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Summary
 from mlsysim.zoo.writing import write_whole
 

@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,6 +39,7 @@ from mlsysim.importers.markup import table_lines
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.serving import best_served
 from mlsysim.timing.engines import architecture
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity
 
 FILES = {

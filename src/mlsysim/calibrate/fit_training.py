@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from mlsysim.physics.precision import recipe_of
 from mlsysim.plans.training import trained
 from mlsysim.timing.profile import classes, origin
 from mlsysim.timing.stacks import owner_of
+from mlsysim.units.records import dataclass
 
 FILES = ("training.csv", "training_mlperf.csv", "training_mlperf_other.csv", "training_tpu.csv")
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "training_constants.toml"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.timing.kernels import Profile
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.zoo.constants import constant
 

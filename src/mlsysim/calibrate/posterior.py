@@ -16,10 +16,11 @@ The standard error is that of the posterior (the inverse of the curvature at its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from mlsysim.units.records import dataclass
 
 EFFECTIVE = 30.0
 _FREEDOM, _STEP, _WIDE, _LARGEST, _ROUNDS, _GAIN = 4.0, 1e-3, 3e-2, 0.7, 12, 1e-2

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -28,6 +28,7 @@ from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, quantity
 from mlsysim.zoo.intervals import Factors, independent, interval
 

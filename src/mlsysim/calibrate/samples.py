@@ -22,7 +22,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from mlsysim.physics.operators import memory_bound_time
 from mlsysim.physics.precision import precision_name
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import Execution, pass_time
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 FEWEST, MOST = 3, 50

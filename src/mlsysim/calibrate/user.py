@@ -20,7 +20,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -35,6 +35,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import compute_precision
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.profile import profile
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity
 from mlsysim.walls.document import Summary
 from mlsysim.zoo.constants import constant

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,6 +31,7 @@ from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import trained_by_runtime
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.walls.document import Document
 from mlsysim.walls.fleet.communication import DistributedModel

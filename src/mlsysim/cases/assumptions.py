@@ -11,8 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from mlsysim.units.records import dataclass
 
 DEFAULT, SOFTWARE, CHIP, INFERRED = "default", "software", "chip", "inferred"
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.iterations import Iterations
@@ -36,6 +35,7 @@ from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
+from mlsysim.units.records import dataclass
 from mlsysim.vocabulary import Setting, listed, worded
 
 WEIGHTS, CACHES, CONTEXT, ACTIVATIONS, DRAFT, ADAPTERS = (

@@ -23,7 +23,6 @@ loader, the slow-down of training by a background write, and both copies in memo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -34,6 +33,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.systems.types import Fleet
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 

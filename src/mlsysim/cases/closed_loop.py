@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -60,6 +59,7 @@ from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
 from mlsysim.physics.queueing import mgc_wait
 from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, maximum, minimum, some, sqrt, where
+from mlsysim.units.records import dataclass
 
 FIXED_POINT, ALMOST, _HALVINGS = 12, 0.999, 24
 _PLACE, _OTHERS = "t = (C - N)/N O T", "t = f (t_m - t_d)"

@@ -9,7 +9,7 @@ and without a pattern all weights are read and multiplied. What is no product wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -22,6 +22,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import Format
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 BASELINES = {16: ("fp16", "bf16", "fp32"), 32: ("fp32",)}

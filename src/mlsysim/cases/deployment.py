@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
@@ -19,6 +19,7 @@ from mlsysim.timing.device_time import check_known
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
 from mlsysim.timing.network import chip_network, port_rate
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
 

@@ -7,11 +7,11 @@ T_transform = B (1 - g) / R;  T_step = max(T_transform, T_accelerator) with pref
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.records import dataclass
 
 
 @kernel("""

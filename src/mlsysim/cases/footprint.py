@@ -13,11 +13,11 @@ spend, which may exceed that of the site.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
+from mlsysim.units.records import dataclass
 
 
 @kernel("""

@@ -31,11 +31,11 @@ Left out: running on with fewer nodes; failures in bursts, and nodes that break 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import exp, expm1, log, maximum, minimum, power, some, sqrt, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import conversion_factor
 
 _HOUR = conversion_factor("h", "s")

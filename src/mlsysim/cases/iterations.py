@@ -14,7 +14,7 @@ Left out: groups of different sizes (a group with a long prompt delays the other
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.phases import of_draft
@@ -25,6 +25,7 @@ from mlsysim.timing.engines import Engine
 from mlsysim.timing.network import Tabled
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.ops import maximum, some
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

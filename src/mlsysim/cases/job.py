@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.models.base import Workload
@@ -11,6 +10,7 @@ from mlsysim.models.recompute import Again
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.physics.precision import HALF, Recipe, recipe_of
 from mlsysim.units.ops import minimum
+from mlsysim.units.records import dataclass
 
 __all__ = ["Job", "Overlap"]
 

@@ -18,7 +18,7 @@ Left out: that a byte sent takes more than one moved at home. Host, fans, conver
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
@@ -26,6 +26,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, power_interval, power_of, throttle
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import independent
 
 IDLE = "idle"

@@ -7,7 +7,7 @@ chattiest group shares a node. Experts are spread over the tensor and data ranks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -16,6 +16,7 @@ from mlsysim.models.base import Workload
 from mlsysim.physics.pipeline import CHUNKED
 from mlsysim.timing.network import Group, Network
 from mlsysim.units.ops import floor, maximum, minimum, some, where
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ the wall and the resource that it belongs to. Every number, sentence and chart a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlsysim.units.ops import maximum, where
+from mlsysim.units.records import dataclass
 
 __all__ = ["RESERVE", "STREAMED", "Held", "Ledger", "Part"]
 

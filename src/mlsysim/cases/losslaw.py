@@ -17,12 +17,12 @@ convex), hence convex: it has one minimum, which golden-section search finds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import power, sqrt
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import number, plainly
 from mlsysim.zoo.constants import constant

@@ -13,11 +13,11 @@ taxes, discounts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import conversion_factor
 
 _YEARS_IN_AN_HOUR = conversion_factor("h", "year")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
@@ -36,6 +36,7 @@ from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent, wide_peak
 from mlsysim.units.ops import maximum, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ from mlsysim.physics.pipeline import pipelined_completion, pipelined_period
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, power, some, where
+from mlsysim.units.records import dataclass
 
 MAX_CHUNKS = 10_000
 

@@ -7,7 +7,7 @@ part of the operations, and the bytes are the writers'. Numbers may be arrays, f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.serve import Machine
@@ -16,6 +16,7 @@ from mlsysim.models.demand import sequence_demand
 from mlsysim.timing.operator_times import untagged
 from mlsysim.timing.power import Activity, ChipPower, Clock, serving_activity
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.records import dataclass
 
 _LEAST = 1e-9
 

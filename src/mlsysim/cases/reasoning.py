@@ -9,13 +9,13 @@ The prompt is read once; all w sequences of all queries that are served together
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from mlsysim.cases.phases import Decoder, prefill_passes, sum_over_steps
 from mlsysim.cases.replica import Replica
 from mlsysim.units.kernel import kernel
+from mlsysim.units.records import dataclass
 
 
 @kernel("""

@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +49,7 @@ from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.operator_times import Tag, clocked, untagged
 from mlsysim.timing.power import Clock, wide_peak
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
+from mlsysim.units.records import dataclass
 
 
 @kernel("""

@@ -13,13 +13,14 @@ deployment and one pass of a chip are runs of different lengths. What a place or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.footprint import Footprint, Site, computing_energy, fleet_power, footprint
 from mlsysim.cases.money import Bill, Prices, owning, token_cost
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import conversion_factor
 
 _MILLION = conversion_factor("token", "Mtoken")

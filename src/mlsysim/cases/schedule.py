@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra
@@ -11,6 +10,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited
 from mlsysim.units.ops import ceil, floor, maximum, where
+from mlsysim.units.records import dataclass
 
 
 def schedule_of(layout: Layout) -> str:

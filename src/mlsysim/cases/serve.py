@@ -19,7 +19,7 @@ taken at many points at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -39,6 +39,7 @@ from mlsysim.timing.engines import serving_table, strangeness
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import STRANGE, Interval, interval, measured
 
 

@@ -5,13 +5,13 @@ T_layer = max( |W_l| / BW_inject, F_l / (P eta) );   B* = |W| P eta / (2 P_activ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum
+from mlsysim.units.records import dataclass
 
 
 @kernel("""

@@ -6,12 +6,13 @@ Numbers may be arrays, one value for each of many points.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import ceil, maximum, minimum, taken
+from mlsysim.units.records import dataclass
 
 CLIENT_ROUNDS = 10
 """Requests of each client, as benchmarks have them."""

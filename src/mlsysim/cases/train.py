@@ -28,7 +28,6 @@ Degrees, sizes and factors may be arrays: a point of a sweep is this case on an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -47,6 +46,7 @@ from mlsysim.physics.precision import HALF, PASSES, activation_element, bytes_pe
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import maximum, minimum, some, where
+from mlsysim.units.records import dataclass
 
 BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""

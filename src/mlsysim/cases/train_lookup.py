@@ -12,7 +12,7 @@ Left out: tables of unequal load (planners balance them to some 10 %), an exchan
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -30,6 +30,7 @@ from mlsysim.timing.collectives import Measured
 from mlsysim.timing.device_time import DeviceTime, training_time
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.ops import some, where
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import Interval, interval
 
 _REGIME = "recommender training"

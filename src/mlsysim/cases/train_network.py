@@ -14,7 +14,7 @@ context parallelism of such networks were not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -35,6 +35,7 @@ from mlsysim.timing.runtimes import Runtime, band_of, runtime_for
 from mlsysim.timing.training_chip import TrainingChip
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.units.ops import some, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.intervals import Interval
 

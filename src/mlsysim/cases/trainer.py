@@ -6,7 +6,7 @@ measured rates under a stack and the network a pipelined ring. Everything else i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra, Clocked, ledger_of
@@ -38,6 +38,7 @@ from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equival
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip, constants
 from mlsysim.units.ops import some, where
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import Interval, interval, known_models
 
 __all__ = ["Software", "Trainer"]

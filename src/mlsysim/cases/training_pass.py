@@ -9,7 +9,7 @@ forward pass, frozen weights leave two thirds; networks that state neither rows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra
@@ -36,6 +36,7 @@ from mlsysim.timing.device_time import check_known
 from mlsysim.timing.runtimes import band_of, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import constants, lone_chip, rated
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Interval
 

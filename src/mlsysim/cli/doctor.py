@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from typer import Context
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import print_json, print_table, print_text
 from mlsysim.errors import InputError
+from mlsysim.units.records import dataclass
 
 _SECONDS = 10.0
 _PROBES = ("Llama3_8B", "Llama3_70B", "Mixtral_8x7B", "StableDiffusion_XL", "ResNet50", "Whisper_Large_V3")

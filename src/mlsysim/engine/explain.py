@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, format_unit
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.document import Document

@@ -8,10 +8,10 @@ a mismatch; both raise :class:`CompositionError` with one sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, conversion_factor
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.catalog import resolver as resolver_named

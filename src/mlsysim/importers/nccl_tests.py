@@ -6,11 +6,11 @@ Out-of-place times are taken; lines may have a launcher's prefix, such as ``[1,0
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import read_text
+from mlsysim.units.records import dataclass
 
 _LARGEST = 10_000_000
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\s+\d+\s*(?:\[[^\]]*\])?\s*(.*)$")

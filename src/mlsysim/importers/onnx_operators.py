@@ -9,12 +9,12 @@ second product; they become one call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlsysim.errors import InputError
 from mlsysim.importers import counting, named
 from mlsysim.importers.counting import Call, Shape, attention, einsum_shapes, elements, matrices, product, turned
 from mlsysim.importers.onnx_wire import Node
+from mlsysim.units.records import dataclass
 
 VIEWS, _BEFORE, _AFTER = (named("onnx", place) for place in ("views", "before_softmax", "after_softmax"))
 _PRODUCTS = ("MatMul", "FusedMatMul")

@@ -16,12 +16,12 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from mlsysim.errors import InputError
 from mlsysim.importers import table
 from mlsysim.importers.limits import existing, unreadable
+from mlsysim.units.records import dataclass
 
 _MOST_FIELDS = 20_000_000
 LONGEST = 1 << 16

@@ -16,7 +16,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module as _load
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from mlsysim.importers import counting, named, table
 from mlsysim.importers.counting import Call, Shape, elements, product, unknown_operators, with_weights, workload_of
 from mlsysim.importers.limits import existing, load_json, read_bounded, size_in_words
 from mlsysim.importers.report import ImportReport
+from mlsysim.units.records import dataclass
 
 _VIEWS, _MADE, _CONVOLUTIONS, _ATTENTIONS = (
     named("torch", kind) for kind in ("views", "made", "convolutions", "attentions")

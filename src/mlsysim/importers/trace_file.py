@@ -15,12 +15,13 @@ import os
 import re
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import existing, load_json, read_bounded, size_in_words
+from mlsysim.units.records import dataclass
 
 LARGEST_TRACE = 1_000_000_000
 _MOST_EVENTS = 10_000_000

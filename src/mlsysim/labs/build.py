@@ -27,7 +27,6 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
@@ -38,6 +37,7 @@ from mlsysim.labs.catalogue import keys_module
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin, fetch, pins
 from mlsysim.labs.runner import list_labs
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import write_whole
 
 MANIFEST = "manifest.json"

@@ -19,12 +19,13 @@ import csv
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from mlsysim.errors import InputError
 from mlsysim.labs.lab import Lab, lab, labs
 from mlsysim.labs.scope import student_name
+from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Document
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

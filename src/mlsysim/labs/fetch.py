@@ -19,12 +19,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from mlsysim.errors import InputError
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.files import shipped
 from mlsysim.zoo.writing import write_whole
 

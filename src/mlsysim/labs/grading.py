@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.labs.lab import Lab, Question
 from mlsysim.labs.scope import Scope, as_unit, shown
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
 from mlsysim.walls.document import Document
 

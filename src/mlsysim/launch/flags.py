@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, cached_property
 from typing import Any, Literal
 
 from mlsysim.errors import InputError
 from mlsysim.launch.shell import is_unresolved
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.files import shipped
 
 _NEGATIVE = re.compile(r"-\.?\d")

@@ -9,7 +9,6 @@ Softmax, rotary embedding and the scaling of scores are not counted as operation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import model_validator
@@ -17,6 +16,7 @@ from pydantic import model_validator
 from mlsysim.models.template import UNBOUNDED, Between, Core, Counts, Mixer, Product, Reduce
 from mlsysim.units.fields import Positive, Record, Whole
 from mlsysim.units.ops import minimum
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

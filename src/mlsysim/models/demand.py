@@ -12,12 +12,12 @@ no gradient of weights, which leaves two. Recomputed operations count for the ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.models.ffn import experts_hit
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.units.ops import minimum, where
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ device's load to the mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import Between, Part, Product, Reduce, split
 from mlsysim.units.ops import minimum
+from mlsysim.units.records import dataclass
 
 
 def experts_hit(experts: Any, per_token: Any, tokens: Any) -> Any:

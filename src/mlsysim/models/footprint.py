@@ -7,7 +7,6 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.models.attention import Attention
@@ -26,6 +25,7 @@ from mlsysim.physics.training_memory import (
     sharded_state,
 )
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
+from mlsysim.units.records import dataclass
 
 
 class Saved(NamedTuple):

@@ -9,12 +9,13 @@ unmasked half, and a backward pass counts twice its forward pass even where a fu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.units.fields import quantity_from
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity
 
 MULTIPLY_ADD = 2.0

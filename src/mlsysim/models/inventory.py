@@ -6,10 +6,11 @@ An :class:`Inventory` is what the calibrated times of vision networks need. It c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from mlsysim.models.graph import Operator
+from mlsysim.units.records import dataclass
 
 if TYPE_CHECKING:
     from mlsysim.models.layers import Layer

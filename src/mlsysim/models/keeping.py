@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlsysim.models.base import Workload
 from mlsysim.models.kept import Formats
 from mlsysim.models.traffic import matrix_share
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import MUON, optimizer_bytes, optimizer_key
+from mlsysim.units.records import dataclass
 
 HALF, FULL = 2.0, 4.0
 """Bytes of a number in 16 bit and in fp32."""

@@ -24,10 +24,11 @@ products and of SwiGLU in FP8, norms and latent projections again). Left out: ga
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.models.recompute import Again
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ a norm is followed by one elementwise pass over its output (norm and activation 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, elementwise, operator
+from mlsysim.units.records import dataclass
 
 _KINDS = ("conv", "dwconv", "linear", "attn", "embed", "norm", "pool", "upsample")
 _PAIR = re.compile(r"^(\d+)x(\d+)$")

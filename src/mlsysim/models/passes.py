@@ -7,12 +7,12 @@ and ``training``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.graph import MULTIPLY_ADD, Operator
 from mlsysim.physics.precision import HALF, activation_element, bytes_per_element, format_of
+from mlsysim.units.records import dataclass
 
 PHASES = ("prefill", "decode", "training", "inference")
 

@@ -8,10 +8,10 @@ activations, ``full``), or parts of a layer joined by ``+``: ``attention`` (its 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import unknown_name
+from mlsysim.units.records import dataclass
 
 MODES: dict[str, tuple[str, ...]] = {
     "none": (),

@@ -11,7 +11,6 @@ for matrix products; that choice belongs to the kernel, not to the model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -19,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from mlsysim.models.template import Between, Counts, Mixer, Product, Reduce, Scan
 from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.units.fields import Positive, Record
+from mlsysim.units.records import dataclass
 
 _STATE_OPERATIONS = 6
 _DELTA_OPERATIONS = 7

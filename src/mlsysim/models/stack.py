@@ -7,7 +7,7 @@ parameters, caches and operators. :func:`backward` turns forward operators into 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from mlsysim.errors import unknown_name
@@ -19,6 +19,7 @@ from mlsysim.models.passes import Pass, elementwise, gemm
 from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.physics.precision import HALF
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.records import dataclass
 
 Recompute = Literal["none", "selective", "full"]
 A = TypeVar("A")

@@ -10,7 +10,7 @@ split over at most as many devices as there are heads of them; beyond, each devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.errors import InputError
@@ -19,6 +19,7 @@ from mlsysim.models.passes import Pass, elementwise, gemm, operator
 from mlsysim.physics.memory import causal_pairs
 from mlsysim.physics.precision import HALF
 from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.records import dataclass
 
 UNBOUNDED = 1e12
 

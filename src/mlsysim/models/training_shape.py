@@ -7,7 +7,6 @@ plain number, taken from the workload once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -16,6 +15,7 @@ from mlsysim.models.stack import Block
 from mlsysim.models.template import UNBOUNDED, Between, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import VisionTransformerWorkload
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.constants import constant
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -30,6 +29,7 @@ from typing import Any
 from mlsysim.errors import unknown_name
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, where
+from mlsysim.units.records import dataclass
 
 HALF = 2.0
 """Bytes of the 16-bit formats, which weights are expanded to."""

@@ -5,11 +5,11 @@ Wall 10 (``walls/data/locality.py``) has the table of them and how they are deri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum, where
+from mlsysim.units.records import dataclass
 
 DIMENSIONS = {"torus_2d": 2, "torus_3d": 3}
 DRAGONFLIES = ("dragonfly", "dragonfly_plus")

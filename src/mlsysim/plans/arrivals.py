@@ -7,7 +7,6 @@ trace at a ``qps`` of its own is played that much faster or slower, so that its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.traffic import CLIENT_ROUNDS
@@ -18,6 +17,7 @@ from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.traces import Trace, read_trace, shipped_traces
 from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread, Tenant
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 SAMPLE, QUICK = 10_000, 2_500

@@ -6,14 +6,13 @@ one. A row says which wall it is and whether it binds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, precision_used, workload_of
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
 from mlsysim.walls.data.ingestion import DataModel

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity
 from mlsysim.walls.document import Document
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.errors import InputError
@@ -18,6 +17,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time
 from mlsysim.zoo.constants import constant

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from mlsysim.errors import InputError
@@ -20,6 +20,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.designs import ChipDesigns, Design, Tell, price
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Summary
 
 _SURE = 0.9

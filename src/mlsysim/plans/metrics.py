@@ -6,12 +6,13 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
 
 from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.units.text import byte_unit, count_text, format_value, money_text, time_unit
 from mlsysim.walls.document import Document

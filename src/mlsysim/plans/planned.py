@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +16,7 @@ from mlsysim.plans.least_service import CHIPS as SERVERS
 from mlsysim.plans.least_service import Service, described, least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
+from mlsysim.units.records import dataclass
 from mlsysim.units.text import count_text
 from mlsysim.walls.document import Summary
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plot.frame import heading
 from mlsysim.plot.svg import Drawing
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import write_whole
 
 NARROWEST, WIDEST = 300, 2000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from mlsysim.units.records import dataclass
 
 _PREFIXES = dict(zip(range(-5, 9), (*"fpnµm", "", *"kMGTPEZY"), strict=True))
 _PREFIXED = {"B", "FLOP", "FLOP/s", "B/s", "W", "J", "Wh", "token/s"}

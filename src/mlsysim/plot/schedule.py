@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.physics.pipeline import CHUNKED, FOLDED
+from mlsysim.units.records import dataclass
 
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "backward", "input gradient", "weight gradient"
 

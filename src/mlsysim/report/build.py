@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -14,6 +13,7 @@ from mlsysim.plot.svg import clean
 from mlsysim.report.designs import Designs, designs_around
 from mlsysim.report.figures import figures_of
 from mlsysim.report.provenance import Cited, assumptions_of, documents_of
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ searched; what a search would find is in the cheapest change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from mlsysim.plans.resolve import find_fleets
 from mlsysim.plot.charts.pareto import front
 from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.systems.types import Fleet
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
 
 THIS = "this plan"

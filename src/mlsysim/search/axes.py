@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, number_from
 from mlsysim.walls.inputs import Input, read_input
 

@@ -19,7 +19,7 @@ the points are in many places, what some places do not publish is not a number t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,6 +38,7 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.infra.registry import Grids
 from mlsysim.search.training_inputs import COST_INPUTS, FAILURE_INPUTS, INPUTS, RELIABILITY_INPUTS, Names
 from mlsysim.timing.power import waiting_power_of
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import conversion_factor, to_si
 from mlsysim.walls.inputs import read_input
 from mlsysim.walls.operations.capital import EconomicsModel

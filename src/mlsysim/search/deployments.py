@@ -9,7 +9,7 @@ design; a chip without the arithmetic is rejected by wall 1, one without links b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from mlsysim.search.tables import Table
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import ChipPower, chip_power, equivalent
 from mlsysim.units.ops import taken
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.inputs import Input, declared, read_input

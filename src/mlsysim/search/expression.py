@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import shutil
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from mlsysim.search.reduce import Reduction
 from mlsysim.search.space import Space
 from mlsysim.search.store import Rows, row_bytes
 from mlsysim.search.tiles import tiles
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import written
 
 LARGEST_SWEEP = 10**11

@@ -11,11 +11,11 @@ gives these inputs is calibrated without saying so).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_
 from mlsysim.walls.inputs import Input
 

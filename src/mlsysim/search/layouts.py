@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.search.steps import best_by_value
 from mlsysim.search.tiles import TILE
 from mlsysim.timing.launchers import launcher
+from mlsysim.units.records import dataclass
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
 from mlsysim.walls.inputs import Inputs

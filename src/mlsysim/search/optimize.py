@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
 from mlsysim.search.steps import behind, said, shown
+from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Document
 
 try:

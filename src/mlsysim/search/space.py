@@ -19,7 +19,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,7 @@ from mlsysim.search.expression import Expression
 from mlsysim.search.kinds import Kind, kind_named
 from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_toml
 from mlsysim.search.uncertainty import Uncertainty
+from mlsysim.units.records import dataclass
 from mlsysim.walls.inputs import read_input
 from mlsysim.zoo.examples import example
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +35,7 @@ from mlsysim.search.space import Space, points_of
 from mlsysim.search.store import LARGEST_PART, PointStore, Rows
 from mlsysim.search.tiles import tiles
 from mlsysim.search.uncertainty import describe
+from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Document
 
 LOCAL = "local"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.runtimes import trained_by_runtime
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity
 from mlsysim.vocabulary import with_aliases
 from mlsysim.walls.fleet.communication import DistributedModel

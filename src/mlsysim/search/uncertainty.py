@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from mlsysim.errors import InputError
 from mlsysim.search.axes import Axis, read_value
 from mlsysim.search.expression import among
 from mlsysim.search.tiles import TILE
+from mlsysim.units.records import dataclass
 from mlsysim.units.uncertain import uncertain as read_uncertain
 from mlsysim.walls.inputs import Input
 from mlsysim.walls.uncertain_result import PERCENTILES

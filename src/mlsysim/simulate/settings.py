@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mlsysim.cases.serve import Engines
 from mlsysim.errors import InputError
 from mlsysim.simulate.record import LEVELS
+from mlsysim.units.records import dataclass
 
 Progress = Callable[[int, int], None]
 """``tell(answered, expected)``: requests that have been answered, and about how many there will be. Every play tells (0, expected) at its begin, then

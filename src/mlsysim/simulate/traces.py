@@ -12,7 +12,7 @@ gets it by name. Times count from the first request of the file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from importlib.resources import files
 from itertools import islice
@@ -25,6 +25,7 @@ from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.formats import Line, lines_of
 from mlsysim.simulate.packed import block_size
 from mlsysim.simulate.requests import Measured, Request
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.files import shipped
 
 __all__ = ["Summary", "Trace", "read_runs", "read_trace", "shipped_traces"]

@@ -15,7 +15,7 @@ prompt and answer are independent (rank correlations in Azure's and Mooncake's t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from itertools import count
 from math import floor, isfinite, sqrt
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.simulate.draws import Draws, exp, log
 from mlsysim.simulate.requests import Request
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.files import shipped
 
 __all__ = ["Even", "Fixed", "Lengths", "Load", "Observed", "Spread", "Tenant", "profiles"]

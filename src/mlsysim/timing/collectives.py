@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -28,6 +27,7 @@ from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, tree_a
 from mlsysim.physics.operators import link_time
 from mlsysim.timing.network import ANYWHERE, Group, Limit, Network, copies
 from mlsysim.units.ops import maximum, minimum, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import fitted_over
 

@@ -15,7 +15,7 @@ detokenising), paging of caches, data loading.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -31,6 +31,7 @@ from mlsysim.timing.kernels import Profile
 from mlsysim.timing.operator_times import Execution, PassTime, Tag, pass_time, started, untagged
 from mlsysim.timing.profile import profile
 from mlsysim.timing.stacks import Software, software
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")

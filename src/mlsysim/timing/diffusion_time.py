@@ -13,7 +13,6 @@ Constants are those of eager diffusers code with xDiT (``data/software/vision.to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -26,6 +25,7 @@ from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
 from mlsysim.timing.vision_time import constants, issue_rate
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 _HALF = bytes_per_element("bf16")

@@ -8,7 +8,7 @@ decode multiplies by (the absorbed latent projections) stay 16 bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -19,6 +19,7 @@ from mlsysim.models.stack import Stack
 from mlsysim.models.template import Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.engines import Engine, serving_table
+from mlsysim.units.records import dataclass
 
 ALL, DECODE, PROMPT, SAMPLED, ADAPTED = "all", "decode", "prompt", "sampled", "adapted"
 

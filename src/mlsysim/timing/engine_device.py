@@ -6,7 +6,6 @@ Steps that run on it are timed in :mod:`mlsysim.timing.engine_step`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -27,6 +26,7 @@ from mlsysim.timing.engine_block import (
 )
 from mlsysim.timing.engines import chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -61,6 +60,7 @@ from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
 from mlsysim.timing.power import Clock
 from mlsysim.units.ops import maximum, minimum, power, sqrt, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 # Names of the times that a step is made of, and the forms.

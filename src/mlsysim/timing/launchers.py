@@ -7,12 +7,12 @@ shorter than the stages waits for itself, a pipeline without chunks drops the vi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.timing.profile import software_file
+from mlsysim.units.records import dataclass
 
 _ALIASES = {"megatron_lm": "megatron", "accelerate": "fsdp"}
 _STAGES = (0, 1, 2, 3)

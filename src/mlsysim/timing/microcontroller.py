@@ -13,7 +13,7 @@ stands apart; samples of a batch follow one another. Left out: sensing and featu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
@@ -22,6 +22,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.vision import RowWorkload
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.kernel import kernel
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.intervals import interval
 

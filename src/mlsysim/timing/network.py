@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -29,6 +29,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import all_gather, distinct_domains, hierarchical_all_reduce, send, tree_all_reduce
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.units.ops import ceil, floor, maximum, minimum, taken, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 

@@ -13,7 +13,6 @@ wall 1, bytes to wall 2, the start of kernels and the walk of a tile that fills 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
@@ -40,6 +39,7 @@ from mlsysim.physics.precision import (
 from mlsysim.timing.kernels import FULL_HEAD, REACH, DecodeKernel, Products, Profile
 from mlsysim.timing.stacks import Software
 from mlsysim.units.ops import minimum, power, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
 Tag = Callable[..., Any]

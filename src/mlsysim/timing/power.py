@@ -16,7 +16,6 @@ product), links, temperature.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -33,6 +32,7 @@ from mlsysim.physics.power import (
 from mlsysim.physics.precision import compute_precision, is_narrow
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum, some, taken, where
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import fitted_over
 from mlsysim.zoo.intervals import Interval, interval

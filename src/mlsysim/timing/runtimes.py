@@ -8,7 +8,6 @@ diffusers forward and compiled in training.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
@@ -16,6 +15,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import constants
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import Interval, interval
 
 ENGINE = "tensorrt"

@@ -12,7 +12,7 @@ each operator by name; ``rotary`` is what stands beside an attention core.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.keeping import Keeping
 from mlsysim.timing.profile import inherited, profile, software_file
+from mlsysim.units.records import dataclass
 
 ALONE = "plain"
 """The software on one accelerator where nothing is said: PyTorch as it comes."""

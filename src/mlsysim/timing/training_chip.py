@@ -6,7 +6,7 @@ and link domain are facts of a cluster: the values here are those of the usual s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from mlsysim.timing.engines import strangeness
 from mlsysim.timing.kernels import Products, Profile
 from mlsysim.timing.network import wide_area
 from mlsysim.timing.profile import constants_from, profile, software_file
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 
 

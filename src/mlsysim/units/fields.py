@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import pint
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic_core import PydanticCustomError, core_schema
 
 from mlsysim.errors import InputError, UnitError, did_you_mean, nearest
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, number_from, parse_quantity, ureg
 
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mlsysim.errors import UnitError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, to_si, ureg
 
 

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, ureg
 
 DISTRIBUTIONS: dict[str, tuple[str, ...]] = {

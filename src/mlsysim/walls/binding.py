@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.cases.ledger import Ledger, Part
+from mlsysim.units.records import dataclass
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 

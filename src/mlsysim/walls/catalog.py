@@ -9,13 +9,13 @@ module that answers it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import InputError, fold, unknown_name
+from mlsysim.units.records import dataclass
 
 
 @dataclass(frozen=True)

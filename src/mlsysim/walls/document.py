@@ -11,7 +11,7 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
 from typing import Any, ClassVar, Self, get_args, get_origin
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.fields import sentence_for
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, format_unit, ureg
 from mlsysim.walls.binding import Binding
 

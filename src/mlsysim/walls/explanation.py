@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from mlsysim.errors import unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.text import number
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pint
@@ -27,6 +27,7 @@ from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, engine, is_engine
 from mlsysim.units.fields import quantity_from
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, number_from, to_si
 from mlsysim.vocabulary import VALUES
 from mlsysim.zoo.constants import Constant, constant

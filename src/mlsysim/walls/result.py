@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial, reduce
 from typing import Annotated, Any, Self, get_args, get_origin
 
@@ -19,6 +19,7 @@ from pydantic_core import core_schema
 
 from mlsysim.cases.assumptions import Assumption, Assumptions
 from mlsysim.cases.ledger import Ledger
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, conversion_factor, format_unit, quantity, to_si
 from mlsysim.walls.binding import Binding, LazyBinding, binding_of
 from mlsysim.walls.document import Document, as_plain

@@ -7,12 +7,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import PrivateAttr
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import format_value
 from mlsysim.walls.binding import Binding

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.errors import InputError, MLSysError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import conversion_factor
 from mlsysim.units.text import format_value
 from mlsysim.units.uncertain import ABOVE_ZERO, BELOW_ONE, Uncertain

@@ -6,9 +6,9 @@ A check takes an entry and returns None, or one sentence that says what is wrong
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from mlsysim.units.records import dataclass
 from mlsysim.zoo.registry import Registry
 
 Check = Callable[[Any], str | None]

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from mlsysim.errors import fold
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.files import shipped
 

@@ -7,7 +7,6 @@ one input at a time is lower or higher, the strongest on top.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -17,6 +16,7 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, with_unit, x_axis
 from mlsysim.plot.scale import amount, linear_scale
 from mlsysim.plot.svg import LINE, Box, Drawing, fit, measure, wrap
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity
 from mlsysim.walls.analysis.sensitivity import SensitivityResult
 from mlsysim.walls.fleet.communication import DistributedResult

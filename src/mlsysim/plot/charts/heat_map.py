@@ -6,7 +6,6 @@ without an answer (it does not fit, say) and is drawn as an empty frame.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -16,6 +15,7 @@ from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, axis_title, in_senten
 from mlsysim.plot.scale import amount, axis_unit, number
 from mlsysim.plot.svg import Box, Drawing, clean, measure
 from mlsysim.plot.theme import RAMP, SERIES
+from mlsysim.units.records import dataclass
 
 _FIRST_DARK = 4
 _VOID = "no answer"

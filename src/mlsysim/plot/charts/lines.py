@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -12,6 +11,7 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import SMALL, KeyEntry, in_sentence, key, plane, with_unit
 from mlsysim.plot.scale import Linear, amount, is_log, linear_scale, scale_for
 from mlsysim.plot.svg import Drawing, fit
+from mlsysim.units.records import dataclass
 
 _MOST, _MARKED = 500, 24
 """Points of a line at most, and up to how many have a mark each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -12,6 +11,7 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import BODY, PAD, KeyEntry, key, x_axis
 from mlsysim.plot.scale import amount, linear_scale
 from mlsysim.plot.svg import LINE, Box, Drawing, measure
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity
 from mlsysim.walls.result import Result
 

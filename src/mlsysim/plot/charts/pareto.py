@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from mlsysim.plot.frame import KeyEntry, in_sentence, key, note, plane, with_uni
 from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import amount, is_log, scale_for
 from mlsysim.plot.svg import Box, Drawing
+from mlsysim.units.records import dataclass
 
 _GOALS = {"low": "lower", "high": "higher"}
 

@@ -17,7 +17,6 @@ slope is the memory of the chip, on the same axis of bytes: where it lies above 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ from mlsysim.plot.svg import Box, Drawing
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.fleet.network_roofline import NetworkRooflineModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel

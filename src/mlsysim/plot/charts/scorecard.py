@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlsysim.engine.evaluation import SystemEvaluation
@@ -19,6 +18,7 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, note
 from mlsysim.plot.scale import amount, number
 from mlsysim.plot.svg import LINE, Drawing, clean, measure, wrap
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, to_si
 from mlsysim.walls.catalog import DOMAINS, Wall, walls
 

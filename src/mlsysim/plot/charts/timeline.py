@@ -8,7 +8,6 @@ what the allocator wastes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from mlsysim.plot.frame import PAD, SMALL, KeyEntry, axis_title, key, note, x_ax
 from mlsysim.plot.scale import Linear, amount
 from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Slot, Timeline, simulate
 from mlsysim.plot.svg import Box, Drawing, measure
+from mlsysim.units.records import dataclass
 
 _TITLES = {
     "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved 1F1B", "breadth_first": "Breadth first",

@@ -15,12 +15,12 @@ Left out: bursts, uneven routing, failures of replicas (wall 15).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from mlsysim.cases.serve import service_time
 from mlsysim.physics.queueing import load
 from mlsysim.physics.sojourn import Sojourn, replicas_for_percentile
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
 from mlsysim.walls.node.serving import ServingModel, ServingResult
