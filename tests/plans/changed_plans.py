@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 from mlsysim.errors import MLSysError
@@ -21,7 +23,13 @@ def changed(document: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 def answer_of(document: dict[str, Any]) -> dict[str, Any]:
     """What an answer says, without the plan that it repeats."""
-    found = evaluate_plainly(Plan.model_validate(document)).to_dict()
+    return _answered(json.dumps(document, sort_keys=True))
+
+
+@cache
+def _answered(document: str) -> dict[str, Any]:
+    """The same of a text: most keys are changed in one of a few plans, each of which is answered once."""
+    found = evaluate_plainly(Plan.model_validate_json(document)).to_dict()
     return {name: value for name, value in found.items() if name != "plan"}
 
 

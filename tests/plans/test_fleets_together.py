@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
 
+@cache
 def trained(on: str, **parts: Any) -> Answer:
     work = {"model": "Llama3_8B", "batch_size": 512, "seq_len": 4096, **parts}
     return evaluate_plainly(Plan.model_validate({"task": "training", "workload": work, "hardware": {"on": on}}))

@@ -54,7 +54,7 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan.model_validate(document)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(plans())
 def test_documents_and_toml_come_back_equal(plan: Plan) -> None:
     assert Plan.model_validate(plan.document()) == plan

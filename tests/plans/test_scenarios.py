@@ -8,13 +8,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scenario_answers import SCENARIOS, scenario_answer
 
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.files import load_plan, plan_from_text, plan_schema, plan_to_toml
-
-FOLDER = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "scenarios"
-SCENARIOS = sorted(FOLDER.glob("*.toml"))
 
 pytestmark = pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 
@@ -22,14 +20,14 @@ pytestmark = pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.st
 def test_it_says_what_it_is_and_is_answered(path: Path, fuzz: ModuleType) -> None:
     plan = load_plan(path)
     assert len(plan.description) > 60 and plan.name != "plan"
-    answer = evaluate(plan)
+    answer = scenario_answer(path)
     assert answer.exit_code == 0, [check.sentence for check in answer.checks] or answer.headline
     assert fuzz.broken(answer) == []
     assert json.loads(json.dumps(answer.to_dict(), allow_nan=False))["plan"] == plan.document()
 
 
 def test_a_change_keeps_what_was_asked_and_betters_the_answer(path: Path) -> None:
-    answer = evaluate(load_plan(path))
+    answer = scenario_answer(path)
     if answer.change is None:
         return
     after = evaluate(answer.change.plan, change=False)
@@ -41,7 +39,7 @@ def test_a_change_keeps_what_was_asked_and_betters_the_answer(path: Path) -> Non
 
 
 def test_the_settled_plan_gives_the_same_numbers(path: Path) -> None:
-    answer = evaluate_plainly(load_plan(path))
+    answer = scenario_answer(path)
     again = evaluate_plainly(settled(answer))
     assert {m.path: m.text for m in again.metrics} == {m.path: m.text for m in answer.metrics}
     assert again.feasible == answer.feasible and again.binding == answer.binding

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from scenario_answers import SCENARIOS, scenario_answer
 
-import mlsysim
-from mlsysim.plans.evaluate import evaluate
-from mlsysim.plans.files import load_plan
 from mlsysim.units.text import count_text, money_text, number, plainly
 
-SCENARIOS = sorted((Path(mlsysim.__file__).parent / "examples" / "scenarios").glob("*.toml"))
 EXPONENT = re.compile(r"\d[eE][+-]?\d")
 ONE_OF_MANY = re.compile(
     r"(?<![\d.,])1 (accelerators|replicas|requests|nodes|chips|micro-batches|tokens|days|GPUs|samples|failures)\b"
@@ -22,7 +18,7 @@ TWO_PREFIXES = re.compile(r"\b[kMGT](kg|kW|MW|GB|MB|TB|kB|ms)\b|\b\d{5,}\b")
 
 @pytest.fixture(scope="module", params=SCENARIOS, ids=lambda path: path.stem)
 def answer(request):
-    return evaluate(load_plan(request.param))
+    return scenario_answer(request.param)
 
 
 def test_there_are_scenarios():

@@ -278,15 +278,15 @@ def evaluate(
     times, needed = (_together if arrays_available() else _singly)(shared, rows, any(fractions))
     least = min((gb, place) for place, gb in enumerate(needed)) if rows else None
     miss = None if least is None else Miss(dict(zip(SETTINGS, rows[least[1]], strict=True)), least[0])
+    fitting = [row + time for row, time in zip(rows, times, strict=True) if time is not None]
+    names = (*SETTINGS, *_FOUND)
+    columns = dict(zip(names, zip(*fitting, strict=True) if fitting else [()] * len(names), strict=True))
     codes = {"recompute": RECOMPUTE.index, "schedule": SCHEDULES.index}
-    simpler = [(SETTINGS.index(name), codes.get(name, float)) for name in _SIMPLER]
-
-    def rank(found: tuple[Any, ...]) -> tuple[float, ...]:
-        return -round(found[-3], _DIGITS), *(code(found[place]) for place, code in simpler)
-
-    ranked = sorted((row + time for row, time in zip(rows, times, strict=True) if time is not None), key=rank)
-    columns = zip(*ranked, strict=True) if ranked else [()] * len((*SETTINGS, *_FOUND))
-    return RankedLayouts(dict(zip((*SETTINGS, *_FOUND), columns, strict=True))), len(rows), miss
+    simpler = (map(codes.get(name, float), columns[name]) for name in _SIMPLER)
+    ranks = list(zip((-round(mfu, _DIGITS) for mfu in columns["mfu"]), *simpler, strict=True))
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+    ranked = {name: tuple(map(column.__getitem__, order)) for name, column in columns.items()}
+    return RankedLayouts(ranked), len(rows), miss
 
 
 def arrays_available() -> bool:

@@ -6,6 +6,7 @@ Steps that run on it are timed in :mod:`mlsysim.timing.engine_step`.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -27,7 +28,7 @@ from mlsysim.timing.engine_block import (
 from mlsysim.timing.engines import chip_class, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.registry import to_si
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class _Rates:
 def present(number: Any) -> bool:
     """Whether there is any of it; arrays are taken to have some."""
     return not isinstance(number, (int, float)) or number > 0
+
+
+@cache
+def _workspace(engine: str, name: str) -> float:
+    table = serving_table("workspace")
+    return to_si(table.get(engine, table).get(name, table[name]), "byte")
 
 
 class EngineDevice:
@@ -161,8 +168,7 @@ class EngineDevice:
         return self.deployment.adapters * each * self.longest_stage
 
     def _workspace(self, name: str) -> float:
-        table = serving_table("workspace")
-        return to_si(Q_(table.get(self.engine.like or self.engine.name, table).get(name, table[name])), "byte")
+        return _workspace(self.engine.like or self.engine.name, name)
 
     @property
     def context_bytes(self) -> float:

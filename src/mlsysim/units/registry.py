@@ -284,4 +284,9 @@ def to_si(value: Any, unit: str) -> float:
 
 def format_unit(unit: Any) -> str:
     """The short symbol of a unit, ``"GB/s"`` (pint's ``~P``)."""
-    return f"{unit:~P}"
+    return _symbol(unit._units)
+
+
+@lru_cache(maxsize=4096)
+def _symbol(units: UnitsContainer) -> str:
+    return f"{Unit(units):~P}"

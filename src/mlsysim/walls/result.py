@@ -105,7 +105,8 @@ def _read(sources: Sequence[Any], path: list[str]) -> Any:
     for source in sources:
         value = source.get(path[0], _MISSING) if isinstance(source, dict) else getattr(source, path[0], _MISSING)
         if value is not _MISSING:
-            value = value() if isinstance(value, partial) else value
+            if isinstance(value, partial):
+                value = source[path[0]] = value()
             return value if value is None else reduce(getattr, path[1:], value)
     return _MISSING
 
