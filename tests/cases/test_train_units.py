@@ -27,6 +27,7 @@ from mlsysim.models.training_shape import training_shape
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing import kernels
+from mlsysim.timing import training_chip as chips
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.stacks import stack
 from mlsysim.timing.training_chip import constants, training_chip
@@ -70,7 +71,7 @@ def keeping(optimizer: Any, weight: Any) -> Any:
 @pytest.fixture
 def carrying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "to_si", lambda value, unit: value.to(unit))
-    for module in (train_operators, train_layers):
+    for module in (train_operators, train_layers, chips):
         monkeypatch.setattr(module, "HALF", Q_(2.0, "byte"))
     monkeypatch.setattr(train_operators, "FLOP", Q_(1.0, "flop"))
     monkeypatch.setattr(train_layers, "optimizer_bytes", keeping)
@@ -90,6 +91,7 @@ CASES = [
     ("Llama3_8B", "split", "bridge", "bf16", {}),
     ("Llama3_8B", "split", "megatron21", "bf16", {"sequence_parallel": False, "optimizer": "sgd"}),
     ("Llama3_8B", "alone", "plain", "bf16", {"recompute": "full"}),
+    ("Llama3_8B", "alone", "bridge", "fp32", {}),
     ("Llama3_8B", "split", "titan", "fp8", {"zero": 3, "lora_rank": 16}),
     (
         "Mixtral_8x7B",
@@ -136,7 +138,7 @@ def test_a_literal_that_hides_bytes_is_noticed(carrying: None, monkeypatch: pyte
     with_units = carried(chip, network=carried(chip.network), kernels=fresh(chip.kernels), product=fresh(chip.product))
     job, shape = Job(Models.get("Llama3_8B"), "bf16", 4096), training_shape(Models.get("Llama3_8B"))
     job = replace(job, keeps=carried(job.keeps))
-    for module, name in ((train_operators, "HALF"), (train_operators, "FLOP"), (train_layers, "HALF")):
+    for module, name in ((chips.TrainingChip, "element"), (train_operators, "FLOP")):
         with monkeypatch.context() as changed, pytest.raises(DimensionalityError):
             changed.setattr(module, name, 2.0)
             calibrated(job, LAYOUTS["split"], shape, with_units, carried(stack("bridge")), carried(constants()))

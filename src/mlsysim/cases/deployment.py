@@ -15,6 +15,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import format_of
 from mlsysim.timing.device_time import check_known
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
@@ -88,6 +89,12 @@ class Deployment:
         return Degrees(self.tp, self.pp, self.ep, self.attention_dp)
 
     @property
+    def cache_format(self) -> str:
+        """Of the caches: as engines keep them unless they are told otherwise, in 16 bits, or as wide as the model runs."""
+        wide = "fp32" if self.precision == "tf32" else self.precision
+        return self.cache_precision or (wide if format_of(wide).wide else CACHE_FORMAT)
+
+    @property
     def writing_chip(self) -> HardwareNode:
         return self.chip if self.decode_chip is None else self.decode_chip
 
@@ -122,7 +129,7 @@ class Deployment:
         bound = self.engine is not None
         options: dict[str, Any] = {
             "precision": self.precision,
-            "cache_precision": self.cache_precision or (CACHE_FORMAT if bound else None),
+            "cache_precision": self.cache_format if bound else self.cache_precision,
             "efficiency": 1.0 if bound else self.efficiency,
             "bandwidth_efficiency": self.bandwidth_efficiency,
             "fabric": self.fabric,
@@ -170,7 +177,7 @@ class Deployment:
         check_degrees(model, *split, redundant=self.redundant)
         check_context(model, self.tp, self.cp)
         if self.cache_precision is None:
-            assumed["cache_precision"] = CACHE_FORMAT
+            assumed["cache_precision"] = self.cache_format
         mixture = getattr(model, "experts", 1) > 1
         named, share = engine(self.engine or ""), self.memory_fraction
         if share is None and chip.family == "cpu":
@@ -180,7 +187,7 @@ class Deployment:
             chip,
             named if share is None else named.model_copy(update={"memory_utilisation": share}),
             precision=self.precision,
-            cache_precision=self.cache_precision or CACHE_FORMAT,
+            cache_precision=self.cache_format,
             tp=self.tp,
             attention_dp=split.groups,
             moe_tp=split.width // split.experts if mixture else 1,

@@ -280,7 +280,7 @@ def _by_runtime(
     say_runtime(chosen, name, assumed)
     if question.devices > 1 and (stack != DENOISING or question.phase != "generate"):
         raise InputError(_ALONE, field="hardware")
-    band, words = band_of(stack, chip, question.batch, question.arrivals)
+    band, words = band_of(stack, chip, question.batch, question.arrivals, question.precision)
     return _form(question, chip, stack), band, words
 
 

@@ -32,6 +32,7 @@ from mlsysim.cases.replica import Replica
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import accepted_tokens, draft_cost, head_acceptance
+from mlsysim.hardware.arithmetic import no_runs
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.pipeline import pipelined_completion, pipelined_share
 from mlsysim.timing.engine_step import EngineStep
@@ -227,6 +228,8 @@ class Engines:
             lacks[kind] = f"no measured {pools}serving run was on {strange[kind]}{_WIDENED[kind]}"
         if engine.seen(self.writer.deployment.model) is None:
             lacks["model"] = f"no run of this architecture on {engine.name} was measured"
+        if (wide := self.writer.format).wide:
+            lacks["kernels"] = f"{lacks.get('kernels', '')} and {no_runs(wide.name)}".removeprefix(" and ")
         band = interval(regime, *lacks)
         of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")
         return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)

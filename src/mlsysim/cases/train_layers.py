@@ -29,7 +29,7 @@ from mlsysim.cases.train_operators import (
     adapters_time,
     asked,
     attention_core,
-    elementwise_bytes,
+    elementwise_traffic,
     embedding_time,
     exchange_time,
     experts_time,
@@ -129,7 +129,7 @@ def calibrated(
     ending = head + job.predicted_tokens * (halves * per_layer + head)
     even = (layers + begun + ending) / pp
     mean = a.grown("stragglers", 14, "stragglers", even, job.straggler * even)
-    boundary = HALF * tokens * shape.hidden / (layout.tp if job.sequence_parallel else 1)
+    boundary = chip.element * tokens * shape.hidden / (layout.tp if job.sequence_parallel else 1)
     ahead, settled = forward / worked, weights / worked
     pipeline = pipelined(
         a,
@@ -207,7 +207,7 @@ def _over(s: Setting, beside: Any, after: Any, asked: Callable[[Setting], tuple[
 def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     a, job, layout, k, net = s.a, s.job, s.layout, s.k, s.chip.network
     again = s.again
-    moved = elementwise_bytes(kind, s.stack, layout.tp, tokens, job.sequence_parallel)
+    moved = s.chip.element * elementwise_traffic(kind, s.stack, layout.tp, tokens, job.sequence_parallel)
     light = stream(s, "elementwise", moved, s.stack.elementwise_share)
     light = light + a.tag(
         "starts of kernels", 3, "start", "starts", s.stack.light_launches * s.chip.kernels.memory_bound.times[0]
@@ -235,11 +235,13 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         exchange = exchange_time(s, kind.experts, tokens)
     repeated = repeated + _times(again.full, forward) + _times(0.5 * again.half, forward) + _times(again.light, light)
     if asked(again.norm):
-        passed = 2 * HALF * tokens * kind.hidden * kind.sublayers / (layout.tp if job.sequence_parallel else 1)
+        passed = (
+            2 * s.chip.element * tokens * kind.hidden * kind.sublayers / (layout.tp if job.sequence_parallel else 1)
+        )
         repeated = repeated + again.norm * stream(s, "elementwise", passed, s.stack.elementwise_share)
     if asked(again.up):
         repeated = repeated + again.up * products_time(s, kind, tokens, latent=True)[0]
-    message = HALF * tokens * kind.hidden
+    message = s.chip.element * tokens * kind.hidden
     sub = kind.sublayers
     if kind.experts is not None:
         sub = sub - 1 + (1 if kind.feed_width else 0)
@@ -295,7 +297,7 @@ def _data(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> tuple[A
     only gathered.
     """
     layout, net, job, g = s.layout, s.chip.network, s.job, s.groups
-    zero, weight = job.zero, s.chip.product_bytes if job.frozen else max(s.chip.product_bytes, HALF)
+    zero, weight = job.zero, s.chip.product_bytes if job.frozen else s.chip.element
     gradient = 0.0 * weight if job.frozen else job.gradient_bytes(weight)
     pieces = maximum(shape.layers / layout.pp, 1.0)
     groups = [(dense, pieces, g.data, g.shard, g.copies)]

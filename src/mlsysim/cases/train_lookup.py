@@ -25,7 +25,7 @@ from mlsysim.cases.train_network import summed_bytes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.device_time import DeviceTime, training_time
 from mlsysim.timing.vision_time import constants
@@ -101,7 +101,7 @@ def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: Any = 0.0,
     group, several = layout.groups(s.network).data, dp > 1
     alone = m * lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
-    message = layout.micro_batch * model.pooled_elements * bytes_per_element("bf16")
+    message = layout.micro_batch * model.pooled_elements * max(activation_element(job.precision), HALF)
     there: Any = 0.0
     ring: Any = 0.0
     gradients = summed_bytes(job) * (model.parameter_count - model.table_parameters)

@@ -28,7 +28,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.models.keeping import state_bytes
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.runtimes import Runtime, band_of, runtime_for
@@ -100,8 +100,9 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.
     alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
     gradients = summed_bytes(job) * s.inventory.parameters
-    # ZeRO scatters gradients and gathers 16-bit weights: once, or what is shared and not kept whole for every micro-batch.
-    often, weights = sharing(job, layout), bytes_per_element("bf16") * s.inventory.parameters
+    # ZeRO scatters gradients and gathers weights, in 16 bits or a wider format: once, or what is shared and not kept whole for every micro-batch.
+    often, element = sharing(job, layout), max(activation_element(job.precision), HALF)
+    weights = element * s.inventory.parameters
     scatters = where(job.zero >= 2, often.scatters, 1.0)
     gathers = where(job.zero >= 3, often.gathers, 1.0)
     ring: Any = 0.0

@@ -31,7 +31,7 @@ __all__ = [
     "adapters_time",
     "asked",
     "attention_core",
-    "elementwise_bytes",
+    "elementwise_traffic",
     "embedding_time",
     "exchange_time",
     "experts_time",
@@ -121,9 +121,9 @@ def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tup
         operations = 2 * FLOP * rows * n * depth
         weights, inputs, outputs = n * depth, rows * depth, rows * n
         ahead, back, last = _arithmetic(s, product.layer)
-        moved = ahead.product_bytes * (weights + inputs) + HALF * outputs
+        moved = ahead.product_bytes * (weights + inputs) + s.chip.element * outputs
         forward = forward + _product(s, "products", ahead, operations, moved)
-        moved = back.product_bytes * (weights + outputs) + HALF * inputs
+        moved = back.product_bytes * (weights + outputs) + s.chip.element * inputs
         backward = backward + _product(s, "products", back, operations, moved)
         if not frozen:
             gradient = last.product_bytes * (inputs + outputs) + s.k.gradient_traffic * weights
@@ -157,24 +157,24 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
         per_pair = 2 * FLOP * heads * (core.qk + core.v)
         if stack.attention == "unfused":
             operations = per_pair * tokens * minimum(whole * 1.0, core.window)
-            scores = heads * tokens * whole
+            scores, wider = heads * tokens * whole, chip.element / HALF
             once = a.tag(
                 "attention",
                 1,
                 "peak",
                 "attention",
-                operations / (chip.kernels.attention.unfused * chip.half_rate),
+                operations / (chip.kernels.attention.unfused * chip.full_rate),
                 flop=operations,
             )
             forward = (
                 forward
                 + once
-                + stream(s, "attention scores", k.unfused_forward_bytes * scores, stack.elementwise_share)
+                + stream(s, "attention scores", wider * k.unfused_forward_bytes * scores, stack.elementwise_share)
             )
             backward = (
                 backward
                 + 2 * once
-                + stream(s, "attention scores", k.unfused_backward_bytes * scores, stack.elementwise_share)
+                + stream(s, "attention scores", wider * k.unfused_backward_bytes * scores, stack.elementwise_share)
             )
             continue
         operations = per_pair * tokens * _keys(core, whole)
@@ -195,7 +195,7 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
     if asked(stack.context_loss) or not kind.cores:
         return forward, backward, 0.0
     # Keys and values (backward also their gradients) go around behind the attention, to each of the other CP - 1 ranks in turn.
-    message = HALF * tokens * kind.key_width / s.layout.tp
+    message = chip.element * tokens * kind.key_width / s.layout.tp
     around = (cp - 1.0) * chip.network.send(message, s.groups.context_near)
     there, back = (
         a.tag(
@@ -228,20 +228,20 @@ def scan_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
         1,
         "peak",
         "scan",
-        operations / (s.chip.kernels.scans["any"].rate_share * s.chip.half_rate),
+        operations / (s.chip.kernels.scans["any"].rate_share * s.chip.full_rate),
         flop=operations,
     )
-    moved = stream(s, "scan", HALF * local * kind.scan.elements, s.stack.elementwise_share)
+    moved = stream(s, "scan", s.chip.element * local * kind.scan.elements, s.stack.elementwise_share)
     return once + moved, s.k.attention_backward_work * once + 2 * moved
 
 
-def elementwise_bytes(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, parallel: bool) -> Any:
-    """Bytes of norms, residuals, position embedding and activation of a layer, forward."""
+def elementwise_traffic(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, parallel: bool) -> Any:
+    """Elements that norms, residuals, position embedding and activation of a layer read and write, forward."""
     f = stack.fusion
     whole = f.hidden * kind.hidden * kind.sublayers / 2
     split = (f.rotary if kind.rotary else f.plain) * kind.attention_width
     split = split + (f.gated if kind.gated else f.ungated) * kind.feed_width
-    return HALF * tokens * (whole / (tp if parallel else 1) + split / tp)
+    return tokens * (whole / (tp if parallel else 1) + split / tp)
 
 
 def adapters_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
@@ -256,7 +256,7 @@ def adapters_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
             n = product.n / s.layout.tp if product.split == "n" else product.n
             depth = product.k / s.layout.tp if product.split == "k" else product.k
             for i, (inputs, outputs) in enumerate(s.stack.fusion.adapter):
-                moved[i] = moved[i] + HALF * tokens * (inputs * depth + outputs * n)
+                moved[i] = moved[i] + s.chip.element * tokens * (inputs * depth + outputs * n)
     forward, backward = (stream(s, "adapters", each, s.stack.elementwise_share) for each in moved)
     return forward, backward
 
@@ -274,7 +274,7 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
     backward: Any = 0.0
     for n, depth in ((wide, e.inner), (e.inner, e.width)):
         operations = 2 * FLOP * rows * n * depth
-        read, written = local * n * depth + rows * depth, HALF * rows * n
+        read, written = local * n * depth + rows * depth, s.chip.element * rows * n
         forward = forward + _product(s, "experts", ahead, operations, ahead.product_bytes * read + written, rate)
         backward = backward + _product(s, "experts", back, operations, back.product_bytes * read + written, rate)
         if expanded:
@@ -286,12 +286,14 @@ def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:
         if s.chip.product_bytes < HALF:
             there, back_again = _converted(s, "experts", fusion * rows * depth, fusion * rows * n)
             forward, backward = forward + there, backward + back_again
-    permuted = stream(s, "permutation", k.permute_passes * 2 * HALF * rows * e.inner * fusion, grouped.activation_share)
+    permuted = stream(
+        s, "permutation", k.permute_passes * 2 * s.chip.element * rows * e.inner * fusion, grouped.activation_share
+    )
     if e.plain:
         each = k.expert_activation_bytes * fusion if e.matrices == 3 else k.ungated_activation_bytes
-        activation = stream(s, "elementwise", each * rows * wide / 3, grouped.activation_share)
+        activation = stream(s, "elementwise", s.chip.element / HALF * each * rows * wide / 3, grouped.activation_share)
     else:
-        activation = stream(s, "elementwise", HALF * rows * (wide + e.width), grouped.activation_share)
+        activation = stream(s, "elementwise", s.chip.element * rows * (wide + e.width), grouped.activation_share)
     return forward + permuted, backward + permuted + 2 * activation, activation
 
 
@@ -299,7 +301,7 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
     """Dispatch and combine, forward and backward: four exchanges, six where experts are recomputed."""
     net, ep = s.chip.network, s.layout.ep
     times = 4 + 2 * s.again.moe
-    token = HALF * s.job.exchanged * tokens / s.layout.tp * e.inner
+    token = s.chip.element * s.job.exchanged * tokens / s.layout.tp * e.inner
     once = net.exchange(token, e.per_token, s.groups.expert, s.job.deduplicated, s.job.model.routing_limit)
     return s.a.tag(
         "expert parallelism",
@@ -312,10 +314,10 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
 
 
 def head_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
-    """Output projection and loss, forward and backward, in 16 bit unless the recipe narrows logits."""
+    """Output projection and loss, forward and backward, in 16 bits, or a wider format, unless the recipe narrows logits."""
     vocab = shape.vocab / s.layout.tp if shape.head else 0.0
     operations = (2 if s.job.frozen else 3) * 2 * FLOP * tokens * shape.hidden * vocab
-    rate = s.chip.product_rate if s.job.arithmetic.narrows("logits") else s.chip.half_rate
+    rate = s.chip.product_rate if s.job.arithmetic.narrows("logits") else s.chip.full_rate
     products = s.a.tag("output head", 1, "peak", "head", operations / rate, flop=operations)
     return products + stream(s, "loss", s.stack.loss_bytes * tokens * vocab, s.stack.elementwise_share)
 
@@ -326,5 +328,5 @@ def embedding_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
     Forward a row is read and written; backward a gradient is read and added to its row of the gradient: ``gradient_traffic`` bytes.
     """
     looked_up = 0.0 if shape.images else tokens * shape.hidden
-    moved = (2 * HALF + (0.0 if s.job.frozen else HALF + s.k.gradient_traffic)) * looked_up
+    moved = (2 * s.chip.element + (0.0 if s.job.frozen else s.chip.element + s.k.gradient_traffic)) * looked_up
     return stream(s, "embedding", moved, s.stack.elementwise_share)

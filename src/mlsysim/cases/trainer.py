@@ -28,11 +28,13 @@ from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
 from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import training_held, with_host
+from mlsysim.hardware.arithmetic import no_runs
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.demand import Demand
 from mlsysim.models.keeping import HALF
 from mlsysim.models.recompute import parts_of as recomputed_parts
 from mlsysim.models.training_shape import TrainingShape, training_regime
+from mlsysim.physics.precision import format_of
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
@@ -53,6 +55,8 @@ def training_band(
         chip.unseen: chip.kernels.passes_measured,
         "software": stack in chip.kernels.stacks,
     }
+    wide = format_of(job.precision).wide
+    seen["kernels"] = seen.get("kernels", True) and not wide
     unseen = [kind for kind, known in seen.items() if not known]
     alone = ", none of them on one accelerator" if accelerators == 1 else ""
     band = interval(f"{training_regime(shape, job.frozen)} {stack}", *unseen)
@@ -60,6 +64,7 @@ def training_band(
         "model": f"no run of {job.model.name} was measured",
         "chip": "none on this chip",
         "kernels": "none on this chip, and no kernel of its generation (runs predicted with another generation's kernels show what that adds)",
+        **({"kernels": no_runs(job.precision)} if wide and chip.unseen != "kernels" else {}),
         "cpu": "none on a processor that is no accelerator (published rates of serving on Xeons show what that adds)",
         "software": f"none of the stack {stack} on this chip",
     }

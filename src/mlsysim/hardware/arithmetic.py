@@ -39,6 +39,19 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     return to_si(core.peak(precision), "flop/s"), ""
 
 
+def wide_note(chip: Any, precision: str) -> str:
+    """Which units compute fp32 on a chip that has others for it."""
+    if precision != "fp32" or not chip.compute.supports("tf32"):
+        return ""
+    own, other = (to_si(chip.compute.peak(name), "flop/s") / 1e12 for name in ("fp32", "tf32"))
+    return f"fp32 on the vector units ({own:.3g} TFLOP/s), as PyTorch multiplies matrices unless told otherwise; tf32, which its convolutions take, has the matrix units ({other:.3g})"
+
+
+def no_runs(precision: str) -> str:
+    """Why intervals are wider in a format of more than 16 bits."""
+    return f"no run in {precision} was measured, and its kernels are taken to reach what those of 16 bits do"
+
+
 def expansion_rate(chip: Any, precision: Any) -> float:
     """fp32 peak of the vector units, which expand weights to 16 bits; infinite where the chip multiplies in the format.
 

@@ -62,6 +62,11 @@ class Format:
         return self.bytes < HALF
 
     @property
+    def wide(self) -> bool:
+        """Whether it has more than 16 bits: activations, caches and messages have them too."""
+        return self.bytes > HALF
+
+    @property
     def multiplied(self) -> bool:
         """Whether chips multiply in it and it is narrow, so that what is no product with weights is in another."""
         return self.narrow and not self.weight_only

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.hardware.arithmetic import usual_format
+from mlsysim.hardware.arithmetic import usual_format, wide_note
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import GridProfile
@@ -220,6 +220,8 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     taken to be in fp16, as encoders are, models that write in bf16; microcontrollers are made for 8 bits also where they have 16.
     """
     if plan.workload.precision is not None:
+        if note := wide_note(chip, plan.workload.precision):
+            assumed["arithmetic"] = note
         return plan.workload.precision
     own, trains = model.native_format, plan.kind == "training"
     named = format_named(plan.workload.model)

@@ -19,12 +19,12 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.vision import DiffusionWorkload
-from mlsysim.physics.precision import bytes_per_element
+from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
-from mlsysim.timing.vision_time import constants, issue_rate
+from mlsysim.timing.vision_time import constants, first_peak, issue_rate
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -102,7 +102,8 @@ def diffusion_features(
 ) -> dict[str, float]:
     """Seconds of each term at a coefficient of one, for ``steps`` denoising steps of ``passes`` / ``steps`` passes each.
 
-    Measured in 16 bits; another format changes the rate of the products and the bytes of the weights.
+    Measured in 16 bits; another format changes the rate of the products and the bytes of the weights, a wider one all bytes, and the rate
+    of attention as that of the products.
     """
     devices = ulysses * ring
     wide = "fp16" if precision == "bf16" and not chip.compute.supports("bf16") else precision
@@ -111,17 +112,20 @@ def diffusion_features(
     memory = to_si(chip.memory.bandwidth, "byte/s")
     if devices > 1 and chip.link is None:
         raise InputError(f"{chip.name} states no link to other chips, so {devices} of them cannot share an image.")
-    images = batch * passes
+    images, wider, slower = batch * passes, 1.0, 1.0
+    if format_of(precision).wide:
+        usual = first_peak(chip, "bf16", "fp16") or arithmetic_peak(chip, precision)[0]
+        wider, slower = bytes_per_element(precision) / _HALF, usual / arithmetic_peak(chip, precision)[0]
     exchange = 0.0
     if devices > 1 and chip.link is not None:
         link = to_si(chip.link.bandwidth_per_direction, "byte/s")
-        exchange = work.exchanged_bytes * images / devices * (ulysses - 1) / ulysses / link
+        exchange = wider * work.exchanged_bytes * images / devices * (ulysses - 1) / ulysses / link
     return {
         "products": work.products * images / (peak * devices),
-        "attention": work.attention * images / (vector * devices),
-        "product_bytes": work.product_bytes * images / (vector * devices),
-        "elementwise_bytes": work.elementwise_bytes * images / (vector * devices),
-        "attention_bytes": work.attention_bytes * images / (vector * devices),
+        "attention": slower * work.attention * images / (vector * devices),
+        "product_bytes": wider * work.product_bytes * images / (vector * devices),
+        "elementwise_bytes": wider * work.elementwise_bytes * images / (vector * devices),
+        "attention_bytes": wider * work.attention_bytes * images / (vector * devices),
         "weights": work.weight_bytes * bytes_per_element(precision) / _HALF * steps / memory,
         "decoder": (batch if images_decoded is None else images_decoded)
         * constants()["diffusion_facts"]["decoder_flops"]

@@ -65,14 +65,14 @@ class EngineDevice:
         self.memory = to_si(d.chip.memory.capacity, "byte")
         self.stack = d.model.stack if d.engine.windows else d.model.stack.unwindowed
         self.hidden = self.stack.hidden
-        self.wide = "bf16" if d.chip.compute.supports("bf16") else "fp16"
-        self.peak16 = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale
         self.precision = precision_name(d.precision)
-        self.weight = bytes_per_element(self.precision)
-        self.cache = bytes_per_element(d.cache_precision)
-        self.half, self.byte = bytes_per_element("bf16"), bytes_per_element("fp8")
         self.format = format_of(self.precision)
-        self.rest = self.half * (self.format.rest / 16)
+        self.wide = self.precision if self.format.wide else "bf16" if d.chip.compute.supports("bf16") else "fp16"
+        self.peak = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale
+        self.weight = bytes_per_element(self.precision)
+        self.cache, self.narrow_cache = bytes_per_element(d.cache_precision), format_of(d.cache_precision).narrow
+        self.element, self.byte = bytes_per_element(self.wide), bytes_per_element("fp8")
+        self.rest = self.element * (self.format.rest / 16 if self.format.narrow else 1.0)
         is_narrow = self.format.narrow
         self.quantises = is_narrow and not arithmetic_peak(d.chip, self.precision)[1]
         mixture = any("moe" in block.ffn.family for block in self.stack.blocks if block.ffn is not None)
@@ -93,7 +93,10 @@ class EngineDevice:
         self.expert_constants = self._expert_constants() if mixture else None
 
     def _rates(self, precision: str) -> _Rates:
-        """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit."""
+        """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit.
+
+        Formats of more bits have kernels of their own where they were measured on the chip, else those of the next narrower one.
+        """
         peak, note = arithmetic_peak(self.deployment.chip, precision)
         narrow = compute_precision(precision) if not note else format_of(precision).measured
         wanted = {"fp4": ("nvfp4", "fp4"), "fp8": ("fp8_block", "fp8") if self.scaled else ("fp8",)}.get(
@@ -101,7 +104,9 @@ class EngineDevice:
         )
         table = self.kernels.gemm
         names = (narrow, self.wide) if note else (*wanted, "fp8", self.wide)
-        found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
+        found = self.kernels.gemm_for(precision)
+        if format_of(precision).narrow:
+            found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
         # Block-scaled inputs are quantised by a kernel of their own; other formats by the kernel before.
         extra = self.kernels.memory_bound.times[0] if narrow == "fp8" and self.scaled else 0.0
         rate = peak * self.kernels.rate_scale * (found.rate_share * found.kept)
@@ -110,7 +115,7 @@ class EngineDevice:
     @property
     def expert_format(self) -> str:
         """The format whose expert kernels apply; narrow weights without narrow arithmetic are computed in 16 bit."""
-        if self.weight >= self.half:
+        if not self.format.narrow:
             return "bf16"
         if self.format.measured == "mxfp4":
             return "mxfp4"
@@ -156,9 +161,9 @@ class EngineDevice:
         for count, routed in self.blocks.experts:
             total += count * routed.parameters * (1 + d.redundant / routed.count) / d.moe_ep / self.moe_tp * self.weight
         if self.stack.vocab and not (self.stack.tied and self.stack.head):
-            total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.half / d.tp
+            total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.element / d.tp
         # Towers and tables beside the layers are held as well.
-        total += (self.stack.extra_parameters + self.stack.looked_up) * self.half / d.tp
+        total += (self.stack.extra_parameters + self.stack.looked_up) * self.element / d.tp
         return total * self.longest_stage
 
     @property
@@ -177,9 +182,9 @@ class EngineDevice:
         return self._workspace("context") + (0.0 if alone else self._workspace("collectives"))
 
     def activation_bytes(self, budget: Any = None) -> Any:
-        """The most that a step of ``budget`` tokens has of activations at a time, in 16 bits:
+        """The most that a step of ``budget`` tokens has of activations at a time, in e = 2 bytes, or those of a wider format:
 
-            budget (h + max over layers( k + n;  dp K/ep (3 w/tp + h) )) 2 bytes
+            budget (h + max over layers( k + n;  dp K/ep (3 w/tp + h) )) e
 
         Beside the residual stream the widest product has its input of k and its output of n (gate and up: 2 w/tp), or the experts
         the rows of their K choices, of all attention ranks: both halves of the gate, their product, and the output. Layers take turns
@@ -190,7 +195,7 @@ class EngineDevice:
         for _, e in self.blocks.experts:
             widths.append(d.attention_dp * e.per_token / d.moe_ep * (e.matrices * e.width / self.moe_tp + e.inner))
         logits = (self.stack.vocab or 0) * self._workspace("token_logit")
-        return budget * ((self.hidden + max(widths, default=0.0)) * self.half + logits)
+        return budget * ((self.hidden + max(widths, default=0.0)) * self.element + logits)
 
     @property
     def sampling(self) -> tuple[float, float]:
@@ -211,4 +216,4 @@ class EngineDevice:
 
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
-        return p.elements * (self.weight if p.narrow else self.half if p.tokens in (SAMPLED, ADAPTED) else self.rest)
+        return p.elements * (self.weight if p.narrow else self.element if p.tokens in (SAMPLED, ADAPTED) else self.rest)

@@ -26,7 +26,7 @@ class EngineMessages(EngineDevice):
     def _communication(self, tokens: Any, everywhere: Any, once_each: bool, tag: Tag) -> Any:
         d, net = self.deployment, self.network
         total: Any = 0.0
-        token = self.hidden * self.half
+        token = self.hidden * self.element
         if d.tp > 1:
             reductions = self.blocks.reductions - (self.blocks.routed if d.attention_dp > 1 else 0.0)
             leg = partial(tag, _TENSORS, _COMMUNICATION)
@@ -46,7 +46,7 @@ class EngineMessages(EngineDevice):
         d, net, hops = self.deployment, self.network, self.deployment.pp - 1
         near = d.devices <= net.domain
         rate, start = (net.link, net.link_latency) if near else (net.fabric, net.fabric_latency)
-        size, leg = tokens * self.hidden * self.half, partial(tag, _STAGES, _COMMUNICATION)
+        size, leg = tokens * self.hidden * self.element, partial(tag, _STAGES, _COMMUNICATION)
         moving = leg("link" if near else "fabric", "t = (p-1) M / W", hops * (size / rate), sent=hops * size)
         return moving + leg("start", "t = (p-1) a", hops * start)
 
@@ -55,7 +55,7 @@ class EngineMessages(EngineDevice):
         d, routed = self.deployment, self.blocks.experts[0][1]
         group, copies = self.network.group(d.moe_ep), minimum(routed.per_token, d.moe_ep)
         sent = tokens * routed.inner / d.tp
-        sizes = sent * (self.byte if self.quantises else self.half), sent * self.half
+        sizes = sent * (self.byte if self.quantises else self.element), sent * self.element
         limit = d.model.routing_limit
         return sum(self.network.exchange(size, copies, group, once_each, limit, leg) for size in sizes)
 
@@ -71,7 +71,7 @@ class EngineMessages(EngineDevice):
         leg, group = partial(tag, _CONTEXTS, _COMMUNICATION), self.network.group(d.cp)
         for count, kind in self.blocks.mixing[DECODE]:
             if isinstance(kind, Core):
-                each = (kind.qk + kind.v) / 2 * self.half + _WEIGHT_BYTES / 2
+                each = (kind.qk + kind.v) / 2 * self.element + _WEIGHT_BYTES / 2
                 message = tokens * (d.cp * kind.heads / (d.tp if kind.divided else 1)) * each
                 total = total + count * (
                     net.all_reduce(message, group, leg) + net.all_reduce(0.0 * message, group, leg) / 2

@@ -187,7 +187,7 @@ class EngineStep(EngineMessages):
         k, experts = self.kernels, 0.0
         for count, routed in self.blocks.experts:
             experts = experts + count * self._experts_time(routed, everywhere, tag)
-        moved = serving_table("small")["passes"] * tokens * self.hidden * self.half
+        moved = serving_table("small")["passes"] * tokens * self.hidden * self.element
         small = self.blocks.layers * (
             started(self.small_kernels * k.memory_bound.times[0], tag)
             + self._streamed(_SMALL, moved, k.memory_bound.fused_share, tag)
@@ -248,9 +248,9 @@ class EngineStep(EngineMessages):
         """A product with m tokens, which reads ``copies`` of its weights."""
         r = self.narrow if p.narrow else self.full
         # Read in 16 bits, written in 8.
-        quantised = (self.half + self.byte) * m * (p.k if p.narrow and self.quantises else 0.0)
+        quantised = (self.element + self.byte) * m * (p.k if p.narrow and self.quantises else 0.0)
         operations = MULTIPLY_ADD * m * p.n * p.k * p.groups
-        moved = copies * self._stored(p) + self.half * m * (p.n + p.k) * p.groups
+        moved = copies * self._stored(p) + self.element * m * (p.n + p.k) * p.groups
         expanding: Any = 0.0
         if p.narrow and not self.quantises:
             chip, once = self.deployment.chip, MULTIPLY_ADD * p.n * p.k * p.groups
@@ -269,20 +269,20 @@ class EngineStep(EngineMessages):
         return tag(name, 2, "bandwidth", _MOVED, moved / (share * self.bandwidth), moved=moved)
 
     def _pass(self, phase: str, batch: Any, new: Any, context: Any) -> Pass:
-        return Pass(phase, batch, new, context, self.weight, self.half, self.cache, Sharding(tp=self.deployment.tp))
+        return Pass(phase, batch, new, context, self.weight, self.element, self.cache, Sharding(tp=self.deployment.tp))
 
     def _decoded(self, kind: Core | Scan, p: Pass, drafted: int, tag: Tag) -> Any:
         """Attention of one query a sequence against its cache, or states read and written."""
-        k, narrow = self.kernels.attention, self.cache < self.half
+        k, narrow = self.kernels.attention, self.narrow_cache
         op, start = kind.operators(p, None)[-1], started(k.times[1], tag)
         if isinstance(kind, Scan):
             share = self._scan(kind).memory_share
-            return moving_time(self._streamed(_CACHES, op.cache_bytes * (self.half / self.cache), share, tag), start)
+            return moving_time(self._streamed(_CACHES, op.cache_bytes, share, tag), start)
         share = (k.decode_fp8_share if narrow else None) or k.decode_memory_share
-        rate = self.peak16 * k.rate_share
+        rate = self.peak * k.rate_share
         if kind.latent:
             share = k.latent_memory_share
-            rate = self.peak16 * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
+            rate = self.peak * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
         operations = op.flops * (1 + drafted)
         computing = tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations)
         held = op.cache_bytes / self.deployment.cp
@@ -296,9 +296,9 @@ class EngineStep(EngineMessages):
         op, start = kind.operators(p, None)[-1], started(k.times[0], tag)
         if isinstance(kind, Scan):
             own = self._scan(kind)
-            scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak16), flop=op.flops)
+            scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak), flop=op.flops)
             return scan + moving_time(self._streamed(_SCANS, op.bytes, own.memory_share, tag), start)
-        rate = self.peak16 * (k.rate_share * (k.fp8_gain if self.cache < self.half else 1.0))
+        rate = self.peak * (k.rate_share * (k.fp8_gain if self.narrow_cache else 1.0))
         seconds = op.flops * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate * self.engine.prompt_scale
         return attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
 
@@ -324,7 +324,7 @@ class EngineStep(EngineMessages):
         return scale * experts_time(
             tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * own.rate_share), flop=operations),
             self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
-            self._streamed(_ROUTED, rows * (inner + width) * self.half, own.activation_share, tag),
+            self._streamed(_ROUTED, rows * (inner + width) * self.element, own.activation_share, tag),
             started(to_si(own.start, "s") + self.engine.expert_block, tag),
         )
 

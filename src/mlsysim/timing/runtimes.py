@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlsysim.errors import InputError, unknown_name
+from mlsysim.hardware.arithmetic import no_runs
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
+from mlsysim.physics.precision import format_of
 from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.records import dataclass
@@ -93,7 +95,9 @@ def regime_of(stack: str, chip: HardwareNode) -> str:
     return f"vision {'cpu' if chip.family == 'cpu' else stack.removesuffix('_2022')} on {chip.metadata.key}"
 
 
-def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False) -> tuple[Interval, str]:
+def band_of(
+    stack: str, chip: HardwareNode, batch: float, arrivals: bool = False, precision: str = "fp16"
+) -> tuple[Interval, str]:
     """The 90 % band of times of a stack on a chip, and what it rests on, in words.
 
     TensorRT (offline, small queries, arrivals), denoisers and submissions to MLPerf have one for all chips, the others one for each. A chip whose passes
@@ -110,6 +114,7 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
     elif stack == ENGINE:
         regime = f"vision engine {'server' if arrivals else 'latency' if batch <= _QUERY else 'offline'}"
     unseen = [] if chip.metadata.key in chips else ["chip"]
+    unseen += ["kernels"] if stack == DENOISING and format_of(precision).wide else []
     unseen += ["software"] if chip.family not in ("gpu", "cpu") else []
     band = interval(regime if common or not unseen else regime.partition(" on ")[0], *unseen)
     lacks = (
@@ -117,7 +122,9 @@ def band_of(stack: str, chip: HardwareNode, batch: float, arrivals: bool = False
         if chips
         else "no passes were fitted"
     )
-    return band, band.resting_on(f"passes measured with this software ({band.regime})", chip=lacks)
+    return band, band.resting_on(
+        f"passes measured with this software ({band.regime})", chip=lacks, kernels=no_runs(precision)
+    )
 
 
 def _listed(keys: Sequence[str]) -> str:

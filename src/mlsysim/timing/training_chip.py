@@ -74,6 +74,16 @@ class TrainingChip:
         half = self.kernels.gemm_for("bf16")
         return replace(self, product_rate=self.half_rate, product_bytes=HALF, converts=0.0, product=half)
 
+    @property
+    def element(self) -> float:
+        """Bytes of an activation, and of what is sent of it: 16 bits, or those of a wider format."""
+        return max(self.product_bytes, HALF)
+
+    @property
+    def full_rate(self) -> float:
+        """The rate of products that no recipe narrows."""
+        return self.product_rate if self.product_bytes > HALF else self.half_rate
+
     def measured(self, stack: str) -> bool:
         """Whether runs of this stack were measured on the chip, or on one that is built like it."""
         return self.kernels.passes_measured and stack in self.kernels.stacks
@@ -113,6 +123,9 @@ def training_chip(
     attention = _peak(chip, "bf16") * own.attention.rate_share
     if own.attention.rate is not None:
         attention = to_si(own.attention.rate, "flop/s") * faster
+    if format_of(wanted).wide:
+        # Kernels of attention were measured in 16 bits; others are taken to reach the same share of their peak.
+        attention = attention * _peak(chip, wanted) / _peak(chip, "bf16")
     return TrainingChip(
         name=chip.name,
         half_rate=half,
