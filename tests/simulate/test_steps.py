@@ -81,6 +81,17 @@ def test_attention_ranks_and_stages_are_those_of_the_case() -> None:
         assert steps.decode_time(n, attended) == pytest.approx(shared.time(float(n), float(context)).total, rel=1e-9)
         got = steps.mixed(n, attended, 700, 1, steps.chunk(700, 300))
         assert got == pytest.approx(shared.time(float(n), float(context), 1.0, 700.0, 300.0).total, rel=1e-9)
+    halved = engine_step(
+        Models.get("DeepSeek_V3"), Hardware.get("H100"), engine("SGLang"), attention_dp=32, moe_ep=32, precision="fp8"
+    )
+    steps = Steps(Iterations(halved), Habits())
+    for n, context in ((1, 10), (31, 900), (32, 900), (256, 100), (256, 40_000)):
+        attended = n * steps.contexts.at(context)[0]
+        assert steps.decode_time(n, attended) == pytest.approx(halved.time(float(n), float(context)).total, rel=1e-9)
+        for tokens in (100, 3000):
+            got = steps.mixed(n, attended, tokens, 1, steps.chunk(tokens, 0), 0.25)
+            asked = float(n), float(context), 1.0, float(tokens)
+            assert got == pytest.approx(halved.time(*asked, reading_ranks=0.25).total, rel=1e-9)
     staged = engine_step(Models.get("Llama3_70B"), Hardware.get("H100"), engine("vLLM"), tp=2, pp=4)
     one = Iterations(staged, 4.0)
     steps = Steps(one, Habits())

@@ -203,6 +203,10 @@ class Deployment:
             assumed["arithmetic"] = note
         if not named.windows and step.stack != model.stack:
             assumed["windows"] = f"none: {named.name} attends to whole texts unless it is told of the model's windows"
+        if step.halves:
+            assumed["exchange"] = (
+                "behind the other half of the batch where a step has enough tokens: --enable-two-batch-overlap of SGLang, --enable-dbo of vLLM"
+            )
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
         seen = named.seen(model)
         runs = "no measured run of this architecture"

@@ -3,7 +3,7 @@
 The step of :mod:`mlsysim.timing.engine_step` is separable. Its tokens cost what they cost whatever their contexts are, a sequence
 that is answered adds what its own context takes, a chunk of a prompt what its own attention takes:
 
-    t_decode(n, X) = max_i (a_i(n) + b_i X),    X = sum over sequences of phi(context)         one term; more in a pipeline
+    t_decode(n, X) = max_i (a_i(n) + b_i X),    X = sum over sequences of phi(context)         one term; more in a pipeline, or beside exchanges
     t_mixed(n, X, chunks) = |d, l|_4 + w + h(n),    d = rows(tokens) + sampled(n + chunks) + X + sum over chunks of psi(tokens, before)
 
 phi is concave and straight between the contexts at which a window fills or an indexer has all its keys (``breaks``), so that k steps
@@ -85,6 +85,7 @@ class Steps:
         self._launched = base = step.launched(0.0, 0.0)
         self._for_prompt, self._beside = step.launched(1.0, 0.0) - base, step.launched(0.0, 1.0) - base
         self._rows: dict[Any, float] = {}
+        self._halved: dict[Any, Rows] = {}
         self._kinds: dict[str, dict[int, float]] = {
             kind: {} for kind in (DECODE, PROMPT, SAMPLED) if any(p.tokens == kind for p in step.blocks.products)
         }
@@ -140,11 +141,19 @@ class Steps:
     def _decode(self, n: int) -> tuple[tuple[float, float], ...]:
         step, many, i = self.step, float(n), self.iterations
         rows = step.rows(many * (1 + self.drafted), 0.0, many, 0.0, tag=self._plain)
-        found = step.step_time(rows, self._start, many * (1 + self.drafted), 0.0, many, 0.0, self._plain)
+        asked = many * (1 + self.drafted), 0.0, many, 0.0, self._plain
+        sent = rows.exchange
+        if sent is not None:
+            # Either the halves' exchanges are behind what they compute, or they are all of the step; without halves both add up.
+            rows = rows._replace(exchange=None, rest=rows.rest + (0.0 if rows.halves > 1 else sent))
+        found = step.step_time(rows, self._start, *asked)
         drafting: Any = 0.0
         if i.draft is not None and self.drafted:
             drafting = i.draft.time(many * self.ranks, 0.0).total * self.drafted
         cost, terms = self._cost, [((found.total + drafting) * self._cost, 1.0)]
+        if sent is not None and rows.halves > 1:
+            alone = step.step_time(Rows(sent, 0.0, 0.0), 0.0, *asked).total
+            terms.append(((alone + drafting) * cost, 0.0))
         if step.deployment.pp > 1:
             groups, longest = float(i.groups), step.longest_stage
             host = (self._host + self._each * many) * self._of_answers
@@ -198,6 +207,15 @@ class Steps:
         attention takes ``chunks``; ranks read ``share`` of that on average. As ``EngineStep.step_time`` has it, on floats."""
         decode = n * (1 + self.drafted)
         tokens = decode + reading
+        attention = self._prompt_start + chunks
+        if n:
+            attention += self._start + attended / (self._of_answers * self._cost)
+        if self.step.halves:
+            asked = float(decode), float(reading), float(n), float(prompts), share
+            halves = self._halved.get(asked)
+            if halves is None:
+                halves = self._halved[asked] = self.step.rows(*asked, self._prompted)
+            return self._staged(halves, attention, decode, reading, n, prompts)
         key: Any = tokens if self.ranks == 1 else (decode, reading, share)
         device = self._rows.get(key)
         if device is None:
@@ -208,11 +226,9 @@ class Steps:
                 device += known.get(count) or self._of_kind(kind, count)
         if self._adapts:
             device += self.step.adapted(float(tokens), float(n + prompts), self._prompted)
-        attention = self._prompt_start + chunks
-        if n:
-            attention += self._start + self._row * decode + attended / (self._of_answers * self._cost)
+        device += self._row * decode
         if self._stages:
-            return self._staged(device + attention, decode, reading, n, prompts)
+            return self._staged(Rows(device, 0.0, 0.0), attention, decode, reading, n, prompts)
         launched = self._launched + self._for_prompt * prompts + (self._beside if n else 0.0)
         busy = soft_maximum(device + attention, launched * self._operator) + launched * self._waited
         total = busy + self._host + self._each * n
@@ -222,17 +238,17 @@ class Steps:
     def _of_tokens(self, decode: int, reading: int, share: float) -> float:
         tokens, d = float(decode + reading), self.step.deployment
         everywhere = (decode + reading * share) * d.attention_dp
-        experts, rest = self.step.shared(tokens, everywhere, True, self._prompted)
+        experts, rest, _ = self.step.shared(tokens, everywhere, True, self._prompted)
         return float(self.step.products(ALL, tokens, self._prompted) + experts + rest)
 
     def _of_kind(self, kind: str, count: int) -> float:
         found = self._kinds[kind][count] = float(self.step.products(kind, float(count), self._prompted))
         return found
 
-    def _staged(self, device: float, decode: int, reading: int, n: int, prompts: int) -> float:
+    def _staged(self, rows: Rows, attention: float, decode: int, reading: int, n: int, prompts: int) -> float:
         i = self.iterations
         found = self.step.step_time(
-            Rows(device, 0.0, 0.0), 0.0, float(decode), float(reading), float(n), float(prompts), self._prompted
+            rows, attention, float(decode), float(reading), float(n), float(prompts), self._prompted
         )
         total, stage = found.total, found.stage
         if i.draft is not None and self.drafted and n:

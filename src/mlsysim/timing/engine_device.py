@@ -84,6 +84,7 @@ class EngineDevice:
             raise InputError(
                 f"experts over {self.moe_tp} x {d.moe_ep} devices do not match {d.tp} x {d.attention_dp} attention devices."
             )
+        self.halves = d.engine.halves and d.attention_dp > 1 and d.pp == 1 and d.moe_ep > self.network.domain
         kept = kept_parts(d.model, self.precision)
         narrow_mixers = kept == "layers" or (kept == "all" and not (mixture and self.weight < self.byte))
         parts = is_narrow and narrow_mixers, is_narrow and kept != "experts", self.quantises

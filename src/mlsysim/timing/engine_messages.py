@@ -13,6 +13,7 @@ from typing import Any
 from mlsysim.models.template import Core
 from mlsysim.timing.engine_block import DECODE
 from mlsysim.timing.engine_device import EngineDevice
+from mlsysim.timing.engines import serving_table
 from mlsysim.timing.operator_times import Tag
 from mlsysim.units.ops import minimum
 
@@ -23,23 +24,27 @@ _CONTEXTS, _WEIGHT_BYTES, _COMMUNICATION = "context parallelism", 4, 14
 class EngineMessages(EngineDevice):
     """Messages of a step, on the engine's network."""
 
-    def _communication(self, tokens: Any, everywhere: Any, once_each: bool, tag: Tag) -> Any:
+    def _communication(
+        self, tokens: Any, everywhere: Any, once_each: bool, tag: Tag, halves: Any = 1.0
+    ) -> tuple[Any, Any]:
+        """Sums of tensor groups, and exchanges with experts."""
         d, net = self.deployment, self.network
-        total: Any = 0.0
+        sums: Any = 0.0
+        exchanged: Any = 0.0
         token = self.hidden * self.element
         if d.tp > 1:
             reductions = self.blocks.reductions - (self.blocks.routed if d.attention_dp > 1 else 0.0)
             leg = partial(tag, _TENSORS, _COMMUNICATION)
-            total = total + reductions * net.all_reduce(tokens * token, net.group(d.tp), leg)
+            sums = reductions * halves * net.all_reduce(tokens / halves * token, net.group(d.tp), leg)
         if d.attention_dp > 1 and self.blocks.experts:
             leg = partial(tag, _EXCHANGE, _COMMUNICATION)
             if d.moe_ep > 1:
-                once = self._exchange(tokens, once_each, leg)
+                once = halves * self._exchange(tokens / halves, once_each, leg)
             else:
                 # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
                 once = net.all_reduce(everywhere * token, net.group(d.devices), leg)
-            total = total + self.blocks.routed * once
-        return total
+            exchanged = self.blocks.routed * once
+        return sums, exchanged
 
     def _sends(self, tokens: Any, tag: Tag) -> Any:
         """Activations of a step from each stage to the next."""
@@ -51,13 +56,17 @@ class EngineMessages(EngineDevice):
         return moving + leg("start", "t = (p-1) a", hops * start)
 
     def _exchange(self, tokens: Any, once_each: bool, leg: Callable[..., Any]) -> Any:
-        """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens, sent ``once_each`` to a domain or to every expert."""
+        """Dispatch (8-bit or narrower activations) and combine (16 bit) of a rank's tokens, sent ``once_each`` to a domain or to every expert.
+
+        Copies that go straight to experts on other nodes arrive at the port of the busiest device; of copies for a node all its ports take a share.
+        """
         d, routed = self.deployment, self.blocks.experts[0][1]
         group, copies = self.network.group(d.moe_ep), minimum(routed.per_token, d.moe_ep)
         sent = tokens * routed.inner / d.tp
         sizes = sent * (self.byte if self.quantises else self.element), sent * self.element
         limit = d.model.routing_limit
-        return sum(self.network.exchange(size, copies, group, once_each, limit, leg) for size in sizes)
+        busiest = 1.0 if once_each else serving_table("exchange")["imbalance"]
+        return sum(self.network.exchange(size, copies, group, once_each, limit, busiest, leg) for size in sizes)
 
     def _put_together(self, tokens: Any, tag: Tag) -> Any:
         """What c devices that have a c-th of every context each say to each other (decode context parallelism, as vLLM does it).

@@ -12,7 +12,7 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
                          and a start; each device reads 1/c of the caches
     tensor parallelism   an all-reduce after each mixer and each feed-forward part: a + b n + bytes/bandwidth(n)
     pipeline stages      activations sent between them: a + bytes/bandwidth, p - 1 times
-    attention ranks      dispatch and combine between the ranks' tokens and the experts
+    attention ranks      dispatch and combine between the ranks' tokens and the experts; over nodes, beside the other half of the batch
     adapters             two products of a low rank beside each adapted matrix, with those adapters that the requests name
     small kernels        a fixed number per layer, and passes over m x h elements
     rows                 a start for each sequence and key head of a step's graph, where an engine's kernel has one
@@ -20,6 +20,11 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
 and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the host's time for its operators
 (a layer's, and further ones for each prompt and for answers beside them), and a time of each of them more that the device waits for. Active
 experts are counted over the tokens of all attention ranks: E/ep (1 - (1 - k/E)^T).
+
+Where experts are on several nodes, engines cut the batch into halves, which compute in turn while the other's tokens are on their way
+(:meth:`EngineStep.halved`): each half has its own starts and reads the weights, so that of c for both halves and x for both exchanges a step takes
+
+    max( c + s x, x )                        s: share of the multiprocessors that messages of prompts hold meanwhile
 
 With p stages a step is one group of sequences on its way through all of them; its time is that of the whole way, and ``stage`` the part
 of it in which the longest stage is busy: ceil(L/p)/L of the device's time, or of the launches and the host's own, since a host prepares
@@ -89,6 +94,9 @@ class Rows(NamedTuple):
     products: Any
     experts: Any
     rest: Any
+    exchange: Any = None
+    """Of tokens with experts on other nodes, where the other half of the batch computes meanwhile."""
+    halves: Any = 1.0
 
 
 class EngineStep(EngineMessages):
@@ -152,27 +160,35 @@ class EngineStep(EngineMessages):
         d = self.deployment
         if self.engine.graphs and not present(prompts):
             decode = padded(decode, self.engine.graphs)
-        tokens = decode + reading
+        tokens, halves = decode + reading, self.halved(decode, reading)
         there = minimum(sequences, 1.0) if present(prompts) else 1.0
         counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
         products: Any = 0.0
         for kind, m in counts.items():
             if present(m):
-                products = products + (there if kind == DECODE else 1.0) * self.products(kind, m, tag)
+                products = products + (there if kind == DECODE else 1.0) * self.products(kind, m, tag, halves)
         if self.blocks.adapters:
             products = products + self.adapted(tokens, sequences + prompts, tag)
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
-        experts, rest = self.shared(tokens, everywhere, present(prompts), tag)
+        experts, rest, exchange = self.shared(tokens, everywhere, present(prompts), tag, halves)
         if present(self.engine.attended_row) and present(decode):
             rest = rest + started(self.attended_rows * decode, tag)
-        return Rows(products, experts, rest)
+        return Rows(products, experts, rest, exchange, halves)
 
-    def products(self, kind: str, tokens: Any, tag: Tag = untagged) -> Any:
+    def halved(self, decode: Any, reading: Any) -> Any:
+        """Halves of a step's batch that compute in turn: two where the engine cuts it, of so many tokens, else one."""
+        if not self.halves:
+            return 1.0
+        least = serving_table("exchange")
+        enough = (decode >= least["halved_answers"]) + (reading >= least["halved_prompts"])
+        return where(enough > 0, 2.0, 1.0)
+
+    def products(self, kind: str, tokens: Any, tag: Tag = untagged, halves: Any = 1.0) -> Any:
         """Matrix products that serve tokens of a kind."""
         total: Any = 0.0
         for p in self.blocks.products:
             if p.tokens == kind:
-                total = total + p.count * self._product_time(p, tokens, tag)
+                total = total + halves * p.count * self._product_time(p, tokens / halves, tag)
         return total * self.engine.product_scale
 
     def adapted(self, tokens: Any, requests: Any, tag: Tag = untagged) -> Any:
@@ -182,17 +198,20 @@ class EngineStep(EngineMessages):
             total = total + p.count * self._product_time(p, tokens, tag, named, (_ADAPTERS, _ADAPTERS))
         return total
 
-    def shared(self, tokens: Any, everywhere: Any, prompted: bool, tag: Tag = untagged) -> tuple[Any, Any]:
-        """Experts, of the tokens of all ranks, and messages and small kernels."""
+    def shared(
+        self, tokens: Any, everywhere: Any, prompted: bool, tag: Tag = untagged, halves: Any = 1.0
+    ) -> tuple[Any, Any, Any]:
+        """Experts, of the tokens of all ranks; messages and small kernels; and exchanges beside them, where there are halves of a batch."""
         k, experts = self.kernels, 0.0
         for count, routed in self.blocks.experts:
-            experts = experts + count * self._experts_time(routed, everywhere, tag)
+            experts = experts + halves * count * self._experts_time(routed, everywhere / halves, tag)
         moved = serving_table("small")["passes"] * tokens * self.hidden * self.element
         small = self.blocks.layers * (
-            started(self.small_kernels * k.memory_bound.times[0], tag)
+            started(halves * self.small_kernels * k.memory_bound.times[0], tag)
             + self._streamed(_SMALL, moved, k.memory_bound.fused_share, tag)
         )
-        return experts, self._communication(tokens, everywhere, prompted, tag) + small
+        sums, exchange = self._communication(tokens, everywhere, prompted, tag, halves)
+        return (experts, sums + small, exchange) if self.halves else (experts, sums + exchange + small, None)
 
     def answers_attended(self, sequences: Any, context: Any, drafted: int = 0, tag: Tag = untagged) -> Any:
         """Attention of sequences that are answered, after ``context`` tokens each on average."""
@@ -221,11 +240,15 @@ class EngineStep(EngineMessages):
         """The step of these: what the host adds, and what stages are busy with."""
         d, tokens, experts = self.deployment, decode + reading, rows.experts
         device = rows.products + attention + experts + rows.rest
+        if rows.exchange is not None:
+            held = serving_table("exchange")["held_share"] if present(prompts) else 0.0
+            beside = maximum(device + held * rows.exchange, rows.exchange)
+            device = where(rows.halves > 1, beside, device + rows.exchange)
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
         busy, launches, waited = device, 0.0, 0.0
         if present(prompts):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
-            launched = self.launched(prompts, minimum(sequences, 1.0))
+            launched = rows.halves * self.launched(prompts, minimum(sequences, 1.0))
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * self.engine.host_operator)
             waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * self.engine.waited_operator)
             busy = soft_maximum(device, launches) + waited

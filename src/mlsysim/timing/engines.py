@@ -85,6 +85,7 @@ class Engine(Record):
     cuts_prompts: bool = True
     reserves: bool = False
     windows: bool = True
+    halves: bool = False
     graphs: tuple[int, ...] = ()
     block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)

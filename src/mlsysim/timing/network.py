@@ -190,18 +190,22 @@ class Tabled(Network):
         g: Group,
         deduplicated: bool = False,
         limit: Limit = ANYWHERE,
+        busiest: float = 1.0,
         leg: Callable[..., Any] = _alone,
     ) -> Any:
         """Tokens of ``token`` bytes to ``choices`` experts each: what leaves the domain over the fabric, and all of it over links, which also bring
-        a ``deduplicated`` token from the device of its node that got it to those with its experts."""
+        a ``deduplicated`` token from the device of its node that got it to those with its experts. Pieces are forwarded while others
+        arrive, so that the slower of both counts: DeepEP's 4,096 tokens over four nodes take what their bytes take on the ports.
+        ``busiest`` is what the port that gets most has over the mean."""
 
-        def over(resource: str, start: float, size: Any, rate: float) -> Any:
-            return leg("start", "t = a", start) + leg(resource, "t = M / W", size / rate, sent=size)
+        def over(resource: str, size: Any, rate: float) -> Any:
+            return leg(resource, "t = M / W", size / rate, sent=size)
 
-        total = over("link", self.link_latency, token * choices, self.link)
+        near = over("link", token * choices, self.link)
         if g.ranks <= self.domain:
-            return total
-        return total + over("fabric", self.fabric_latency, token * copies(g, choices, deduplicated, limit), self.fabric)
+            return leg("start", "t = a", self.link_latency) + near
+        far = over("fabric", busiest * token * copies(g, choices, deduplicated, limit), self.fabric)
+        return leg("start", "t = a", self.fabric_latency) + maximum(near, far)
 
     def hand_over(self, cache: Any, rate: Any = None, near: Any = False) -> Any:
         """A cache between pools, over links where they are ``near``, without the engine's own time for it."""
