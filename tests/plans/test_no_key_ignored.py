@@ -33,6 +33,7 @@ NAMED = DENSE | {"hardware": {"name": "DGX_H100", "nodes": 8}}
 TWO_SITES = DENSE | {"hardware": {"on": "64xH100", "sites": 2, "wan_bandwidth": "100 Gbps", "wan_round_trip": "30 ms"}}
 BY_HOUR = DENSE | {"ops": {"region": "California", "duration_days": 30, "start": "2026-12-01"}}
 SEARCHED = DENSE | {"parallelism": {}}
+PLAYED = DENSE | {"ops": DENSE["ops"] | {"spares": 2, "mtbf": "10 h", "seeds": 3}}
 
 # The key, the plan in which it is changed, and its new value.
 CHANGES: list[tuple[str, dict[str, Any], Any]] = [
@@ -159,6 +160,19 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("ops.pause_above", DENSE, "250g"),
     ("ops.demand_response", BY_HOUR, "25% for 3h daily"),
     ("ops.demand_response", DENSE, "25% for 3h daily"),
+    ("ops.checkpoint_mode", DENSE, "object_store"),
+    ("ops.simulate", DENSE, True),
+    ("ops.simulate", PLAYED, False),
+    ("ops.seeds", PLAYED, 5),
+    ("ops.elastic", PLAYED, True),
+    ("ops.elastic", DENSE, True),
+    ("ops.repair_crews", PLAYED, 1),
+    ("ops.maintenance", PLAYED, "4h/7day"),
+    ("ops.slow_nodes", PLAYED, "1.5x6h/2day"),
+    ("ops.preempted_every", PLAYED, "100 h"),
+    ("ops.preempted_every", DENSE, "100 h"),
+    ("ops.beside", PLAYED, 64),
+    ("ops.fleet_age", PLAYED, "1 year"),
 ]
 # With a searched layout what is given is kept, or refused.
 CHANGES += [

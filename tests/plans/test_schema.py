@@ -33,6 +33,8 @@ VALUES = {
     "serving.autoscale": "1:4",
     "serving.backlog": "500+100",
     "ops.price": "2.5",
+    "ops.maintenance": "4h/30day",
+    "ops.slow_nodes": "1.3x2h/3day",
     "constraints.assert": [{"metric": "mfu", "min": 0.1}],
 }
 

@@ -69,7 +69,7 @@ def test_every_second_has_a_cause(seed, spares, elastic, crews, troubled):
     more = {}
     if troubled:
         more = {"maintenance": (2 * HOUR, 5 * DAY), "slow": Slow(1.5, HOUR, 2 * DAY), "persist": 3 * HOUR}
-        more["allowed"] = lambda t: ((1.0, 0.5, 0.0)[int(t // HOUR) % 3], (t // HOUR + 1) * HOUR)
+        more["hours"] = lambda seed: lambda t: ((1.0, 0.5, 0.0)[int(t // HOUR) % 3], (t // HOUR + 1) * HOUR)
     again = Again(0.5, Times("gamma", 100 * HOUR, 0.3))
     spans: list = []
     plan = setting(
@@ -114,13 +114,13 @@ def test_planned_stops_slow_nodes_pauses_and_caps():
     assert kept.lost[MAINTENANCE, STOPPED] == 3 * 2 * HOUR and kept.lost[MAINTENANCE, RESTARTS] == 3 * 100
     slow = play(base._replace(slow=Slow(2.0, HOUR, DAY)), 0)
     assert slow.lost[SLOW, SLOWER] / slow.seconds == pytest.approx(0.02, rel=0.7)
-    capped = play(base._replace(allowed=lambda t: (0.8, math.inf)), 0)
+    capped = play(base._replace(hours=lambda seed: lambda t: (0.8, math.inf)), 0)
     assert capped.computing == pytest.approx(10 * DAY / 0.8) and capped.seconds > plain / 0.8 * 0.99
 
     def night(t: float) -> tuple[float, float]:
         return (0.0 if t % DAY < DAY / 2 else 1.0), (t // (DAY / 2) + 1) * DAY / 2
 
-    paused = play(base._replace(allowed=night), 0)
+    paused = play(base._replace(hours=lambda seed: night), 0)
     assert paused.lost[PAUSE, STOPPED] == pytest.approx(paused.seconds / 2, rel=0.06)
 
 

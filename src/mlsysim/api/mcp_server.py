@@ -165,10 +165,12 @@ def tool_schema(operation: Operation) -> dict[str, Any]:
     if issubclass(operation.request, FlatRequest):
         named = {name: part for name, part in named.items() if name not in _SAID_ELSEWHERE}
         for leaf in Plan.leaves().values():
+            if leaf.flat in named and named[leaf.flat].get("type") == "string":
+                # Numbers and flags say what they are; all else is text.
+                del named[leaf.flat]["type"]
             if leaf.flat in named and leaf.part.count("."):
                 # Figures of a hypothetical chip or model, whose names say enough.
-                example = "" if leaf.quantity is None else f", {leaf.quantity.example}"
-                named[leaf.flat]["description"] = f"override{example}"
+                named[leaf.flat]["description"] = "own" if leaf.quantity is None else leaf.quantity.example
     if operation.name != "sweep" and "space" in named:
         named["space"] = {"type": "object", "description": f"{named['space']['description']} `sweep` takes"}
     return {**short, "properties": named}

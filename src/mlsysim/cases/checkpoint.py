@@ -14,9 +14,10 @@ How long a run stands still for it (delta), how long a checkpoint then is of no 
 | synchronous | those of one replica, to the file system | T_write | 0 | T_write |
 | asynchronous | copied to the host, then as sharded in the background | size / (n B_host) | T_write | T_write |
 | in_memory | copied to the host, then to the host of another node over the fabric | size / (n B_host) | size / (n B_port) | size / (n B_port) |
+| object_store | copied to the host, then to an object store in the background, as fast as nodes reach it | size / (n B_host) | T_write | T_write |
 
 A writer sends as fast as its port of the fabric and, where the chip states one, its storage allow, up to the file system's rate (that of the
-fleet, else a default). Left out: the time to open files (it counts where shares are small), compression, the state of the data
+fleet, else a default); a node sends ``object_store_bandwidth`` to an object store, which takes all unless the plan says what. Left out: the time to open files (it counts where shares are small), compression, the state of the data
 loader, the slow-down of training by a background write, and both copies in memory being lost at once.
 """
 
@@ -34,10 +35,10 @@ from mlsysim.systems.types import Fleet
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import minimum
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.constants import constant
 
-MODES = ("sharded", "synchronous", "asynchronous", "in_memory")
+MODES = ("sharded", "synchronous", "asynchronous", "in_memory", "object_store")
 """How a checkpoint is written; the first unless a plan says otherwise."""
 
 _TRAINED_WEIGHT = 2.0
@@ -144,4 +145,9 @@ def run_checkpoint(
         host = to_si(chip.interconnect.bandwidth, "byte/s")
     if mode == "in_memory":
         writer = min(host, float(to_si(fleet.bandwidth_per_accelerator, "byte/s")))
+    if mode == "object_store":
+        writer = min(
+            writer, to_si(constant("object_store_bandwidth").quantity, "byte/s") / fleet.node.accelerators_per_node
+        )
+        stored = fleet.storage_bandwidth or quantity(math.inf, "byte/s")
     return Checkpoint(size, accelerators, writer, to_si(stored, "byte/s"), host, mode or MODES[0])

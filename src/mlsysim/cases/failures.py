@@ -89,7 +89,7 @@ def kept_of(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said
     if mtbf is None:
         mtbf = (interruption_rate(chip).hours if each is None else each) / accelerators
     if restart is None:
-        restart = _notice() + saved.write + joining_time() * accelerators
+        restart = notice() + saved.write + joining_time() * accelerators
     write = saved.stall if said.write is None else said.write
     return exact_goodput_of(mtbf, Saving(write, restart, said.interval, saved.lag, step), present(mtbf, said))
 
@@ -98,7 +98,42 @@ def present(mtbf: Any, said: Said) -> Any:
     """Share of the time in which spares stand in for all nodes in repair; all of it where others do."""
     if said.spares is None:
         return 1.0
-    return all_there(_table("repair")["share"] * _repair(said) / mtbf, said.spares)
+    return all_there(nodes_broken() * _repair(said) / mtbf, said.spares)
+
+
+class Component(NamedTuple):
+    """Something that fails: its name, its share of interruptions, and the mean (hours) and Weibull shape of a repair; None where none is needed."""
+
+    name: str
+    share: float
+    repair: tuple[float, float] | None
+
+
+def components(repair: float | None = None) -> tuple[Component, ...]:
+    """What fails; repairs take ``repair`` hours on average, or as long as those that were counted."""
+    table = _table("components")
+    counts, times = table["counts"], {name: (to_si(Q_(t), "h"), k) for name, (t, k) in table["repair"].items()}
+    mean = sum(counts[name] * hours for name, (hours, _) in times.items()) / sum(counts[name] for name in times)
+    longer = (_repair(Said()) if repair is None else repair) / mean
+    found = {name: (hours * longer, shape) for name, (hours, shape) in times.items()}
+    return tuple(Component(name, n / sum(counts.values()), found.get(name)) for name, n in counts.items())
+
+
+def groups() -> tuple[tuple[int, float], ...]:
+    """Numbers of nodes that one fault takes away, and the share of faults that do."""
+    return tuple((size, share) for size, share in _table("groups")["shares"])
+
+
+def nodes_broken() -> float:
+    """Nodes that an interruption takes away, on average."""
+    breaking = sum(each.share for each in components() if each.repair is not None)
+    return breaking * sum(size * share for size, share in groups())
+
+
+def fitted(name: str, key: str, unit: str = "") -> float:
+    """A figure of ``data/failures.toml``."""
+    value = _table(name)[key]
+    return float(to_si(Q_(value), unit) if unit else value)
 
 
 def facts(saved: Checkpoint) -> dict[str, Any]:
@@ -107,7 +142,8 @@ def facts(saved: Checkpoint) -> dict[str, Any]:
     return {"notice_and_reschedule": constant("recovery_time").quantity, "checkpoint_read": read, "joining": join}
 
 
-def _notice() -> float:
+def notice() -> float:
+    """Seconds to notice a failure and to reschedule."""
     return float(to_si(constant("recovery_time").quantity, "s"))
 
 
@@ -136,7 +172,7 @@ def note(
         behind = "" if not saved.lag else f" to the hosts, then {saved.lag:.3g} s in the background"
         assumed.say("checkpoint_time", saved.stall, INFERRED, f"{saved.stall:.3g} s: {how}{behind}")
     if said.restart is None:
-        parts = f"{_notice():g} s to notice and reschedule, {saved.write:.3g} s to read a checkpoint"
+        parts = f"{notice():g} s to notice and reschedule, {saved.write:.3g} s to read a checkpoint"
         joined = f"{joining_time() * accelerators:.3g} s to join {accelerators:,.0f} ranks"
         assumed.say("restart_time", kept.saving.recovery, INFERRED, f"{kept.saving.recovery:.3g} s: {parts}, {joined}")
         sources["restart"] = _table("restart")["source"]["title"]

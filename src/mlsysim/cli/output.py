@@ -185,6 +185,9 @@ def print_answer(answer: Answer, form: str) -> None:
         if answer.percentiles:
             out.print("")
             out.print(_percentiles_table(answer))
+        if answer.run_parts:
+            out.print("")
+            out.print(_run_table(answer))
         shown = [f"{k.replace('_', ' ')}: {v}" for k, v in answer.assumptions.items() if k in _SHOWN]
         if shown:
             print_lines(["", ("Assumed: " + "; ".join(shown), "dim")])
@@ -246,18 +249,33 @@ def _metrics_table(answer: Answer, width: int) -> Any:
 
 
 def _percentiles_table(answer: Answer) -> Any:
-    """Percentiles of simulated requests, with their sampling error."""
+    """Percentiles of simulated requests or runs, with their sampling error."""
     from rich.table import Table
 
-    from mlsysim.plans.sheet import percentile_texts
-    from mlsysim.plans.targets import TIMES, levels_of
+    from mlsysim.plans.sheet import percentile_label, percentile_texts
+    from mlsysim.plans.targets import levels_of
 
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
     table.add_column("Simulated")
     for level in levels_of(next(iter(answer.percentiles.values()))):
         table.add_column(level, justify="right")
     for kind, held in answer.percentiles.items():
-        table.add_row(f"  {TIMES[kind]}", *percentile_texts(held))
+        table.add_row(f"  {percentile_label(kind)}", *percentile_texts(kind, held))
+    return table
+
+
+def _run_table(answer: Answer) -> Any:
+    """What the time of a simulated run went on."""
+    from rich.table import Table
+
+    from mlsysim.units.text import compact_time
+
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
+    for column, justify in (("The run in the middle", "left"), ("time", "right"), ("share", "right")):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    whole = sum(part.value for part in answer.run_parts)
+    for part in answer.run_parts:
+        table.add_row(f"  {part.label}", compact_time(part.value), f"{part.value / whole:.2%}")
     return table
 
 

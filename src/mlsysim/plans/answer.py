@@ -127,7 +127,11 @@ class Answer(Document, Record):
     )
     percentiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="of simulated requests: kinds of time with mean, p50 to p99 in seconds, and sampling error",
+        description="of simulated requests: kinds of time with mean, p50 to p99 in seconds, and sampling error; of simulated runs: "
+        "metrics with mean, p10, p50 and p90 in their unit",
+    )
+    run_parts: tuple[Part, ...] = Field(
+        default=(), description="of a simulated run: what its time went on by cause, which adds up to it, s"
     )
     warnings: tuple[str, ...] = Field(default=(), description="what about the inputs deserves a look")
     cost_parts: tuple[Part, ...] = Field(default=(), description="what the rent or the cost of owning consists of, USD")

@@ -17,7 +17,7 @@ from mlsysim.plans.schema import as_in_a_plan, spoken
 
 def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
     """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` plays fewer
-    requests where it is simulated."""
+    requests or runs where it is simulated."""
     return finished(plan, _evaluator("mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind, quick))
 
 
@@ -37,12 +37,17 @@ def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:
     """What answers plans of a kind, imported when it is asked: a pass on a chip needs no search of layouts."""
     if kind == "mixed":
         from mlsysim.plans.mixed import evaluate_mixed
+        from mlsysim.plans.training_run import refuse
 
-        return evaluate_mixed
+        def on_groups(plan: Plan) -> Answer:
+            refuse(plan, "A run on several kinds of accelerator is not simulated")
+            return evaluate_mixed(plan)
+
+        return on_groups
     if kind == "training":
         from mlsysim.plans.training import evaluate_training
 
-        return evaluate_training
+        return partial(evaluate_training, quick=quick)
     if kind == "serving":
         from mlsysim.plans.serving import evaluate_serving
 

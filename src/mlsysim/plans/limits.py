@@ -84,7 +84,8 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
     if serving is not None:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
         asked += [(each.metric, "limit", quantity(each.seconds, "s")) for each in parse_targets(serving.slo)]
-    found = [_within(held[name], label, most) for name, label, most in asked if most is not None and name in held]
+    runs = held.get("deadline_kept")
+    found = [_within(held[name], label, most, runs) for name, label, most in asked if most is not None and name in held]
     if (
         ops.deadline is not None
         and answer.plan.workload.tokens is not None
@@ -102,13 +103,16 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
     return tuple(found)
 
 
-def _within(metric: Metric, label: str, most: Any) -> Checked:
+def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -> Checked:
     unit = "USD" if label == "budget" else "s"
     limit = to_si(most, unit)
     passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
     shown = money_text(limit) if unit == "USD" else compact_time(limit)
     odds = _odds(metric, limit, unit)
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
+    if label == "deadline" and runs is not None:
+        held += f"; {1 - runs.value:.0%} of the simulated runs miss it"
+        odds = runs.value if odds is None else odds
     if label == "limit":
         # Times of requests are means unless they are percentiles; half of them or so are longer.
         held += "" if metric.name.rpartition("_")[0] in TIMES else " on average"

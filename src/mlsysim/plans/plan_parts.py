@@ -12,10 +12,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from mlsysim.cases.hours import above_of, less_of, start_of
 from mlsysim.cases.rent import price_text
+from mlsysim.errors import InputError
 from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part, read_number
-from mlsysim.plans.targets import parse_targets
+from mlsysim.plans.targets import every_text, parse_targets
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
 from mlsysim.units.registry import number_from
@@ -313,6 +314,10 @@ class ServingPart(Part):
         return value
 
 
+PLAYED = ("seeds", "elastic", "repair_crews", "maintenance", "slow_nodes", "preempted_every", "beside", "fleet_age")
+"""Keys that only a simulated training run has a use for."""
+
+
 class OpsPart(Part):
     """Where, how long, for how much."""
 
@@ -326,7 +331,9 @@ class OpsPart(Part):
     price: Price | None = _open("rent: USD a GPU-hour, or such as aws spot")
     cost_scope: Literal["all", "accelerators"] | None = _open("what owning counts")
     checkpoint_time: Short | None = _open("stall of a checkpoint")
-    checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory"] | None = _open("who writes it")
+    checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory", "object_store"] | None = _open(
+        "who writes it"
+    )
     checkpoint_interval: Long | None = _open("time between checkpoints; the best")
     storage_bandwidth: of.ByteRate | None = _open("of the file system, all writers together")
     mtbf: Long | None = _open("mean time between failures of the fleet")
@@ -336,6 +343,25 @@ class OpsPart(Part):
     start: Start | None = _open("UTC, such as 2026-12-01: hours of carbon, price, weather")
     pause_above: Level | None = _open("hold the run above such as 300g (a kWh) or $80/MWh")
     demand_response: Response | None = _open("less power, such as 25% for 3h (daily) or above 300g")
+    simulate: Flag = _open("play the run, event by event")
+    seeds: Int = _within(1, 10**5, "runs that are played; 200")
+    elastic: Flag = _open("go on with fewer replicas")
+    repair_crews: Int = _within(1, 10**4, "repairs at a time; all")
+    maintenance: Text = _text(40, "planned stops: 4h/30day")
+    slow_nodes: Text = _text(40, "slow-down, until found / every: 1.3x2h/3day")
+    preempted_every: Long | None = _open("a node is taken back (spot)")
+    beside: Int = _within(0, 10**8, "accelerators of a job that shares spares and storage")
+    fleet_age: Long | None = _open("nodes wear; not")
+
+    _known = field_validator("maintenance", "slow_nodes")(every_text)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a run over time is asked for, or what only such a run has a use for."""
+        asked = [name for name in PLAYED if getattr(self, name) is not None]
+        if self.simulate is False and asked:
+            raise InputError(f"{asked[0]} belongs to a simulated run; leave simulate = false out.", field=asked[0])
+        return bool(self.simulate or asked)
 
     @property
     def days(self) -> float | None:

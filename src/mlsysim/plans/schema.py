@@ -29,7 +29,8 @@ _OF_TRAINING = {
     "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
     "parallelism": "virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload host_update "
     "offload_weights offload_activations recomputed sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
-    "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval spares repair_time start pause_above demand_response",
+    "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval spares repair_time simulate seeds elastic repair_crews "
+    "maintenance slow_nodes preempted_every beside fleet_age start pause_above demand_response",
 }
 _TASKS: dict[str, tuple[str, ...]] = {
     **{f"{part}.{name}": ("training",) for part, names in _OF_TRAINING.items() for name in names.split()},

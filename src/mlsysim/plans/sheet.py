@@ -9,10 +9,10 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger
 from mlsysim.plans.answer import Answer, Limit, Score
 from mlsysim.plans.equations import Together, equations_of
-from mlsysim.plans.metrics import Metric, metric
+from mlsysim.plans.metrics import Metric, kinds, metric, value_text
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.targets import levels_of
+from mlsysim.plans.targets import TIMES, levels_of
 from mlsysim.units.text import bytes_text, compact_time
 from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.binding import NAMES
@@ -175,14 +175,22 @@ def interval_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
-def percentile_texts(held: Mapping[str, Any]) -> list[str]:
-    """Mean and percentiles of a kind of time, each with its sampling error where that is half a per cent or more."""
+def percentile_texts(kind: str, held: Mapping[str, Any]) -> list[str]:
+    """Mean and percentiles of a kind of time, or of a metric of runs, each with its sampling error where that is half a per cent or more."""
     found = []
     for level, error in zip(levels_of(held), held["error"], strict=True):
         own = held[level]
+        if own is None:
+            found.append("no end")
+            continue
         noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
-        found.append(compact_time(own) + noise)
+        found.append((compact_time(own) if kind in TIMES else value_text(kind, kinds()[kind].packed(own))) + noise)
     return found
+
+
+def percentile_label(kind: str) -> str:
+    """What a row of percentiles is called."""
+    return TIMES[kind] if kind in TIMES else kinds()[kind].label_of("training")
 
 
 def many(number: int, noun: str) -> str:

@@ -88,3 +88,34 @@ def _level(written: str) -> str:
     if "." in part or long or not percent(name) > 0 or len(name) > 6:
         raise ValueError(f"{written[:20]!r} is not a percentile; use p50, p99 or p99.9, say, or none for the mean")
     return name
+
+
+class Every(NamedTuple):
+    """Something that comes again and again: a factor where it has one, for how long and how often, in seconds."""
+
+    factor: float
+    lasts: float
+    every: float
+
+
+def parse_every(text: str) -> Every:
+    """Such as ``4h/30day``, four hours every thirty days, or ``1.3x2h/3day`` with a factor.
+
+    >>> parse_every("4h/30day"), parse_every("1.5x2h/1day").factor
+    (Every(factor=1.0, lasts=14400.0, every=2592000.0), 1.5)
+    """
+    found = re.fullmatch(r"\s*(?:([\d.]+)\s*x)?\s*([\d.]+\s*[a-z]+)\s*/\s*([\d.]+\s*[a-z]+)\s*", text)
+    if found is None:
+        raise ValueError(f"expected how long and how often, such as 4h/30day or 1.3x2h/3day, got {text[:40]!r}")
+    lasts, every = (float(to_si(parse_quantity(part), "s")) for part in found.groups()[1:])
+    factor = float(found[1] or 1.0)
+    if not 0 < lasts < every or factor < 1:
+        raise ValueError(f"{text[:40]!r} is to be shorter than what it comes every, and a slow-down at least 1")
+    return Every(factor, lasts, every)
+
+
+def every_text(text: str | None) -> str | None:
+    """The text, if it can be read."""
+    if text is not None:
+        parse_every(text)
+    return text

@@ -8,8 +8,9 @@ take (wall 19), unless the plan gives its time; how often something fails and ho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases import failures
 from mlsysim.cases.assumptions import DEFAULT
@@ -40,6 +41,11 @@ from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.zoo.constants import constant
 
+if TYPE_CHECKING:
+    from mlsysim.plans.training_run import Simulated
+
+SEEDS, QUICK = 200, 4
+"""Runs that are played unless a plan says how many; fewer where plans are compared."""
 _SECONDS_PER_DAY = 86400.0
 _OF_A_PASS = {"workload": ("phase", "steps", "random_arrivals", "measured_rate"), "parallelism": ("ring",)}
 """Keys of a plan that a training step has no use for."""
@@ -58,9 +64,9 @@ class Trained(NamedTuple):
     options: dict[str, Any]
 
 
-def evaluate_training(plan: Plan) -> Answer:
-    """The answer to a training plan on one kind of accelerator."""
-    return _answer(*trained(plan))
+def evaluate_training(plan: Plan, quick: bool = False) -> Answer:
+    """The answer to a training plan on one kind of accelerator. ``quick`` plays fewer runs where it is simulated."""
+    return _answer(*trained(plan), quick)
 
 
 def trained(plan: Plan) -> Trained:
@@ -83,7 +89,9 @@ def trained(plan: Plan) -> Trained:
     return Trained(sheet, model, fleet, step, options)
 
 
-def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any]) -> Answer:
+def _answer(
+    sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any], quick: bool
+) -> Answer:
     """The answer around a step: read off its ledger."""
     plan, ledger = sheet.plan, sheet.read(step.ledger)
     chosen = step._facts.assumed
@@ -122,7 +130,8 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
 
     slower = band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
     by_hour = timed(sheet, model, fleet, step, options, plan.ops.spares or 0) if step.feasible else None
-    days, tokens, kept, covered = _run(sheet, model, fleet, options, rate, slower, by_hour)
+    seeds = (QUICK if quick else plan.ops.seeds or SEEDS) if plan.ops.simulated and step.feasible else 0
+    days, tokens, kept, covered, played = _run(sheet, model, fleet, options, rate, slower, by_hour, seeds)
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     chip = fleet.node.accelerator
@@ -130,13 +139,16 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.add("accelerator_power", watts, times(watts, draws))
     if (powered := step._facts.context["powered"]) is not None:
         sheet.facts |= power_facts(*powered)
-    mean = watts if by_hour is None else by_hour.mean_watts(covered)
-    shares, spares = [Share(fleet, mean, step.mfu)], plan.ops.spares
+    spares, waiting = plan.ops.spares, None if watts is None else waiting_power_of(chip)
+    powers = None if watts is None or waiting is None else (watts, waiting)
+    drawn = watts if played is None or powers is None else played.power(played.middle, *powers)
+    shares = [Share(fleet, drawn if by_hour is None else by_hour.mean_watts(covered), step.mfu)]
     if spares:
-        waiting = None if watts is None else waiting_power_of(fleet.node.accelerator)
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
     spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=by_hour and by_hour.place(covered))
+    if played is not None:
+        played.tell(sheet, powers)
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
     _scaling(sheet, model, made)
@@ -144,10 +156,11 @@ def _answer(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], "training step of one device")
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
+        fidelity="" if played is None else "simulated",
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
         headline=_headline(sheet, fleet, step),
-        verdict=(*_verdict(sheet, days, kept), *hourly, *sheet.unknown) if step.feasible else (),
+        verdict=(*_verdict(sheet, days, kept, played), *hourly, *sheet.unknown) if step.feasible else (),
         main="tokens_per_second",
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
         binding=binding_of(ledger, sheet.noun, kept) if step.feasible else too_full(step.binding),
@@ -185,18 +198,32 @@ def _run(
     rate: float,
     slower: tuple[float, float] | None,
     by_hour: Timed | None,
-) -> tuple[float, float, Goodput, Covered]:
+    seeds: int,
+) -> tuple[float, float, Goodput, Covered, Simulated | None]:
     """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
-    checkpoints leave of its time; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it."""
+    checkpoints leave of its time; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it; so many ``seeds`` are
+    played."""
     ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
     count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
     optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
     dp = sheet.shown["layout"]["dp"]
     writers = count // dp if ops.checkpoint_mode == "synchronous" else count
+    if ops.beside and (fleet.storage_bandwidth or ops.checkpoint_mode != "object_store"):
+        stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
+        fleet = fleet.model_copy(update={"storage_bandwidth": stored * (count / (count + ops.beside))})
     saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
     chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
     kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
+    played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
+    if seeds:
+        ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
+        from mlsysim.plans import training_run as over_time
+
+        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *ends)
+        played = over_time.Simulated.of(setting, kept, seeds)
+        kept = played.kept
+        sheet.facts |= over_time.facts_of(played.middle)
     goodput, days, saving = float(kept.ratio), ops.days, kept.saving
     if tokens is not None:
         days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if kept.lasting else None
@@ -235,7 +262,7 @@ def _run(
     sheet.add("restart_time", saving.recovery)
     sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
     sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
-    return days, tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0), kept, covered
+    return days, tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0), kept, covered, played
 
 
 def said_of(plan: Plan, fleet: Fleet) -> failures.Said:
@@ -287,7 +314,7 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     )
 
 
-def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
+def _verdict(sheet: Sheet, days: float, kept: Goodput, played: Simulated | None) -> Iterator[str]:
     """What is found of a run that fits; what does not will have no time and no cost."""
     wanted = sheet.plan.workload.tokens
     if kept.lasting:
@@ -296,6 +323,8 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput) -> Iterator[str]:
         yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."
     else:
         yield "The fleet fails faster than it recovers: no run of this kind ends."
+    if played is not None:
+        yield from played.verdict(sheet)
     yield from cost_sentence(sheet, days, "The run" if kept.lasting else "Trying")
     taken = [sheet.text(name) for name in ("energy", "carbon_footprint") if name in sheet.metrics]
     if taken:

@@ -87,11 +87,12 @@ def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) ->
 
 def percentiles_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     """Times that shares of the simulated requests stay below."""
-    levels = [level for held in answer.percentiles.values() for level in levels_of(held)[1:]]
+    times = {kind: held for kind, held in answer.percentiles.items() if kind in TIMES}
+    levels = [level for held in times.values() for level in levels_of(held)[1:]]
     levels = [*dict.fromkeys(levels)]
     series = [
         (TIMES[kind], [(k, held[level]) for k, level in enumerate(levels)])
-        for kind, held in answer.percentiles.items()
+        for kind, held in times.items()
         if min(held[level] for level in levels) > 0
     ]
     if not series:

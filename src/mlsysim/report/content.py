@@ -8,8 +8,8 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
 from mlsysim.plans.metrics import Level, kinds, readable
-from mlsysim.plans.sheet import percentile_texts
-from mlsysim.plans.targets import TIMES, levels_of
+from mlsysim.plans.sheet import percentile_label, percentile_texts
+from mlsysim.plans.targets import levels_of
 from mlsysim.plot.answers import HARDWARE
 from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
@@ -183,7 +183,7 @@ def _percentiles(report: Report) -> Iterator[Block]:
     if not found:
         return
     yield from _charts(report, "percentiles", "traffic")
-    rows = tuple((TIMES[kind], *percentile_texts(held)) for kind, held in found.items())
+    rows = tuple((percentile_label(kind), *percentile_texts(kind, held)) for kind, held in found.items())
     levels = levels_of(next(iter(found.values())))
     yield Table(("Time", *levels), rows, right=tuple(range(1, 1 + len(levels))))
     yield Text("± is the sampling error of 90 %; the model's own error is the interval in the table of numbers.")

@@ -2,7 +2,8 @@
 
 A run is in one of four states. Training: work is done at a rate (what is allowed now, times the share of replicas that are there, over the
 slow-down of a slow node) and saved now and then. Restarting: ``restart`` seconds without another failure. Waiting: nodes are lacking and
-no spare is left. Stopped: maintenance or a pause, before which it saves and after which it needs ``planned`` seconds to be back.
+no spare is left. Stopped: maintenance or a pause, before which it saves; after maintenance it needs ``planned`` seconds to be back, while a
+pause holds the program in the accelerators' memory.
 
     training --failure--> restarting --> training         or, where nodes lack:  --failure--> waiting --node back--> restarting
     training --stop--> stopped --> restarting
@@ -71,7 +72,8 @@ class Setting(NamedTuple):
     shape: float = 1.0
     persist: float | None = None
     """Seconds between checkpoints in the file system, where those between are copies in the memory of two nodes."""
-    allowed: Allowed | None = None
+    hours: Callable[[int], Allowed] | None = None
+    """What is allowed when, in the run of a seed."""
 
 
 def play_all(setting: Setting, seeds: int) -> Runs:
@@ -109,7 +111,8 @@ class Run:
         self.back = s.restart
         self.fail = self.clock.after(0.0)
         self.stop = s.maintenance[1] if s.maintenance else math.inf
-        self.allowed, self.boundary = (1.0, math.inf) if s.allowed is None else s.allowed(0.0)
+        self.permit = None if s.hours is None else s.hours(seed)
+        self.allowed, self.boundary = (1.0, math.inf) if self.permit is None else self.permit(0.0)
         self.slow_at = self._next_slow()
         self.slow_until = math.inf
         self.lost: dict[tuple[str, str], float] = {}
@@ -265,7 +268,8 @@ class Run:
     def _go_on(self) -> None:
         """A restart or a stop is over."""
         if self.state == STOPPED:
-            self.back = self.setting.planned
+            # A pause holds the program where it is.
+            self.back = 0.0 if self.cause == PAUSE else self.setting.planned
             self._restart(self.cause)
         else:
             self.state = TRAINING
@@ -292,8 +296,8 @@ class Run:
 
     def _other_hour(self) -> None:
         """What is allowed changes."""
-        assert self.setting.allowed is not None
-        self.allowed, self.boundary = self.setting.allowed(self.t)
+        assert self.permit is not None
+        self.allowed, self.boundary = self.permit(self.t)
         if self.state == TRAINING and self.allowed == 0.0:
             self._stop(PAUSE, self.boundary)
         elif self.state == STOPPED and self.cause == PAUSE:

@@ -1,0 +1,227 @@
+"""A training run as a simulation of its weeks saw it: many runs that differ in what fails when, the one in the middle, and how sure it is.
+
+The run in the middle (by length, or by work where the days are given) is the answer: its shares of the time take the place of those of the closed form,
+so that metrics, ledger and sentences are of one run, and the others say how far it may be off. Runs begin with all nodes and spares
+in order. Accelerators draw the power of a step while they compute and that of waiting ones while they do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from mlsysim.cases import failures
+from mlsysim.cases.checkpoint import Checkpoint
+from mlsysim.cases.goodput import Goodput
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Part
+from mlsysim.plans.metrics import kinds
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.targets import parse_every
+from mlsysim.simulate.run import causes
+from mlsysim.simulate.run.record import AGAIN, RESTARTS, USEFUL, WRITES, Many, Played, Runs
+from mlsysim.simulate.run.record import many as percentiles
+from mlsysim.simulate.run.run import Setting, Slow, play_all
+from mlsysim.systems.types import Fleet
+from mlsysim.units.records import dataclass
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time
+
+DAY = 86400.0
+_NAMED = 0.02
+"""Share of what is lost that a sentence names."""
+
+
+def refuse(plan: Plan, why: str) -> None:
+    """A plan of a kind whose run cannot be played."""
+    if plan.ops.simulated:
+        raise InputError(f"{why}; leave simulate, and what belongs to it, out.", field="simulate")
+
+
+def setting_of(
+    plan: Plan, fleet: Fleet, kept: Goodput, saved: Checkpoint, replicas: int, work: float, lasts: float
+) -> Setting:
+    """The run of a plan, whose closed form is ``kept``: of ``work`` seconds at full speed, or one that ``lasts`` some; the other has no end."""
+    ops, count = plan.ops, fleet.total_accelerators
+    if (ops.elastic or ops.repair_crews or ops.beside) and ops.spares is None:
+        field = next(name for name in ("elastic", "repair_crews", "beside") if getattr(ops, name))
+        raise InputError(f"{field} matters where spares are counted; give spares too.", field=field)
+    if ops.preempted_every is not None and ops.spares is None:
+        raise InputError(
+            "A node that is taken back is to be replaced or waited for; give spares, 0 or more.", field="spares"
+        )
+    repair = None if ops.repair_time is None else float(to_si(ops.repair_time, "h"))
+    preempted = None if ops.preempted_every is None else float(to_si(ops.preempted_every, "h"))
+    beside = (ops.beside or 0) / count
+    slow = None if ops.slow_nodes is None else parse_every(ops.slow_nodes)
+    stop = None if ops.maintenance is None else parse_every(ops.maintenance)
+    saving = kept.saving
+    return Setting(
+        work=work,
+        lasts=lasts,
+        causes=causes.causes_of(float(kept.mtbf), fleet.count, repair, beside, preempted),
+        interval=float(kept.interval),
+        write=float(saving.write),
+        lag=float(saving.lag),
+        restart=float(saving.recovery),
+        planned=max(float(saving.recovery) - failures.notice(), 0.0),
+        nodes=fleet.count,
+        replicas=replicas,
+        spares=ops.spares,
+        crews=ops.repair_crews,
+        again=causes.again(),
+        elastic=bool(ops.elastic),
+        maintenance=stop and (stop.lasts, stop.every),
+        slow=slow and Slow(slow.factor, slow.lasts, slow.every),
+        age=None if ops.fleet_age is None else float(to_si(ops.fleet_age, "s")),
+        shape=causes.age_shape(),
+        persist=causes.persist_every() if saved.mode == "in_memory" else None,
+    )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The runs of a plan, what they are runs of, and the closed form beside them."""
+
+    runs: Runs
+    setting: Setting
+    closed: Goodput
+
+    @classmethod
+    def of(cls, setting: Setting, closed: Goodput, seeds: int) -> Simulated:
+        """So many runs."""
+        return cls(play_all(setting, seeds), setting, closed)
+
+    @property
+    def middle(self) -> Played:
+        """The run that the answer is read off."""
+        return self.runs.median
+
+    @property
+    def kept(self) -> Goodput:
+        """What is left of the run in the middle, in the terms of the closed form: what is not writing, work done again or restarts is waiting."""
+        run = self.middle
+        lost = {kind: seconds / run.seconds for kind, seconds in run.by(1).items()}
+        writes, again, restarts = (lost.pop(kind, 0.0) for kind in (WRITES, AGAIN, RESTARTS))
+        found = replace(self.closed, writes=writes, rework=again, restarts=restarts, waiting=sum(lost.values()))
+        return found if run.ended else replace(found, waiting=1 - writes - again - restarts)
+
+    @property
+    def days(self) -> float:
+        """Of the run in the middle."""
+        return self.middle.seconds / DAY
+
+    def tell(self, sheet: Sheet, watts: tuple[float, float] | None) -> None:
+        """Put percentiles and parts on the sheet."""
+        _tell(sheet, self, watts)
+
+    def verdict(self, sheet: Sheet) -> Iterator[str]:
+        """How far runs differ, and what is lost."""
+        yield from _verdict(sheet, self)
+
+    def power(self, run: Played, computing: float, waiting: float) -> float:
+        """Mean power of an accelerator in a run, of one that computes and of one that waits."""
+        share = run.computing / run.seconds
+        return computing * share + waiting * (1 - share)
+
+
+def parts_of(run: Played) -> tuple[Part, ...]:
+    """All seconds of a run: useful work first, then what was lost, largest first."""
+    lost = sorted(run.lost.items(), key=lambda item: -item[1])
+    labels = [(f"{cause}: {kind}" if cause else kind, seconds) for (cause, kind), seconds in lost]
+    return tuple(Part(label=label, value=seconds, wall=15) for label, seconds in [(USEFUL, run.work), *labels])
+
+
+def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> None:
+    """Percentiles of days, goodput, cost, energy and carbon, the parts of the run, and what was played. Costs go with the time, electricity and
+    carbon with the energy, of which a share follows the power of the accelerators."""
+    runs, middle, held = found.runs, found.middle, sheet.metrics
+    count = sheet.facts["accelerators"]
+    sheet.shown["run_parts"] = parts_of(middle)
+    table: dict[str, Many] = {}
+    endless = not math.isfinite(found.setting.lasts)
+    if endless and middle.ended:
+        table["run_time"] = percentiles([run.seconds / DAY if run.ended else math.inf for run in runs.runs])
+    table["goodput"] = runs.goodput
+    energy = to_si(held["energy"].value, "kWh") if "energy" in held else None
+
+    def longer(run: Played) -> float:
+        return run.seconds / middle.seconds if run.ended else math.inf
+
+    def hungrier(run: Played) -> float:
+        if watts is None or not energy:
+            return longer(run)
+        drawn, own = found.power(middle, *watts), found.power(run, *watts)
+        site = sum(part.value for part in sheet.shown["energy_parts"])
+        pue = site / (
+            site - sum(part.value for part in sheet.shown["energy_parts"] if part.label.startswith("Facility"))
+        )
+        share = pue * sheet.facts["power_factor"] * count * drawn / 1000 * found.days * 24 / energy
+        return longer(run) * (1 - share + share * own / drawn)
+
+    for name in ("tco", "rent", "energy", "carbon_footprint"):
+        if name not in held or not middle.ended:
+            continue
+        value = to_si(held[name].value, kinds()[name].unit)
+        electric = to_si(held["electricity"].value, "USD") / value if name == "tco" and "electricity" in held else 0.0
+        electric = {"rent": 0.0, "tco": electric}.get(name, 1.0)
+        # What has no end takes without end.
+        grown = [
+            electric * hungrier(run) + (1 - electric) * longer(run) if run.ended else math.inf for run in runs.runs
+        ]
+        table[name] = percentiles([value * each for each in grown])
+    if (deadline := sheet.plan.ops.deadline) is not None and endless:
+        kept = runs.within(to_si(deadline, "s"))
+        sheet.facts |= {"runs_in_time": round(kept * len(runs.runs)), "runs_played": len(runs.runs)}
+        sheet.add("deadline_kept", kept)
+    sheet.shown["percentiles"] = {name: _listed(found) for name, found in table.items()}
+    interrupted = sum(middle.interruptions.values())
+    stops = f" and {many(middle.stops, 'planned stop')}" if middle.stops else ""
+    sheet.assumed["simulated"] = (
+        f"{many(len(runs.runs), 'run')} with other failures, of which the one in the middle is told: "
+        f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start"
+    )
+    if watts is not None:
+        sheet.assumed["power while it stands"] = f"{watts[1]:.0f} W an accelerator, {watts[0]:.0f} W while it computes"
+
+
+def _listed(found: Many) -> dict[str, Any]:
+    """As JSON has it: what has no end is None."""
+    values = {"mean": found.mean} | found.levels
+    errors = (math.inf, *found.errors.values())
+    held: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return held | {"error": [error if math.isfinite(error) else None for error in errors]}
+
+
+def lost_sentence(run: Played) -> str:
+    """What the run lost its time to, by cause, largest first."""
+    lost = sorted(run.by(0).items(), key=lambda item: -item[1])
+    whole = sum(seconds for _, seconds in lost)
+    named = [f"{compact_time(seconds)} to {cause}" for cause, seconds in lost if seconds >= _NAMED * whole]
+    if not named:
+        return "Nothing is lost."
+    return f"It loses {compact_time(whole)}, {whole / run.seconds:.1%} of its time: {', '.join(named)}."
+
+
+def facts_of(run: Played) -> dict[str, Any]:
+    """What the equation of a simulated goodput shows."""
+    return {"useful_days": quantity(run.work / DAY, "day"), "days_of_the_run": quantity(run.seconds / DAY, "day")}
+
+
+def _verdict(sheet: Sheet, found: Simulated) -> Iterator[str]:
+    """How far runs differ, and what is lost."""
+    held = sheet.shown["percentiles"]
+    if "run_time" in held:
+        low, high = held["run_time"]["p10"], held["run_time"]["p90"]
+        late = "more than one in ten has no end" if high is None else f"nine in ten within {compact_time(high * DAY)}"
+        yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten ends within {compact_time(low * DAY)} and {late}."
+    elif math.isfinite(found.setting.lasts):
+        low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
+        yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten has a goodput below {low}, and one in ten above {high}."
+    else:
+        stuck = sum(not run.ended for run in found.runs.runs) / len(found.runs.runs)
+        yield f"{stuck:.0%} of {many(len(found.runs.runs), 'simulated run')} do not end in ten times the time of their work."
+    yield lost_sentence(found.middle)

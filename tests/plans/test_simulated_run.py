@@ -1,0 +1,107 @@
+"""Simulated training runs as plans ask for them: one answer, that of the run in the middle, which agrees with the closed form where that holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+
+
+def plan_of(on: str = "1024xH100", tokens: float | None = 2e12, **ops: object) -> Plan:
+    return Plan.model_validate(
+        {
+            "task": "training",
+            "workload": {"model": "Llama3_70B", "batch_size": 1024, "seq_len": 8192, "tokens": tokens},
+            "hardware": {"on": on, "efficiency": 0.45},
+            "parallelism": {"tp": 8, "pp": 4, "micro_batch": 1, "zero": 1},
+            "ops": {"region": "Quebec", "price": "2 USD/h", **ops},
+        }
+    )
+
+
+def asked(**ops: object) -> Answer:
+    return evaluate_plainly(plan_of(**ops))
+
+
+def test_it_agrees_with_the_closed_form_where_nodes_are_at_hand():
+    closed, played = asked(), asked(simulate=True, seeds=60)
+    assert (closed.fidelity, played.fidelity) == ("first order", "simulated")
+    for name in ("run_time", "rent", "tco", "usd_per_mtoken"):
+        assert to_si(played.value(name) / closed.value(name), "") == pytest.approx(1, rel=0.01)
+    assert played.value("goodput") == pytest.approx(closed.value("goodput"), rel=0.01)
+    # Accelerators that wait for a restart draw less.
+    assert 0.95 < to_si(played.value("energy") / closed.value("energy"), "") < 1
+
+
+def test_parts_add_up_and_percentiles_are_in_order():
+    played = asked(seeds=40, spares=14, mtbf="12 h", maintenance="4h/14day", slow_nodes="1.3x6h/10day")
+    assert math.fsum(part.value for part in played.run_parts) == pytest.approx(to_si(played.value("run_time"), "s"))
+    assert played.run_parts[0].label == "useful work"
+    labels = {part.label for part in played.run_parts}
+    assert {"maintenance: stopped", "slow nodes: slower steps", "accelerators: restarts"} <= labels
+    held = played.percentiles
+    assert set(held) == {"run_time", "goodput", "tco", "rent", "energy", "carbon_footprint"}
+    for each in held.values():
+        assert each["p10"] <= each["p50"] <= each["p90"]
+    assert held["run_time"]["p50"] == pytest.approx(played.value("run_time").magnitude)
+    assert held["rent"]["p50"] == pytest.approx(played.value("rent").magnitude)
+    assert Answer.from_dict(played.to_dict()) == played
+
+
+def test_the_same_seeds_are_the_same_runs():
+    one, other = (asked(seeds=10, spares=2).to_dict() for _ in range(2))
+    assert one == other
+
+
+def test_a_deadline_is_missed_in_some_runs():
+    base = asked(seeds=40)
+    middle = base.percentiles["run_time"]["p50"]
+    answer = evaluate(plan_of(seeds=40, deadline=f"{middle * 0.9999} day"), change=False)
+    check = next(each for each in answer.checks if each.limit == "deadline")
+    assert not check.passed and "of the simulated runs miss it" in check.sentence
+    assert 0.3 < answer.value("deadline_kept") < 0.7
+
+
+def test_too_few_spares_have_no_end_and_elastic_runs_go_on():
+    stuck = asked(seeds=10, spares=0, mtbf="3 h")
+    assert stuck.value("goodput") == 0 and stuck.binding.limit == "goodput"
+    assert any("do not end" in line for line in stuck.verdict)
+    moving = asked(seeds=10, spares=0, mtbf="3 h", elastic=True)
+    assert moving.value("goodput") > 0.5
+
+
+def test_days_instead_of_tokens():
+    played = evaluate_plainly(plan_of(tokens=None, duration_days=60, seeds=20))
+    assert "run_time" not in played.percentiles and 0.9 < played.percentiles["goodput"]["p50"] < 1
+    assert to_si(played.value("tokens"), "token") > 1e11
+
+
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [
+        ({"elastic": True}, "give spares too"),
+        ({"preempted_every": "10 h"}, "give spares"),
+        ({"simulate": False, "seeds": 4}, "leave simulate = false out"),
+        ({"maintenance": "often"}, "such as 4h/30day"),
+        ({"slow_nodes": "2x5day/3day"}, "shorter than"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(ops, words):
+    with pytest.raises(InputError, match=words):
+        asked(**ops)
+
+
+def test_groups_of_several_kinds_are_refused():
+    with pytest.raises(InputError, match="not simulated"):
+        evaluate_plainly(plan_of(on="512xH100 + 512xA100", simulate=True))
+
+
+def test_goodput_is_explained_by_the_run():
+    text = str(asked(seeds=10).explain("goodput"))
+    assert "G = W / T" in text
