@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim.cases.footprint import Site
-from mlsysim.cases.hours import CARBON, PRICE, Above, Hours, Less, Mode, Place, above_of, less_of, place_of, start_of
+from mlsysim.cases.giving_way import CARBON, PRICE, Above, Less, above_of, less_of, start_of
+from mlsysim.cases.hours import Days, Hours, Mode, Place, place_of
 from mlsysim.errors import InputError
 from mlsysim.infra.hours import yearly, zone, zone_of
 from mlsysim.infra.registry import Grids
@@ -79,13 +80,26 @@ def test_drawn_days_are_what_the_closed_form_expects() -> None:
     _, here = place("Germany")
     hours = Hours(START, here, MODES, Above(CARBON, 0.34))
     expected = hours.walk(until=90 * 24.0)
-    runs = [hours.walk(until=90 * 24.0, drawn=hours.drawn(Random(seed))) for seed in range(30)]
+    runs = [Days(hours, Random(seed)).taken([(0.0, 90 * 86400.0, True)]) for seed in range(30)]
     for name in ("work", "carbon"):
         values = [getattr(run, name) for run in runs]
         mean = sum(values) / len(values)
         error = math.sqrt(sum((v - mean) ** 2 for v in values) / len(values) / (len(values) - 1))
         assert abs(mean - getattr(expected, name)) < 3 * error + 0.01 * mean
-    assert hours.walk(until=99.0, drawn=hours.drawn(Random(1))) == hours.walk(until=99.0, drawn=hours.drawn(Random(1)))
+    assert Days(hours, Random(3)).taken([(0.0, 90 * 86400.0, True)]) == runs[3]
+
+
+def test_what_a_day_allows() -> None:
+    _, here = place("Texas")
+    hours = Hours(datetime(2026, 12, 1, 5, 30), here, MODES, Above(CARBON, 0.3))
+    days, time, stretches = Days(hours, Random(0)), 0.0, []
+    while time < 5 * 86400.0:
+        rate, until = days.allowed(time)
+        assert until > time and (until + 1800) % 3600 == pytest.approx(0)
+        stretches.append((time, min(until, 5 * 86400.0), rate > 0))
+        time = until
+    whole, parts = days.taken([(0.0, 5 * 86400.0, True)]), days.taken(stretches)
+    assert parts == pytest.approx(whole) and 0 < whole.paused < 120
 
 
 def test_less_power_for_some_hours() -> None:
@@ -163,8 +177,10 @@ def test_drawn_days_are_worth_as_much_as_real_ones() -> None:
         times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(8784)]
         mean = [here.carbon[t.month - 1][t.hour] for t in times]
         sigma = math.sqrt(math.log1p(here.variation**2))
-        days = Hours(START, Place(here.carbon, here.carbon, here.carbon, sigma, here.memory), MODES).drawn(Random(0))
-        means[key], drawn[key] = shifted(mean) / real - 1, shifted([m * next(days) for m in mean]) / real - 1
+        shape = Place(here.carbon, here.carbon, here.carbon, sigma, here.memory)
+        days = Days(Hours(datetime(2024, 1, 1), shape, MODES), Random(0))
+        seen = [days.hour(number)[1] for number in range(len(mean))]
+        means[key], drawn[key] = shifted(mean) / real - 1, shifted(seen) / real - 1
     assert all(-0.42 < away < 0 for away in means.values())
     assert sorted(map(abs, drawn.values()))[len(drawn) // 2] < 0.03 and max(map(abs, drawn.values())) < 0.15
 

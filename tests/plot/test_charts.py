@@ -167,6 +167,27 @@ def test_scorecard(check, rows, binding, title):
     check(plot.scorecard([(wall, *row) for wall, row in rows.items()], binding=binding, title=title))
 
 
+@EXAMPLES
+@given(
+    hours=st.floats(0.01, 1e6),
+    pieces=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), NAMES, NAMES), max_size=12),
+    start=st.sampled_from([None, "2026-12-01T05:30"]),
+    remark=st.one_of(st.just(""), NAMES),
+)
+def test_gantt(check, hours, pieces, start, remark):
+    stretches = [(min(a, b) * hours, max(a, b) * hours, state, cause) for a, b, state, cause in pieces]
+    ticks = [begin for begin, *_ in stretches]
+    figure = check(plot.gantt(stretches, hours, interruptions=ticks, start=start, remark=remark))
+    assert figure.rows() <= 14 and figure.rows() * figure.row >= hours * 0.999
+    assert figure.svg(1600)
+
+
+@EXAMPLES
+@given(parts=st.lists(st.tuples(NAMES, st.floats(1, 1e7), st.just("s")), min_size=1, max_size=9))
+def test_share_bar(check, parts):
+    check(plot.share_bar(parts, 1e8, title="What the run lost its time to"))
+
+
 NAN, INFINITE = float("nan"), float("inf")
 TITLES = {"x_title": "x", "y_title": "y"}
 

@@ -24,24 +24,22 @@ are judged by the hour as it comes), the marginal plant, the time to stop and to
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
 
 from mlsysim.cases.footprint import Site
+from mlsysim.cases.giving_way import CARBON, PRICE, UNITS, Above, Less
 from mlsysim.errors import InputError
 from mlsysim.infra.hours import DAYS, Table, Zone, yearly
 from mlsysim.units.kernel import kernel
-from mlsysim.units.registry import number_from, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 
 FULL, LESS, PAUSED = range(3)
 """How a run goes in an hour, from most power to least."""
-CARBON, PRICE = "carbon", "price"
-_UNITS = {CARBON: ("gCO2e/kWh", 1e-3), PRICE: ("USD/MWh", 1e-3)}
 _YEAR = sum(DAYS)
 
 
@@ -57,94 +55,6 @@ def cooling_overhead(above_freezing: Any, at_freezing: Any, slope: Any, curve: A
 def weather_pue(pue: Any, share: Any, overhead: Any, mean: Any) -> Any:
     """PUE of an hour: of what is not computing, so much cools, as the weather has it."""
     return 1 + (pue - 1) * (1 - share + share * overhead / mean)
-
-
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
-class Above(NamedTuple):
-    """Hours above a level of carbon (kgCO2e/kWh) or price (USD/kWh)."""
-
-    of: str
-    level: float
-
-    @property
-    def text(self) -> str:
-        unit, scale = _UNITS[self.of]
-        return f"{self.level / scale:.6g} {unit}"
-
-
-class Less(NamedTuple):
-    """So much less power: above a level, or for some hours, once or daily."""
-
-    share: float
-    above: Above | None = None
-    hours: float = 0.0
-    daily: bool = False
-
-    @property
-    def text(self) -> str:
-        when = f"for {self.hours:g} h" + " daily" * self.daily if self.above is None else f"above {self.above.text}"
-        return f"{self.share * 100:g}% {when}"
-
-
-_CARBON = re.compile(r"(k?)g\s*(co2(e|eq)?)?\s*(/|per)?\s*(kwh)?")
-_PRICE = re.compile(r"(?:usd|dollars?)?\s*(?:/|per)\s*([km])wh")
-
-
-def above_of(value: Any) -> Above:
-    """A level of carbon or price as people write it.
-
-    >>> above_of("300g").text, above_of("$80/MWh").text, above_of("0.08 USD/kWh").text
-    ('300 gCO2e/kWh', '80 USD/MWh', '80 USD/MWh')
-    """
-    text = str(value).strip().lower()[:60]
-    found = re.fullmatch(r"(\$|usd)?\s*([-+\d._e]+)\s*(.*)", text)
-    number = None if found is None else number_from(found[2])
-    if found is not None and number is not None and number >= 0:
-        if not found[1] and (unit := _CARBON.fullmatch(found[3])):
-            return Above(CARBON, number if unit[1] else number / 1000)
-        if unit := _PRICE.fullmatch(found[3]):
-            return Above(PRICE, number if unit[1] == "k" else number / 1000)
-    raise InputError(f"A level is carbon such as 300g (of a kWh) or a price such as $80/MWh, got {str(value)[:40]!r}.")
-
-
-def less_of(value: Any) -> Less:
-    """Less power as people write it.
-
-    >>> less_of("25% for 3 h daily").text, less_of("40 % above 300g").text
-    ('25% for 3 h daily', '40% above 300 gCO2e/kWh')
-    """
-    text = str(value).strip().lower()[:80]
-    found = re.fullmatch(r"([\d.]+)\s*%\s*(?:less\s*)?(?:power\s*)?(for|above)\s*(.+)", text)
-    share = None if found is None else number_from(found[1])
-    if found is not None and share is not None and 0 < share < 100:
-        if found[2] == "above":
-            return Less(share / 100, above_of(found[3]))
-        time = re.fullmatch(r"([\d.]+)\s*h(?:ours?)?\s*(daily|a day|every day)?", found[3])
-        if time is not None and 0 < (hours := number_from(time[1]) or 0.0) <= 24:
-            return Less(share / 100, None, hours, bool(time[2]))
-    words = "'25% for 3h' (once, at most 24 h), '25% for 3h daily' or '25% above 300g'"
-    raise InputError(f"Demand response is such as {words}, with less than 100%, got {str(value)[:40]!r}.")
-
-
-def start_of(value: Any) -> datetime:
-    """A date, or a date and time, in UTC.
-
-    >>> start_of("2026-12-01").isoformat(), start_of("2026-12-01T06:30Z").isoformat()
-    ('2026-12-01T00:00:00', '2026-12-01T06:30:00')
-    """
-    try:
-        found = datetime.fromisoformat(str(value).strip())
-    except ValueError:
-        raise InputError(
-            f"A start is a date such as 2026-12-01, or with a time in UTC 2026-12-01T06:00, got {str(value)[:40]!r}."
-        ) from None
-    if (away := found.utcoffset()) is not None:
-        found = found.replace(tzinfo=None) - away
-    if not 1900 <= found.year <= 2500:
-        raise InputError(f"A start lies between the years 1900 and 2500, got {found.year}.")
-    return found
 
 
 # --- a place ----------------------------------------------------------------------------------------------------------
@@ -228,23 +138,27 @@ class Hours:
     modes: tuple[Mode, Mode, Mode]
     pause: Above | None = None
     less: Less | None = None
-    _known: dict[Any, Covered] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[Any, Covered] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _windows: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def window(self, month: int) -> list[int]:
         """Hours of a day of the month in which less power is asked, dearest first: by price, else by carbon."""
         if self.less is None or self.less.above is not None:
             return []
+        if month in self._windows:
+            return self._windows[month]
         price, carbon = self.place.price[month - 1], self.place.carbon[month - 1]
         count = math.ceil(self.less.hours)
         first = max(
             range(24), key=lambda h: sum(price[(h + k) % 24] + 1e-9 * carbon[(h + k) % 24] for k in range(count))
         )
-        return [(first + k) % 24 for k in range(count)]
+        self._windows[month] = [(first + k) % 24 for k in range(count)]
+        return self._windows[month]
 
-    def mode(self, when: datetime, deviation: float = 1.0, first: bool = True) -> int:
-        """The mode of an hour whose carbon is so many times its mean; ``first`` is the day of the start."""
+    def mode(self, when: datetime, carbon: float, first: bool) -> int:
+        """The mode of an hour with this carbon; ``first`` is the day of the start."""
         month, hour = when.month, when.hour
-        values = {CARBON: self.place.carbon[month - 1][hour] * deviation, PRICE: self.place.price[month - 1][hour]}
+        values = {CARBON: carbon, PRICE: self.place.price[month - 1][hour]}
         if self.pause is not None and values[self.pause.of] > self.pause.level:
             return PAUSED
         if self.less is None:
@@ -253,20 +167,16 @@ class Hours:
             return LESS if values[self.less.above.of] > self.less.above.level else FULL
         return LESS if (first or self.less.daily) and hour in self.window(month) else FULL
 
-    def hour(self, when: datetime, deviation: float | None = None, first: bool = False) -> Covered:
-        """What is covered in an hour: of one day, or of the mean of days."""
-        key = (when.month, when.hour, first) if deviation is None else None
-        if key in self._known:
-            return self._known[key]
-        mean = self.place.carbon[when.month - 1][when.hour]
-        found = Covered()
-        for share, carbon in self._days(mean) if deviation is None else ((1.0, mean * deviation),):
-            if share > 0:
-                mode = self.mode(when, carbon / mean if mean else 1.0, first)
-                found = found.plus(self._taken(when, mode, share, carbon))
-        if key is not None:
+    def hour(self, when: datetime, first: bool = False) -> Covered:
+        """What is covered in an hour on the mean of days."""
+        key = when.month, when.hour, first
+        if key not in self._known:
+            found = Covered()
+            for share, carbon in self._days(self.place.carbon[when.month - 1][when.hour]):
+                if share > 0:
+                    found = found.plus(self._taken(when, self.mode(when, carbon, first), share, carbon))
             self._known[key] = found
-        return found
+        return self._known[key]
 
     def _taken(self, when: datetime, mode: int, hours: float, carbon: float) -> Covered:
         """What some hours in a mode take."""
@@ -301,25 +211,29 @@ class Hours:
             yield share, (inside - part) / share if share > 1e-12 else 0.0
             below, part = here, inside
 
-    def walk(self, work: float | None = None, until: float = math.inf, drawn: Iterator[float] | None = None) -> Covered:
-        """From the start until an amount of work (hours at full rate) is done, or for some hours; the mean of days, or drawn ones."""
+    def walk(self, work: float | None = None, until: float = math.inf) -> Covered:
+        """From the start until an amount of work (hours at full rate) is done, or for some hours, on the mean of days."""
         when, found, done, first = self.start, Covered(), 0.0, self.start.date()
         asked = math.inf if work is None else work
-        year = self._year() if drawn is None else None
-        if year is not None and asked < math.inf and not year.work > 0:
+        year = self._year()
+        if asked < math.inf and not year.work > 0:
             raise self._never()
         while True:
             left = max(0.0, asked - found.work)
             if left <= 1e-12 * max(asked if asked < math.inf else 0.0, 1e-300) or until - done <= 1e-9:
                 return found
-            if year is not None and when.date() != first:
+            if when.date() != first:
                 # Whole years are alike.
                 years = int(min(left / year.work if year.work else math.inf, (until - done) / (24 * _YEAR)) - 1e-9)
                 if years > 0:
                     found, done = found.plus(year, years), done + years * 24 * _YEAR
                     continue
+                day = self._day(when.month)
+                if when.hour == when.minute == when.second == 0 and day.work < left and done + 24 < until:
+                    found, done, when = found.plus(day), done + 24, when + timedelta(days=1)
+                    continue
             rest = 1.0 - (when.minute + when.second / 60) / 60
-            here = self.hour(when, None if drawn is None else next(drawn), when.date() == first)
+            here = self.hour(when, when.date() == first)
             part = min(rest, until - done, left / here.work if here.work > 0 else math.inf)
             found, done = found.plus(here, part), done + part
             when = when + timedelta(hours=rest)
@@ -327,29 +241,25 @@ class Hours:
     def _year(self) -> Covered:
         found = Covered()
         for month, days in enumerate(DAYS, 1):
-            for hour in range(24):
-                found = found.plus(self.hour(datetime(2001, month, 1, hour)), days)
+            found = found.plus(self._day(month), days)
         return found
+
+    def _day(self, month: int) -> Covered:
+        if month not in self._known:
+            found = Covered()
+            for hour in range(24):
+                found = found.plus(self.hour(datetime(2001, month, 1, hour)))
+            self._known[month] = found
+        return self._known[month]
 
     def _never(self) -> InputError:
         assert self.pause is not None
         rows = self.place.carbon if self.pause.of == CARBON else self.place.price
-        least, most = (pick(map(pick, rows)) / _UNITS[self.pause.of][1] for pick in (min, max))
+        least, most = (pick(map(pick, rows)) / UNITS[self.pause.of][1] for pick in (min, max))
         return InputError(
-            f"The run would never go on: hours of this place have {least:.0f} to {most:.0f} {_UNITS[self.pause.of][0]} on average, which {self.pause.text} is below.",
+            f"The run would never go on: hours of this place have {least:.0f} to {most:.0f} {UNITS[self.pause.of][0]} on average, which {self.pause.text} is below.",
             field="pause_above",
         )
-
-    def drawn(self, random: Random) -> Iterator[float]:
-        """Carbon of hour after hour over its mean, with good and bad days."""
-        sigma, keep = self.place.sigma, math.exp(-1 / self.place.memory)
-        if sigma == 0:
-            while True:
-                yield 1.0
-        fresh, state = math.sqrt(1 - keep * keep), random.gauss(0.0, 1.0)
-        while True:
-            yield math.exp(sigma * state - sigma * sigma / 2)
-            state = keep * state + fresh * random.gauss(0.0, 1.0)
 
     def best_start(self, length: float) -> tuple[datetime, float]:
         """The hour within a year after the start from which so many hours at full power emit least, and what they emit over now."""
@@ -366,6 +276,58 @@ class Hours:
             if total < best * (1 - 1e-9):
                 at, best = i, total
         return begin + timedelta(hours=at), best / now if now > 0 else 1.0
+
+
+class Days:
+    """The hours of one run, with its good and bad days: carbon over its mean as drawn. Times are seconds from the start."""
+
+    def __init__(self, hours: Hours, random: Random) -> None:
+        self.hours, self._random = hours, random
+        self._begin = hours.start.replace(minute=0, second=0, microsecond=0)
+        self._late = (hours.start - self._begin).total_seconds()
+        self._seen: list[tuple[int, float, float, float]] = []
+        self._state = random.gauss(0.0, 1.0)
+
+    def hour(self, number: int) -> tuple[int, float, float, float]:
+        """Mode, carbon, PUE and price of an hour, counted from that of the start."""
+        place, seen = self.hours.place, self._seen
+        keep = math.exp(-1 / place.memory)
+        fresh, sigma = math.sqrt(1 - keep * keep), place.sigma
+        while len(seen) <= number:
+            when = self._begin + timedelta(hours=len(seen))
+            month, hour = when.month - 1, when.hour
+            carbon = place.carbon[month][hour] * math.exp(sigma * self._state - sigma * sigma / 2)
+            mode = self.hours.mode(when, carbon, len(seen) + self._begin.hour < 24)
+            seen.append((mode, carbon, place.pue[month][hour], place.price[month][hour]))
+            self._state = keep * self._state + fresh * self._random.gauss(0.0, 1.0)
+        return seen[number]
+
+    def allowed(self, time: float) -> tuple[float, float]:
+        """The rate over the full one at a time, and until when."""
+        number = math.floor((time + self._late) / 3600 + 1e-9)
+        mode, end = self.hour(number)[0], number + 1
+        while end < number + 24 and self.hour(end)[0] == mode:
+            end += 1
+        return self.hours.modes[mode].rate, end * 3600 - self._late
+
+    def taken(self, spans: Iterable[tuple[float, float, bool]]) -> Covered:
+        """What stretches of time take (from, to, whether it computes); what does not compute waits."""
+        sums = [0.0] * len(Covered._fields)
+        for start, end, computes in spans:
+            number = math.floor((start + self._late) / 3600 + 1e-9)
+            while start < end:
+                stop = min(end, (number + 1) * 3600 - self._late)
+                mode, carbon, pue, price = self.hour(number)
+                mode = mode if computes else PAUSED
+                rate, power = self.hours.modes[mode]
+                hours = (stop - start) / 3600
+                energy = power * hours * pue
+                taken = (rate * hours, power * hours, energy, energy * carbon, energy * price)
+                for k, value in enumerate(taken):
+                    sums[k] += value
+                sums[len(taken) + mode] += hours
+                start, number = stop, number + 1
+        return Covered(*sums)
 
 
 def _phi(x: float) -> float:

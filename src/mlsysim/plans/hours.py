@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
-from mlsysim.cases.hours import PRICE, Covered, Hours, Less, Mode, above_of, less_of, place_of, start_of
+from mlsysim.cases.giving_way import PRICE, Less, above_of, less_of, start_of
+from mlsysim.cases.hours import Covered, Hours, Mode, place_of
 from mlsysim.cases.run import Run
 from mlsysim.cases.run_inputs import LOCAL, around_of, electricity_price, site_of
 from mlsysim.errors import InputError
@@ -165,12 +166,12 @@ def told(sheet: Sheet, timed: Timed, covered: Covered, tokens: float) -> list[st
     hours, start = timed.hours, timed.hours.start
     lines = [f"From {_date(start)} UTC it runs until {_end(start, covered.hours)} UTC{_seen(timed, covered)}."]
     given = sheet.plan.workload.tokens is not None
-    plainly = replace(hours, pause=None, less=None, _known={})
+    plainly = replace(hours, pause=None, less=None)
     usual = plainly.walk(covered.work) if given else plainly.walk(until=covered.hours)
     for name, words in (("pause", "Pausing above {}"), ("less", "Less power ({})")):
         asked = getattr(hours, name)
         if asked is not None:
-            alone = replace(hours, **{"pause": None, "less": None, "_known": {}} | {name: asked})
+            alone = replace(hours, **{"pause": None, "less": None} | {name: asked})
             own = alone.walk(covered.work) if given else alone.walk(until=covered.hours)
             lines.append(f"{words.format(asked.text)} {_worth(sheet, timed, own, usual, given, tokens)}.")
     if timed.known and any(map(any, hours.place.carbon)):

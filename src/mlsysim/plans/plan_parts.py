@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from mlsysim.cases.hours import above_of, less_of, start_of
+from mlsysim.cases.giving_way import above_of, less_of, start_of
 from mlsysim.cases.rent import price_text
 from mlsysim.errors import InputError
 from mlsysim.models.recompute import parts_of

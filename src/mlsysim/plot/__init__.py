@@ -5,6 +5,7 @@
     heat_map, regime_map, pareto        many designs at once
     lines                               how values go with another one
     timeline, memory_timeline           a pipeline schedule, slot by slot and byte by byte
+    gantt, share_bar                    a run over its weeks, and what its time is lost to
     memory_bar, scorecard               does it fit, and which of the walls binds
 
 A figure shows itself in a notebook, has ``svg()``, ``html()`` (wide and phone), ``save()`` and, with the extra ``plot``,
@@ -18,6 +19,7 @@ from typing import Any
 
 _HOMES = {
     "figure": ("Figure",),
+    "charts.run": ("gantt", "share_bar"),
     "charts.roofline": ("distributed_roofline", "plot_distributed_roofline", "plot_roofline", "roofline"),
     "charts.bars": ("tornado", "waterfall"),
     "charts.heat_map": ("heat_map", "regime_map"),
