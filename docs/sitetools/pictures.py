@@ -8,7 +8,7 @@ from typing import Any
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plot.answers import over_time_of
+from mlsysim.plot.answers import hours_of, over_time_of
 from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import to_si
@@ -64,10 +64,19 @@ def saturation(rates: Sequence[float] = (5, 10, 15, 20, 24, 26, 28)) -> Figure:
     return lines(series, title=title, **said, **_SECONDS)
 
 
+def hours() -> Figure | None:
+    """Carbon of a grid by month and hour."""
+    ops = {"region": "California", "start": "2026-12-01"}
+    plan = {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}, "ops": ops}
+    title = "California: carbon by hour and month, around the yearly mean of 184 gCO2e/kWh"
+    return hours_of(evaluate_plainly(Plan.model_validate(plan)), title=title)
+
+
 PICTURES: dict[str, Callable[[], Figure | None]] = {
     "bursts.svg": bursts,
     "percentiles-by-replicas.svg": replicas,
     "near-saturation.svg": saturation,
+    "hours-of-california.svg": hours,
 }
 """Files below ``assets``, and what draws each."""
 

@@ -7,8 +7,8 @@
 
 WUE is defined per unit of computing energy (The Green Grid 2011, ISO/IEC 30134-9), so water is not multiplied by PUE. Embodied
 carbon is written off in equal parts over the lifetime of the hardware, and kept apart from the carbon of operation. Carbon
-intensity is a yearly average: the hour of the day and the marginal plant are left out, and so is the water that power stations
-spend, which may exceed that of the site.
+intensity is a yearly average, or that of the hours which a run covers (:mod:`mlsysim.cases.hours`). Left out: the marginal plant, and the
+water that power stations spend, which may exceed that of the site.
 """
 
 from __future__ import annotations

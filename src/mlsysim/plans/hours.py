@@ -17,9 +17,11 @@ from mlsysim.cases.hours import Covered, Hours, Mode, place_of
 from mlsysim.cases.run import Run
 from mlsysim.cases.run_inputs import LOCAL, around_of, electricity_price, site_of
 from mlsysim.errors import InputError
-from mlsysim.infra.hours import zone_of
-from mlsysim.infra.types import Datacenter
+from mlsysim.infra.hours import Table, yearly, zone_of
+from mlsysim.infra.registry import Grids
+from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.models.base import Workload
+from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_region
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
@@ -156,6 +158,29 @@ def _slowed(
     if drawn > wanted * 1.01:
         raise too_much
     return to_si(slower.tokens_per_second, "1/s") / to_si(step.tokens_per_second, "1/s"), drawn
+
+
+def seen_from(plan: Plan, region: str, hours: float) -> GridProfile:
+    """A grid as a run of so many hours at full power sees it from the plan's start on."""
+    grid: GridProfile = Grids.get(region)
+    zone = zone_of(grid)
+    if zone is None or plan.ops.start is None:
+        return grid
+    site = site_of(grid, None, Assumptions())
+    place = place_of(site, 0.0 if site.price is None else site.price, zone)
+    run = Hours(start_of(plan.ops.start), place, (Mode(1.0, 1.0), Mode(1.0, 1.0), Mode(0.0, 1.0)))
+    seen, price = Timed(run, None, grid, True).place(run.walk(until=hours))
+    return seen if site.price is None else seen.model_copy(update={"electricity_price": price})
+
+
+def carbon_hours(plan: Plan) -> Table | None:
+    """gCO2e/kWh by month and hour of the plan's region; None where it does not say when it starts, or hours are not known."""
+    grid = None if plan.ops.start is None or plan.ops.region is None else Grids.get(plan.ops.region)
+    zone = zone_of(grid)
+    if grid is None or zone is None:
+        return None
+    scale = grid.carbon_intensity_g_kwh / yearly(zone.carbon)
+    return tuple(tuple(value * scale for value in hours) for hours in zone.carbon)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

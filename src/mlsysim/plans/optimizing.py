@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlsysim.cases.run_inputs import ALL, run_days
+from mlsysim.errors import InputError
+from mlsysim.infra.registry import Grids
 from mlsysim.models.base import Workload
 from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.hours import seen_from
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_of, workload_of
 from mlsysim.plans.training_layout import best_layouts
 from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.placement import PlacementOptimizer
 from mlsysim.systems.types import Fleet
+from mlsysim.units.registry import Quantity, to_si
 
 _PROMPT_TOKENS = 1024
 
@@ -45,7 +49,8 @@ def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any
 
 
 def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str] | str = "all") -> Any:
-    """The grid on which the run of a plan costs least, its carbon taxed: for the time and at the power that the plan's answer has."""
+    """The grid on which the run of a plan costs least, its carbon taxed: for the time and at the power that the plan's answer has, in the hours
+    from its start on where it says when that is."""
     fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
     found = {name: metric.value for name, metric in answer.held.items()}
     options: dict[str, Any] = {} if plan.ops.electricity is None else {"kwh_price": plan.ops.electricity}
@@ -56,4 +61,12 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
         options["cooling"] = plan.hardware.cooling
     options["duration_days"] = found["run_time"] if "run_time" in found else plan.ops.days or run_days()
     options["regions"] = regions if isinstance(regions, str) else list(regions)
+    if plan.ops.start is not None:
+        for name in ("pause_above", "demand_response"):
+            if getattr(plan.ops, name) is not None:
+                raise InputError(f"Places are compared for the same run; leave {name} out.", field=name)
+        keys = Grids.keys() if regions == "all" else [regions] if isinstance(regions, str) else regions
+        days = options["duration_days"]
+        hours = to_si(days, "h") if isinstance(days, Quantity) else days * 24.0
+        options["regions"] = [seen_from(plan, key, hours) for key in keys]
     return PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)

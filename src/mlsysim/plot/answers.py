@@ -6,11 +6,14 @@ What an answer has no data for gives no figure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.hours import carbon_hours
 from mlsysim.plans.targets import TIMES, levels_of, percent
 from mlsysim.plot.charts.bars import tornado, waterfall
+from mlsysim.plot.charts.heat_map import heat_map
 from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.charts.memory_bar import memory_bar
 from mlsysim.plot.charts.roofline import roofline
@@ -109,6 +112,16 @@ def over_time_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | N
     names = {"batch": "worked on", "queue": "waiting"}
     series = [(label, list(zip(seen["times"], seen[name], strict=True))) for name, label in names.items()]
     return lines(series, x_title="Time", x_unit="s", y_title="Requests", title=title, width=width)
+
+
+def hours_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """Carbon of the hours of the region, by month, where the plan says when it starts."""
+    table = carbon_hours(answer.plan)
+    if table is None:
+        return None
+    rows = [f"{date(2001, month, 1):%b}" for month in range(1, 13)]
+    axes = {"x_title": "Hour of the day (UTC)", "y_title": "Month", "value_title": "Carbon", "unit": "gCO2e/kWh"}
+    return heat_map(list(range(24)), rows, [list(hours) for hours in table], **axes, title=title, width=width)
 
 
 def tornado_of(

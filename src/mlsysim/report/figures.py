@@ -8,6 +8,7 @@ from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plot.answers import (
+    hours_of,
     memory_of,
     over_time_of,
     percentiles_of,
@@ -38,6 +39,7 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "memory": memory_of([("Per accelerator", answer)]),
         "percentiles": percentiles_of(answer, title="Times within which shares of the requests are"),
         "traffic": over_time_of(answer, title="Requests over the time that was played"),
+        "hours": hours_of(answer, title="Carbon of the hours by month"),
         "cost": _parts(
             answer.cost_parts,
             "USD",

@@ -14,7 +14,7 @@ Assumed: carbon intensity is a yearly average. Without a place carbon and water 
 accelerators draw power, in proportion to MFU, as the documents have it. Measured accelerators do not: memory-bound work draws twice as
 much. Plans hand on what accelerators do as ``average_power`` (:mod:`mlsysim.timing.power`), and ``include_host``, which adds hosts, fans
 and conversion as measured (air: 1.41 kW + 1.21 x accelerators, liquid: 1.027 x (1.24 kW + accelerators), for eight of them), 116 W of network
-an accelerator, and a stated PUE without a place. Left out: the hour of the day, the
+an accelerator, and a stated PUE without a place. Left out: the hour of the day (plans that say when they start hand on a place as its hours are), the
 marginal plant, and the water that power stations spend, which may exceed that of the site.
 """
 
