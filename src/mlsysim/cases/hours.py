@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from mlsysim.cases.giving_way import CARBON, PRICE, UNITS, Above, Less
 from mlsysim.errors import InputError
 from mlsysim.infra.hours import DAYS, Table, Zone, yearly
 from mlsysim.units.kernel import kernel
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
 

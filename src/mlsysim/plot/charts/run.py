@@ -7,7 +7,6 @@ waiting for nodes, stops, pauses), as wide as they last and at least a hair; tic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import PAD, SMALL, KeyEntry, key, note, x_axis
 from mlsysim.plot.scale import amount, linear_scale
 from mlsysim.plot.svg import Box, Drawing, clean, measure
+from mlsysim.units.records import dataclass
 from mlsysim.units.text import compact_time
 
 _SPANS = (1.0, 6.0, 24.0, 168.0, 28 * 24.0, 91 * 24.0, 364 * 24.0, 3640 * 24.0, 36400 * 24.0)
