@@ -64,7 +64,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "mlsysim.engine.scenario": ("Scenario", "Scenarios", "SystemEvaluation"),
     "mlsysim.engine.pipeline": ("CompositionError", "Pipeline"),
     "mlsysim.engine.explain": ("explain",),
-    "mlsysim.ask": ("compare", "plan", "serve", "sweep", "train"),
+    "mlsysim.ask": ("compare", "plan", "rl", "serve", "sweep", "train"),
     "mlsysim.importers.hf": ("import_config",),
     "mlsysim.importers.model": ("import_model", "read_model"),
     "mlsysim.importers.user_zoo": ("check_user_zoo", "save_model"),

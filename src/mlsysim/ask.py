@@ -56,6 +56,11 @@ def serve(model: Model, on: Machines, **settings: Any) -> Answer:
     return _answered("serving", model, on, settings)
 
 
+def rl(model: Model, on: Machines, **settings: Any) -> Answer:
+    """What a step of post-training takes: rollout and its long tail, training, weights on their way; the best split, the cost of a thousand steps."""
+    return _answered("rl", model, on, settings)
+
+
 def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Planned:
     """The least fleet of each chip in ``on`` (the usual ones without): that trains a model by a ``deadline``, or that answers ``qps`` requests a second,
     or a ``trace``, within its limits."""

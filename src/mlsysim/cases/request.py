@@ -9,10 +9,11 @@ of others between two tokens (wall 4), and answers that must end before a cache 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import Seconds
-from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.ledger import Ledger, Part
 
 MEMORY, SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 2, 3, 4, 5, 7, 14
 
@@ -34,3 +35,21 @@ def of_phase(ledger: Ledger, phase: str) -> Ledger:
     return Ledger(sum((part.exposed for part in parts), 0.0), parts).renamed(
         lambda name: name.removeprefix(f"{phase}: ")
     )
+
+
+def work_of(base: Ledger, phase: str, seconds: float, *skip: str) -> list[Part]:
+    """Parts of a phase that are work, in the case's proportions, together so many seconds."""
+    begins = f"{phase}: "
+    own = [p for p in base.parts if p.name.startswith(begins) and p.resource and p.name not in skip and p.exposed > 0]
+    total = sum(part.exposed for part in own)
+    return scaled(own, seconds) if total > 0 and seconds > 0 else []
+
+
+def scaled(parts: list[Part], seconds: float) -> list[Part]:
+    """Parts in their proportions, together so many seconds."""
+    total = sum(part.exposed for part in parts)
+    if not total > 0:
+        return []
+    by = seconds / total
+    amounts = ("exposed", "hidden", "flop", "moved", "sent", "joules")
+    return [replace(part, **{name: getattr(part, name) * by for name in amounts}) for part in parts]

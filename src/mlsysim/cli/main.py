@@ -38,6 +38,7 @@ app = typer.Typer(
 app.command("eval", cls=plan_command())(plans.evaluate)
 app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
+app.command(cls=plan_command("rl"))(plans.rl)
 app.command(cls=plan_command())(planning.plan)
 for _on_plans in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review):
     app.command(cls=plan_command())(_on_plans)

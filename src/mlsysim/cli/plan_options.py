@@ -28,7 +28,7 @@ _SHORT = {
 _PANELS = {
     "": "The plan", "workload": "What runs", "hardware": "What it runs on",
     "hardware.chip": "Other figures of the chip", "parallelism": "How it is split",
-    "serving": "Traffic, engine and limits", "ops": "Where, how long, for how much", "constraints": "What must hold",
+    "serving": "Traffic, engine and limits", "rl": "Post-training", "ops": "Where, how long, for how much", "constraints": "What must hold",
 }  # fmt: skip
 _LAYOUT = "--layout"
 

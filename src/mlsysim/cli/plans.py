@@ -1,4 +1,4 @@
-"""Commands on plans: ``eval``, ``train``, ``serve``; ``report``, ``audit``, ``compare``, ``sensitivity``, ``explain``."""
+"""Commands on plans: ``eval``, ``train``, ``serve``, ``rl``; ``report``, ``audit``, ``compare``, ``sensitivity``, ``explain``."""
 
 from __future__ import annotations
 
@@ -108,6 +108,22 @@ def serve(
             "serve needs a chip after the model, or a fleet with --on, such as --on 8xH100; not both.", field="on"
         )
     _finish(plan_of(context, task="serving", model=model, on=on or hardware), form)
+
+
+def rl(
+    context: Context,
+    model: Model,
+    on: Annotated[str, Option(help="the fleet: 64xH100, 8xDGX_H100@NDR")],
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """A step of post-training: rollout and its long tail, training, weight transfer, the best split, cost of a thousand steps.
+
+    mlsysim rl Llama3_8B --on 64xH100 --algorithm grpo --prompts 512 --samples 16 --prompt-len 1024 --response 2000
+    mlsysim rl Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 --max-response 4k --split auto
+    """
+    form = chosen_form(context, output, as_json)
+    _finish(plan_of(context, task="rl", model=model, on=on), form)
 
 
 def report(

@@ -214,6 +214,8 @@ class Answer(Document, Record):
         """The time that costs are of."""
         if self.task == "training" and "run_time" in self.held:
             return self.held["run_time"].text
+        if self.task == "rl":
+            return "a thousand steps"
         days = self.plan.ops.days or (1.0 if self.task == "serving" else run_days())
         return "a day" if days == 1 else f"{days:g} days"
 

@@ -102,7 +102,7 @@ def _shorter(plan: Plan, answer: Answer, holds: Holds) -> Iterator[Candidate]:
     total, dp, micro = fleet.total_accelerators, layout["dp"], plan.parallelism.micro_batch or 1
     unit, node = total // dp, fleet.node.accelerators_per_node
     made = {
-        each * unit: plan.replacing(parallelism={"dp": each}, hardware=_fleet_of(plan, each * unit))
+        each * unit: plan.replacing(parallelism={"dp": each}, hardware=fleet_of(plan, each * unit))
         for each in range(1, dp)
         if layout["batch_size"] % (each * micro) == 0 and (each * unit <= _NODE or each * unit % node == 0)
     }
@@ -192,7 +192,7 @@ def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds) -> Iterator[C
 
     def made(count: int, rate: float = 1.0) -> Plan:
         fewer = {"replicas": count // unit if given else None, "qps": ((part and part.qps) or 1.0) * rate}
-        return free.replacing(hardware=_fleet_of(plan, count), serving=fewer)
+        return free.replacing(hardware=fleet_of(plan, count), serving=fewer)
 
     count = _fewest(counts, lambda count: holds(made(count, _SPARE)))
     if count is not None:
@@ -221,7 +221,17 @@ def _inference(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     yield list(_other_chips(plan))
 
 
-ROUNDS = {"training": _training, "serving": _serving, "inference": _inference}
+def _rl(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
+    part = plan.rl
+    if part is None:
+        return
+    if part.split in (None, "none") and answer.layout.get("generator_tp"):
+        words = "pools of their own for trainer and generator, one step apart (samples are of weights one update old)"
+        yield [Candidate(words, plan.replacing(rl={"split": "auto"}), True)]
+    yield list(_other_chips(plan))
+
+
+ROUNDS = {"training": _training, "serving": _serving, "inference": _inference, "rl": _rl}
 _CAVEAT = " (check the accuracy)"
 _LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
 
@@ -277,7 +287,7 @@ def _other_chips(plan: Plan) -> Iterator[Candidate]:
         yield Candidate(f"{name} instead of {key}", plan.replacing(hardware=on))
 
 
-def _fleet_of(plan: Plan, count: int) -> dict[str, Any]:
+def fleet_of(plan: Plan, count: int) -> dict[str, Any]:
     """The hardware of a plan with another number of accelerators."""
     fleet = find_fleets(plan.hardware).fleets[0]
     key, fabric = fleet.node.accelerator.metadata.key, fleet.fabric.metadata.key
@@ -308,4 +318,4 @@ def _more(plan: Plan, asked: float = 1.0, eighths: tuple[int, ...] = (16, 32, 64
         counts |= {least, least + step}
     if fleet.node.accelerator.metadata.key and plan.hardware.chip is None:
         for count in sorted(counts):
-            yield Candidate(_instead(plan, count), plan.replacing(hardware=_fleet_of(plan, count)))
+            yield Candidate(_instead(plan, count), plan.replacing(hardware=fleet_of(plan, count)))

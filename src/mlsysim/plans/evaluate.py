@@ -18,7 +18,13 @@ from mlsysim.plans.schema import as_in_a_plan, spoken
 def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
     """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` plays fewer
     requests or runs where it is simulated."""
-    return finished(plan, _evaluator("mixed" if len(find_fleets(plan.hardware).fleets) > 1 else plan.kind, quick))
+    return finished(plan, _evaluator(_kind(plan), quick))
+
+
+def _kind(plan: Plan) -> str:
+    """What answers a plan: several kinds of accelerator are put together, but for post-training, which takes one."""
+    mixed = plan.kind != "rl" and len(find_fleets(plan.hardware).fleets) > 1
+    return "mixed" if mixed else plan.kind
 
 
 def finished(plan: Plan, evaluator: Callable[[Plan], Answer]) -> Answer:
@@ -52,6 +58,10 @@ def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:
         from mlsysim.plans.serving import evaluate_serving
 
         return partial(evaluate_serving, quick=quick)
+    if kind == "rl":
+        from mlsysim.plans.rl import evaluate_rl
+
+        return evaluate_rl
     from mlsysim.plans.inference import evaluate_inference
 
     return evaluate_inference

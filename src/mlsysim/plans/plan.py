@@ -4,11 +4,12 @@ A plan is typed data and nothing else: names instead of objects, quantities as t
 scenario file, the arguments of a command, the body of a request and the state of the explorer. Keys may be written by any name
 of :mod:`mlsysim.vocabulary`, in their parts or beside each other; unknown ones are refused with the nearest valid one.
 
-    task          training, serving or inference (one pass); found from the other parts where it is not said
+    task          training, serving, inference (one pass) or rl (post-training); found from the other parts where it is not said
     workload      model, batch, sequence length, precision, tokens to train on
     hardware      a fleet in one string (``on``), or a chip or node with a number
     parallelism   degrees and choices of a layout, or "auto"
     serving       traffic, engine, limits on latency
+    rl            post-training: prompts, samples, lengths, how trainer and generator share the accelerators
     ops           region, duration, deadline, budget, prices
     constraints   assertions on metrics of the answer
 """
@@ -22,12 +23,12 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mlsysim.errors import InputError
-from mlsysim.plans.plan_parts import Constraints, HardwarePart, OpsPart, ParallelismPart, ServingPart, WorkloadPart
+from mlsysim.plans.plan_parts import Constraints, HardwarePart, OpsPart, ParallelismPart, RlPart, ServingPart, WorkloadPart
 from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
-Task = Literal["training", "serving", "inference"]
+Task = Literal["training", "serving", "inference", "rl"]
 
 
 def _or_auto(schema: dict[str, Any]) -> None:
@@ -39,11 +40,12 @@ class Plan(Record):
 
     name: str = Field(default="plan", max_length=200, description="what it is called")
     description: str = Field(default="", max_length=4000, description="what it is for")
-    task: Task | None = Field(default=None, description="training, serving or inference; found where it is not said")
+    task: Task | None = Field(default=None, description="training, serving, inference or rl; found where it is not said")
     workload: WorkloadPart
     hardware: HardwarePart
     parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_auto)
     serving: ServingPart | None = None
+    rl: RlPart | None = None
     ops: OpsPart = Field(default_factory=OpsPart)
     constraints: Constraints = Field(default_factory=Constraints)
 
@@ -76,6 +78,8 @@ class Plan(Record):
     def _agrees(self) -> Plan:
         if self.task in ("training", "inference") and self.serving is not None:
             raise ValueError(f"a plan of task {self.task} has no serving part")
+        if self.task not in (None, "rl") and self.rl is not None:
+            raise ValueError(f"a plan of task {self.task} has no rl part")
         return self
 
     @property
@@ -83,6 +87,8 @@ class Plan(Record):
         """The task, found where it is not said: serving traffic means serving, tokens or a layout training."""
         if self.task is not None:
             return self.task
+        if self.rl is not None:
+            return "rl"
         if self.serving is not None:
             return "serving"
         split = self.parallelism

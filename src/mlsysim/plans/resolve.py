@@ -129,6 +129,23 @@ def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Wor
     return type(known)(**{**_stated(known, "parameters", "active_parameters", "metadata", *without), **given})
 
 
+_TASKS = {"rl": "post-training"}
+
+
+def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
+    """Raise for what another task has alone, but for keys that begin with ``also``: nothing of it would show in the answer."""
+    for key, leaf in Plan.leaves().items():
+        if task in leaf.tasks or key.startswith(also):
+            continue
+        held: Any = plan
+        for name in key.split("."):
+            held = getattr(held, name, None)
+        if held is not None:
+            tasks = " and ".join(_TASKS.get(each, each) for each in leaf.tasks)
+            words = f"{leaf.flat} belongs to {tasks}; {_TASKS.get(task, task)} has no use for it."
+            raise InputError(words, field=leaf.flat)
+
+
 def find_fleets(part: HardwarePart) -> Groups:
     """The fleets of a plan's hardware, with the plan's own figures of the chip in place of the zoo's."""
     groups = _named_fleets(part)

@@ -20,7 +20,7 @@ from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
 from mlsysim.vocabulary import PARTS, Setting, Wording, names_of, plain
 
-ALL_TASKS = ("training", "serving", "inference")
+ALL_TASKS = ("training", "serving", "inference", "rl")
 
 _OF_TRAINING = {
     "workload": "tokens optimizer lora_rank predicted_tokens target_share gradient_precision activation_precision "
@@ -32,17 +32,28 @@ _OF_TRAINING = {
     "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval spares repair_time simulate seeds elastic repair_crews "
     "maintenance slow_nodes preempted_every beside fleet_age start pause_above demand_response",
 }
+_NOT_OF_RL = ("workload.tokens", "workload.target_share")
+_GENERATORS = "prompt_tokens engine cache_precision chunk_tokens memory_fraction max_num_seqs"
+"""Keys of serving that a generator of post-training has too."""
 _TASKS: dict[str, tuple[str, ...]] = {
-    **{f"{part}.{name}": ("training",) for part, names in _OF_TRAINING.items() for name in names.split()},
+    **{
+        key: ("training",) if part == "ops" or key in _NOT_OF_RL else ("training", "rl")
+        for part, names in _OF_TRAINING.items()
+        for name in names.split()
+        for key in (f"{part}.{name}",)
+    },
     "workload.seq_len": ("training", "inference"),
     **{f"workload.{name}": ("inference",) for name in ("phase", "steps", "random_arrivals", "measured_rate")},
     "workload.image_size": ("training", "inference"),
-    "hardware.stack": ("training", "inference"),
+    "hardware.stack": ("training", "inference", "rl"),
+    **{f"ops.{name}": ("training", "serving", "inference") for name in ("duration", "duration_days")},
     **{f"ops.{name}": ("training", "serving") for name in ("storage_bandwidth", "mtbf", "restart_time")},
     "parallelism.attention_dp": ("serving",),
     "parallelism.ring": ("inference",),
-    "parallelism": ("training", "serving"),
+    "parallelism": ("training", "serving", "rl"),
+    **{f"serving.{name}": ("serving", "rl") for name in _GENERATORS.split()},
     "serving": ("serving",),
+    "rl": ("rl",),
 }
 """Tasks that a part or a key matters to, where it is not all of them."""
 

@@ -18,7 +18,7 @@ from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full
 from mlsysim.plans.percentiles import add_percentiles
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import find_fleets, refuse_foreign, workload_of
 from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
@@ -110,16 +110,8 @@ _ALSO_SERVED = ("workload.seq_len", "workload.dimensions")
 
 
 def _refuse_foreign(plan: Plan) -> None:
-    """Raise for what another task has alone: nothing of it would show in the answer."""
-    for key, leaf in Plan.leaves().items():
-        if "serving" in leaf.tasks or key.startswith(_ALSO_SERVED):
-            continue
-        held: Any = plan
-        for name in key.split("."):
-            held = getattr(held, name, None)
-        if held is not None:
-            tasks = " and ".join(leaf.tasks)
-            raise InputError(f"{leaf.flat} belongs to {tasks}; serving has no use for it.", field=leaf.flat)
+    """Raise for what another task has alone, and for what has no meaning without another key."""
+    refuse_foreign(plan, "serving", _ALSO_SERVED)
     part = plan.serving
     if part is None:
         return

@@ -23,7 +23,7 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     plan, server = sheet.plan, served.server
     days = plan.ops.days or _DAYS
     pools = _pools(served)
-    powers = [_power(sheet, served, fleet.node.accelerator, pool) for fleet, pool in pools]
+    powers = [power_of(sheet, served, fleet.node.accelerator, pool) for fleet, pool in pools]
     first, draws = powers[0], None
     if first is not None and server.calibrated:
         draws = power_band(sheet, "energy per token", server.chip, first)
@@ -67,7 +67,7 @@ def _mean(fleet: Fleet, pool: Pool, power: float | None, there: float) -> float 
     return None if power is None else share * power + (1 - share) * waiting_power_of(fleet.node.accelerator)
 
 
-def _power(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
+def power_of(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:
     """Watts of an accelerator that serves; None where the zoo has no TDP for it. The facts are those of the first pool.
 
     It works while there is any request: of clients that come again and at a measured rate always, of N that are there on average

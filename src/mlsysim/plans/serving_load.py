@@ -177,7 +177,7 @@ class Server:
         widths = (w for w in divisors(total) if 1 < w <= _WIDEST and experts % w == 0)
         return self._room([Degrees(1, pp, w, w) for w in widths])
 
-    def _staged(self) -> list[Layout]:
+    def staged(self) -> list[Layout]:
         """The same in pipeline stages, where nothing else holds the model or carries the load: with fewer copies of the weights there is more
         room for caches."""
         split, layers = self.plan.parallelism, getattr(self.model, "layers", None) or 1
@@ -316,7 +316,7 @@ class Server:
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
-        for more in (self._grouped, *((self._staged,) if self.plan.parallelism.pp is None else ())):
+        for more in (self._grouped, *((self.staged,) if self.plan.parallelism.pp is None else ())):
             if not any(served.suffices for served in tried):
                 tried += [self.loaded(layout) for layout in more()]
         if self.arrivals is not None and (self.part.qps is not None or self.part.concurrency is not None):

@@ -28,6 +28,8 @@ from mlsysim.cases.request import (
     SERVING,
     SOFTWARE,
     TAIL,
+    scaled,
+    work_of,
 )
 from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals
@@ -264,8 +266,8 @@ class Played(Served):
             Part(name, wall, "", form, lost[cause] / count) for cause, name, wall, form in _WAITS if lost[cause] > 0
         ]
         first.append(Part(FRONT_END, SOFTWARE, "host", "t = t_front + t_token I", front))
-        first += _scaled([part for part in base.parts if part.name == HAND_OVER], spent.handed / count)
-        first += _work(base, FIRST, spent.reading / count, FRONT_END, HAND_OVER)
+        first += scaled([part for part in base.parts if part.name == HAND_OVER], spent.handed / count)
+        first += work_of(base, FIRST, spent.reading / count, FRONT_END, HAND_OVER)
         answer = [
             Part(name, wall, "", form, value / count)
             for name, wall, form, value in (
@@ -274,31 +276,13 @@ class Played(Served):
             )
             if value > 0
         ]
-        answer += _work(base, ANSWER, spent.writing / count)
-        parts = [*_scaled(first, self.ttft), *_scaled(answer, max(self.latency - self.ttft, 0.0))]
+        answer += work_of(base, ANSWER, spent.writing / count)
+        parts = [*scaled(first, self.ttft), *scaled(answer, max(self.latency - self.ttft, 0.0))]
         # A loss is made of steps: what makes the work faster makes it shorter in proportion.
         work = sum(part.exposed for part in parts if part.resource)
         whole = sum(part.exposed for part in parts)
         parts = [replace(part, elastic=part.exposed * whole / work if part.resource else 0.0) for part in parts]
         return replace(base, seconds=whole, parts=tuple(parts))
-
-
-def _work(base: Ledger, phase: str, seconds: float, *skip: str) -> list[Part]:
-    """Parts of a phase that are work, in the case's proportions, together so many seconds."""
-    own = [
-        p for p in base.parts if p.name.startswith(f"{phase}: ") and p.resource and p.name not in skip and p.exposed > 0
-    ]
-    total = sum(part.exposed for part in own)
-    return _scaled(own, seconds) if total > 0 and seconds > 0 else []
-
-
-def _scaled(parts: list[Part], seconds: float) -> list[Part]:
-    total = sum(part.exposed for part in parts)
-    if not total > 0:
-        return []
-    by = seconds / total
-    amounts = ("exposed", "hidden", "flop", "moved", "sent", "joules")
-    return [replace(part, **{name: getattr(part, name) * by for name in amounts}) for part in parts]
 
 
 def _backlog(text: str | None) -> Backlog | None:

@@ -84,7 +84,7 @@ def power_band(sheet: Sheet, kind: str, chip: HardwareNode, watts: float) -> Fac
 def _bands(sheet: Sheet, spent: dict[str, float | None], slower: Factors | None, draws: Factors | None) -> Any:
     """The factors of each metric, of which ``draws`` are those of an accelerator's power: what is bought by the hour goes with the time, where the work is given and not the days; energy
     with time and power; owning with time, and its electricity with power."""
-    lasts = slower if sheet.plan.workload.tokens is not None else None
+    lasts = slower if sheet.plan.workload.tokens is not None or sheet.task == "rl" else None
     draws = draws and independent(draws, power_constants()["node"]["interval"])
     energy = independent(lasts, draws)
     electric = (spent["electricity"] or 0.0) / (spent["tco"] or 1.0)

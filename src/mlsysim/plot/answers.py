@@ -24,7 +24,7 @@ from mlsysim.units.registry import quantity
 Named = Sequence[tuple[str, Answer]]
 """Answers with the name that tells each from the others; empty where there is one."""
 
-_WHOLE = {"training": "Step", "serving": "Request", "inference": "Pass"}
+_WHOLE = {"training": "Step", "serving": "Request", "rl": "Step", "inference": "Pass"}
 HARDWARE = {
     "peak_flops": "Peak FLOP/s",
     "memory_bandwidth": "Memory bandwidth",

@@ -22,12 +22,13 @@ NOT_KNOWN = "not known"
 _KEY = {
     "training": ("run_time", "tokens", "latency", "mfu", "tokens_per_second", "tco", "carbon_footprint"),
     "serving": ("ttft", "tpot", "tokens_per_second", "requests_per_second", "usd_per_mtoken", "carbon_per_mtoken"),
+    "rl": ("latency", "rollout_time", "training_time", "training_mfu", "tokens_per_second_per_device", "tco"),
     "inference": ("latency", "throughput", "mfu", "memory", "energy_per_sample"),
 }
 """Numbers of the first page by task; those of money and carbon are there even where they are not known."""
 _ALWAYS = ("tco", "carbon_footprint", "usd_per_mtoken", "carbon_per_mtoken", "energy_per_sample")
 _COSTS = ("tco", "energy", "carbon_footprint", "water")
-_MACRO = {"training": _COSTS, "serving": _COSTS, "inference": ("energy_per_sample",)}
+_MACRO = {"training": _COSTS, "serving": _COSTS, "rl": _COSTS, "inference": ("energy_per_sample",)}
 """Costs that are listed even where they are not known."""
 _MOST_ON_FRONT = 10
 

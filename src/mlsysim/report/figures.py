@@ -25,7 +25,7 @@ from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
 from mlsysim.report.designs import THIS, Designs
 from mlsysim.units.registry import quantity
 
-WHOLES = {"training": "a training step", "serving": "a request", "inference": "a pass"}
+WHOLES = {"training": "a training step", "serving": "a request", "rl": "a step", "inference": "a pass"}
 _MOST_BLOCKS = 100
 
 

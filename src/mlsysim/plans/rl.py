@@ -1,0 +1,256 @@
+"""A plan of post-training: one step, its parts, what binds, the best split of the accelerators, and what a thousand steps cost.
+
+Ways to run the step are those of :mod:`mlsysim.plans.rl_steps`; here the best becomes an answer, with the others beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mlsysim.cases import rl as case
+from mlsysim.cases.assumptions import INFERRED
+from mlsysim.cases.pools import Pool
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.rl_steps import AUTO, Stepper, Way
+from mlsysim.plans.serving_costs import power_of
+from mlsysim.plans.sheet import Sheet
+from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
+from mlsysim.timing.power import waiting_power_of
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time, count_text
+
+_STEPS = 1000
+_DAY = 86400.0
+_OTHERS = 3
+_PARTS = {
+    "rollout": (f"{case.ROLLOUT}: ",),
+    "long tail": (case.LONG_TAIL,),
+    "environment": (case.ENVIRONMENT,),
+    "training": (f"{case.TRAINING}: ",),
+    "log-probabilities": (case.PASSES,),
+    "weight transfer": (case.TRANSFER,),
+    "framework": (case.FIXED,),
+}
+"""What sentences call parts of a step, and how the ledger's names of them begin."""
+
+
+def evaluate_rl(plan: Plan) -> Answer:
+    """The answer to a plan of post-training."""
+    stepper = Stepper(plan)
+    ways = stepper.ways()
+    best = ways[0]
+    sheet = Sheet(plan, stepper.groups.assumed, "rl", "step")
+    sheet.assumed.learn(stepper.assumed.records)
+    sheet.keep(best.trainer.step)
+    sheet.assumed.learn(best.trainer.sheet.assumed.records)
+    if best.served is not None:
+        sheet.assumed.learn(best.served.server.sheet.assumed.records)
+        sheet.keep(best.served.result)
+    sheet.assumed.pop("interval", None)
+    return _answer(sheet, best, ways)
+
+
+def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
+    asked, trainer, served, found = way.asked, way.trainer, way.served, way.step
+    fits = way.feasible
+    full = trainer.step if served is None or not trainer.step.feasible or served.result.feasible else served.result
+    ledger = sheet.read(found.ledger if full is trainer.step else served.ledger if served else None)
+    _layout(sheet, way)
+    _assume(sheet, way, ways)
+    samples, own = asked.samples, asked.framework
+    total = sheet.shown["layout"]["trainers"] + (way.generators if way.staleness is not None else 0)
+    sheet.add("memory", float(ledger.memory))
+    sheet.add("memory_capacity", float(ledger.capacity))
+    sheet.facts |= {"memory_stated": trainer.fleet.node.accelerator.memory.capacity, "accelerators": total}
+    if fits:
+        _times(sheet, way, total)
+        notes = {3: f"MFU of training {sheet.text('training_mfu')}"}
+        sheet.score_walls(notes, fails=False)
+        _costs(sheet, way, samples.all * (samples.prompt + samples.lengths.mean))
+    else:
+        sheet.score_walls({}, fails=True)
+    precision = trainer.options["precision"]
+    chip = trainer.fleet.node.accelerator
+    sheet.shown["roofline"] = roof_point(trainer.step.ledger, chip, precision, "training step of one device")
+    sheet.assumed.say("interval", f"post-training {own.name}", INFERRED, _interval(own))
+    return sheet.answer(
+        calibrated=trainer.options["efficiency"] == "calibrated",
+        feasible=fits,
+        subject=f"post-training of {trainer.model.name} on {sheet.plan.hardware.on or trainer.fleet.name}",
+        headline=_headline(sheet, way) if fits else unfit(full.binding),
+        verdict=(*_verdict(sheet, way, ways), *sheet.unknown) if fits else (),
+        main="latency" if fits else "memory",
+        binding=binding_of(ledger, "step") if fits else too_full(full.binding),
+    )
+
+
+def _interval(own: case.Framework) -> str:
+    if not own.known:
+        return f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
+    return f"90 % of {own.rows} published steps of {own.name}, each predicted without its version or model, lay in the interval"
+
+
+def _layout(sheet: Sheet, way: Way) -> None:
+    """Degrees of both sides."""
+    options, step = way.trainer.options, way.trainer.step
+    chosen = step._facts.assumed
+    shown = {**step.parallelism, "micro_batches": step.microbatch_count}
+    for name, key in (("zero", "zero_stage"), ("recompute", "activation_recomputation")):
+        shown[name] = options.get(key, chosen.value(key))
+    shown |= {"batch_size": options["batch_size"], "seq_len": options["seq_len"]}
+    shown |= {"trainers": way.trainer.fleet.total_accelerators, "generators": way.generators}
+    if way.served is not None:
+        split = way.served.split
+        shown |= {"generator_tp": split.tp, "generator_pp": split.pp, "generator_ep": split.experts}
+        shown["generator_replicas"] = way.served.replicas
+    shown["staleness"] = way.staleness or 0.0
+    sheet.shown["layout"] = shown
+
+
+def _assume(sheet: Sheet, way: Way, ways: list[Way]) -> None:
+    asked, part, assumed = way.asked, way.served and way.served.server.part, sheet.assumed
+    if part is not None and (sheet.plan.serving is None or sheet.plan.serving.memory_fraction is None):
+        beside = "alone" if way.staleness is not None else "the trainer sleeps in the host's memory"
+        assumed["memory_fraction"] = f"{part.memory_fraction:g} of the memory for a generator, {beside}"
+    if asked.batch == asked.samples.all and sheet.plan.workload.batch_size is None:
+        assumed["batch_size"] = f"{asked.batch:,}: one update of all samples"
+    if asked.passes and sheet.plan.rl and sheet.plan.rl.logprob_passes is None and sheet.plan.rl.teacher is None:
+        assumed["logprob_passes"] = f"{asked.passes:g} of the trained model's size, beside training"
+    if way.staleness is not None and sheet.plan.rl and sheet.plan.rl.staleness is None:
+        assumed["staleness"] = f"{way.staleness:g}: {1 + way.staleness:g} batches in flight"
+    if way.rollout is not None and not way.rollout.fits:
+        assumed["rollout"] = f"event by event: caches of {way.rollout.each:.0f} samples have no room at once"
+    if len(ways) > 1:
+        others = "; ".join(f"{each.text}: {compact_time(each.seconds)}" for each in ways[1 : 1 + _OTHERS] if each.feasible)
+        assumed["split"] = f"{way.text}, the best of {len(ways)} splits; next {others}" if others else way.text
+
+
+def _times(sheet: Sheet, way: Way, total: int) -> None:
+    """Times, rates, and what their equations show."""
+    asked, trainer, found = way.asked, way.trainer, way.step
+    samples, own, ledger = asked.samples, asked.framework, sheet.ledger
+    seconds = float(ledger.seconds)
+    band = own.interval
+    late = ledger.gross(case.ENVIRONMENT)
+    uneven = ledger.gross(case.UNEVEN)
+    tokens = samples.all * (samples.prompt + samples.lengths.mean)
+    base = trainer.step._facts.context
+    worked = base["model_flops"] * samples.all / asked.batch * asked.algorithm.trained
+    worked *= (samples.prompt + samples.lengths.mean) / trainer.options["seq_len"]
+    sheet.facts |= {
+        "rollout_alone": quantity((found.rollout - late) / own.generation, "s"),
+        "generation_factor": own.generation,
+        "environment_wait": quantity(late, "s"),
+        "training_alone": quantity(found.training / own.training - uneven, "s"),
+        "fullest_rank_wait": quantity(uneven, "s"),
+        "training_factor": own.training,
+        "passes": asked.passes * own.passes,
+        "forward_pass": quantity(found.passes / own.training / (asked.passes * own.passes or 1.0), "s"),
+        "transfer_alone": quantity(found.transfer / own.transfer, "s"),
+        "transfer_factor": own.transfer,
+        "work_of_a_step": tokens,
+        "devices_that_serve": total,
+        "trainers": trainer.fleet.total_accelerators,
+        "model_operations": quantity(worked, "flop"),
+        "peak": quantity(base["peak"], "flop/s"),
+        "most_tokens": samples.lengths.most,
+    }
+    sheet.add("latency", seconds, times(seconds, band))
+    if way.rollout is not None:
+        sheet.add("rollout_time", found.rollout)
+        tail = ledger.gross(case.LONG_TAIL)
+        sheet.facts |= {"even_lengths": quantity((found.rollout - late - tail) / own.generation, "s")}
+        sheet.add("tail_time", tail)
+        sheet.add("clipped", samples.lengths.clipped)
+    sheet.add("training_time", found.training)
+    sheet.add("logprob_time", found.passes or None)
+    sheet.add("transfer_time", found.transfer or None)
+    used = worked / (found.training * trainer.fleet.total_accelerators * base["peak"])
+    sheet.add("training_mfu", float(used))
+    rate = tokens / seconds
+    sheet.add("tokens_per_second", rate, (rate / band[1], rate / band[0]))
+    each = rate / total
+    sheet.add("tokens_per_second_per_device", each, (each / band[1], each / band[0]))
+
+
+def _costs(sheet: Sheet, way: Way, tokens: float) -> None:
+    """Power, energy and money of a thousand steps."""
+    trainer, served, found = way.trainer, way.served, way.step
+    seconds, fleet = way.seconds, way.trainer.fleet
+    chip = fleet.node.accelerator
+    idle = waiting_power_of(chip) if chip.tdp is not None else 0.0
+    trains = None if trainer.step.accelerator_power is None else to_si(trainer.step.accelerator_power, "W")
+    writes = None
+    if served is not None and chip.tdp is not None:
+        writes = power_of(sheet, served, chip, Pool(served.replicas, served.split.devices))
+
+    def mean(*busy: tuple[float | None, float]) -> float | None:
+        """Watts of an accelerator that is busy for so many seconds of a step, and waits for the rest."""
+        if any(watts is None for watts, _ in busy):
+            return None
+        rest = max(seconds - sum(spent for _, spent in busy), 0.0)
+        return (sum((watts or 0.0) * spent for watts, spent in busy) + idle * rest) / seconds
+
+    training, generating = (trains, found.training + found.passes), (writes, found.rollout)
+    used = sheet.metrics["training_mfu"].value * found.training / seconds
+    if way.staleness is None or served is None:
+        shares = [Share(fleet, mean(training, generating) if served is not None else mean(training), used)]
+    else:
+        shares = [Share(fleet, mean(training), used), Share(served.server.fleet, mean(generating))]
+    sheet.add("accelerator_power", shares[0].power)
+    sheet.assumed.pop("idle_devices", None)
+    days = _STEPS * seconds / _DAY
+    sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": _STEPS * tokens}
+    spend(sheet, days, _STEPS * tokens, *shares, slower=way.asked.framework.interval)
+
+
+def _shares(way: Way) -> Iterator[tuple[str, float]]:
+    """Shares of the step by what sentences call its parts; the long tail apart."""
+    ledger = way.step.ledger
+    for name, begins in _PARTS.items():
+        found = sum(p.exposed for p in ledger.parts if p.name.startswith(begins))
+        if name == "rollout":
+            found -= ledger.exposed(case.LONG_TAIL)
+        if found > 0.0005 * ledger.seconds:
+            yield name, float(found / ledger.seconds)
+
+
+def _headline(sheet: Sheet, way: Way) -> str:
+    memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
+    parts = [f"training {sheet.text('training_time')}"]
+    if way.served is not None:
+        tail = f" of which {sheet.text('tail_time')} long tail" if sheet.ledger.gross(case.LONG_TAIL) else ""
+        parts.insert(0, f"rollout {sheet.text('rollout_time')}{tail}")
+    return (
+        f"Fits: {memory} on each accelerator; a step takes {sheet.text('latency')}{sheet.band('latency')}: "
+        f"{', '.join(parts)}; {sheet.text('tokens_per_second_per_device')} tokens a second for each accelerator."
+    )
+
+
+def _split_text(layout: dict[str, Any], prefix: str, names: tuple[str, ...]) -> str:
+    return " ".join(f"{name.upper()}{layout[prefix + name]}" for name in names if layout[prefix + name] > 1) or "TP1"
+
+
+def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
+    shares, layout = dict(_shares(way)), sheet.shown["layout"]
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    most = max(shares, key=lambda name: shares[name])
+    yield f"Of the step: {listed}; {most} has most of it."
+    trains = _split_text(layout, "", ("tp", "pp", "cp", "ep", "dp"))
+    if way.served is not None:
+        writes = _split_text(layout, "generator_", ("tp", "pp", "ep"))
+        many = f"{layout['generator_replicas']:,} generators of {writes}"
+        pools = way.text[0].upper() + way.text[1:]
+        yield f"{pools}: a trainer of {trains}, {many}; MFU of training is {sheet.text('training_mfu')}."
+    else:
+        yield f"The trainer has {trains}; its MFU is {sheet.text('training_mfu')}."
+    others = [each for each in ways[1 : 1 + _OTHERS] if each.feasible]
+    if others and sheet.plan.rl and sheet.plan.rl.split == AUTO:
+        told = ", ".join(f"{each.text} ({each.seconds / way.seconds - 1:+.0%})" for each in others)
+        yield f"Other splits: {told}."
+    yield f"A step trains on {count_text(sheet.facts['work_of_a_step'])} tokens of {way.asked.samples.all:,} samples."
+    yield from cost_sentence(sheet, _STEPS * way.seconds / _DAY, "A run of a thousand steps")
+    yield from energy_sentence(sheet)

@@ -1,0 +1,319 @@
+"""Ways to run a step of post-training: who trains, who generates, and how both are laid out.
+
+The trainer is the training case of a plan of its own (``parallelism`` its layout, sequences of prompt and mean response), the generator the serving case of
+another; :mod:`mlsysim.cases.rl` puts both together. Colocated they take turns on all accelerators; split, each has a pool.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from mlsysim.cases import rl as case
+from mlsysim.cases.assumptions import DEFAULT, Assumptions
+from mlsysim.cases.layout import divisors
+from mlsysim.errors import InputError
+from mlsysim.plans.change_candidates import fleet_of
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import RlPart
+from mlsysim.plans.resolve import find_fleets, find_model, refuse_foreign, workload_of
+from mlsysim.plans.served import Layout, Served
+from mlsysim.plans.serving import server_of
+from mlsysim.plans.serving_load import Server
+from mlsysim.plans.training import Trained, trained
+from mlsysim.simulate.rl import Lengths, Rollout, Samples, imbalance, rollout
+from mlsysim.timing.network import datasheet_network
+from mlsysim.units.registry import to_si
+from mlsysim.walls.fleet.communication import DistributedModel
+
+COLOCATED, AUTO = "none", "auto"
+PROMPT = 1024
+_TIMES_THE_MEAN = 8
+_LONG = 0.12
+"""Of the most tokens: a mean below it has a longer tail, as published runs show."""
+_PIECE = 64
+"""Tokens that a searched sequence is a multiple of, so that contexts and tensors divide it."""
+
+
+class Asked(NamedTuple):
+    """What a step is asked for, with what was chosen where the plan is silent."""
+
+    samples: Samples
+    batch: int
+    algorithm: case.Algorithm
+    framework: case.Framework
+    passes: float
+    environment: float
+    staleness: float
+
+
+def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
+    """The step of a plan; refused where samples or lengths are not given."""
+    part = plan.rl or RlPart()
+    name = part.algorithm or "grpo"
+    if part.algorithm is None:
+        assumed.say("algorithm", name, DEFAULT)
+    algorithm = case.algorithm(name)
+    each = part.samples if part.samples is not None else algorithm.samples
+    for key, value, words in (
+        ("prompts", part.prompts, "prompts"),
+        ("samples", each, "samples of each prompt"),
+        ("response", part.response, "mean tokens of a response"),
+    ):
+        if value is None:
+            raise InputError(f"A step of {name} takes as long as its {words} say, which are not given: give {key}.", field=key)
+    assert part.prompts and each and part.response
+    if algorithm.samples and each != algorithm.samples:
+        raise InputError(f"{name} has {algorithm.samples} sequences of a prompt, not {each}; leave samples out.", field="samples")
+    prompt = plan.serving and plan.serving.prompt_tokens
+    if not prompt:
+        prompt = PROMPT
+        assumed.say("prompt_tokens", prompt, DEFAULT, f"{prompt:,}")
+    most = part.max_response
+    if most is None:
+        most = _TIMES_THE_MEAN * part.response
+        assumed.say("max_response", most, DEFAULT, f"{most:,}: {_TIMES_THE_MEAN} times the mean")
+    cv = part.response_cv
+    if cv is None:
+        cv = 1.0 if part.response > _LONG * most else 1.5
+        assumed.say("response_cv", cv, DEFAULT, f"{cv:g}, lognormal before it ends at the most")
+    own = case.framework(part.framework)
+    if part.framework is None:
+        assumed.say("framework", own.name, DEFAULT, f"{own.name}: its constants, fitted to {own.rows} published steps")
+    elif not own.known:
+        assumed.say("framework", own.name, DEFAULT, f"none that was measured: constants of {case.DEFAULT}, with an interval of 30 %")
+    staleness = part.staleness
+    if staleness is None:
+        staleness = 1.0 if part.split not in (None, COLOCATED) else 0.0
+    samples = Samples(part.prompts, each, prompt, Lengths(float(part.response), cv, float(most)))
+    passes = algorithm.passes if part.logprob_passes is None else part.logprob_passes
+    if part.teacher is not None:
+        teacher, student = find_model(part.teacher), workload_of(plan.workload)
+        passes = passes * teacher.active_parameter_count / student.active_parameter_count
+        assumed["teacher"] = f"{teacher.name}: its pass as long as its active parameters are more"
+    late = 0.0 if part.environment_time is None else to_si(part.environment_time, "s")
+    batch = plan.workload.batch_size or samples.all
+    if samples.all % batch:
+        text = f"{samples.all:,} samples are no whole number of batches of {batch:,} sequences."
+        raise InputError(text, field="batch_size")
+    return Asked(samples, batch, algorithm, own, passes, late, staleness)
+
+
+class Way(NamedTuple):
+    """One way to run a step: trainer, generator, and the step that they make."""
+
+    asked: Asked
+    trainer: Trained
+    served: Served | None
+    rollout: Rollout | None
+    step: case.Step
+    generators: int
+    staleness: float | None
+
+    @property
+    def feasible(self) -> bool:
+        return bool(self.trainer.step.feasible) and (self.served is None or bool(self.served.result.feasible))
+
+    @property
+    def seconds(self) -> float:
+        return float(self.step.ledger.seconds)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        return not self.feasible, self.seconds
+
+    @property
+    def text(self) -> str:
+        """Its pools in words."""
+        count = self.trainer.fleet.total_accelerators
+        if self.staleness is None:
+            return f"all {count:,} take turns"
+        return f"{count:,} train and {self.generators:,} generate"
+
+
+class Stepper:
+    """Evaluates ways to run a step of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        refuse_foreign(plan, "rl")
+        self.plan, self.part = plan, plan.rl or RlPart()
+        self.groups = find_fleets(plan.hardware)
+        self.fleet, self.model = self.groups.one, workload_of(plan.workload)
+        if self.model.fixed_shape or not hasattr(self.model, "heads"):
+            raise InputError(f"{self.model.name} writes no tokens, so it has no post-training.", field="model")
+        self.assumed = Assumptions()
+        self.asked = asked_of(plan, self.assumed)
+
+    def ways(self) -> list[Way]:
+        """All ways that the plan leaves open, the best first."""
+        total, split = self.fleet.total_accelerators, self.part.split
+        if not self.asked.algorithm.rollout:
+            if split not in (None, COLOCATED):
+                words = "without a rollout there is nothing to generate"
+                raise InputError(f"{self.part.algorithm}: {words}, so that nothing is split.", field="split")
+            return [self.way(0)]
+        if split in (None, COLOCATED):
+            if self.asked.staleness:
+                words = "samples of a colocated step are of its own weights; give split, such as auto"
+                raise InputError(f"Trainer and generator take turns, so that {words}.", field="staleness")
+            return [self.way(0)]
+        if split != AUTO:
+            generators = int(split or 0)
+            if generators >= total:
+                raise InputError(f"{generators:,} of {total:,} accelerators generate, so that none trains.", field="split")
+            return [self.way(generators)]
+        found, refused = [], None
+        for generators in (0, *self._shares()):
+            try:
+                found.append(self.way(generators))
+            except InputError as error:
+                refused = refused or error
+        if not found:
+            raise refused or InputError("No split of the accelerators fits.", field="split")
+        return sorted(found, key=lambda way: way.rank)
+
+    def _shares(self) -> list[int]:
+        """Numbers of generators to try: eighths of the fleet in whole nodes, of a node in accelerators."""
+        total = self.fleet.total_accelerators
+        unit = 1 if self.fleet.count == 1 else self.fleet.node.accelerators_per_node
+        return sorted({max(unit, round(total * k / 8 / unit) * unit) for k in range(1, 8)} - {0, total})
+
+    def way(self, generators: int) -> Way:
+        """The step with so many accelerators that generate alone; 0: all take turns."""
+        asked = self.asked
+        staleness = None if not generators else asked.staleness
+        trainer = self._trained(self.fleet.total_accelerators - generators)
+        layout = trainer.step.parallelism
+        shards = layout["tp"] * layout["pp"] * max(1, layout["ep"] // layout["tp"])
+        served, seen, stream = None, None, None
+        if asked.algorithm.rollout:
+            served, seen, stream = self._generator(generators, staleness)
+        times = self._times(trainer, seen, stream)
+        weights = 2.0 * self.model.parameter_count
+        near = shards <= self.fleet.node.accelerators_per_node if not generators else self.fleet.count == 1
+        missing = weights * (1 - 1 / shards) if not generators else weights
+        moved = case.transfer_time(datasheet_network(self.fleet), missing, near)
+        steps = asked.samples.all / asked.batch * asked.algorithm.trained
+        whole = steps * self._of_tokens(trainer) * trainer.step.ledger
+        step = case.step(
+            asked.framework,
+            times,
+            None if served is None else served.ledger,
+            whole,
+            moved,
+            staleness=staleness,
+            partial=bool(self.part.partial),
+        )
+        return Way(asked, trainer, served, seen, step, generators, staleness)
+
+    # --- the trainer ------------------------------------------------------------------------------------------
+
+    def _hardware(self, count: int) -> dict[str, Any]:
+        """So many of the fleet's accelerators, as a plan writes them."""
+        return {} if count == self.fleet.total_accelerators else fleet_of(self.plan, count)
+
+    def _trained(self, count: int) -> Trained:
+        """The training case of a mini-batch of mean sequences on so many accelerators."""
+        plan, asked, split = self.plan, self.asked, self.plan.parallelism
+        tokens = asked.samples.prompt + asked.samples.lengths.mean
+        piece = _PIECE if split.automatic else 2 * (split.cp or 1) * (split.tp or 1)
+        seq_len = math.ceil(tokens / piece) * piece
+        layout: dict[str, Any] = {}
+        if not split.automatic:
+            layout = {"mode": "given", "zero": asked.framework.zero if split.zero is None else split.zero}
+            layout["recompute"] = split.recompute or ("selective" if split.recomputed else "full")
+            if split.micro_batch is None and split.micro_batches is None:
+                layout["micro_batch"] = self._packed(count, seq_len)
+        parts: dict[str, Any] = {"task": "training", "rl": None, "serving": None, "constraints": None}
+        parts |= {"parallelism": layout, "hardware": self._hardware(count)}
+        return trained(plan.replacing(**parts, workload={"batch_size": asked.batch, "seq_len": seq_len}))
+
+    def _packed(self, count: int, seq_len: int) -> int:
+        """Sequences of a micro-batch: as many of mean length as one of the longest has tokens, that divide a replica's."""
+        split, asked = self.plan.parallelism, self.asked
+        dp = max(1, count // ((split.tp or 1) * (split.pp or 1) * (split.cp or 1)))
+        pack = max(1.0, (asked.samples.prompt + asked.samples.lengths.most) / seq_len)
+        return max(each for each in divisors(max(1, asked.batch // dp)) if each <= pack)
+
+    def _of_tokens(self, trainer: Trained) -> float:
+        """Tokens of a mean sequence over those of the step, whose length is a round number."""
+        return (self.asked.samples.prompt + self.asked.samples.lengths.mean) / trainer.options["seq_len"]
+
+    def _times(self, trainer: Trained, seen: Rollout | None, stream: float | None) -> case.Times:
+        asked = self.asked
+        plain = DistributedModel().solve(
+            trainer.model, trainer.fleet, **{**trainer.options, "activation_recomputation": "none"}
+        ).ledger
+        scale = self._of_tokens(trainer) * asked.samples.all / asked.batch
+        forward = scale * (plain.seconds - plain.exposed(*case.UPDATED)) / case.FORWARD
+        ranks = trainer.step.parallelism["dp"]
+        uneven = imbalance(asked.samples.lengths, asked.samples.prompt, asked.batch, ranks) - 1
+        base = trainer.step.ledger
+        work = (base.seconds - base.exposed(*case.UPDATED)) * scale * asked.algorithm.trained
+        if seen is None:
+            return case.Times(0.0, 0.0, 0.0, None, 0.0, uneven * work, forward, asked.passes)
+        return case.Times(
+            seen.seconds, seen.even, seen.reading, stream, asked.environment, uneven * work, forward, asked.passes
+        )
+
+    # --- the generator ----------------------------------------------------------------------------------------
+
+    def _generator(self, generators: int, staleness: float | None) -> tuple[Served, Rollout, float | None]:
+        """The fastest generator that fits, its rollout, and a stream's seconds for as many samples."""
+        server = self._server(generators, staleness)
+        clients = max(1, round(self.asked.samples.all * (1 + (staleness or 0.0))))
+        found = [self._rolled(server, layout, clients) for layout in server.layouts()]
+        fits = [each for each in found if each[0].result.feasible]
+        if not fits and self.part.generator_tp is None and self.part.generator_pp is None:
+            fits = [
+                each
+                for layout in server.staged()
+                if (each := self._rolled(server, layout, clients))[0].result.feasible
+            ]
+        return min(fits or found, key=lambda each: each[3])[:3]
+
+    def _rolled(self, server: Server, layout: Layout, clients: int) -> tuple[Served, Rollout, float | None, float]:
+        asked = self.asked
+        served = server.at(layout, clients)
+        machine, traffic = served.result.named("machine"), served.result.named("clients")
+        if not served.result.feasible:
+            return served, Rollout(math.inf, math.inf, 0.0, 0.0, False), None, math.inf
+        seen = rollout(machine, traffic, asked.samples)
+        stream = asked.samples.all / served.requests if clients > asked.samples.all else None
+        whole = seen.seconds
+        if stream is not None:
+            stale = clients / asked.samples.all - 1
+            whole = case.stale_rollout(seen.seconds, stream, stale, bool(self.part.partial))
+        return served, seen, stream, whole
+
+    def _server(self, generators: int, staleness: float | None) -> Server:
+        """The serving case of generators: all samples at once, without a front end."""
+        plan, asked, own = self.plan, self.asked, self.asked.framework
+        part, given = self.part, plan.serving
+        lengths = asked.samples.lengths
+        serving = {
+            "prompt_tokens": asked.samples.prompt,
+            "output_tokens": max(1, round(lengths.mean)),
+            "length_cv": lengths.seen_cv,
+            "offline": True,
+            "memory_fraction": (given and given.memory_fraction) or own.memory[0 if staleness is None else 1],
+            "max_num_seqs": (given and given.max_num_seqs) or own.slots,
+        }
+        degrees = {"tp": part.generator_tp, "pp": part.generator_pp, "ep": part.generator_ep}
+        hard = plan.replacing(hardware=self._hardware(generators or self.fleet.total_accelerators)).hardware
+        named = {name: value for name, value in hard if name not in _OF_TRAINERS}
+        work = {name: getattr(plan.workload, name) for name in ("model", "precision", "dimensions")}
+        kept = {name: getattr(given, name) for name in ("engine", "cache_precision", "chunk_tokens")} if given else {}
+        parts = {"workload": work, "hardware": named, "parallelism": degrees, "serving": serving | kept}
+        held = {
+            name: {k: v for k, v in part.items() if v is not None} if isinstance(part, dict) else part
+            for name, part in parts.items()
+        }
+        return server_of(Plan.model_validate({"task": "serving", **held}))
+
+
+_OF_TRAINERS = (
+    *("stack", "launcher", "congestion", "straggler"),
+    *("oversubscription", "rails", "sites", "wan_bandwidth", "wan_round_trip"),
+)
+"""Keys of the hardware that a generator has no use for."""
