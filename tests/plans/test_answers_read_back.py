@@ -54,12 +54,14 @@ from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.result import Result
 from mlsysim.walls.uncertain_result import Percentiles
 
+RL = {"prompts": 64, "samples": 8, "response": 500, "split": "8"}
 PLANS = (
     {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}, "ops": {"region": "Quebec"}},
     {"task": "training", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "8xL4"}, "parallelism": {"tp": 8}},
     {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}},
     {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100 + 8xB200"}},
     {"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "A100"}},
+    {"task": "rl", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "16xH100"}, "rl": RL},
     {"task": "inference", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "A100", "efficiency": 0.5}},
 )
 

@@ -20,7 +20,7 @@ def test_an_entry_is_whole(kind):
     assert kind.field or kind.formulas or kind.name in SUMS
     assert len(kind.equations) == len(kind.formulas)
     assert all(equation.symbols and mathml(equation.latex) for equation in kind.equations)
-    assert all(kind.label_of(task) for task in ("training", "samples", "serving", "inference"))
+    assert all(kind.label_of(task) for task in ("training", "samples", "serving", "inference", "rl"))
 
 
 def test_plain_numbers_are_printed_in_the_unit_that_suits_them():

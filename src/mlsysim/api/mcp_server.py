@@ -6,7 +6,7 @@ with the sentence, so that the model can mend it.
 
 Schemas of tools are short: a model reads every one of them before it asks anything. They say the same as those of the HTTP face, without
 what a model does not need: titles, nulls where a field may be left out, the object form of quantities, bounds that no sensible value
-meets. The keys of a plan are spelled out in ``train`` and ``serve``, a design space in ``sweep``; other tools refer to them.
+meets. The keys of a plan are spelled out in ``train``, ``serve`` and ``rl``, a design space in ``sweep``; other tools refer to them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mlsysim.plans.plan import Plan
 _INSTRUCTIONS = (
     "Plans machine-learning systems from first principles: whether a model fits on a fleet, how fast it trains or serves, what it "
     "costs and emits, and which wall binds. Names mean entries of the zoo: look them up with `zoo` first. Quantities are "
-    "text with a unit, such as '30 ms' or '5 MUSD'. Start with `train` or `serve`; `evaluate` takes a whole plan, `explain` shows the "
+    "text with a unit, such as '30 ms' or '5 MUSD'. Start with `train`, `serve` or `rl`; `evaluate` takes a whole plan, `explain` shows the "
     "equations behind a number, `compare` puts two plans side by side. Files are neither read nor written."
 )
 
@@ -82,7 +82,7 @@ def _failed(sentence: str, answer: dict[str, Any] | None = None) -> types.CallTo
 
 
 def _tool(operation: Operation) -> types.Tool:
-    shown = [f"{words}: {json.dumps(value)}" for words, value in operation.examples.items()]
+    shown = [f"{words}: {json.dumps(value)}" for words, value in operation.examples.items()][:_EXAMPLES]
     return types.Tool(
         name=operation.name,
         description=f"{operation.summary}\n\nExamples:\n" + "\n".join(shown),
@@ -153,7 +153,11 @@ _LEFT_OUT = (
     *("title", "default", "x-unit", "maxLength", "minLength", "maxItems", "minItems", "examples"),
     *("minimum", "maximum", "exclusiveMinimum", "additionalProperties", "maxProperties", "minProperties", "pattern"),
 )
+_EXAMPLES = 3
+"""Of a tool, at most."""
 _SAID_ELSEWHERE = ("layout", "name", "description")
+_NAMED = ("model", "on", "precision", "tp")
+_OF_EVERY_STEP = ("model", "on", "prompt_tokens", "detail")
 
 
 def tool_schema(operation: Operation) -> dict[str, Any]:
@@ -164,13 +168,25 @@ def tool_schema(operation: Operation) -> dict[str, Any]:
     named = short["properties"]
     if issubclass(operation.request, FlatRequest):
         named = {name: part for name, part in named.items() if name not in _SAID_ELSEWHERE}
+        if operation.request.task == "rl":
+            # What it shares with others is said there.
+            own = {leaf.flat for leaf in Plan.leaves().values() if leaf.tasks == ("rl",)}
+            named = {name: part for name, part in named.items() if name in own or name in _OF_EVERY_STEP}
         for leaf in Plan.leaves().values():
-            if leaf.flat in named and named[leaf.flat].get("type") == "string":
-                # Numbers and flags say what they are; all else is text.
-                del named[leaf.flat]["type"]
             if leaf.flat in named and leaf.part.count("."):
                 # Figures of a hypothetical chip or model, whose names say enough.
                 named[leaf.flat]["description"] = "own" if leaf.quantity is None else leaf.quantity.example
+            if (
+                operation.name == "serve"
+                and leaf.flat in named
+                and "training" in leaf.tasks
+                and leaf.flat not in _NAMED
+            ):
+                named[leaf.flat] = {"description": "as in train"}
+    for part in named.values():
+        # Numbers and flags say what they are; all else is text.
+        if part.get("type") == "string" and ("description" in part or "enum" in part):
+            del part["type"]
     if operation.name != "sweep" and "space" in named:
         named["space"] = {"type": "object", "description": f"{named['space']['description']} `sweep` takes"}
     return {**short, "properties": named}

@@ -113,6 +113,12 @@ class ServeRequest(FlatRequest):
     task: ClassVar[str] = "serving"
 
 
+class RlRequest(FlatRequest):
+    """A step of post-training."""
+
+    task: ClassVar[str] = "rl"
+
+
 class ExplainRequest(Record):
     """A plan and a metric of its answer."""
 

@@ -185,6 +185,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation("evaluate", ask.EvaluateRequest, _answered, "Answer a plan: does it fit, how fast, what does it cost and emit, what binds."),
         Operation("train", ask.TrainRequest, _answered, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
         Operation("serve", ask.ServeRequest, _answered, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
+        Operation("rl", ask.RlRequest, _answered, "A step of post-training: rollout, its long tail, training, weight transfer; the best split. Also takes keys of `train` (the trainer) and `engine`."),
         Operation("optimize", ask.OptimizeRequest, lambda r, limits: optimize(r, limits.max_points), "The best layout, batch, place, fleet or point of a space."),
         Operation("sweep", ask.SweepRequest, lambda r, limits: sweep(r, limits.max_points), "Every point of a design space, the best, the trade-offs, and what rejected the rest."),
         Operation("explain", ask.ExplainRequest, lambda r, _: evaluate(r.plan, change=False).explanation(r.metric), "Where a number comes from: equations with values, assumptions, sources."),

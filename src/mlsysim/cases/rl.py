@@ -105,8 +105,8 @@ def framework(name: str | None) -> Framework:
     if found is None and (name or "").lower() != "other":
         raise unknown_name("framework", name or "", (*fitted, "other"))
     key = found or DEFAULT
-    row = {k: tuple(v) if isinstance(v, list) else v for k, v in (held[key] | fitted[key]).items()}
-    kept = {k: v for k, v in row.items() if k in Framework.__dataclass_fields__}
+    row: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (held[key] | fitted[key]).items()}
+    kept: dict[str, Any] = {k: v for k, v in row.items() if k in Framework.__dataclass_fields__}
     if found is None:
         kept |= {"interval": UNKNOWN, "known": False}
     return Framework(name=found or "other", **kept)

@@ -22,6 +22,7 @@ from mlsysim.plans.change_candidates import ROUNDS, WORTH_IT, Candidate
 from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import RlPart
 from mlsysim.plans.resolve import workload_of
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
@@ -57,6 +58,13 @@ def settled(answer: Answer) -> Plan:
         split = {"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}}
         split |= {"attention_dp": layout["attention_dp"] if layout["attention_dp"] > 1 else None, "dp": None}
         return plan.replacing(parallelism=split, serving=traffic, task="serving")
+    if answer.task == "rl" and layout:
+        split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "zero", "recompute")}
+        micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
+        pools: dict[str, Any] = {name: layout[name] for name in layout if name in RlPart.model_fields}
+        if "generator_tp" in layout:
+            pools["split"] = str(layout["generators"] or "none")
+        return plan.replacing(parallelism=split | {"mode": "given", "micro_batch": micro}, rl=pools, task="rl")
     return plan
 
 

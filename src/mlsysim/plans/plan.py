@@ -23,7 +23,15 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mlsysim.errors import InputError
-from mlsysim.plans.plan_parts import Constraints, HardwarePart, OpsPart, ParallelismPart, RlPart, ServingPart, WorkloadPart
+from mlsysim.plans.plan_parts import (
+    Constraints,
+    HardwarePart,
+    OpsPart,
+    ParallelismPart,
+    RlPart,
+    ServingPart,
+    WorkloadPart,
+)
 from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
@@ -40,7 +48,9 @@ class Plan(Record):
 
     name: str = Field(default="plan", max_length=200, description="what it is called")
     description: str = Field(default="", max_length=4000, description="what it is for")
-    task: Task | None = Field(default=None, description="training, serving, inference or rl; found where it is not said")
+    task: Task | None = Field(
+        default=None, description="training, serving, inference or rl; found where it is not said"
+    )
     workload: WorkloadPart
     hardware: HardwarePart
     parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_auto)

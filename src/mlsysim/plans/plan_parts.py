@@ -318,7 +318,9 @@ class RlPart(Part):
     """A step of post-training. ``parallelism`` is the trainer's layout, ``serving`` says how the generator's engine is set."""
 
     part_of: ClassVar[tuple[str, str]] = ("Plan", "rl.")
-    algorithm: Literal["grpo", "dapo", "ppo", "rloo", "distillation", "sft", "dpo"] | None = _open("of the update; grpo")
+    algorithm: Literal["grpo", "dapo", "ppo", "rloo", "distillation", "sft", "dpo"] | None = _open(
+        "of the update; grpo"
+    )
     prompts: Int = _within(1, 10**7, "prompts of a step")
     samples: Int = _within(1, 10**5, "samples of each prompt")
     response: Int = _within(1, 10**7, "mean tokens of a response")

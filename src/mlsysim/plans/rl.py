@@ -14,7 +14,7 @@ from mlsysim.cases.pools import Pool
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.rl_steps import AUTO, Stepper, Way
+from mlsysim.plans.rl_steps import AUTO, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
@@ -74,7 +74,7 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
         sheet.score_walls({}, fails=True)
     precision = trainer.options["precision"]
     chip = trainer.fleet.node.accelerator
-    sheet.shown["roofline"] = roof_point(trainer.step.ledger, chip, precision, "training step of one device")
+    sheet.shown["roofline"] = roof_point(ledger_of(trainer), chip, precision, "training step of one device")
     sheet.assumed.say("interval", f"post-training {own.name}", INFERRED, _interval(own))
     return sheet.answer(
         calibrated=trainer.options["efficiency"] == "calibrated",
@@ -89,7 +89,9 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
 
 def _interval(own: case.Framework) -> str:
     if not own.known:
-        return f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
+        return (
+            f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
+        )
     return f"90 % of {own.rows} published steps of {own.name}, each predicted without its version or model, lay in the interval"
 
 
@@ -97,7 +99,7 @@ def _layout(sheet: Sheet, way: Way) -> None:
     """Degrees of both sides."""
     options, step = way.trainer.options, way.trainer.step
     chosen = step._facts.assumed
-    shown = {**step.parallelism, "micro_batches": step.microbatch_count}
+    shown: dict[str, Any] = {**step.parallelism, "micro_batches": step.microbatch_count}
     for name, key in (("zero", "zero_stage"), ("recompute", "activation_recomputation")):
         shown[name] = options.get(key, chosen.value(key))
     shown |= {"batch_size": options["batch_size"], "seq_len": options["seq_len"]}
@@ -111,7 +113,8 @@ def _layout(sheet: Sheet, way: Way) -> None:
 
 
 def _assume(sheet: Sheet, way: Way, ways: list[Way]) -> None:
-    asked, part, assumed = way.asked, way.served and way.served.server.part, sheet.assumed
+    asked, assumed = way.asked, sheet.assumed
+    part = None if way.served is None else way.served.server.part
     if part is not None and (sheet.plan.serving is None or sheet.plan.serving.memory_fraction is None):
         beside = "alone" if way.staleness is not None else "the trainer sleeps in the host's memory"
         assumed["memory_fraction"] = f"{part.memory_fraction:g} of the memory for a generator, {beside}"
@@ -124,7 +127,9 @@ def _assume(sheet: Sheet, way: Way, ways: list[Way]) -> None:
     if way.rollout is not None and not way.rollout.fits:
         assumed["rollout"] = f"event by event: caches of {way.rollout.each:.0f} samples have no room at once"
     if len(ways) > 1:
-        others = "; ".join(f"{each.text}: {compact_time(each.seconds)}" for each in ways[1 : 1 + _OTHERS] if each.feasible)
+        others = "; ".join(
+            f"{each.text}: {compact_time(each.seconds)}" for each in ways[1 : 1 + _OTHERS] if each.feasible
+        )
         assumed["split"] = f"{way.text}, the best of {len(ways)} splits; next {others}" if others else way.text
 
 

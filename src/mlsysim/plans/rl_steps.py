@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from mlsysim.cases import rl as case
 from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.cases.layout import divisors
+from mlsysim.cases.ledger import Ledger
 from mlsysim.errors import InputError
 from mlsysim.plans.change_candidates import fleet_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import RlPart
 from mlsysim.plans.resolve import find_fleets, find_model, refuse_foreign, workload_of
-from mlsysim.plans.served import Layout, Served
+from mlsysim.plans.served import Served
 from mlsysim.plans.serving import server_of
 from mlsysim.plans.serving_load import Server
 from mlsysim.plans.training import Trained, trained
@@ -61,10 +62,14 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
         ("response", part.response, "mean tokens of a response"),
     ):
         if value is None:
-            raise InputError(f"A step of {name} takes as long as its {words} say, which are not given: give {key}.", field=key)
+            raise InputError(
+                f"A step of {name} takes as long as its {words} say, which are not given: give {key}.", field=key
+            )
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
-        raise InputError(f"{name} has {algorithm.samples} sequences of a prompt, not {each}; leave samples out.", field="samples")
+        raise InputError(
+            f"{name} has {algorithm.samples} sequences of a prompt, not {each}; leave samples out.", field="samples"
+        )
     prompt = plan.serving and plan.serving.prompt_tokens
     if not prompt:
         prompt = PROMPT
@@ -81,12 +86,17 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     if part.framework is None:
         assumed.say("framework", own.name, DEFAULT, f"{own.name}: its constants, fitted to {own.rows} published steps")
     elif not own.known:
-        assumed.say("framework", own.name, DEFAULT, f"none that was measured: constants of {case.DEFAULT}, with an interval of 30 %")
+        assumed.say(
+            "framework",
+            own.name,
+            DEFAULT,
+            f"none that was measured: constants of {case.DEFAULT}, with an interval of 30 %",
+        )
     staleness = part.staleness
     if staleness is None:
         staleness = 1.0 if part.split not in (None, COLOCATED) else 0.0
     samples = Samples(part.prompts, each, prompt, Lengths(float(part.response), cv, float(most)))
-    passes = algorithm.passes if part.logprob_passes is None else part.logprob_passes
+    passes: float = algorithm.passes if part.logprob_passes is None else part.logprob_passes
     if part.teacher is not None:
         teacher, student = find_model(part.teacher), workload_of(plan.workload)
         passes = passes * teacher.active_parameter_count / student.active_parameter_count
@@ -131,6 +141,12 @@ class Way(NamedTuple):
         return f"{count:,} train and {self.generators:,} generate"
 
 
+def ledger_of(trainer: Trained) -> Ledger:
+    """The ledger of a trainer's step."""
+    assert trainer.step.ledger is not None
+    return trainer.step.ledger
+
+
 class Stepper:
     """Evaluates ways to run a step of a plan."""
 
@@ -141,6 +157,9 @@ class Stepper:
         self.fleet, self.model = self.groups.one, workload_of(plan.workload)
         if self.model.fixed_shape or not hasattr(self.model, "heads"):
             raise InputError(f"{self.model.name} writes no tokens, so it has no post-training.", field="model")
+        if plan.hardware.efficiency not in (None, "calibrated"):
+            words = "rollouts are simulated with calibrated steps; leave the efficiency out"
+            raise InputError(f"At first order a response has no length in time: {words}.", field="efficiency")
         self.assumed = Assumptions()
         self.asked = asked_of(plan, self.assumed)
 
@@ -160,7 +179,9 @@ class Stepper:
         if split != AUTO:
             generators = int(split or 0)
             if generators >= total:
-                raise InputError(f"{generators:,} of {total:,} accelerators generate, so that none trains.", field="split")
+                raise InputError(
+                    f"{generators:,} of {total:,} accelerators generate, so that none trains.", field="split"
+                )
             return [self.way(generators)]
         found, refused = [], None
         for generators in (0, *self._shares()):
@@ -194,7 +215,7 @@ class Stepper:
         missing = weights * (1 - 1 / shards) if not generators else weights
         moved = case.transfer_time(datasheet_network(self.fleet), missing, near)
         steps = asked.samples.all / asked.batch * asked.algorithm.trained
-        whole = steps * self._of_tokens(trainer) * trainer.step.ledger
+        whole = ledger_of(trainer) * (steps * self._of_tokens(trainer))
         step = case.step(
             asked.framework,
             times,
@@ -241,14 +262,13 @@ class Stepper:
 
     def _times(self, trainer: Trained, seen: Rollout | None, stream: float | None) -> case.Times:
         asked = self.asked
-        plain = DistributedModel().solve(
-            trainer.model, trainer.fleet, **{**trainer.options, "activation_recomputation": "none"}
-        ).ledger
+        options = {**trainer.options, "activation_recomputation": "none"}
+        plain = ledger_of(trainer._replace(step=DistributedModel().solve(trainer.model, trainer.fleet, **options)))
         scale = self._of_tokens(trainer) * asked.samples.all / asked.batch
         forward = scale * (plain.seconds - plain.exposed(*case.UPDATED)) / case.FORWARD
         ranks = trainer.step.parallelism["dp"]
         uneven = imbalance(asked.samples.lengths, asked.samples.prompt, asked.batch, ranks) - 1
-        base = trainer.step.ledger
+        base = ledger_of(trainer)
         work = (base.seconds - base.exposed(*case.UPDATED)) * scale * asked.algorithm.trained
         if seen is None:
             return case.Times(0.0, 0.0, 0.0, None, 0.0, uneven * work, forward, asked.passes)
@@ -260,31 +280,30 @@ class Stepper:
 
     def _generator(self, generators: int, staleness: float | None) -> tuple[Served, Rollout, float | None]:
         """The fastest generator that fits, its rollout, and a stream's seconds for as many samples."""
-        server = self._server(generators, staleness)
+        server, part = self._server(generators, staleness), self.part
         clients = max(1, round(self.asked.samples.all * (1 + (staleness or 0.0))))
-        found = [self._rolled(server, layout, clients) for layout in server.layouts()]
-        fits = [each for each in found if each[0].result.feasible]
-        if not fits and self.part.generator_tp is None and self.part.generator_pp is None:
-            fits = [
-                each
-                for layout in server.staged()
-                if (each := self._rolled(server, layout, clients))[0].result.feasible
-            ]
-        return min(fits or found, key=lambda each: each[3])[:3]
+        tried = [server.at(layout, clients) for layout in server.layouts()]
+        if not any(each.result.feasible for each in tried) and part.generator_tp is None and part.generator_pp is None:
+            tried += [server.at(layout, clients) for layout in server.staged()]
+        best: tuple[float, Served, Rollout, float | None] | None = None
+        # Most output first, so that few others need to be played.
+        for served in sorted(tried, key=lambda each: -each.requests):
+            if served.result.feasible:
+                found = self._rolled(served, staleness or 0.0, math.inf if best is None else best[2].seconds)
+                best = found if best is None or found[0] < best[0] else best
+        if best is None:
+            return min(tried, key=lambda each: each.result.memory_utilization), Rollout(0.0, 0.0, 0.0, 0.0, True), None
+        return best[1:]
 
-    def _rolled(self, server: Server, layout: Layout, clients: int) -> tuple[Served, Rollout, float | None, float]:
-        asked = self.asked
-        served = server.at(layout, clients)
-        machine, traffic = served.result.named("machine"), served.result.named("clients")
-        if not served.result.feasible:
-            return served, Rollout(math.inf, math.inf, 0.0, 0.0, False), None, math.inf
-        seen = rollout(machine, traffic, asked.samples)
-        stream = asked.samples.all / served.requests if clients > asked.samples.all else None
-        whole = seen.seconds
-        if stream is not None:
-            stale = clients / asked.samples.all - 1
-            whole = case.stale_rollout(seen.seconds, stream, stale, bool(self.part.partial))
-        return served, seen, stream, whole
+    def _rolled(self, served: Served, staleness: float, longest: float) -> tuple[float, Served, Rollout, float | None]:
+        """What ranks a generator, with what it gives."""
+        samples = self.asked.samples
+        seen = rollout(served.result.named("machine"), served.result.named("clients"), samples, longest)
+        if not staleness:
+            return seen.seconds, served, seen, None
+        stream = samples.all / served.requests
+        whole = case.stale_rollout(seen.seconds, stream, staleness, bool(self.part.partial))
+        return whole, served, seen, stream
 
     def _server(self, generators: int, staleness: float | None) -> Server:
         """The serving case of generators: all samples at once, without a front end."""

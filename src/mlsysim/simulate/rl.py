@@ -6,8 +6,9 @@
 
 tau is the decode step of the one serving case (:mod:`mlsysim.simulate.steps`), N the samples of a replica, and P the probability that any sample of
 *all* replicas still runs, since the step waits for the slowest. The sum is taken where all caches have room at once; where they do not, late
-starters run to their full length and caches that were taken are read again, so every replica is played event by event
-(:mod:`mlsysim.simulate.replica`) with lengths at the even quantiles of X, dealt out by a fixed shuffle. The prompt is read once for its samples,
+starters run to their full length and caches that were taken are read again, so replicas are played event by event
+(:mod:`mlsysim.simulate.replica`) with lengths at the even quantiles of X, dealt out by a fixed shuffle: of all replicas those with most to
+write and those with the longest responses, one of which ends last. The prompt is read once for its samples,
 and its cache is shared by them.
 
 Fixed lengths (cv 0) and one sample are the request of the serving case alone. Left out: the spread of N over replicas in the closed form (it lies 1 to 6 %
@@ -20,6 +21,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from heapq import heapreplace
 from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
@@ -38,8 +40,8 @@ _NORMAL = NormalDist()
 _POINTS = 400
 _NOBODY = 1e-6
 _ROUNDS = 100
-_DEALS = 8
-"""Points of the sum, the least probability that counts, halvings until mu is known, shuffles of a mini-batch."""
+_DEALS, _TRIED, _MANY = 8, 2, 8192
+"""Points of the sum, the least probability that counts, halvings until mu is known, shuffles of a mini-batch, replicas of a kind, samples that are dealt out in all."""
 
 
 @dataclass(frozen=True)
@@ -142,17 +144,19 @@ class Rollout(NamedTuple):
         return max(self.seconds - self.even, 0.0)
 
 
-def rollout(machine: Engines, traffic: Traffic, asked: Samples) -> Rollout:
-    """How long all samples of a step take, when all begin at once on the replicas of a machine."""
+def rollout(machine: Engines, traffic: Traffic, asked: Samples, longest: float = math.inf) -> Rollout:
+    """How long all samples of a step take, when all begin at once on the replicas of a machine. One that would take ``longest`` even if all caches had
+    room is not played."""
     kind = _sharing(kind_of(machine, traffic, Settings()), asked)
     each = max(asked.all / kind.many, 1.0)
     reading = _reading(kind, asked, each)
     even = asked._replace(lengths=asked.lengths.even)
     fits = each <= kind.plan.slots and _fills(kind, asked, each) <= kind.room.bytes
-    seconds, alike = (
-        reading + _written(kind, want, each) if fits or _fits(kind, want, each) else _played(kind, want)
-        for want in (asked, even)
-    )
+    seconds, alike = (reading + _written(kind, want, each) for want in (asked, even))
+    if not fits and seconds < longest:
+        # What caches cost, they cost long and short responses alike.
+        grown = max(_played(kind, asked) / seconds, 1.0)
+        seconds, alike = grown * seconds, grown * alike
     return Rollout(seconds, min(alike, seconds), reading, each, fits)
 
 
@@ -174,10 +178,6 @@ def _sharing(kind: Kind, asked: Samples) -> Kind:
     made.__dict__.update(room.__dict__)
     made.contexts = shared
     return kind._replace(room=made)
-
-
-def _fits(kind: Kind, asked: Samples, each: float) -> bool:
-    return each <= kind.plan.slots and _fills(kind, asked, each) <= kind.room.bytes
 
 
 def _fills(kind: Kind, asked: Samples, each: float) -> float:
@@ -262,9 +262,7 @@ def _played(kind: Kind, asked: Samples) -> float:
         pass
 
     slowest = 0.0
-    for requests in _dealt(asked, kind.many):
-        if not requests:
-            continue
+    for requests in _slowest(list(_dealt(asked, kind.many))):
         replica = kind.replica(done)
         replica.prefixes, replica.swift = _Siblings(), False
         for request in requests:
@@ -272,6 +270,13 @@ def _played(kind: Kind, asked: Samples) -> float:
         replica.finish()
         slowest = max(slowest, replica.time)
     return slowest
+
+
+def _slowest(dealt: list[list[Request]]) -> list[list[Request]]:
+    """Replicas one of which ends last: those with most to write, and those with the longest responses."""
+    by_work = sorted(range(len(dealt)), key=lambda n: -sum(each.answer for each in dealt[n]))
+    by_length = sorted(range(len(dealt)), key=lambda n: -max((each.answer for each in dealt[n]), default=0))
+    return [dealt[n] for n in dict.fromkeys((*by_work[:_TRIED], *by_length[:_TRIED])) if dealt[n]]
 
 
 def _dealt(asked: Samples, replicas: int) -> Iterator[list[Request]]:
@@ -299,19 +304,14 @@ def imbalance(lengths: Lengths, prompt: int, batch: int, ranks: int) -> float:
     ranks wait for each other. Mean over mini-batches drawn from a step's lengths; 1 where all are alike."""
     if ranks <= 1 or not lengths.spread or batch <= 0:
         return 1.0
-    pool, worst = shuffled(lengths, max(batch * _DEALS, 1)), 0.0
-    for deal in range(_DEALS):
+    deals = max(1, min(_DEALS, _MANY // batch))
+    pool, worst = shuffled(lengths, batch * deals), 0.0
+    for deal in range(deals):
         full = [0.0] * ranks
         heap = [(0.0, rank) for rank in range(ranks)]
         for tokens in sorted(pool[deal * batch : (deal + 1) * batch], reverse=True):
             load, rank = heap[0]
             full[rank] = load + tokens + prompt
-            _replace_top(heap, (full[rank], rank))
+            heapreplace(heap, (full[rank], rank))
         worst += max(full) * ranks / sum(full)
-    return worst / _DEALS
-
-
-def _replace_top(heap: list[tuple[float, int]], item: tuple[float, int]) -> None:
-    from heapq import heapreplace
-
-    heapreplace(heap, item)
+    return worst / deals

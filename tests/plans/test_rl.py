@@ -1,0 +1,190 @@
+"""Post-training: limits that a step must have, what is refused, and that no key of it is ignored."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from changed_plans import answer_of, assert_it_counts, changed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mlsysim
+from mlsysim.cases import rl as case
+from mlsysim.errors import InputError
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import RlPart
+from mlsysim.plans.rl_steps import Stepper
+from mlsysim.plans.schema import ALL_TASKS
+from mlsysim.simulate.rl import Lengths, imbalance
+from mlsysim.units.registry import to_si
+
+SMALL = {
+    "task": "rl",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "16xH100"},
+    "parallelism": {"tp": 2},
+    "serving": {"prompt_tokens": 256},
+    "rl": {"prompts": 32, "samples": 8, "response": 500, "max_response": 2000, "generator_tp": 1},
+}
+SPLIT = SMALL | {"rl": SMALL["rl"] | {"split": "8"}}
+
+
+def way(document: dict[str, Any], **rl: Any) -> Any:
+    plan = Plan.model_validate(document | {"rl": document["rl"] | rl})
+    return Stepper(plan).ways()[0]
+
+
+def test_parts_add_up_to_the_step_and_have_an_equation():
+    for document in (SMALL, SPLIT):
+        answer = mlsysim.rl("Llama3_8B", on="16xH100", **{k: v for k, v in document.items() if k in ("rl", "serving")})
+        step = to_si(answer.value("latency"), "s")
+        assert math.isclose(sum(part.value for part in answer.time_parts), step, rel_tol=1e-9)
+        assert {metric.name for metric in answer.metrics} <= {equation.gives for equation in answer.equations}
+        assert math.isclose(answer.ledger.total("elastic"), step, rel_tol=1e-6)
+        assert 0 < answer.value("training_mfu") < 1 and math.isclose(answer.memory.used, answer.ledger.memory)
+
+
+def test_one_sample_of_fixed_length_is_a_request_of_the_serving_case():
+    one = SMALL | {"hardware": {"on": "8xH100"}, "parallelism": {"tp": 8}}
+    alone = way(one, prompts=1, samples=1, response_cv=0.0, generator_tp=8)
+    served = alone.served
+    assert math.isclose(alone.rollout.seconds, served.latency, rel_tol=0.01)
+    assert alone.rollout.tail == 0
+
+
+def test_infinite_bandwidth_is_no_transfer():
+    slow, fast = (
+        SPLIT | {"hardware": {"on": "16xH100", "chip": {"fabric_bandwidth": rate}}}
+        for rate in ("400 Gbps", "1e12 Gbps")
+    )
+    assert way(slow).step.transfer > 0.1 and way(fast).step.transfer < 1e-4
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rollout=st.floats(1, 1e4),
+    stream=st.floats(0.1, 1e4),
+    training=st.floats(1, 1e4),
+    staleness=st.floats(0.1, 8),
+    partial=st.booleans(),
+)
+def test_asynchronous_is_never_slower_than_taking_turns_in_pools(rollout, stream, training, staleness, partial):
+    own = case.framework(None)
+    serving = case.Ledger(1.0, (case.Part("answer: weights", 2, "bandwidth", "", 1.0, elastic=1.0),))
+    trains = case.Ledger(training, (case.Part("products", 1, "peak", "", training, elastic=training),))
+    times = case.Times(rollout, rollout / 2, 0.0, stream, 1.0, 0.0, training / 3, 2)
+    steps = [
+        case.step(own, times, serving, trains, (1.0, 1.0, "fabric"), staleness=k, partial=partial)
+        for k in (0.0, staleness)
+    ]
+    assert steps[1].ledger.seconds <= steps[0].ledger.seconds * (1 + 1e-9)
+    for step in steps:
+        assert math.isclose(sum(part.exposed for part in step.ledger.parts), step.ledger.seconds, rel_tol=1e-9)
+
+
+def test_a_step_is_longer_the_longer_its_responses_and_their_tail():
+    means = [way(SMALL, response=tokens, max_response=4000).seconds for tokens in (200, 400, 800, 1600)]
+    assert means == sorted(means)
+    tails = [way(SMALL, response_cv=cv, max_response=8000).rollout.seconds for cv in (0.0, 0.5, 1.0, 2.0)]
+    assert tails == sorted(tails)
+
+
+def test_more_accelerators_are_never_slower():
+    asked = {"prompts": 128, "samples": 16, "response": 1000, "max_response": 8000, "split": "auto"}
+    steps = [
+        Stepper(
+            Plan.model_validate(
+                {"task": "rl", "workload": {"model": "Llama3_8B"}, "hardware": {"on": f"{n}xH100"}, "rl": asked}
+            )
+        ).ways()[0]
+        for n in (8, 16, 32, 64)
+    ]
+    assert [each.seconds for each in steps] == sorted((each.seconds for each in steps), reverse=True)
+
+
+@given(mean=st.floats(10, 5000), cv=st.floats(0, 3), above=st.floats(1, 40))
+def test_lengths_have_the_mean_that_was_given(mean, cv, above):
+    lengths = Lengths(mean, cv, mean * above)
+    drawn = lengths.drawn(4000)
+    assert max(drawn) <= mean * above and math.isclose(sum(drawn) / 4000, mean, rel_tol=0.02)
+    shares = [lengths.survival(lengths.most * k / 10) for k in range(10)]
+    assert shares == sorted(shares, reverse=True) and lengths.survival(lengths.most) == 0
+
+
+def test_the_fullest_rank_has_more_the_fewer_sequences_it_has():
+    lengths = Lengths(900, 1.5, 28672)
+    found = [imbalance(lengths, 100, 512, ranks) for ranks in (1, 8, 64, 128)]
+    assert found[0] == 1 and found == sorted(found) and found[-1] > 2
+    assert imbalance(Lengths(900, 0.0, 28672), 100, 512, 64) == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"), [("samples", "samples of each prompt"), ("response", "mean tokens"), ("prompts", "prompts")]
+)
+def test_a_question_without_samples_or_length_is_refused(missing, words):
+    held = {name: value for name, value in SMALL["rl"].items() if name != missing}
+    with pytest.raises(InputError, match=words):
+        mlsysim.rl("Llama3_8B", on="16xH100", rl=held)
+
+
+@pytest.mark.parametrize(
+    ("rl", "words"),
+    [
+        ({"response": 3000}, "longer than"),
+        ({"split": "16"}, "none trains"),
+        ({"staleness": 1}, "take turns"),
+        ({"split": "half"}, "auto"),
+        ({"framework": "verll"}, "framework"),
+        ({"algorithm": "sft", "samples": 4}, "sequences of a prompt"),
+        ({"algorithm": "dpo", "samples": None, "split": "8"}, "nothing to generate"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(rl, words):
+    with pytest.raises(InputError, match=words):
+        way(SMALL, **rl)
+
+
+def test_without_a_rollout_it_is_training():
+    tuned = way(SMALL, algorithm="sft", samples=None, prompts=256)
+    assert tuned.served is None and tuned.step.passes == 0
+    own = case.framework(None)
+    trained = tuned.step.training / own.training
+    assert math.isclose(trained, tuned.trainer.step.ledger.seconds, rel_tol=0.02)
+
+
+RL = [
+    ("algorithm", SMALL, "ppo"), ("prompts", SMALL, 64), ("samples", SMALL, 16), ("response", SMALL, 700),
+    ("response_cv", SMALL, 0.2), ("max_response", SMALL, 900), ("split", SMALL, "8"), ("staleness", SPLIT, 4.0),
+    ("partial", SPLIT | {"rl": SPLIT["rl"] | {"max_response": 30000, "samples": 1, "response_cv": 3.0}}, True),
+    ("framework", SMALL, "other"), ("environment_time", SMALL, "20 s"), ("logprob_passes", SMALL, 1), ("teacher", SMALL, "Llama3_70B"),
+    ("generator_tp", SMALL, 2), ("generator_pp", SMALL, 2), ("generator_ep", SMALL, 2),
+]  # fmt: skip
+
+
+def test_every_key_is_changed():
+    assert {key for key, _, _ in RL} == set(RlPart.model_fields)
+
+
+@pytest.mark.parametrize(("key", "document", "value"), RL, ids=[key for key, _, _ in RL])
+def test_no_key_of_a_step_is_ignored(key: str, document: dict[str, Any], value: Any) -> None:
+    assert_it_counts(answer_of(document), document, f"rl.{key}", value)
+
+
+OTHERS: list[tuple[str, Any]] = [
+    ("workload.batch_size", 64), ("workload.optimizer", "sgd"), ("workload.seq_len", 4096), ("workload.lora_rank", 16), ("workload.tokens", 1e9),
+    ("serving.prompt_tokens", 512), ("serving.engine", "SGLang"), ("serving.cache_precision", "fp8"), ("serving.memory_fraction", 0.9),
+    ("serving.max_num_seqs", 4), ("serving.chunk_tokens", 128), ("serving.qps", 2), ("parallelism.tp", 4), ("parallelism.recompute", "none"),
+    ("ops.region", "Quebec"), ("ops.price", "2 USD/h"), ("ops.duration_days", 3), ("hardware.on", "32xH100"), ("hardware.power_cap", "400 W"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), OTHERS, ids=[key for key, _ in OTHERS])
+def test_no_other_key_is_ignored(key: str, value: Any) -> None:
+    assert_it_counts(answer_of(SMALL), SMALL, key, value)
+
+
+def test_the_task_is_one_of_all():
+    assert Plan.model_validate({k: v for k, v in SMALL.items() if k != "task"}).kind == "rl" in ALL_TASKS
+    assert changed(SMALL, "rl.prompts", 8)["rl"]["prompts"] == 8
