@@ -248,7 +248,31 @@ def _passes(answer: Answer) -> _Space:
     return _Space(base, options, make, varied, "latency", "energy_per_sample throughput")
 
 
-_MAKERS: dict[str, Callable[[Answer], _Space]] = {"training": _training, "serving": _serving, "inference": _passes}
+def _pools(answer: Answer) -> _Space:
+    """Post-training: how many accelerators generate, and how old samples may be."""
+    base, total = settled(answer), find_fleets(answer.plan.hardware).one.total_accelerators
+    now = answer.layout["generators"]
+    shares = list(dict.fromkeys((now, 0, *(total * eighths // 8 for eighths in (2, 3, 4, 5, 6)))))
+    ages = list(dict.fromkeys((answer.layout["staleness"] or 1.0, 1.0, 2.0, 4.0)))
+
+    def make(generators: int, staleness: float) -> Plan | None:
+        if not generators:
+            return base.replacing(rl={"split": "none", "staleness": None}) if staleness == ages[0] else None
+        return base.replacing(
+            parallelism=answer.plan.parallelism, rl={"split": str(generators), "staleness": staleness}
+        )
+
+    options: dict[str, list[Any]] = {"{} generate": shares, "staleness {:g}": ages}
+    varied = f"Varied: {_listed(sorted(shares))} accelerators that generate alone; staleness {_listed(sorted(ages))}."
+    return _Space(base, options, make, varied, "latency", "tco energy tokens_per_second")
+
+
+_MAKERS: dict[str, Callable[[Answer], _Space]] = {
+    "training": _training,
+    "serving": _serving,
+    "inference": _passes,
+    "rl": _pools,
+}
 
 
 def _groups(answer: Answer) -> _Space:
