@@ -47,7 +47,7 @@ def test_names_stand_for_each_other(name: str, valid: tuple[str, ...], meant: st
     assert vocabulary.same_as(name, valid) == meant
 
 
-@pytest.mark.parametrize("task", ["training", "serving", "rl"])
+@pytest.mark.parametrize("task", ["training", "serving"])
 def test_the_command_line_takes_every_name(task: str) -> None:
     from mlsysim.cli import plan_options
 
