@@ -14,7 +14,7 @@ import mlsysim
 from mlsysim.cases import rl as case
 from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import RlPart
+from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.rl_steps import Stepper
 from mlsysim.plans.schema import ALL_TASKS
 from mlsysim.simulate.rl import Lengths, imbalance

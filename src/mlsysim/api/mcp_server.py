@@ -176,12 +176,8 @@ def tool_schema(operation: Operation) -> dict[str, Any]:
             if leaf.flat in named and leaf.part.count("."):
                 # Figures of a hypothetical chip or model, whose names say enough.
                 named[leaf.flat]["description"] = "own" if leaf.quantity is None else leaf.quantity.example
-            if (
-                operation.name == "serve"
-                and leaf.flat in named
-                and "training" in leaf.tasks
-                and leaf.flat not in _NAMED
-            ):
+            shared = operation.name == "serve" and "training" in leaf.tasks and leaf.flat not in _NAMED
+            if shared and leaf.flat in named:
                 named[leaf.flat] = {"description": "as in train"}
     for part in named.values():
         # Numbers and flags say what they are; all else is text.

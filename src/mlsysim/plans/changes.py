@@ -22,8 +22,8 @@ from mlsysim.plans.change_candidates import ROUNDS, WORTH_IT, Candidate
 from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import RlPart
 from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.rl_part import RlPart
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
 

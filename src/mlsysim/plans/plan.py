@@ -32,6 +32,7 @@ from mlsysim.plans.plan_parts import (
     ServingPart,
     WorkloadPart,
 )
+from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity

@@ -16,8 +16,8 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.errors import InputError
 from mlsysim.plans.change_candidates import fleet_of
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import RlPart
 from mlsysim.plans.resolve import find_fleets, find_model, refuse_foreign, workload_of
+from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.served import Served
 from mlsysim.plans.serving import server_of
 from mlsysim.plans.serving_load import Server
