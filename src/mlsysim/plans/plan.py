@@ -28,7 +28,6 @@ from mlsysim.plans.plan_parts import (
     HardwarePart,
     OpsPart,
     ParallelismPart,
-    RlPart,
     ServingPart,
     WorkloadPart,
 )
