@@ -72,7 +72,7 @@ def test_no_level_is_no_pause_and_none_is_never() -> None:
     _, here = place("Germany")
     usual = Hours(START, here, MODES).walk(500.0)
     assert Hours(START, here, MODES, Above(CARBON, math.inf)).walk(500.0) == pytest.approx(usual)
-    with pytest.raises(InputError, match="never go on"):
+    with pytest.raises(InputError, match="less than 1% of the hours"):
         Hours(START, here, MODES, Above(PRICE, 0.0)).walk(500.0)
 
 

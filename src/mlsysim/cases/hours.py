@@ -42,6 +42,8 @@ from mlsysim.zoo.constants import constant
 FULL, LESS, PAUSED = range(3)
 """How a run goes in an hour, from most power to least."""
 _YEAR = sum(DAYS)
+_RARE = 0.01
+"""Share of the hours of a year below which a run that pauses in all others has no end worth telling."""
 
 
 @kernel("""
@@ -217,7 +219,7 @@ class Hours:
         when, found, done, first = self.start, Covered(), 0.0, self.start.date()
         asked = math.inf if work is None else work
         year = self._year()
-        if asked < math.inf and not year.work > 0:
+        if asked < math.inf and not year.work > _RARE * 24 * _YEAR:
             raise self._never()
         while True:
             left = max(0.0, asked - found.work)
@@ -258,7 +260,7 @@ class Hours:
         rows = self.place.carbon if self.pause.of == CARBON else self.place.price
         least, most = (pick(map(pick, rows)) / UNITS[self.pause.of][1] for pick in (min, max))
         return InputError(
-            f"The run would never go on: hours of this place have {least:.0f} to {most:.0f} {UNITS[self.pause.of][0]} on average, which {self.pause.text} is below.",
+            f"The run would go on in less than {_RARE:.0%} of the hours: those of this place have {least:.0f} to {most:.0f} {UNITS[self.pause.of][0]} on average, which {self.pause.text} is below.",
             field="pause_above",
         )
 

@@ -7,13 +7,15 @@ by its energy, so that their equations hold as they stand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.giving_way import PRICE, Less, above_of, less_of, start_of
-from mlsysim.cases.hours import Covered, Hours, Mode, place_of
+from mlsysim.cases.hours import Covered, Days, Hours, Mode, place_of
 from mlsysim.cases.run import Run
 from mlsysim.cases.run_inputs import LOCAL, around_of, electricity_price, site_of
 from mlsysim.errors import InputError
@@ -56,10 +58,18 @@ class Timed(NamedTuple):
 
     def mean_watts(self, covered: Covered) -> float | None:
         """Watts of an accelerator over the run."""
-        if self.watts is None or not self.yields:
+        if self.watts is None or covered.full == covered.hours:
             return self.watts and self.watts[0]
         times = (covered.full, covered.less, covered.paused)
         return sum(w * t for w, t in zip(self.watts, times, strict=True)) / covered.hours
+
+    def days(self, seed: int) -> Days:
+        """The days of the run of a seed."""
+        return Days(self.hours, Random(f"hours {seed}"))
+
+    def allowed(self, seed: int) -> Callable[[float], tuple[float, float]]:
+        """What the days of a seed allow: of seconds from the start the rate over the full one, and until when."""
+        return self.days(seed).allowed
 
     def place(self, covered: Covered) -> tuple[Any, Any]:
         """The grid as the run saw it, and the price of electricity; those of the year where hours are not known."""
@@ -236,7 +246,7 @@ def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool
     if held < 5e-4 and slow == 0:
         return "never holds it"
     power = timed.hours.modes
-    parts = [f"holds it for {held:.1%} of the time" if held else f"slows it for {slow:.1%} of the time"]
+    parts = [f"{'holds' if held else 'slows'} it for {(held or slow):.1%} of the time on average"]
     if not held:
         parts[0] += f" to {power[1].rate:.1%} of its speed"
     lost = 1 - own.work / usual.work

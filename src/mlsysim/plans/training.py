@@ -221,7 +221,10 @@ def _run(
         from mlsysim.plans import training_run as over_time
 
         setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *ends)
+        if by_hour is not None and by_hour.yields:
+            setting = setting._replace(hours=by_hour.allowed)
         played = over_time.Simulated.of(setting, kept, seeds)
+        played = played.by_hour(by_hour)
         kept = played.kept
         sheet.facts |= over_time.facts_of(played.middle)
     goodput, days, saving = float(kept.ratio), ops.days, kept.saving
@@ -231,7 +234,9 @@ def _run(
         days = run_days()
         sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
     covered, working = Covered(), days
-    if by_hour is not None:
+    if played is not None and played.covers:
+        covered = played.covers[played.runs.middle]
+    elif by_hour is not None:
         covered = by_hour.covering(days * 24.0, tokens is not None and kept.lasting)
         if by_hour.yields:
             days, working = covered.hours / 24.0, covered.work / 24.0

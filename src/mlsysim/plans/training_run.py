@@ -10,27 +10,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mlsysim.cases import failures
 from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.goodput import Goodput
+from mlsysim.cases.hours import Covered
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Part
+from mlsysim.plans.hours import Timed
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.targets import parse_every
 from mlsysim.simulate.run import causes
-from mlsysim.simulate.run.record import AGAIN, RESTARTS, USEFUL, WRITES, Many, Played, Runs
+from mlsysim.simulate.run.record import AGAIN, RESTARTS, USEFUL, WRITES, Many, Played, Runs, Span
 from mlsysim.simulate.run.record import many as percentiles
-from mlsysim.simulate.run.run import Setting, Slow, play_all
+from mlsysim.simulate.run.run import TRAINING, Setting, Slow, play, play_all
 from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time
 
 DAY = 86400.0
+_TAKEN = {"tco": "cost", "rent": "cost", "energy": "energy", "carbon_footprint": "carbon"}
+"""What metrics go with, of what the hours of a run take."""
 _NAMED = 0.02
 """Share of what is lost that a sentence names."""
 
@@ -89,11 +94,21 @@ class Simulated:
     runs: Runs
     setting: Setting
     closed: Goodput
+    covers: tuple[Covered, ...] = ()
+    """What each run takes in its hours."""
 
     @classmethod
     def of(cls, setting: Setting, closed: Goodput, seeds: int) -> Simulated:
         """So many runs."""
         return cls(play_all(setting, seeds), setting, closed)
+
+    def by_hour(self, hours: Timed | None) -> Simulated:
+        """The same, with what each run takes in its hours, where they are counted."""
+        return (
+            self
+            if hours is None
+            else replace(self, covers=tuple(map(partial(_covered, self.setting, hours), range(len(self.runs.runs)))))
+        )
 
     @property
     def middle(self) -> Played:
@@ -128,6 +143,13 @@ class Simulated:
         return computing * share + waiting * (1 - share)
 
 
+def _covered(setting: Setting, hours: Timed, seed: int) -> Covered:
+    """What the run of a seed takes, hour by hour."""
+    spans: list[Span] = []
+    play(setting, seed, spans)
+    return hours.days(seed).taken((span.start, span.end, span.state in (TRAINING, AGAIN)) for span in spans)
+
+
 def parts_of(run: Played) -> tuple[Part, ...]:
     """All seconds of a run: useful work first, then what was lost, largest first."""
     lost = sorted(run.lost.items(), key=lambda item: -item[1])
@@ -151,7 +173,10 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
     def longer(run: Played) -> float:
         return run.seconds / middle.seconds if run.ended else math.inf
 
-    def hungrier(run: Played) -> float:
+    def hungrier(run: Played, place: int, of: str) -> float:
+        if found.covers:
+            own, mine = (getattr(found.covers[k], of) for k in (place, runs.middle))
+            return own / mine if mine else longer(run)
         if watts is None or not energy:
             return longer(run)
         drawn, own = found.power(middle, *watts), found.power(run, *watts)
@@ -170,7 +195,10 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
         electric = {"rent": 0.0, "tco": electric}.get(name, 1.0)
         # What has no end takes without end.
         grown = [
-            electric * hungrier(run) + (1 - electric) * longer(run) if run.ended else math.inf for run in runs.runs
+            electric * hungrier(run, place, _TAKEN.get(name, "")) + (1 - electric) * longer(run)
+            if run.ended
+            else math.inf
+            for place, run in enumerate(runs.runs)
         ]
         table[name] = percentiles([value * each for each in grown])
     if (deadline := sheet.plan.ops.deadline) is not None and endless:

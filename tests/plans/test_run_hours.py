@@ -1,0 +1,92 @@
+"""Training plans by the hour: nothing changes where nothing does, parts agree with each other, and a simulation with the closed form."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim import train
+from mlsysim.errors import InputError
+from mlsysim.plans.optimizing import best_placement
+from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
+
+RUN = {"tokens": 2e11, "batch_size": 128, "tp": 4, "micro_batch": 2, "zero": 1}
+
+
+def ask(region: str = "California", **more):
+    return train("Llama3_8B", "64xH100", **RUN, region=region, **more)
+
+
+UNITS = {"run_time": "day", "energy": "kWh", "carbon_footprint": "kgCO2e", "tco": "USD"}
+
+
+def value(answer, name: str) -> float:
+    return float(to_si(answer.value(name), UNITS[name]))
+
+
+def test_a_place_without_hours_answers_as_without_a_start() -> None:
+    plain, timed = ask("Quebec"), ask("Quebec", start="2026-12-01")
+    assert {m.name: m.value for m in plain.metrics} == {m.name: m.value for m in timed.metrics}
+    assert "no hours of" in timed.assumptions["hours"] and any("it runs until" in line for line in timed.verdict)
+
+
+def test_a_level_that_no_hour_reaches_is_no_pause() -> None:
+    timed, paused = ask(start="2026-12-01"), ask(start="2026-12-01", pause_above="5000g")
+    for name in ("run_time", "carbon_footprint", "tco", "energy"):
+        assert value(paused, name) == pytest.approx(value(timed, name), rel=1e-9)
+    assert any("never holds it" in line for line in paused.verdict)
+
+
+def test_carbon_is_energy_times_that_of_the_hours() -> None:
+    may, december = ask(start="2026-05-01"), ask(start="2026-12-01")
+    means = [value(each, "carbon_footprint") / value(each, "energy") for each in (may, december)]
+    assert means[0] < 184 / 1000 < means[1]  # kgCO2e/kWh; the yearly figure of California lies between
+    assert value(may, "run_time") == value(december, "run_time")
+
+
+def test_less_power_is_less_energy_for_more_time() -> None:
+    full, less = ask(start="2026-12-01"), ask(start="2026-12-01", demand_response="25% above 1g")
+    capped = (value(less, "energy") / value(less, "run_time")) / (value(full, "energy") / value(full, "run_time"))
+    assert capped == pytest.approx(0.75, abs=0.005)  # at the meter
+    assert value(less, "run_time") > value(full, "run_time") and value(less, "energy") < value(full, "energy")
+    # The same limit in all hours is a power cap, and is the same run.
+    caps = [ask(start="2026-12-01", power_cap=f"{cap} W") for cap in (450, 600)]
+    assert value(caps[0], "energy") < value(less, "energy") < value(caps[1], "energy")
+
+
+def test_a_simulation_agrees_with_the_closed_form() -> None:
+    asked = {"start": "2026-12-01", "pause_above": "250g"}
+    closed, played = ask(**asked), ask(**asked, simulate=True, seeds=60)
+    held = played.percentiles
+    assert held["run_time"]["mean"] == pytest.approx(to_si(closed.value("run_time"), "day"), rel=0.06)
+    assert held["carbon_footprint"]["mean"] == pytest.approx(
+        to_si(closed.value("carbon_footprint"), "kgCO2e"), rel=0.06
+    )
+    assert any("to pause" in line for line in played.verdict)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"pause_above": "250g"}, "give its start too"),
+        ({"start": "2026-12-01", "pause_above": "10g"}, "less than 1% of the hours"),
+        ({"start": "2026-12-01", "demand_response": "90% for 3h"}, "can be given"),
+        ({"start": "2026-13-01"}, "A start is a date"),
+    ],
+)
+def test_what_cannot_be_is_said(more, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ask(**more)
+
+
+def test_places_are_compared_in_the_same_hours() -> None:
+    plan = {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "64xH100"}}
+    plan |= {"ops": {"duration_days": 10, "start": "2026-05-01", "region": "California"}}
+    found = {
+        each["region"]: each
+        for each in best_placement(Plan.model_validate(plan), 100.0, ["California", "Quebec"]).top_candidates
+    }
+    own = train("Llama3_8B", "64xH100", duration_days=10, start="2026-05-01", region="California")
+    assert found["California"]["carbon_footprint_kg"] == pytest.approx(
+        to_si(own.value("carbon_footprint"), "kgCO2e"), rel=1e-6
+    )
