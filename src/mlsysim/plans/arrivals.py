@@ -17,6 +17,7 @@ from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.traces import Trace, read_trace, shipped_traces
 from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread, Tenant
+from mlsysim.timing.engines import DEFAULT_ENGINE, engine
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -48,6 +49,21 @@ def is_simulated(part: ServingPart) -> bool:
     """Whether a plan asks for what only a simulation has."""
     percentiles = any(target.level != "mean" or target.kind in ("itl", "queue") for target in parse_targets(part.slo))
     return percentiles or any(getattr(part, name) is not None for name in _SIMULATED)
+
+
+def check_played(part: ServingPart, limited: bool) -> None:
+    """Refuse what is played where there is nothing to play, and policies of other names."""
+    from mlsysim.simulate.routers import router_class
+    from mlsysim.simulate.scheduling import scheduling
+
+    if part.scheduler is not None:
+        scheduling(engine(DEFAULT_ENGINE), part.scheduler)
+    if part.router is not None:
+        router_class(part.router)
+    if part.qps is None and part.concurrency is None and part.trace is None and not limited:
+        name = next(each for each in _SIMULATED if getattr(part, each) is not None)
+        words = f"Requests are played where their load is known: beside {name} give qps, concurrency or a trace."
+        raise InputError(words, field=name)
 
 
 @dataclass(frozen=True)

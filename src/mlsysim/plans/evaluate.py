@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,23 @@ def finished(plan: Plan, evaluator: Callable[[Plan], Answer]) -> Answer:
         # Resolvers speak of their inputs, a plan of its keys.
         sentence = spoken(error.message, as_in_a_plan, Plan.leaves())
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
-    notes = workload_of(plan.workload).caveats
+    notes = *workload_of(plan.workload).caveats, *_unheeded(plan)
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
+
+
+def _unheeded(plan: Plan) -> Iterator[str]:
+    """What a plan says that is beyond what its chips and its model have."""
+    model, cap, part = workload_of(plan.workload), plan.hardware.power_cap, plan.serving
+    if cap is not None:
+        for fleet in find_fleets(plan.hardware).fleets:
+            chip = fleet.node.accelerator
+            if chip.tdp is not None and cap > chip.tdp:
+                yield f"A power limit of {cap:~P} is above the {chip.tdp:~P} of {chip.name}: it changes nothing."
+    longest, tokens = getattr(model, "max_context", None), plan.workload.seq_len or 0
+    if part is not None:
+        tokens = (part.prompt_tokens or tokens) + (part.output_tokens or 0)
+    if longest is not None and tokens > longest:
+        yield f"{model.name} is made for {longest:,} tokens at most; it is asked for {tokens:,}."
 
 
 def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:

@@ -328,7 +328,7 @@ def _joint_training(
     slower = f"{idle} would slow the others down, so nothing is given to it; its cost is not counted."
     verdict = [slower if idle else f"Load is balanced by speed: {shared}."]
     if wanted is not None and kept.lasting:
-        verdict.append(f"{count_text(wanted)} tokens take {made['run_time'].text} (goodput {made['goodput'].text}).")
+        verdict.append(f"{count_text(wanted)} {noun} take {made['run_time'].text} (goodput {made['goodput'].text}).")
     facts = {
         "memory_stated": groups.fleets[joint.groups[active.index(full)][0]].node.accelerator.memory.capacity,
         "peak_of_all_groups": quantity(possible / joint.step, "flop/s"),

@@ -16,7 +16,7 @@ from mlsysim.cases.deployment import Degrees, most_context
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.plans.arrivals import Arrivals, is_simulated
+from mlsysim.plans.arrivals import Arrivals, check_played, is_simulated
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
@@ -85,6 +85,7 @@ class Server:
         if not self.calibrated:
             words = "percentiles, traces and schedulers are simulated with calibrated steps; leave the efficiency out"
             raise InputError(f"At first order nothing queues: {words}.", field="efficiency")
+        check_played(self.part, self.limited)
         self.arrivals = found = Arrivals.of(self.part, self.prompt, self.output, self.model)
         self.prompt, self.output = found.prompt, found.answer
         part = self.part

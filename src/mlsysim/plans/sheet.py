@@ -50,6 +50,11 @@ class Sheet:
         self.ledger = Ledger(0.0, ())
         self.ledger_of_main: Ledger | None = None
 
+    @property
+    def counted(self) -> str:
+        """What a run trains on."""
+        return "samples" if self.task == "samples" else "tokens"
+
     def read(self, ledger: Ledger | None) -> Ledger:
         """Take the ledger that the answer is read off."""
         assert ledger is not None

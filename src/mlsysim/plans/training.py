@@ -323,7 +323,7 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput, played: Simulated | None)
     """What is found of a run that fits; what does not will have no time and no cost."""
     wanted = sheet.plan.workload.tokens
     if kept.lasting:
-        what = f"{count_text(wanted)} tokens take" if wanted is not None else "The run lasts"
+        what = f"{count_text(wanted)} {sheet.counted} take" if wanted is not None else "The run lasts"
         time = sheet.text("run_time") if wanted is not None else compact_time(days * _SECONDS_PER_DAY)
         yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."
     else:

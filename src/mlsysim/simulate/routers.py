@@ -126,9 +126,15 @@ ROUTERS: dict[str, type[RoundRobin]] = {
 }
 
 
-def router(settings: Settings) -> Callable[[Sequence[Replica]], RoundRobin]:
+def router_class(name: str) -> type[RoundRobin]:
     """The router of that name."""
-    name = settings.router.lower().replace("-", "_")
-    if name not in ROUTERS:
-        raise unknown_name("router", settings.router, ROUTERS)
-    return lambda replicas: ROUTERS[name](settings, replicas)
+    key = name.lower().replace("-", "_")
+    if key not in ROUTERS:
+        raise unknown_name("router", name, ROUTERS)
+    return ROUTERS[key]
+
+
+def router(settings: Settings) -> Callable[[Sequence[Replica]], RoundRobin]:
+    """The router of these settings."""
+    chosen = router_class(settings.router)
+    return lambda replicas: chosen(settings, replicas)

@@ -1,0 +1,42 @@
+"""What a plan says beyond what its chips, its model or its load have is refused, or said to change nothing."""
+
+import pytest
+
+import mlsysim
+from mlsysim.errors import InputError
+
+
+def test_a_network_of_fixed_shape_trains_on_samples():
+    found = mlsysim.train("ResNet50", on="8xA100", tokens="90M")
+    assert "90 million samples take" in " ".join(found.verdict)
+    assert "90 million tokens take" in " ".join(mlsysim.train("Llama3_8B", on="8xH100", tokens="90M").verdict)
+
+
+@pytest.mark.parametrize(("ask", "given"), [(mlsysim.serve, {}), (mlsysim.train, {"batch": 64})])
+def test_a_power_limit_above_the_chip_is_said_to_change_nothing(ask, given):
+    on = "8xH100"
+    above, alone = ask("Llama3_8B", on=on, power_cap="10 kW", **given), ask("Llama3_8B", on=on, **given)
+    assert above.warnings == (
+        "A power limit of 10 kW is above the 700 W of NVIDIA H100 SXM5 80GB: it changes nothing.",
+    )
+    assert above.value("tokens_per_second") == alone.value("tokens_per_second")
+    assert alone.warnings == ask("Llama3_8B", on=on, power_cap="600 W", **given).warnings == ()
+
+
+@pytest.mark.parametrize(("key", "value"), [("scheduler", "prefill_first"), ("router", "prefix"), ("burst", 2)])
+def test_what_is_played_needs_a_load(key, value):
+    with pytest.raises(InputError, match=f"beside {key} give qps, concurrency or a trace"):
+        mlsysim.serve("Llama3_8B", on="H100", **{key: value})
+
+
+@pytest.mark.parametrize(("key", "value"), [("scheduler", "fifo"), ("router", "random")])
+def test_a_policy_that_nobody_knows_is_refused_whatever_the_load(key, value):
+    for load in ({}, {"qps": 1e6}, {"concurrency": 8}):
+        with pytest.raises(InputError, match=f"no {key} named '{value}'"):
+            mlsysim.serve("Llama3_8B", on="H100", **{key: value}, **load)
+
+
+def test_a_text_longer_than_the_model_is_made_for_is_said():
+    found = mlsysim.serve("Llama3_8B", on="H100", isl=131_000, osl=500)
+    assert found.warnings == ("Llama-3.1-8B is made for 131,072 tokens at most; it is asked for 131,500.",)
+    assert mlsysim.serve("Llama3_8B", on="H100", isl=130_000, osl=500).warnings == ()
