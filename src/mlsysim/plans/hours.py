@@ -254,7 +254,9 @@ def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool
         later = (own.hours - usual.hours) * 3600
         parts.append(f"it ends {compact_time(later)} later" if later > 0 else "it ends no later")
     else:
-        parts.append(f"{count_text(tokens / own.work * usual.work * lost)} {sheet.counted} ({lost:.1%}) are not trained on")
+        parts.append(
+            f"{count_text(tokens / own.work * usual.work * lost)} {sheet.counted} ({lost:.1%}) are not trained on"
+        )
     words = []
     if timed.watts is not None:
         if own.carbon > 0:
