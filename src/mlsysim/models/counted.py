@@ -89,6 +89,7 @@ def _table() -> dict[str, dict[int, dict[str, str]]]:
     return found
 
 
+@cache
 def counted_sizes() -> dict[str, tuple[int, ...]]:
     """Image sizes that were counted, by the network's name."""
     return {name: tuple(sizes) for name, sizes in _table().items()}

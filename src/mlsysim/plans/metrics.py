@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Quantity, quantity, to_si
+from mlsysim.units.registry import Quantity, quantity, to_si, unit_name
 from mlsysim.units.text import byte_unit, count_text, format_value, money_text, time_unit
 from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import Equation, written
@@ -153,7 +153,7 @@ class Metric(Document, Record):
     @property
     def amount(self) -> str:
         """The same with its unit, where the label says that: of counts a second."""
-        rate = isinstance(self.value, Quantity) and str(self.value.units) in _RATES
+        rate = isinstance(self.value, Quantity) and unit_name(self.value.units) in _RATES
         return f"{self.text} 1/s" if rate else self.text
 
     @property
@@ -175,7 +175,11 @@ class Metric(Document, Record):
         if self.low is None or self.high is None:
             return ""
         sides = [self.low, self.high]
-        if isinstance(self.high, Quantity) and str(self.high.units) == "millisecond" and self.high.magnitude >= _LONG:
+        if (
+            isinstance(self.high, Quantity)
+            and unit_name(self.high.units) == "millisecond"
+            and self.high.magnitude >= _LONG
+        ):
             sides = [side.to("s") for side in sides]
         return " to ".join(value_text(self.name, side) for side in sides)
 
@@ -202,7 +206,7 @@ def value_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Quantity):
-        size, unit = value.magnitude, str(value.units)
+        size, unit = value.magnitude, unit_name(value.units)
         if unit == "USD":
             return money_text(size)
         if unit == "token" and size >= 1e6:

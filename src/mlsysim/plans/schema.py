@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import model_validator
@@ -80,6 +80,12 @@ def read_number(value: Any) -> Any:
     return value if found is None else found
 
 
+@cache
+def _apart(part: type[Part]) -> list[tuple[tuple[str, ...], str]]:
+    """Those of a part that may not stand beside each other."""
+    return [(fields, sentence) for fields, sentence in INSTEAD.items() if {*fields} <= part.model_fields.keys()]
+
+
 class Part(Record):
     """A part of a plan: its fields answer to every name of the vocabulary, its numbers may be written as 8k or 40%."""
 
@@ -87,8 +93,8 @@ class Part(Record):
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
-        for fields, sentence in INSTEAD.items():
-            if all(getattr(self, name, None) is not None for name in fields):
+        for fields, sentence in _apart(type(self)):
+            if all(getattr(self, name) is not None for name in fields):
                 raise ValueError(sentence)
         return self
 

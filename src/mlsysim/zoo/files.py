@@ -38,8 +38,13 @@ class Slice(NamedTuple):
 
     def said(self, field: str) -> str | None:
         """The text of a field, such as its ``namespace`` or the key of an entry of another zoo."""
-        found = re.search(rf'^{field}\s*=\s*"([^"]*)"', self.text, re.MULTILINE)
-        return found[1] if found else None
+        return _said(self.text, field)
+
+
+@cache
+def _said(text: str, field: str) -> str | None:
+    found = re.search(rf'^{field}\s*=\s*"([^"]*)"', text, re.MULTILINE)
+    return found[1] if found else None
 
 
 def slices(file: str, text: str) -> Iterator[Slice]:

@@ -83,7 +83,9 @@ class Registry:
 
     def of(self, field: str, key: str | None) -> Iterator[Any]:
         """Entries whose ``field`` may be another zoo's entry of this key; those whose file names another are not built."""
-        return (self._store.entry(own) for own in self.keys() if self._store.said(own, field) in (None, key))
+        store, shipped = self._store, self._store.shipped
+        built = {*store.added, *store.user()}
+        return (store.entry(k) for k in self.keys() if k in built or shipped[k].said(field) in (None, key))
 
     def __len__(self) -> int:
         return len(self.keys())

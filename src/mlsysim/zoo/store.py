@@ -195,10 +195,6 @@ class Store:
                 return layer[key][0]
         return self.shipped[key].said("namespace")
 
-    def said(self, key: str, field: str) -> str | None:
-        """What the file says in a field of a shipped entry, which need not be built for that; None of any other entry."""
-        return None if key in self.added or key in self.user() else self.shipped[key].said(field)
-
     def find(self, name: str) -> str | None:
         """The key that a name means, or a label that is read, or None."""
         key = self.named(name)
