@@ -10,5 +10,5 @@ os.environ["MLSYSIM_ZOO"] = ""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("suite", deadline=None)
+settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
