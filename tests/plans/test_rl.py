@@ -188,3 +188,10 @@ def test_no_other_key_is_ignored(key: str, value: Any) -> None:
 def test_the_task_is_one_of_all():
     assert Plan.model_validate({k: v for k, v in SMALL.items() if k != "task"}).kind == "rl" in ALL_TASKS
     assert changed(SMALL, "rl.prompts", 8)["rl"]["prompts"] == 8
+
+
+def test_a_generator_with_room_for_weights_alone_is_split_further():
+    """64 GB of weights fit in 80 % of an H100, a response of 8,192 tokens beside them does not."""
+    asked = {"prompts": 16, "samples": 8, "response": 500, "max_response": 8192, "split": "8"}
+    plan = SMALL | {"workload": {"model": "Qwen3_32B"}, "parallelism": {}, "rl": asked}
+    assert way(plan).served.split.devices > 1

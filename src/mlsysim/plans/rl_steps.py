@@ -286,11 +286,20 @@ class Stepper:
         if not any(each.result.feasible for each in tried) and part.generator_tp is None and part.generator_pp is None:
             tried += [server.at(layout, clients) for layout in server.staged()]
         best: tuple[float, Served, Rollout, float | None] | None = None
+        refused: InputError | None = None
         # Most output first, so that few others need to be played.
         for served in sorted(tried, key=lambda each: -each.requests):
             if served.result.feasible:
-                found = self._rolled(served, staleness or 0.0, math.inf if best is None else best[2].seconds)
+                longest = math.inf if best is None else best[2].seconds
+                try:
+                    found = self._rolled(served, staleness or 0.0, longest)
+                except InputError as error:
+                    # Weights fit and the longest response does not.
+                    refused = refused or error
+                    continue
                 best = found if best is None or found[0] < best[0] else best
+        if best is None and refused is not None:
+            raise refused
         if best is None:
             return min(tried, key=lambda each: each.result.memory_utilization), Rollout(0.0, 0.0, 0.0, 0.0, True), None
         return best[1:]
