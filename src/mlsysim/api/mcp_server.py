@@ -82,7 +82,9 @@ def _failed(sentence: str, answer: dict[str, Any] | None = None) -> types.CallTo
 
 
 def _tool(operation: Operation) -> types.Tool:
-    shown = [f"{words}: {json.dumps(value)}" for words, value in operation.examples.items()][:_EXAMPLES]
+    shown = [f"{words}: {json.dumps(value, separators=(',', ':'))}" for words, value in operation.examples.items()][
+        :_EXAMPLES
+    ]
     return types.Tool(
         name=operation.name,
         description=f"{operation.summary}\n\nExamples:\n" + "\n".join(shown),
@@ -144,7 +146,7 @@ def _no_message(error: Exception) -> types.JSONRPCError | None:
 _KINDS = {
     "Plan": {
         "type": "object",
-        "description": "keys of `train` and `serve`, with task; or the parts that `schema` of type plan names",
+        "description": "keys of `train`, `serve` or `rl` and task; or parts as `schema` plan names",
     },
     "Assertion": {"type": "string", "description": "such as 'mfu >= 0.4'"},
 }
@@ -153,7 +155,7 @@ _LEFT_OUT = (
     *("title", "default", "x-unit", "maxLength", "minLength", "maxItems", "minItems", "examples"),
     *("minimum", "maximum", "exclusiveMinimum", "additionalProperties", "maxProperties", "minProperties", "pattern"),
 )
-_EXAMPLES = 3
+_EXAMPLES = 2
 """Of a tool, at most."""
 _SAID_ELSEWHERE = ("layout", "name", "description")
 _NAMED = ("model", "on", "precision", "tp")
