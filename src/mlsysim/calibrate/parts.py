@@ -28,6 +28,7 @@ PARTS = {
     "training": "fit_training",
     "engines": "fit_serving",
     "iterations": "fit_iterations",
+    "rl": "fit_rl",
     "residuals": "leave_out",
     "intervals": "intervals",
 }

@@ -106,6 +106,7 @@ def framework(name: str | None) -> Framework:
         raise unknown_name("framework", name or "", (*fitted, "other"))
     key = found or DEFAULT
     row: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (held[key] | fitted[key]).items()}
+    row = {k: v["value"] if isinstance(v, dict) and "value" in v else v for k, v in row.items()}
     kept: dict[str, Any] = {k: v for k, v in row.items() if k in Framework.__dataclass_fields__}
     if found is None:
         kept |= {"interval": UNKNOWN, "known": False}

@@ -92,7 +92,7 @@ def _interval(own: case.Framework) -> str:
         return (
             f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
         )
-    return f"90 % of {own.rows} published steps of {own.name}, each predicted without its version or model, lay in the interval"
+    return f"90 % of {own.rows} published steps of {own.name}, each predicted without it, lay in the interval"
 
 
 def _layout(sheet: Sheet, way: Way) -> None:

@@ -109,6 +109,21 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     return Asked(samples, batch, algorithm, own, passes, late, staleness)
 
 
+class Worked(NamedTuple):
+    """What a step is put together from, before a framework's constants; ``seconds`` with those of a framework."""
+
+    times: case.Times
+    serving: Ledger | None
+    training: Ledger
+    transfer: tuple[float, float, str]
+    staleness: float | None
+    partial: bool
+
+    def step(self, own: case.Framework) -> case.Step:
+        """The step as a framework runs it."""
+        return case.step(own, *self[:4], staleness=self.staleness, partial=self.partial)
+
+
 class Way(NamedTuple):
     """One way to run a step: trainer, generator, and the step that they make."""
 
@@ -119,6 +134,7 @@ class Way(NamedTuple):
     step: case.Step
     generators: int
     staleness: float | None
+    worked: Worked
 
     @property
     def feasible(self) -> bool:
@@ -216,16 +232,9 @@ class Stepper:
         moved = case.transfer_time(datasheet_network(self.fleet), missing, near)
         steps = asked.samples.all / asked.batch * asked.algorithm.trained
         whole = ledger_of(trainer) * (steps * self._of_tokens(trainer))
-        step = case.step(
-            asked.framework,
-            times,
-            None if served is None else served.ledger,
-            whole,
-            moved,
-            staleness=staleness,
-            partial=bool(self.part.partial),
-        )
-        return Way(asked, trainer, served, seen, step, generators, staleness)
+        ledger = None if served is None else served.ledger
+        worked = Worked(times, ledger, whole, moved, staleness, bool(self.part.partial))
+        return Way(asked, trainer, served, seen, worked.step(asked.framework), generators, staleness, worked)
 
     # --- the trainer ------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from mlsysim.calibrate.tables import (
     inference,
     operators,
     reliability,
+    rl,
     serving_logs,
     serving_open,
     serving_runs,
@@ -34,6 +35,7 @@ _SCORED = (
     energy,
     training_energy,
     reliability,
+    rl,
 )
 TABLES = {
     table.name: table

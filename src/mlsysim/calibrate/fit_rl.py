@@ -1,0 +1,130 @@
+"""Constants of post-training frameworks from published steps: ``data/software/rl_constants.toml``.
+
+A folder holds ``rl.csv``. A row becomes the plan that ``validate`` asks (:mod:`mlsysim.calibrate.tables.rl`); what its step is put together from does not
+depend on the constants, and :func:`mlsysim.cases.rl.step` is the form. Five constants a framework, with priors of ``data/fits.toml``; of a framework without
+versions those of the first are the priors. Rows of a version, and of a model, are left out in turn; of one model's runs each row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mlsysim.calibrate.fitting import line, stated, table_of
+from mlsysim.calibrate.measurements import published, table_rows
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.questions import Excluded, Skipped
+from mlsysim.calibrate.residuals import Residual
+from mlsysim.calibrate.tables import rl as table
+from mlsysim.cases import rl as case
+from mlsysim.plans.rl_steps import Stepper, Worked
+
+SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "rl_constants.toml"
+_SPREAD = 0.08
+_NINETY = 0.9
+
+
+class Measured(NamedTuple):
+    """A step: what it is put together from, what was measured of it, and what it is left out with."""
+
+    key: str
+    version: str
+    model: str
+    framework: case.Framework
+    worked: Worked
+    measured: dict[str, float]
+
+
+def rows_of(folder: Path) -> dict[str, list[Measured]]:
+    """Published steps by framework."""
+    found: dict[str, list[Measured]] = defaultdict(list)
+    for row in table_rows(published(folder) / "rl.csv"):
+        with suppress(Skipped, Excluded):
+            asked = {each.metric: each for each in table.read(row)}
+            plan = next(iter(asked.values())).plan
+            way = Stepper(plan).ways()[0]
+            seen = {name: each.measured for name, each in asked.items()}
+            about = (row["id"], row["version"], row["model"], way.asked.framework)
+            found[row["framework"]].append(Measured(*about, way.worked, seen))
+    return dict(found)
+
+
+def predicted(row: Measured, values: Mapping[str, Any]) -> dict[str, float]:
+    """What was measured, with other constants."""
+    step = row.worked.step(replace(row.framework, **values))
+    all_of = {"step_s": float(step.ledger.seconds), "gen_s": step.rollout, "train_s": step.training}
+    return {name: all_of[name] for name in row.measured}
+
+
+def masks(rows: Sequence[Measured]) -> dict[str, Any]:
+    """Rows that are left out together: of a version, of a model; where there is one of both, each row."""
+    found: dict[str, Any] = {}
+    for what in ("version", "model"):
+        held = np.array([getattr(row, what) for row in rows])
+        if len(set(held.tolist())) > 1:
+            found |= {f"{what} {name}": held == name for name in sorted(set(held.tolist()))}
+    return found or {f"part {row.key}": np.arange(len(rows)) == n for n, row in enumerate(rows)}
+
+
+def fit(rows: Sequence[Measured], priors: Mapping[str, Prior], left: Mapping[str, Any]) -> Posterior:
+    """The constants of a framework."""
+
+    def row(own: Measured) -> Row:
+        def values(constants: Mapping[str, Any], _: Any) -> list[Any]:
+            each = [dict(zip(constants, point, strict=True)) for point in zip(*constants.values(), strict=True)]
+            told = [predicted(own, point) for point in each]
+            return [np.array([point[name] for point in told]) for name in own.measured]
+
+        return Row(own.key, tuple(own.measured.values()), (_SPREAD,) * len(own.measured), values)
+
+    return posterior([row(own) for own in rows], priors, (), list(left.values()), effective=math.inf)
+
+
+_HEAD = """# Fitted constants of post-training frameworks, laid over rl.toml; written by `python -m mlsysim.calibrate FOLDER --only rl`. What each means is said in cases/rl.py.
+# error: the standard error as a factor; least, most: over the fits that leave rows out. interval: factors within which 90 % of left-out steps lay."""
+
+
+def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
+    """Fit, print and write."""
+    priors = {name: Prior(*values[:2]) for name, values in table_of("rl").items()}
+    lines = [_HEAD]
+    for name, rows in rows_of(folder).items():
+        left = masks(rows)
+        found = fit(rows, priors, left)
+        values = [(n, metric) for n, row in enumerate(rows) for metric in row.measured]
+        told, outside = [f"in sample {_by(values, found.errors[:, 0])}"], []
+        for kind in dict.fromkeys(what.split(" ")[0] for what in left):
+            errors = np.full(len(values), np.nan)
+            for number, (what, mask) in enumerate(left.items(), 1):
+                if what.startswith(f"{kind} "):
+                    errors = np.where([mask[n] for n, _ in values], found.errors[:, number], errors)
+            told.append(f"one {kind} out {_by(values, errors)}")
+            outside += [abs(e) for e, (_, metric) in zip(errors, values, strict=True) if metric == "step_s"]
+        for words in told:
+            print(f"{name}: {words}", flush=True)
+        band = math.exp(float(np.quantile(outside, _NINETY)))
+        lines += ["", *(f"# median / p90 / bias in %, {words}" for words in told), f'["{name}"]']
+        for constant, each in found.table().items():
+            print(f"    {constant} {each}")
+            lines.append(f"{constant} = {stated(each['value'], each['error'], (each['least'], each['most']))}")
+        lines += [f"interval = [{1 / band:.4g}, {band:.4g}]", f"rows = {len(rows)}"]
+        if left and not next(iter(left)).startswith("part "):
+            priors = {c: Prior(each["value"], priors[c].spread) for c, each in found.table().items()}
+    if out is not None:
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return []
+
+
+def _by(values: Sequence[tuple[int, str]], errors: Any) -> str:
+    """Errors by what was measured."""
+    names = np.array([metric for _, metric in values])
+    told = [(name, np.expm1(errors[names == name])) for name in ("step_s", "gen_s", "train_s")]
+    return ", ".join(f"{name} {line(each).strip()}" for name, each in told if len(each))

@@ -1,0 +1,54 @@
+"""Rows of published post-training steps as plans, and what their constants were before the fit that ships."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.calibrate.questions import Excluded, Skipped
+from mlsysim.calibrate.tables import TABLES
+from mlsysim.cases import rl as case
+
+# NVIDIA-NeMo/RL, docs/about/performance-summary.md, v0.5: Qwen3-32B, GRPO, 64 H100, one step off. The constants were fitted on it among 29.
+ROW = {
+    "id": "RL0021", "framework": "NeMo-RL", "version": "0.5", "model": "Qwen3_32B", "algorithm": "GRPO", "gpu": "H100-80GB", "n_gpus": "64",
+    "n_train": "32", "n_gen": "32", "placement": "split", "train_tp": "4", "train_cp": "1", "train_ep": "1", "train_pp": "4", "gen_tp": "4",
+    "gen_pp": "1", "prompts": "64", "samples_per_prompt": "32", "rollout_samples": "2048", "train_global_batch": "512", "max_seq": "4096",
+    "mean_seq": "3252", "mode": "async", "staleness": "1", "step_s": "200.0", "gen_s": "", "train_s": "",
+}  # fmt: skip
+
+
+def test_a_row_is_asked_as_a_plan_and_answered():
+    (found,) = TABLES["rl"].predict(ROW)
+    assert found.metric == "step_s" and found.ape < 25 and found.inside
+    assert 'task = "rl"' in found.plan and "115 tokens" in found.inferred[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"mean_seq": ""}, Skipped, "mean length"),
+        ({"samples_per_prompt": ""}, Skipped, "samples_per_prompt"),
+        ({"n_gen": ""}, Skipped, "n_gen"),
+        ({"step_s": ""}, Skipped, "no time"),
+        ({"id": "RL0056"}, Excluded, "longer than its step"),
+    ],
+)
+def test_what_cannot_be_asked_says_why(changed, error, words):
+    with pytest.raises(error, match=words):
+        TABLES["rl"].questions(ROW | changed)
+
+
+def test_a_wait_is_no_rollout():
+    """verl's asynchronous gen_s is the trainer's wait for samples."""
+    row = ROW | {"gen_s": "30", "train_s": "100"}
+    assert [each.metric for each in TABLES["rl"].questions(row)] == ["step_s", "train_s"]
+    turns = row | {"placement": "colocated", "staleness": "0"}
+    assert [each.metric for each in TABLES["rl"].questions(turns)] == ["step_s", "gen_s", "train_s"]
+
+
+def test_frameworks_have_five_constants_and_others_a_wide_interval():
+    for name in case.frameworks():
+        own = case.framework(name)
+        assert own.known and 0.8 < own.generation < 2 and 0.8 < own.training < 2 and own.transfer >= 1
+        assert own.interval[0] < 1 < own.interval[1]
+    assert case.framework("other").interval == case.UNKNOWN and not case.framework("other").known
