@@ -160,6 +160,10 @@ def test_zero_offload_trains_10b_on_one_v100() -> None:
     answer = evaluate_plainly(Plan.model_validate(plan))
     assert answer.feasible
     assert 20 < answer.value("hfu") * 125 < 80
+    # Each of 512 micro-batches of one sequence waits for its gradients: 10 billion sums of two bytes in, and out again.
+    plan["parallelism"]["micro_batch"] = 1
+    alone = evaluate_plainly(Plan.model_validate(plan))
+    assert alone.value("latency") > 512 * Q_(4 * 10e9 / 16e9, "s") > 1.5 * answer.value("latency")
 
 
 def test_a_host_of_unknown_memory_updates_nothing() -> None:

@@ -19,7 +19,10 @@ writes the state and writes the weight in the memory of the host, whose bandwidt
 
     T_host = max( (2 f S + 4 P) / (k M), 2 P / L )        28 bytes a parameter with Adam; k the share of M that such an update reaches
 
-Left out: the buffer (tens of MB), a host whose memory is too small, links that several devices share, a backward pass too short for its gradients,
+A device that has no room for gradients has none for their sum either: beside the computing of every micro-batch the sum comes in, is added to
+and goes out again, one after the other through one buffer, t = 4 P / L (DeepSpeed, stage_1_and_2.py, async_accumulate_grad_in_cpu_via_gpu).
+
+Left out: the buffer (tens of MB), a host whose memory is too small, links that several devices share, that only the backward pass hides gradients,
 updates delayed by a step, and prefetching of state during the backward pass, which would hide up to half where memory allows.
 """
 

@@ -193,7 +193,9 @@ class Trainer:
             state = host_round_trip(host.optimizer, link)
             if self.host_memory is not None:
                 each = job.keeps.bytes_each(job.optimizer, HALF, job.model)[2]
-                state = updated_by_host(host.optimizer, HALF / each * host.optimizer, link, self.host_memory)
+                gradients = HALF / each * host.optimizer
+                state = updated_by_host(host.optimizer, gradients, link, self.host_memory)
+                beside = 2 * gradients / link + (0.0 if beside is None else beside)
             offload = HostTimes(state, beside)
         if self.software is None:
             amounts = first_order_amounts(job, layout, micro)
