@@ -199,6 +199,24 @@ PUBLISHED = {
             "recompute": "none",
         },
     },
+    "Llama 3 70B in FP8 on 64 GB200, fully sharded, half of its layers offloaded (the same, 26.02 to 26.04)": {
+        "workload": {
+            "model": "Llama3_70B",
+            "batch_size": 256,
+            "seq_len": 8192,
+            "precision": "fp8",
+            "gradient_precision": "bf16",
+        },
+        "hardware": {"on": "64xGB200", "stack": "bridge"},
+        "parallelism": {
+            "tp": 1,
+            "pp": 1,
+            "micro_batch": 2,
+            "zero": 3,
+            "recompute": "none",
+            "offload_activations": 0.5,
+        },
+    },
 }
 
 
