@@ -133,6 +133,10 @@ class Answer(Document, Record):
     run_parts: tuple[Part, ...] = Field(
         default=(), description="of a simulated run: what its time went on by cause, which adds up to it, s"
     )
+    played: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        description="of simulated runs: days of those that end, in order; stretches of the one in the middle by the hours between them: state, nodes, cause",
+    )
     warnings: tuple[str, ...] = Field(default=(), description="what about the inputs deserves a look")
     cost_parts: tuple[Part, ...] = Field(default=(), description="what the rent or the cost of owning consists of, USD")
     carbon_parts: tuple[Part, ...] = Field(default=(), description="carbon of running and of making, kgCO2e")

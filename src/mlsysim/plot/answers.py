@@ -17,8 +17,11 @@ from mlsysim.plot.charts.heat_map import heat_map
 from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.charts.memory_bar import memory_bar
 from mlsysim.plot.charts.roofline import roofline
+from mlsysim.plot.charts.run import gantt, share_bar
 from mlsysim.plot.charts.scorecard import scorecard
 from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.simulate.run.record import AGAIN, RESTARTS, STOPPED, WAITING
+from mlsysim.simulate.run.run import TRAINING
 from mlsysim.units.registry import quantity
 
 Named = Sequence[tuple[str, Answer]]
@@ -35,6 +38,8 @@ HARDWARE = {
     "host_link_bandwidth": "Link to the host",
 }
 """Figures of the hardware as a reader knows them."""
+_CAUSES = 7
+"""Causes that a bar tells apart."""
 
 
 def scorecard_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure:
@@ -112,6 +117,48 @@ def over_time_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | N
     names = {"batch": "worked on", "queue": "waiting"}
     series = [(label, list(zip(seen["times"], seen[name], strict=True))) for name, label in names.items()]
     return lines(series, x_title="Time", x_unit="s", y_title="Requests", title=title, width=width)
+
+
+def run_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """What the simulated run in the middle does over its weeks."""
+    seen = answer.played
+    if not seen.get("state"):
+        return None
+    ends, states, causes = seen["hours"], seen["state"], seen["cause"]
+    stretches, ticks = [], []
+    for k, (state, cause) in enumerate(zip(states, causes, strict=True)):
+        if state != TRAINING:
+            stretches.append((ends[k], ends[k + 1], cause if state == STOPPED and cause else state, cause))
+        if state in (RESTARTS, WAITING) and k and states[k - 1] in (TRAINING, AGAIN):
+            ticks.append(ends[k])
+    every = answer.held["checkpoint_interval"].text if "checkpoint_interval" in answer.held else ""
+    remark = f"A checkpoint every {every} is not drawn." if every else ""
+    more: dict[str, Any] = {"start": answer.plan.ops.start, "remark": remark, "title": title, "width": width}
+    return gantt(stretches, ends[-1] - ends[0], interruptions=ticks, **more)
+
+
+def lost_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """What the simulated run in the middle lost its time to, by cause."""
+    lost: dict[str, float] = {}
+    for part in answer.run_parts[1:]:
+        name = part.label.partition(": ")[0]
+        lost[name] = lost.get(name, 0.0) + part.value
+    whole, ordered = sum(part.value for part in answer.run_parts), sorted(lost.items(), key=lambda item: -item[1])
+    if not ordered or not whole > 0:
+        return None
+    rest = sum(value for _, value in ordered[_CAUSES:])
+    named = [*ordered[:_CAUSES], *([("other causes", rest)] if rest else [])]
+    return share_bar([(name, value, "s") for name, value in named], whole, title=title, width=width)
+
+
+def finish_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """Share of the simulated runs that have ended, as days go by."""
+    days = answer.played.get("days", [])
+    if len(days) < 2 or days[0] == days[-1] or answer.plan.workload.tokens is None:
+        return None
+    points = [(days[0], 0.0), *((day, 100 * (k + 1) / len(days)) for k, day in enumerate(days))]
+    axes = {"x_title": "Time of the run", "x_unit": "day", "y_title": "Runs that have ended", "y_unit": "percent"}
+    return lines([("of those that end", points)], **axes, title=title, width=width)
 
 
 def hours_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:

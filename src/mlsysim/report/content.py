@@ -42,7 +42,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         ("numbers", "Numbers", _numbers(report.answer)),
         ("time", "Where the time goes", _time(report)),
         ("percentiles", "Percentiles of the requests", _percentiles(report)),
-        ("run", "The run over time", _charts(report, "hours")),
+        ("run", "The run over time", _charts(report, "run", "lost", "finish", "hours")),
         ("memory", "Memory", _memory(report)),
         ("pipeline", "The pipeline", _pipeline(report)),
         ("cost", "Cost and carbon", _cost(report)),

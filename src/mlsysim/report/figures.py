@@ -8,11 +8,14 @@ from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plot.answers import (
+    finish_of,
     hours_of,
+    lost_of,
     memory_of,
     over_time_of,
     percentiles_of,
     roofline_of,
+    run_of,
     scorecard_of,
     time_of,
     tornado_of,
@@ -39,6 +42,9 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "memory": memory_of([("Per accelerator", answer)]),
         "percentiles": percentiles_of(answer, title="Times within which shares of the requests are"),
         "traffic": over_time_of(answer, title="Requests over the time that was played"),
+        "run": run_of(answer, title="The simulated run in the middle, row by row"),
+        "lost": lost_of(answer, title="What it lost its time to, and the share of the run"),
+        "finish": finish_of(answer, title="When simulated runs have ended"),
         "hours": hours_of(answer, title="Carbon of the hours by month"),
         "cost": _parts(
             answer.cost_parts,
