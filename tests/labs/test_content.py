@@ -33,6 +33,7 @@ WANTED = [
     "design_space",
     "full_stack_audit",
     "llama3",
+    "weeks",
 ]
 CONTENT = Path(str(files("mlsysim.labs"))) / "content"
 STUDENTS = ["ann", "bob"]
