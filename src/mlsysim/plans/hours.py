@@ -249,10 +249,11 @@ def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool
     parts = [f"{'holds' if held else 'slows'} it for {(held or slow):.1%} of the time on average"]
     if not held:
         parts[0] += f" to {power[1].rate:.1%} of its speed"
-    lost = 1 - own.work / usual.work
+    lost, noun = 1 - own.work / usual.work, sheet.counted.removesuffix("s")
     if given:
-        later = (own.hours - usual.hours) * 3600
-        parts.append(f"it ends {compact_time(later)} later" if later > 0 else "it ends no later")
+        later = own.hours - usual.hours
+        missed = f" (the time of {count_text(tokens * later / usual.hours)} {sheet.counted})"
+        parts.append(f"it ends {compact_time(later * 3600)} later{missed}" if later > 0 else "it ends no later")
     else:
         parts.append(
             f"{count_text(tokens / own.work * usual.work * lost)} {sheet.counted} ({lost:.1%}) are not trained on"
@@ -264,7 +265,9 @@ def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool
         words.append(f"takes {_change(own.energy / own.work, usual.energy / usual.work)} energy")
     if (costs := _costs(sheet, timed, own, usual)) is not None:
         words.append(f"costs {_change(*costs)}")
-    parts.append("a token " + ", ".join(words) if words else "")
+    if words and all(word.endswith(("as much", "as much energy")) for word in words):
+        words = ["emits, takes and costs as much"]
+    parts.append(f"a {noun} {', '.join(words)}" if words else "")
     why = ""
     if held and own.carbon / own.work > usual.carbon / usual.work:
         why = f"; waiting, the fleet draws {power[2].power / power[0].power:.0%} of its power"
