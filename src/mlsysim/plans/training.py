@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases import failures
 from mlsysim.cases.assumptions import DEFAULT
-from mlsysim.cases.checkpoint import run_checkpoint
+from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint
 from mlsysim.cases.goodput import Goodput, expected_failures
 from mlsysim.cases.hours import Covered
 from mlsysim.cases.losslaw import training_flops
@@ -131,7 +131,7 @@ def _answer(
     slower = band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
     by_hour = timed(sheet, model, fleet, step, options, plan.ops.spares or 0) if step.feasible else None
     seeds = (QUICK if quick else plan.ops.seeds or SEEDS) if plan.ops.simulated and step.feasible else 0
-    days, tokens, kept, covered, played = _run(sheet, model, fleet, options, rate, slower, by_hour, seeds)
+    days, tokens, kept, covered, played = _run(sheet, model, fleet, options, rate, slower, by_hour, seeds, quick)
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     chip = fleet.node.accelerator
@@ -199,10 +199,11 @@ def _run(
     slower: tuple[float, float] | None,
     by_hour: Timed | None,
     seeds: int,
+    quick: bool,
 ) -> tuple[float, float, Goodput, Covered, Simulated | None]:
     """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
     checkpoints leave of its time; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it; so many ``seeds`` are
-    played."""
+    played, where it is ``quick`` without advice."""
     ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
     count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
     optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
@@ -220,11 +221,19 @@ def _run(
         ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
         from mlsysim.plans import training_run as over_time
 
+        kept = over_time.with_preemption(sheet.plan, fleet, kept)
         setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *ends)
         if by_hour is not None and by_hour.yields:
             setting = setting._replace(hours=by_hour.allowed)
-        played = over_time.Simulated.of(setting, kept, seeds)
-        played = played.by_hour(by_hour)
+
+        def checkpoints(mode: str) -> tuple[Goodput, Checkpoint]:
+            writers = count // dp if mode == "synchronous" else count
+            other = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode)
+            alone = said._replace(interval=None, spares=None, repair=None)
+            best = failures.kept_of(chip, count, other, alone, sheet.ledger.seconds)
+            return over_time.with_preemption(sheet.plan, fleet, best), other
+
+        played = over_time.Simulated.of(setting, kept, seeds, None if quick else checkpoints).by_hour(by_hour)
         kept = played.kept
         sheet.facts |= over_time.facts_of(played.middle)
     goodput, days, saving = float(kept.ratio), ops.days, kept.saving

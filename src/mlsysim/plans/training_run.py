@@ -15,14 +15,16 @@ from typing import Any
 
 from mlsysim.cases import failures
 from mlsysim.cases.checkpoint import Checkpoint
-from mlsysim.cases.goodput import Goodput
+from mlsysim.cases.goodput import Goodput, exact_goodput_of
 from mlsysim.cases.hours import Covered
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Part
 from mlsysim.plans.hours import Timed
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.run_advice import Advised, Mode
 from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.spending import paid
 from mlsysim.plans.targets import parse_every
 from mlsysim.simulate.run import causes
 from mlsysim.simulate.run.record import AGAIN, RESTARTS, USEFUL, WRITES, Many, Played, Runs, Span
@@ -36,6 +38,8 @@ from mlsysim.units.text import compact_time
 DAY = 86400.0
 _TAKEN = {"tco": "cost", "rent": "cost", "energy": "energy", "carbon_footprint": "carbon"}
 """What metrics go with, of what the hours of a run take."""
+_SHOWN = 200
+"""Runs whose days an answer lists."""
 _NAMED = 0.02
 """Share of what is lost that a sentence names."""
 
@@ -44,6 +48,16 @@ def refuse(plan: Plan, why: str) -> None:
     """A plan of a kind whose run cannot be played."""
     if plan.ops.simulated:
         raise InputError(f"{why}; leave simulate, and what belongs to it, out.", field="simulate")
+
+
+def with_preemption(plan: Plan, fleet: Fleet, kept: Goodput) -> Goodput:
+    """A closed form whose checkpoints are as frequent as failures and nodes that are taken back ask for."""
+    ops = plan.ops
+    if ops.preempted_every is None or ops.checkpoint_interval is not None:
+        return kept
+    rate = 1 / kept.mtbf + fleet.count / to_si(ops.preempted_every, "h")
+    both = exact_goodput_of(1 / rate, kept.saving)
+    return replace(both, mtbf=kept.mtbf)
 
 
 def setting_of(
@@ -94,13 +108,15 @@ class Simulated:
     runs: Runs
     setting: Setting
     closed: Goodput
+    checkpoints: Mode | None
+    """Other checkpoints, where advice is asked for."""
     covers: tuple[Covered, ...] = ()
     """What each run takes in its hours."""
 
     @classmethod
-    def of(cls, setting: Setting, closed: Goodput, seeds: int) -> Simulated:
+    def of(cls, setting: Setting, closed: Goodput, seeds: int, checkpoints: Mode | None) -> Simulated:
         """So many runs."""
-        return cls(play_all(setting, seeds), setting, closed)
+        return cls(play_all(setting, seeds), setting, closed, checkpoints)
 
     def by_hour(self, hours: Timed | None) -> Simulated:
         """The same, with what each run takes in its hours, where they are counted."""
@@ -134,8 +150,13 @@ class Simulated:
         _tell(sheet, self, watts)
 
     def verdict(self, sheet: Sheet) -> Iterator[str]:
-        """How far runs differ, and what is lost."""
+        """How far runs differ, what is lost, and what to change."""
         yield from _verdict(sheet, self)
+        if self.checkpoints is not None:
+            held = sheet.metrics
+            cost = paid(sheet.plan, *(held[name].value if name in held else None for name in ("tco", "rent")))
+            spent = None if cost is None else float(to_si(cost, "USD"))
+            yield from Advised(self.setting, self.runs, sheet.plan, spent, self.checkpoints).sentences()
 
     def power(self, run: Played, computing: float, waiting: float) -> float:
         """Mean power of an accelerator in a run, of one that computes and of one that waits."""
@@ -163,6 +184,8 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
     runs, middle, held = found.runs, found.middle, sheet.metrics
     count = sheet.facts["accelerators"]
     sheet.shown["run_parts"] = parts_of(middle)
+    if found.checkpoints is not None:
+        sheet.shown["played"] = _stretches(found)
     table: dict[str, Many] = {}
     endless = not math.isfinite(found.setting.lasts)
     if endless and middle.ended:
@@ -214,6 +237,20 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
     )
     if watts is not None:
         sheet.assumed["power while it stands"] = f"{watts[1]:.0f} W an accelerator, {watts[0]:.0f} W while it computes"
+
+
+def _stretches(found: Simulated) -> dict[str, list[Any]]:
+    """Days of all runs that ended, in order, and the stretches of the one in the middle: each from an hour on until the next."""
+    spans: list[Span] = []
+    play(found.setting, found.runs.middle, spans)
+    days = sorted(round(run.seconds / DAY, 4) for run in found.runs.runs if run.ended)
+    return {
+        "days": days[:: -(-len(days) // _SHOWN) or 1],
+        "hours": [round(span.start / 3600, 3) for span in spans] + [round(found.middle.seconds / 3600, 3)],
+        "state": [span.state for span in spans],
+        "nodes": [span.nodes for span in spans],
+        "cause": [span.cause for span in spans],
+    }
 
 
 def _listed(found: Many) -> dict[str, Any]:

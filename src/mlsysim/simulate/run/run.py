@@ -31,8 +31,6 @@ from mlsysim.simulate.run.record import AGAIN, RESTARTS, SLOWER, STOPPED, WAITIN
 TRAINING = "training"
 MAINTENANCE, PAUSE, CAPPED = "maintenance", "pause", "power cap"
 FEWER, SLOW, REJOIN = "fewer replicas", "slow nodes", "nodes that come back"
-_ENDLESS = 10.0
-"""Times the work after which a run is said to have no end."""
 _TRIED = 8
 """Runs without an end after which no more are tried."""
 
@@ -72,6 +70,8 @@ class Setting(NamedTuple):
     shape: float = 1.0
     persist: float | None = None
     """Seconds between checkpoints in the file system, where those between are copies in the memory of two nodes."""
+    patience: float = 10.0
+    """Times the work after which a run is said to have no end."""
     hours: Callable[[int], Allowed] | None = None
     """What is allowed when, in the run of a seed."""
 
@@ -124,7 +124,7 @@ class Run:
     def play(self) -> Played:
         """All of it."""
         s, progress = self.setting, self.progress
-        last = min(s.lasts, _ENDLESS * s.work if math.isfinite(s.work) else math.inf)
+        last = min(s.lasts, s.patience * s.work if math.isfinite(s.work) else math.inf)
         while True:
             training = self.state == TRAINING
             if training:

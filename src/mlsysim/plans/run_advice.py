@@ -1,0 +1,135 @@
+"""What to change about a simulated run: spares, checkpoints, restarts. The same seeds are played again with one thing changed.
+
+spares        the fewest with which nine in ten runs keep the deadline, or end as soon, within 1 %, as with a node always at hand
+checkpoints   the mode, or the interval, that has the largest goodput by the closed form, played
+restarts      half as long
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from mlsysim.cases.checkpoint import MODES, Checkpoint
+from mlsysim.cases.goodput import Goodput
+from mlsysim.errors import InputError
+from mlsysim.plans.plan import Plan
+from mlsysim.simulate.run import causes
+from mlsysim.simulate.run.record import Runs
+from mlsysim.simulate.run.run import Setting as Run
+from mlsysim.simulate.run.run import play_all
+from mlsysim.units.registry import to_si
+from mlsysim.units.text import compact_time, money_text
+from mlsysim.vocabulary import Setting, worded
+
+SEEDS = 24
+"""Runs that advice is played with."""
+_NEAR, _TOLD, _MOST = 1.01, 0.001, 10**4
+"""As soon as with a node always at hand; what must be saved to be told; spares that a plan may have."""
+
+Mode = Callable[[str], tuple[Goodput, Checkpoint]]
+"""Of a mode: the closed form at its best interval, and the checkpoint."""
+
+
+class Advised(NamedTuple):
+    """A run, what was played of it, its plan, what it pays, and other checkpoints."""
+
+    run: Run
+    runs: Runs
+    plan: Plan
+    paid: float | None
+    checkpoints: Mode
+
+    def sentences(self) -> Iterator[str]:
+        """All advice."""
+        if math.isfinite(self.run.lasts):
+            return
+        yield from self._spares()
+        if self.runs.median.ended:
+            yield from self._checkpoints()
+            yield from self._restarts()
+
+    @property
+    def _own(self) -> Runs:
+        return Runs(self.runs.runs[:SEEDS])
+
+    def _again(self, run: Run) -> Runs:
+        return play_all(run, min(SEEDS, self.plan.ops.seeds or SEEDS))
+
+    def _saved(self, run: Run) -> tuple[str, float]:
+        """What another run saves of the time in the middle, in words, and as a share."""
+        old, new = (runs.seconds.levels["p50"] for runs in (self._own, self._again(run)))
+        share = 1 - new / old
+        money = f" and {money_text(share * self.paid)}" if self.paid is not None else ""
+        return f"saves {compact_time(old - new)}{money}", share
+
+    # --- spares ---------------------------------------------------------------------------------------------------------
+
+    def _spares(self) -> Iterator[str]:
+        deadline, plan = self.plan.ops.deadline, self.plan.ops
+        ends = self._again(self.run._replace(spares=None, elastic=False)).seconds.levels["p90"]
+        limit = to_si(deadline, "s") if deadline is not None else ends * _NEAR
+        if deadline is not None and ends > limit:
+            yield "No number of spares lets nine in ten runs keep the deadline."
+            return
+        # Where repairs never end in time, a run is cut short.
+        run = self.run._replace(patience=limit / self.run.work * (1 + 1e-9), again=self.run.again or causes.again())
+
+        def enough(spares: int) -> bool:
+            return self._again(run._replace(spares=spares)).seconds.levels["p90"] <= limit
+
+        away = sum(c.rate * c.away.mean * sum(n * p for n, p in c.sizes) for c in run.causes if c.away is not None)
+        low, high = -1, min(math.ceil(away + 4 * math.sqrt(away)) + 1, _MOST)
+        while not enough(high):
+            if high == _MOST:
+                return
+            low, high = high, min(2 * high, _MOST)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        what = "keep the deadline" if deadline is not None else f"end within {compact_time(limit)}"
+        beside = "" if plan.spares is None else f" ({plan.spares:,} are counted)"
+        more = "" if deadline is not None else ", at most 1 % later than with a node always at hand"
+        elastic = ", going on with fewer replicas while nodes lack" if self.run.elastic else ""
+        yield worded("Nine in ten runs ", what, " with ", Setting("spares", high), f"{beside}{more}{elastic}.")
+
+    # --- checkpoints and restarts -----------------------------------------------------------------------------------------
+
+    def _checkpoints(self) -> Iterator[str]:
+        ops = self.plan.ops
+        if ops.checkpoint_time is not None:
+            return
+        own = ops.checkpoint_mode or MODES[0]
+        found: list[tuple[float, str, Goodput, Checkpoint]] = []
+        for mode in MODES:
+            try:
+                closed, saved = self.checkpoints(mode)
+            except InputError:
+                continue
+            # The simplest mode that is as good as any: later ones must be better to come first.
+            found.append((float(closed.ratio) - 1e-4 * MODES.index(mode), mode, closed, saved))
+        _, mode, closed, saved = max(found, key=lambda each: each[0])
+        saving = closed.saving
+        run = self.run._replace(
+            interval=float(closed.interval),
+            write=float(saving.write),
+            lag=float(saving.lag),
+            restart=float(saving.recovery),
+            planned=max(self.run.planned + float(saving.recovery) - self.run.restart, 0.0),
+            persist=causes.persist_every() if saved.mode == "in_memory" else None,
+        )
+        words, share = self._saved(run)
+        every = compact_time(run.interval)
+        if share < _TOLD:
+            yield f"No other checkpoints save {_TOLD:.1%} of the time: {own} ones every {compact_time(self.run.interval)} are as good as any."
+        elif mode != own:
+            yield worded("Saving with ", Setting("checkpoint_mode", mode), f", every {every}, {words}.")
+        else:
+            yield worded("Saving with ", Setting("checkpoint_interval", f"{run.interval:.3g} s"), f" {words}.")
+
+    def _restarts(self) -> Iterator[str]:
+        run = self.run
+        words, share = self._saved(run._replace(restart=run.restart / 2, planned=run.planned / 2))
+        if share >= _TOLD:
+            yield f"To be back twice as fast after a failure ({compact_time(run.restart / 2)}) {words}."
