@@ -58,10 +58,10 @@ from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
 from mlsysim.physics.queueing import mgc_wait
 from mlsysim.timing.engines import Engine
-from mlsysim.units.ops import exp, maximum, minimum, some, sqrt, where
+from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, ALMOST, _HALVINGS = 12, 0.999, 24
+FIXED_POINT, ALMOST, _TRIES = 12, 0.999, 10
 _PLACE, _OTHERS = "t = (C - N)/N O T", "t = f (t_m - t_d)"
 
 
@@ -181,14 +181,26 @@ def backlog(t: Traffic, fastest: Any, length: Any, a: Algebra) -> Any:
 
 
 def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any) -> tuple[Any, Any]:
-    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach."""
-    fastest, low, high = answered(most), FEWEST * most, most
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        less = answered(middle) < rate
-        low, high = where(less, middle, low), where(less, high, middle)
-    # Little's law once more: halving leaves few requests with few digits.
-    return where(rate < fastest, rate * high / answered(high), most), fastest
+    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach.
+
+    N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most). In logarithms what is
+    answered is nearly straight over N: false position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries.
+    """
+    fastest, fewest, rate = answered(most), FEWEST * most, maximum(rate, FEWEST)
+    low, high = rate * fewest / answered(fewest), minimum(rate * most / fastest, most)
+    below, above, stays = log(answered(low) / rate), log(answered(high) / rate), 0
+    for _ in range(_TRIES):
+        share = where(above > below, -below / where(above > below, above - below, 1.0), 0.5)
+        n = low * (high / low) ** minimum(maximum(share, 0.0), 1.0)
+        off = log(answered(n) / rate)
+        less = off < 0
+        below, above = (
+            where(less, off, where(stays == 1, below / 2, below)),
+            where(less, where(stays == -1, above / 2, above), off),
+        )
+        low, high, stays = where(less, n, low), where(less, high, n), where(less, -1, 1)
+    # Little's law once more: it leaves less of what is off.
+    return where(rate < fastest, rate * n / answered(n), most), fastest
 
 
 def least(limits: dict[str, Any]) -> tuple[Any, str | None]:
