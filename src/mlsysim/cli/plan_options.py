@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -76,7 +77,7 @@ class PlanCommand(TyperCommand):
         return [*own, *self._made]
 
     def _hints(self, own: list[Any]) -> dict[str, Any]:
-        return _offered(self.task, self.keys, {"--" + opt.lstrip("-") for param in own for opt in param.opts})
+        return _offered(self.task, self.keys, frozenset("--" + opt.lstrip("-") for param in own for opt in param.opts))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Other names of options become theirs, and what is given of the plan is put aside."""
@@ -96,7 +97,8 @@ def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
     return type("PlanCommand", (PlanCommand,), {"task": for_task, "keys": only})
 
 
-def _offered(task: str | None, keys: tuple[str, ...], own: set[str]) -> dict[str, Any]:
+@cache
+def _offered(task: str | None, keys: tuple[str, ...], own: frozenset[str]) -> dict[str, Any]:
     """Typer's options for the keys of a plan that a command takes, by name, but for those that it has of its own."""
     from mlsysim.plans.schema import SAID
 
@@ -151,7 +153,7 @@ def _text(name: str, words: str, part: str) -> Any:
     return Annotated[str | None, typer.Option(name, help=words, rich_help_panel=_PANELS[part], show_default=False)]
 
 
-def _annotation(leaf: Leaf, letter: str | None, own: set[str]) -> Any:
+def _annotation(leaf: Leaf, letter: str | None, own: frozenset[str]) -> Any:
     """The typer option of a key: its name, kind, meaning and other names."""
     short = [letter] if letter and "-" + letter not in own else []
     name = "--" + leaf.flat.replace("_", "-")
