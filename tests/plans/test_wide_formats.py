@@ -53,6 +53,7 @@ def test_a_wide_model_keeps_wide_caches_and_says_what_multiplies():
     wide, narrow = (each.metric("tpot").high / each.metric("tpot").low for each in (full, half))
     assert wide > 2 * narrow
     assert "no run in fp32 was measured" in full.assumptions["interval"]
+    assert full.change is not None and "weights and arithmetic in bf16" in full.change.sentence
 
 
 def test_what_does_not_fit_is_said():

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from mlsysim.physics.precision import format_of
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
@@ -213,7 +214,15 @@ def _replicas(answer: Answer) -> str:
 
 def _inference(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     precision = precision_used(plan, answer)
-    narrower = {"fp32": "fp16 int8", "fp16": "fp8 int8", "bf16": "fp8 int8", "fp8": "int4", "int8": "int4"}
+    narrower = {
+        "fp64": "fp32 fp16",
+        "fp32": "fp16 int8",
+        "tf32": "fp16 int8",
+        "fp16": "fp8 int8",
+        "bf16": "fp8 int8",
+        "fp8": "int4",
+        "int8": "int4",
+    }
     yield [
         Candidate(f"{name} instead of {precision}{_CAVEAT}", plan.replacing(workload={"precision": name}), True)
         for name in narrower.get(precision, "").split()
@@ -237,8 +246,11 @@ _LARGER = "a batch twice as large (half as many updates for the same tokens: che
 
 
 def _narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[Candidate]:
-    """The first of some formats that the chip computes in, for a plan in sixteen bits."""
-    if precision_used(plan, answer) not in ("bf16", "fp16"):
+    """The first of some formats that the chip computes in, for a plan in sixteen bits; sixteen bits for one in more."""
+    used = precision_used(plan, answer)
+    if format_of(used).wide:
+        formats = "bf16", "fp16"
+    elif used not in ("bf16", "fp16"):
         return
     have = find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
     name = next((name for name in formats if name in have), None)

@@ -57,7 +57,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         return tuple(sheet.unknown) if served.overloaded else _least(served)
     load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
     tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
-    rates = f"{tokens} output tokens and {requests} {'request' if requests == '1' else 'requests'} a second"
+    rates = f"{tokens} output {'token' if tokens == '1' else 'tokens'} and {requests} {'request' if requests == '1' else 'requests'} a second"
     lines = [f"{load} {'gives' if served.clients == 1 else 'give'} {rates}."]
     if tried > 1 and server.limited and not served.within:
         lines.append(
