@@ -17,6 +17,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.rl_steps import Stepper
 from mlsysim.plans.schema import ALL_TASKS
+from mlsysim.plans.varied import axes_of, varied
 from mlsysim.simulate.rl import Lengths, imbalance
 from mlsysim.units.registry import to_si
 
@@ -152,6 +153,17 @@ def test_without_a_rollout_it_is_training():
     own = case.framework(None)
     trained = tuned.step.training / own.training
     assert math.isclose(trained, tuned.trainer.step.ledger.seconds, rel_tol=0.02)
+
+
+def test_keys_at_several_values():
+    plan = Plan.model_validate(SMALL)
+    points = varied(plan, axes_of(["split=none,8", "staleness=0,1"]))
+    steps = [point.answer and to_si(point.answer.value("latency"), "s") for point in points]
+    assert steps[1] is None and "take turns" in points[1].sentence and steps[3] < steps[2]
+    assert points[3].document()["settings"] == {"split": "8", "staleness": "1"}
+    for wrong in (["split"], ["split=none", "split=8"], [f"prompts={','.join(map(str, range(1, 2000)))}"]):
+        with pytest.raises(InputError):
+            axes_of(wrong)
 
 
 RL = [

@@ -16,7 +16,7 @@ from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rl_steps import AUTO, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
-from mlsysim.plans.sheet import Sheet
+from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
@@ -247,9 +247,9 @@ def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
     trains = _split_text(layout, "", ("tp", "pp", "cp", "ep", "dp"))
     if way.served is not None:
         writes = _split_text(layout, "generator_", ("tp", "pp", "ep"))
-        many = f"{layout['generator_replicas']:,} generators of {writes}"
+        copies = f"{many(layout['generator_replicas'], 'generator')} of {writes}"
         pools = way.text[0].upper() + way.text[1:]
-        yield f"{pools}: a trainer of {trains}, {many}; MFU of training is {sheet.text('training_mfu')}."
+        yield f"{pools}: a trainer of {trains}, {copies}; MFU of training is {sheet.text('training_mfu')}."
     else:
         yield f"The trainer has {trains}; its MFU is {sheet.text('training_mfu')}."
     others = [each for each in ways[1 : 1 + _OTHERS] if each.feasible]
