@@ -8,7 +8,7 @@ from typing import Any
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plot.answers import hours_of, over_time_of
+from mlsysim.plot.answers import hours_of, over_time_of, run_of
 from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import to_si
@@ -87,11 +87,29 @@ def pools(generators: Sequence[int] = (16, 24, 32, 40, 48)) -> Figure:
     return lines(series, x_title="Accelerators that generate", y_title="Time of a step", title=title, **_SECONDS)
 
 
+def weeks() -> Figure | None:
+    """A simulated run that gives way to its grid, row by row."""
+    work = {"model": "Llama3_70B", "tokens": 6e12, "batch_size": 2048}
+    split = {"tp": 8, "micro_batch": 1, "zero": 1, "recompute": "selective"}
+    ops = {
+        "region": "California",
+        "start": "2026-12-01",
+        "pause_above": "320g",
+        "simulate": True,
+        "seeds": 40,
+        "spares": 8,
+    }
+    plan = {"task": "training", "workload": work, "hardware": {"on": "4096xH100"}, "parallelism": split, "ops": ops}
+    title = "4,096 H100 in California from December on, held above 320 gCO2e/kWh: the run in the middle of 40"
+    return run_of(evaluate_plainly(Plan.model_validate(plan)), title=title)
+
+
 PICTURES: dict[str, Callable[[], Figure | None]] = {
     "bursts.svg": bursts,
     "percentiles-by-replicas.svg": replicas,
     "near-saturation.svg": saturation,
     "hours-of-california.svg": hours,
+    "run-over-weeks.svg": weeks,
     "rl-split.svg": pools,
 }
 """Files below ``assets``, and what draws each."""

@@ -127,7 +127,7 @@ def run_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     ends, states, causes = seen["hours"], seen["state"], seen["cause"]
     stretches, ticks = [], []
     for k, (state, cause) in enumerate(zip(states, causes, strict=True)):
-        if state != TRAINING:
+        if state != TRAINING and ends[k + 1] > ends[k]:
             stretches.append((ends[k], ends[k + 1], cause if state == STOPPED and cause else state, cause))
         if state in (RESTARTS, WAITING) and k and states[k - 1] in (TRAINING, AGAIN):
             ticks.append(ends[k])

@@ -41,7 +41,11 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         ("walls", "Scorecard by wall", _charts(report, "scorecard")),
         ("numbers", "Numbers", _numbers(report.answer)),
         ("time", "Where the time goes", _time(report)),
-        ("percentiles", "Percentiles of the requests", _percentiles(report)),
+        (
+            "percentiles",
+            f"Percentiles of the {'runs' if report.answer.task == 'training' else 'requests'}",
+            _percentiles(report),
+        ),
         ("run", "The run over time", _charts(report, "run", "lost", "finish", "hours")),
         ("memory", "Memory", _memory(report)),
         ("pipeline", "The pipeline", _pipeline(report)),
