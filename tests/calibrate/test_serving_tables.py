@@ -81,6 +81,38 @@ def test_a_disaggregated_run():
     assert tight["tpot_ms"] < free["tpot_ms"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "gpu", "precision", "isl", "ranks", "tokens"),
+    [
+        ("sglang", "gb200", "fp8", "8192", 8, 16384),
+        ("sglang", "gb200", "fp4", "8192", 1, 131072),
+        ("sglang", "gb300", "fp4", "1024", 1, 8192),
+        ("sglang", "b200_sxm", "fp8", "1024", 8, 4096),
+        ("sglang", "h200_sxm", "fp8", "8192", 8, None),
+        ("trtllm", "gb200", "fp4", "1024", 4, None),
+    ],
+)
+def test_pools_read_as_many_prompts_together_as_their_recipes_say(engine, gpu, precision, isl, ranks, tokens):
+    row = RUN | {
+        "mode": "disagg",
+        "engine": engine,
+        "model": "deepseek-ai/DeepSeek-R1",
+        "gpu": gpu,
+        "precision": precision,
+    }
+    row |= {"isl": isl, "tp": "", "token_budget": "", "prefill_workers": "1", "decode_workers": "1"}
+    for pool, tp, dp in (("prefill", 1 if ranks > 1 else 4, ranks), ("decode", 1, 32)):
+        row |= {
+            f"{pool}_tp": f"{tp}",
+            f"{pool}_attention_dp": f"{dp}",
+            f"{pool}_moe_ep": f"{dp}",
+            f"{pool}_moe_tp": f"{tp}",
+        }
+    inferred: list[str] = []
+    assert plan_of(row, inferred).serving.chunk_tokens == tokens
+    assert any("share a prefill step" in rule for rule in inferred) == (tokens is None)
+
+
 def test_rows_that_are_not_scored():
     with pytest.raises(Excluded, match="same run"):
         TABLES["serving_runs"].predict(RUN | {"duplicate_of": "x"})

@@ -198,6 +198,16 @@ def test_a_small_token_budget_slows_the_burst():
     assert slow.ttft > fast.ttft
 
 
+def test_a_slot_for_each_client_is_enough_on_many_workers():
+    """Four workers with a slot each, four clients: none waits (serving_runs.csv, DeepSeek on GB300, TEP 8: first token after 0.24 s of 7 s)."""
+    step = step_of("TensorRT_LLM")
+    free, enough = (
+        disaggregated_loop(step, step, replace(clients_of(4, 1024, 1024, habits), replicas=4))
+        for habits in (Habits(0.8), Habits(0.8, slots=1))
+    )
+    assert enough.ttft == pytest.approx(free.ttft, rel=1e-9) and enough.active <= 4
+
+
 def test_decode_slots_bound_a_disaggregated_service():
     step = step_of("TensorRT_LLM")
     free = disaggregated_loop(step, step, clients_of(64, 1024, 1024, Habits(0.8)))

@@ -105,6 +105,14 @@ def test_four_bit_mixtures_keep_wide_attention():
     assert any(p.narrow for p in dense.blocks.products)
 
 
+def test_experts_over_several_hosts_have_kernels_of_their_own():
+    """A host of a rack has four chips, one with links of its own eight."""
+    over = {"tp": 1, "attention_dp": 8, "moe_tp": 1, "moe_ep": 8}
+    rack, node = (step_of("DeepSeek_R1", chip, "SGLang", **over) for chip in ("GB300", "B300"))
+    assert rack.expert_constants == rack.kernels.experts["fp8_wide"]
+    assert node.expert_constants == node.kernels.experts["fp8"]
+
+
 def test_experts_that_do_not_match_their_devices_are_refused():
     with pytest.raises(InputError, match="do not match"):
         step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=2, moe_ep=2)

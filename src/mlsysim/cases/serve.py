@@ -200,7 +200,8 @@ class Engines:
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         head = head_share(self.writer.deployment.model, t)
-        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length, head, t.chunk)]
+        written = None if self.apart else t.chunk
+        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length, head, written)]
         budget = self.reader.engine.prefill_budget if t.chunk is None else t.chunk
         return [*found, engine_memory(self.reader, t.prompt, budget=budget)] if self.apart else found
 

@@ -126,7 +126,7 @@ class EngineDevice:
 
     def _expert_constants(self) -> kernels.Experts:
         found, name = self.kernels.experts, self.expert_format
-        return (found.get(f"{name}_wide") if self.deployment.moe_ep > self.network.node else None) or found[name]
+        return (found.get(f"{name}_wide") if self.deployment.moe_ep > self.network.hosted else None) or found[name]
 
     @property
     def small_kernels(self) -> Any:

@@ -168,6 +168,11 @@ class Tabled(Network):
     pools: float
     scale: float = 1.0
 
+    @property
+    def hosted(self) -> int:
+        """Chips of a host: where links join several hosts (GB200 and GB300 NVL72), four."""
+        return self.node // 2 if self.domain > self.node else self.node
+
     def all_reduce(self, message: Any, g: Group, leg: Callable[..., Any] = _alone) -> Any:
         """Sum over the group, known to all."""
         if g.ranks <= self.domain:

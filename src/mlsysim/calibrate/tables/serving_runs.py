@@ -6,7 +6,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     token budget          the engine's default
     TensorRT-LLM          Llama with prompts of 1,024 and answers of 1,024 tokens on fewer than 8 devices waits 20 steps for
                           prompts to gather
-    prefill workers       prompts of up to 8,192 tokens share a step
+    prefill workers       prompts of the engine's default share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21
 
@@ -18,6 +18,9 @@ their lists of configurations; the columns were filled in by rules of their own)
     DeepSeek, 4 bits      on SGLang and one node, 16,384 tokens a step
     pools of 4 devices    on SGLang, several that write: tensor-parallel. Lists before 2026-04-22 have attention ranks as a placeholder, the one of
                           that day the degrees of the same pools
+    SGLang's pools        prompt tokens of a step (https://github.com/ishandhanani/srt-slurm, recipes): chunked-prefill-size over the attention ranks, at
+                          most max-total-tokens. GB200 and GB300 16,384 a rank; of a tensor-parallel pool 8,192 for prompts of 1,024 tokens, 24,576 for
+                          those of 8,192, 131,072 in 4 bits beside many that write. B200 32,768 of a worker, 65,536 where many read long ones
     no client named       runs of the table's own tool (https://github.com/ai-dynamo/aiconfigurator, generator/rule_plugin/benchmark): I + 1,500
                           prompt tokens a step, on TensorRT-LLM and those of the clients' answers; 50 requests a client, after warming up
 """
@@ -39,6 +42,8 @@ _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
 _ROOM = 1500
 """Prompt tokens of a step beside one prompt, in runs of the table's own tool."""
+_SHORT = 2048
+"""Prompt tokens up to which recipes of pools are those of short prompts."""
 _LISTED = "2026-04-22"
 """The day from which lists have the degrees of small pools."""
 
@@ -91,7 +96,18 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
         for pool in ("prefill_", "decode_"):
             if row[f"{pool}tp"] == "1" and row[f"{pool}attention_dp"] == row[f"{pool}moe_ep"] == "4":
                 found |= {f"{pool}tp": "4", f"{pool}attention_dp": "1", f"{pool}moe_tp": "4", f"{pool}moe_ep": "1"}
-    return found
+    return found | ({"token_budget": _read_together(found)} if row["mode"] == "disagg" else {})
+
+
+def _read_together(row: Mapping[str, str]) -> str:
+    """Prompt tokens that a step of an attention rank of SGLang's pools takes; empty where no recipe says it."""
+    ranks, long = whole(row, "prefill_attention_dp", 1), whole(row, "isl") > _SHORT
+    if row["gpu"].startswith("gb"):
+        wide = row["precision"] == "fp4" and whole(row, "decode_attention_dp", 1) > 8
+        return "16384" if ranks > 1 else "8192" if not long else "131072" if wide else "24576"
+    if row["gpu"].startswith("b"):
+        return str((65536 if long and (ranks == 8 or whole(row, "prefill_workers") > 4) else 32768) // ranks)
+    return ""
 
 
 def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
@@ -114,13 +130,15 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     }
     name = key_of(chip)
     if row["mode"] == "disagg":
-        inferred.append("prompts of up to 8192 tokens share a prefill step")
+        if not row.get("token_budget"):
+            inferred.append(f"prompts of up to {runner.prefill_budget} tokens share a prefill step")
         tp, ep, each = _layout(row, "prefill_")
         decode_tp, decode_ep, decode_each = _layout(row, "decode_")
         workers, writers = whole(row, "prefill_workers"), whole(row, "decode_workers")
         slots = whole(row, "decode_slots", 0)
         serving |= {
             "replicas": workers,
+            "chunk_tokens": whole(row, "token_budget", 0) or None,
             "decode_on": whole_nodes(writers * decode_each, name),
             "decode_tp": decode_tp,
             "decode_ep": decode_ep,
