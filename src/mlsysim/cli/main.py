@@ -78,6 +78,8 @@ def main() -> None:
     gc.set_threshold(100_000)
     # Nor does the interpreter when it ends, where it looks three times, for as long as some answers take.
     atexit.register(_keep_garbage)
+    if sys.argv[1:2] in (["eval"], ["serve"]):
+        _import_pint_alone()
     try:
         command = typer.main.get_command(_asked(sys.argv[1:]))
         # Typer ends without a word where it is stopped.
@@ -175,6 +177,16 @@ def _asked(words: list[str]) -> typer.Typer:
     alone = copy(app)
     alone.registered_commands, alone.registered_groups = named, []
     return alone
+
+
+def _import_pint_alone() -> None:
+    """Import pint without the arrays that it looks for, which take longer than it: a quantity here is one number."""
+    hidden = [name for name in ("numpy", "dask") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    import pint  # noqa: F401
+
+    for name in hidden:
+        del sys.modules[name]
 
 
 def _keep_garbage() -> None:
