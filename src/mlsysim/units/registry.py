@@ -131,7 +131,7 @@ def _load() -> Registry:
     return registry
 
 
-def _defined(name: str, value: str, symbol: str | None = None, *aliases: str) -> PrefixDefinition | UnitDefinition:
+def _defined(name: str, value: str, symbol: str | None = None, *aliases: str) -> Any:
     """What a line of units.txt defines; pint's own reader of such files takes five times as long."""
     if name.endswith("-"):
         return PrefixDefinition(name[:-1], _written(value), (symbol or "")[:-1], tuple(one[:-1] for one in aliases))
@@ -146,7 +146,7 @@ def _defined(name: str, value: str, symbol: str | None = None, *aliases: str) ->
     return UnitDefinition(name, symbol, aliases, ScaleConverter(scale), UnitsContainer(powers))
 
 
-def _written(number: str) -> float | int:
+def _written(number: str) -> Any:
     return int(number) if number.isdigit() else float(number)
 
 
