@@ -189,7 +189,9 @@ def fullest(memories: Iterable[tuple[DeviceMemory, Any]]) -> tuple[DeviceMemory,
 
 def longest_context(memory: Callable[[int], DeviceMemory], most: int) -> int:
     """Tokens of the longest sequence that fits alone, up to ``most``; ``memory`` gives the device of sequences of a length."""
-    low, high = 0, most + 1
+    if memory(most).fits(1):
+        return most
+    low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if memory(middle).fits(1) else (low, middle)

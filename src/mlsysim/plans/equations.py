@@ -8,6 +8,8 @@ that it asked. The value is the text of the metric, so that an explanation ends 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,6 +22,18 @@ from mlsysim.walls import explanation
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.explanation import filled
 from mlsysim.walls.result import Result
+
+_told = ContextVar("equations are told", default=True)
+
+
+@contextmanager
+def numbers_alone() -> Iterator[None]:
+    """Answers made here have no equations: those of plans that are only compared, of which nobody asks where a number is from."""
+    token = _told.set(False)
+    try:
+        yield
+    finally:
+        _told.reset(token)
 
 
 class Together(NamedTuple):
@@ -48,6 +62,8 @@ def equations_of(
 
     ``together`` has metrics of several groups that are put together from those of each.
     """
+    if not _told.get():
+        return ()
     kept = list(results)
     told = [(result, equation, inputs, value) for result in kept for equation, inputs, value in filled(result)]
     named = {metric.name: metric for metric in metrics}

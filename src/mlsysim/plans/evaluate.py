@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import cheapest_change, sensitivities
+from mlsysim.plans.equations import numbers_alone
 from mlsysim.plans.limits import demands, stopped
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
@@ -16,9 +18,10 @@ from mlsysim.plans.schema import as_in_a_plan, spoken
 
 
 def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
-    """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` plays fewer
-    requests or runs where it is simulated."""
-    return finished(plan, _evaluator(_kind(plan), quick))
+    """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` is for plans
+    that are only compared: it plays fewer requests or runs where it is simulated, and tells no equations."""
+    with numbers_alone() if quick else nullcontext():
+        return finished(plan, _evaluator(_kind(plan), quick))
 
 
 def _kind(plan: Plan) -> str:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra, ledger_of
@@ -340,6 +340,7 @@ class _Longest(NamedTuple):
 
 
 def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
+    @cache
     def memory(tokens: int) -> DeviceMemory:
         return machine.memories(Traffic(tokens, 0))[0]
 
