@@ -10,10 +10,13 @@ import pytest
 
 from mlsysim.calibrate.movable import changed, constants_of
 from mlsysim.calibrate.samples import MOST, read_samples, sample_of
-from mlsysim.calibrate.user import calibrate, shipped_profile
+from mlsysim.calibrate.user import calibrate, shipped_profile, user_profile
 from mlsysim.calibrate.write import profile_toml, write_profile, zoo_folder
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.types import HardwareNode
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.profile import profile
 
@@ -143,6 +146,45 @@ def test_a_profile_of_the_chips_own_name_replaces_the_shipped_one(tmp_path, monk
     _, chip = write_profile(result, tmp_path, "own.csv")
     assert chip is None
     assert profile(H100).gemm["bf16"].rate_share < shipped_profile(H100).gemm["bf16"].rate_share
+
+
+@pytest.mark.parametrize("name", ["My_H100", "H100"])
+def test_own_kernels_reach_what_a_software_makes_of_them(tmp_path, monkeypatch, name):
+    """A pass, a service and a step are as many times slower as the kernels that bind them, and the answer says why."""
+    plans = {
+        "inference": {"model": "Llama3_8B"},
+        "serving": {"model": "Llama3_8B", "concurrency": 1},
+        "training": {"model": "Llama3_8B", "lora_rank": 16},
+    }
+
+    def asked(chip: str) -> dict[str, Answer]:
+        return {task: evaluate({"task": task, "on": chip, **own}, change=False) for task, own in plans.items()}
+
+    before = asked("H100")
+    monkeypatch.setenv("MLSYSIM_ZOO", str(tmp_path))
+    result = calibrate([sample_of(row) for row in timed(PRODUCTS, slower(0.5, 0.5))], H100, name)
+    moved = result.profile.gemm["bf16"].rate_share / result.prior.gemm["bf16"].rate_share
+    read = result.profile.gemm["bf16"].memory_share / result.prior.gemm["bf16"].memory_share
+    write_profile(result, tmp_path, "own.csv")
+    for software in ("training", "serving.vllm"):
+        own, shipped = profile(Hardware.get(name), software).gemm["bf16"], shipped_under(H100, software).gemm["bf16"]
+        assert own.rate_share == pytest.approx(moved * shipped.rate_share, rel=1e-4)
+        assert own.memory_share == pytest.approx(read * shipped.memory_share, rel=1e-4)
+        assert own.quantise_share == shipped.quantise_share
+    for task, answer in asked(name).items() if name != "H100" else ():
+        assert (
+            answer.assumptions["own_profile"]
+            == f"{name}, fitted from that of H100 to {len(PRODUCTS)} measurements: own.csv"
+        )
+        metric = {"inference": "latency", "serving": "tpot", "training": "latency"}[task]
+        slower_by = (answer.value(metric) / before[task].value(metric)).to("").magnitude
+        assert 1.4 < slower_by < 2.1, task
+        assert "own_profile" not in before[task].assumptions
+
+
+def shipped_under(chip: HardwareNode, software: str) -> Profile:
+    with user_profile():
+        return profile(chip, software)
 
 
 def test_every_shipped_number_survives_the_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlsysim.api.service import call
 from mlsysim.errors import InputError
 from mlsysim.importers.nccl_tests import nccl_log
-from mlsysim.plans.collectives import OPS, collectives, sizes_of
+from mlsysim.plans.collectives import OPS, asked, collectives, sizes_of
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.timing.network import datasheet_network
 from mlsysim.timing.training_chip import chip_in_fleet
@@ -36,10 +38,10 @@ LOG = """
 def test_they_are_what_a_training_step_asks_for() -> None:
     fleet = parse_fleet("64xH100@NDR").one
     net = chip_in_fleet(fleet, "bf16", datasheet_network(fleet).fabric).network
-    for op, asked in (("all_reduce", net.all_reduce), ("all_gather", net.gather), ("reduce_scatter", net.gather)):
+    for op, timed in (("all_reduce", net.all_reduce), ("all_gather", net.gather), ("reduce_scatter", net.gather)):
         for group in (8, 64):
             (row,) = collectives("64xH100@NDR", op, [1e8], group).rows
-            assert row.time == pytest.approx(asked(1e8, net.group(group)), rel=1e-12)
+            assert row.time == pytest.approx(timed(1e8, net.group(group)), rel=1e-12)
     (row,) = collectives("64xH100@NDR", "all_to_all", [1e8]).rows
     assert row.time == pytest.approx(replace(net, dispatch=1.0).exchange(1e8, 1.0, net.group(64), False), rel=1e-12)
 
@@ -109,3 +111,12 @@ def test_what_is_no_log_is_said(tmp_path: Path) -> None:
     for text in ("", "hello", "# size count time algbw\n", "# size count type time algbw\n 8 2 float fast 1\n"):
         with pytest.raises(InputError, match="the log: "):
             nccl_log(text)
+
+
+def test_a_request_is_answered_as_the_command_is():
+    document = {"on": "16xH100@NDR", "op": "allreduce", "size": "64MB"}
+    told = asked("16xH100@NDR", "all_reduce", "64MB", None, 1, None).to_dict()
+    assert call("collectives", document).document == json.loads(json.dumps(told))
+    said = call("collectives", {**document, "size": "big"}).document["error"]
+    assert said["field"] == "size" and said["sentence"].startswith("'size' is a size of 1 byte or more")
+    assert "such as 64xH100@NDR" in call("collectives", {}).document["error"]["sentence"]

@@ -12,6 +12,7 @@ from pydantic import Field, WithJsonSchema
 
 from mlsysim.errors import InputError
 from mlsysim.launch.targets import TARGETS
+from mlsysim.plans.collectives import OPS, SIZES
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import Short
 from mlsysim.plans.schema import SAID, in_words, record_of
@@ -165,6 +166,17 @@ class ZooRequest(Record):
     sort: str | None = Field(None, max_length=100, description="field to sort by, largest first")
     limit: int = Field(100, ge=1, le=1000, description="entries of a listing")
     offset: int = Field(0, ge=0, le=10**6, description="entries to leave out first")
+
+
+class CollectivesRequest(Record):
+    """A collective on a fleet by the size of its message."""
+
+    on: str | None = Field(None, max_length=_NAME, description="fleet, such as 64xH100@NDR; that of the log")
+    op: str | None = Field(None, max_length=60, description=f"{', '.join(OPS)}")
+    size: str | None = Field(None, max_length=200, description=f"{SIZES} doubles")
+    group: int | None = Field(None, ge=1, description="ranks; all")
+    stride: int = Field(1, ge=1, description="every so-many-th rank")
+    log: str | None = Field(None, max_length=1_000_000, description="text of nccl-tests, to compare")
 
 
 class WallsRequest(Record):

@@ -16,6 +16,7 @@ The same request gets the same bytes. Names mean entries of the zoo; nothing tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +33,10 @@ from mlsysim.errors import (
     ZooFileError,
     unknown_name,
 )
+from mlsysim.importers.nccl_tests import nccl_log
 from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.collectives import asked
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
@@ -162,6 +165,14 @@ def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
     return {"target": target, "feasible": answer.feasible, "headline": answer.headline, "text": text}
 
 
+def _collectives(request: ask.CollectivesRequest, limits: Limits) -> dict[str, Any]:
+    log = None if request.log is None else nccl_log(request.log)
+    try:
+        return asked(request.on, request.op, request.size, request.group, request.stride, log).to_dict()
+    except InputError as error:
+        raise type(error)(re.sub(r"--(\w+)", r"'\1'", error.message), **error.details) from None
+
+
 # --- what there is ------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +202,7 @@ OPERATIONS: dict[str, Operation] = {
         Operation("explain", ask.ExplainRequest, lambda r, _: evaluate(r.plan, change=False).explanation(r.metric), "Where a number comes from: equations with values, assumptions, sources."),
         Operation("compare", ask.CompareRequest, _compare, "Two plans side by side: every metric, the factor between them, which wall binds."),
         Operation("export", ask.ExportRequest, _export, "A plan as launch arguments or files; as text, nothing is written or run."),
+        Operation("collectives", ask.CollectivesRequest, _collectives, "Time and bus bandwidth of a collective by message size."),
         Operation("zoo", ask.ZooRequest, _zoo, "What the zoo has: hardware, models, systems, grids; or one entry with its sources."),
         Operation("walls", ask.WallsRequest, lambda r, _: {"walls": catalogue.wall_cards()} if r.number is None else catalogue.wall_card(r.number), "All walls, or the card of one: equation, reference, inputs, fallacies."),
         Operation("schema", ask.SchemaRequest, lambda r, limits: catalogue.schema_of(r.type), "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),

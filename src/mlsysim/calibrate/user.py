@@ -166,7 +166,7 @@ def calibrate(samples: Sequence[Sample], chip: HardwareNode, name: str | None = 
     fitted = problem.errors(x)
     adjusted = problem.adjusted(chosen, x, scatter)
     kept = tuple(c.path for i, c in enumerate(problem.constants) if i not in chosen)
-    made = problem.profile(x).model_copy(update={"name": name, "basis": "measured"})
+    made = problem.profile(x).model_copy(update={"name": name, "basis": "measured", "prior": prior.name})
     notes = problem.notes(adjusted, fitted, scatter)
     return Calibration(
         chip, name, prior, made, len(samples), adjusted, kept, tuple(before), tuple(after), tuple(fitted),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from mlsysim.calibrate.user import Calibration
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.importers.markup import plain, table_lines
-from mlsysim.timing import profile as profiles
 from mlsysim.timing.kernels import Profile
 from mlsysim.zoo.provenance import Source
 from mlsysim.zoo.store import chosen_folder
@@ -49,8 +49,9 @@ def write_profile(
     if result.name != result.chip.metadata.key and result.name not in Hardware:
         chip_file = write_whole(folder / "hardware" / f"{result.name}.toml", _chip_toml(result), folders=True)
     target = write_whole(folder / "profiles" / f"{result.name}.toml", profile_toml(fitted), folders=True)
-    # Profiles are read once; what was just written must be seen.
-    for member in list(vars(profiles).values()):
+    # Profiles are read once, and times are worked out once; what was just written must be seen.
+    known = [module for name, module in sys.modules.items() if name.startswith(("mlsysim.timing.", "mlsysim.cases."))]
+    for member in [member for module in known for member in vars(module).values()]:
         if callable(clear := getattr(member, "cache_clear", None)):
             clear()
     Hardware.reload()

@@ -20,6 +20,7 @@ from mlsysim.timing.device_time import check_known
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import engine
 from mlsysim.timing.network import chip_network, port_rate
+from mlsysim.timing.profile import own_profile
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import Setting, listed, worded
@@ -213,6 +214,8 @@ class Deployment:
         if seen is not None:
             runs = f"{seen.rows} measured runs of this architecture: its steps with prompts take {seen.prompts:.3g}, others {seen.answers:.3g} of the forms"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}, {runs}"
+        if mine := own_profile(chip):
+            assumed["own_profile"] = mine
         assumed.pop("bandwidth_efficiency", None)
         return step
 

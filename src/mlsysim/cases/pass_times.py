@@ -38,7 +38,7 @@ from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
 from mlsysim.timing.power import Activity, vector_share
-from mlsysim.timing.profile import profile
+from mlsysim.timing.profile import own_words, profile
 from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.stacks import software, software_names
 from mlsysim.timing.vision_time import constants, inventory_time
@@ -209,6 +209,8 @@ def say_profile(shares: Profile, assumed: Assumptions) -> None:
     """Note whose constants time the operators."""
     assumed["fidelity"] = f"calibrated: operator times with constants {_BASIS[shares.basis]}"
     assumed["profile"] = f"{shares.name} ({shares.basis})"
+    if mine := own_words(shares):
+        assumed["own_profile"] = mine
 
 
 def profile_band(regime: str, shares: Profile) -> tuple[Interval, str]:

@@ -33,6 +33,7 @@ from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.device_time import check_known
+from mlsysim.timing.profile import own_profile
 from mlsysim.timing.runtimes import band_of, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import constants, lone_chip, rated
@@ -168,6 +169,8 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
     shape = training_shape(step.model)
     measured = lone_chip(chip, step.precision)
     assumed.say("stack", software.name, SOFTWARE, f"{software.name}: {software.title} ({software.year})")
+    if mine := own_profile(chip):
+        assumed["own_profile"] = mine
     if not measured.kernels.passes_measured:
         text = f"{chip.name} has no measured training constants; those of its class are used"
         assumed.say("extrapolating", True, CHIP, text)

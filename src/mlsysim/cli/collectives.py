@@ -9,7 +9,6 @@ from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import Line, print_result, print_text
-from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
     from mlsysim.plans.collectives import Collectives
@@ -44,19 +43,10 @@ def collectives(
     mlsysim collectives nccl.log --on 16xH100@NDR
     """
     from mlsysim.importers.nccl_tests import read_nccl_log
-    from mlsysim.plans.collectives import SIZES, sizes_of
-    from mlsysim.plans.collectives import collectives as expected
+    from mlsysim.plans.collectives import asked
 
     form = chosen_form(context, output, as_json)
-    measured = None if log is None else read_nccl_log(log)
-    if measured is not None:
-        op = op or measured.op
-        if on is None and measured.chip and measured.ranks:
-            on = f"{measured.ranks}x{measured.chip}"
-    if on is None:
-        raise InputError("collectives needs a fleet: --on 64xH100@NDR.", field="on")
-    sizes = None if measured is not None and size is None else sizes_of(size or SIZES)
-    found = expected(on, op or "all_reduce", sizes, group, stride, measured)
+    found = asked(on, op, size, group, stride, None if log is None else read_nccl_log(log))
     if plot is not None:
         _chart(found).save(plot)
     _print(found, form)

@@ -131,6 +131,21 @@ def _size(text: str) -> float:
     return float(size)
 
 
+def asked(
+    on: str | None, op: str | None, size: str | None, group: int | None, stride: int, log: NcclLog | None
+) -> Collectives:
+    """What a command or a request asks for: fleet, operation and sizes are those of the log where they are not said."""
+    if log is not None:
+        op = op or log.op
+        if on is None and log.chip and log.ranks:
+            on = f"{log.ranks}x{log.chip}"
+    if on is None:
+        raise InputError("collectives needs a fleet such as 64xH100@NDR (--on).", field="on")
+    return collectives(
+        on, op or "all_reduce", None if log and size is None else sizes_of(size or SIZES), group, stride, log
+    )
+
+
 def collectives(
     on: str, op: str = "all_reduce", sizes: list[float] | None = None, group: int | None = None, stride: int = 1, log: NcclLog | None = None
 ) -> Collectives:  # fmt: skip

@@ -268,6 +268,7 @@ class Profile(Record):
     stack: str = Field(default="", description="the training stack of several accelerators where nothing is said")
     stacks: tuple[str, ...] = Field(default=(), description="training stacks with measured runs on this chip")
     source: tuple[Source, ...] = ()
+    prior: str = Field(default="", description="the shipped table that a user's own was fitted from")
     note: str = ""
 
     @property

@@ -22,6 +22,7 @@ from typing import Any
 from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
+from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import entries, fitted_over, parse_slice, shipped
 from mlsysim.zoo.store import user_folder
 
@@ -52,6 +53,7 @@ class _Tables(dict[str, dict[str, Any]]):
                 self.update(tomllib.loads(path.read_text(encoding="utf-8")))
             except (OSError, ValueError) as error:
                 raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
+        self.own = frozenset(self)
 
     def __missing__(self, name: str) -> dict[str, Any]:
         if name not in self:
@@ -125,12 +127,59 @@ def _layers(names: tuple[str, ...], software: str, own: str) -> Layers:
 
 @cache
 def _build(names: tuple[str, ...], software: str, own: str) -> Profile:
+    prior = _prior(names[0], own)
+    if software and prior:
+        mine = _laid(_layers(names[:1], "", own))
+        table = _moved(_laid(_layers(names[1:], software, "")), mine, _laid(_layers((prior,), "", "")))
+        return Profile(**{**table, "name": names[0], "prior": prior, "source": mine["source"]})
     layers = _layers(names, software, own)
+    known = [at for at, _ in layers if ", " not in at][-1]
+    return Profile(name=known, **_laid(layers))
+
+
+def _laid(layers: Layers) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for _, change in layers:
         table = merged(table, change)
-    known = [at for at, _ in layers if ", " not in at][-1]
-    return Profile(name=known, **table)
+    return table
+
+
+def _prior(name: str, own: str) -> str:
+    """The shipped table that a user's own was fitted from; "" of one that is shipped."""
+    found = _tables(own)[name].get("prior", "") if name in _tables(own).own else ""
+    return found if found in _tables("") else ""
+
+
+def _moved(table: dict[str, Any], mine: dict[str, Any], shipped: dict[str, Any]) -> dict[str, Any]:
+    """A software's constants on a chip of which a user measured kernels: as many times those on the shipped chip as the kernels' are.
+
+    What a software loses of a kernel's rate it loses of the user's too. Products measured shape by shape follow those of the roof.
+    """
+    result = {**mine, **table}
+    for key, value in mine.items():
+        then, now = shipped.get(key), table.get(key)
+        if isinstance(value, dict):
+            result[key] = _moved(now or {}, value, then or {})
+            continue
+        ratio = _times(value, then)
+        for name in ("rate_share", "rate") if key == "rate_share" else (key,):
+            if ratio is not None and table.get(name) is not None:
+                moved = (Q_(table[name]) if isinstance(table[name], str) else table[name]) * ratio
+                result[name] = min(moved, 1.0) if name.endswith("share") else moved
+    for name, kinds in result.get("products", {}).items():
+        base = name.partition("_")[0]
+        if base in mine.get("gemm", {}) and base in shipped.get("gemm", {}):
+            result["products"] = {**result["products"], name: _moved(kinds, mine["gemm"][base], shipped["gemm"][base])}
+    return result
+
+
+def _times(value: Any, then: Any) -> float | None:
+    """How many times a shipped constant a fitted one is; None where it was not moved (files have six digits) or is no number."""
+    if isinstance(value, str) and isinstance(then, str) and value[:1].isdigit() and then[:1].isdigit():
+        value, then = (to_si(text, f"{Q_(then).units}") for text in (value, then))
+    if not all(isinstance(each, (int, float)) and not isinstance(each, bool) and each for each in (value, then)):
+        return None
+    return value / then if abs(value / then - 1) > 1e-5 else None
 
 
 _stand_ins: dict[str, HardwareNode] = {}
@@ -163,12 +212,29 @@ def profile(chip: HardwareNode, software: str = "") -> Profile:
 
     ``software`` is a file of ``data/software``, with a dot and a name where it holds several ("serving.vllm").
     """
-    return _build(classes(chip), software, user_folder())
+    return _build(_names(chip), software, user_folder())
+
+
+def _names(chip: HardwareNode) -> tuple[str, ...]:
+    """The tables that may speak of a chip; behind a user's own the one that it was fitted from."""
+    own, *others = classes(chip)
+    prior = _prior(own, user_folder())
+    return (own, prior, *others) if prior else (own, *others)
+
+
+def own_profile(chip: HardwareNode) -> str:
+    """What a user's own constants of a chip rest on, in words; "" where a chip has the shipped ones."""
+    return own_words(profile(chip))
+
+
+def own_words(own: Profile) -> str:
+    """The same of a profile."""
+    return f"{own.name}, fitted from that of {own.prior} to {own.source[0].title}" if own.prior else ""
 
 
 def origin(chip: HardwareNode, path: str, software: str = "") -> str:
     """The table that a constant comes from: "H100", "generation_Ampere", "training, H100" of a software, or the schema's default."""
-    for name, table in reversed(_layers(classes(chip), software, user_folder())):
+    for name, table in reversed(_layers(_names(chip), software, user_folder())):
         found: list[Any] = [table]
         for key in path.split("."):
             found = [inner[at] for inner in found if isinstance(inner, dict) for at in (key, EVERY) if at in inner]

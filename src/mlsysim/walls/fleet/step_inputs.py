@@ -28,6 +28,7 @@ from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.power import wide_peak
+from mlsysim.timing.profile import own_profile
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
 from mlsysim.timing.training_chip import chip_in_fleet, constants, rated
@@ -68,6 +69,8 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
         found = chip_in_fleet(fleet, x.precision, net.fabric, chosen.name)
         software = Software(training_shape(x.model, x.target_share), found, chosen)
         assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
+        if mine := own_profile(chip):
+            assumed["own_profile"] = mine
         if not found.kernels.passes_measured:
             text = f"{chip.name} has no measured training constants; those of its class are used"
             assumed.say("extrapolating", True, CHIP, text)
