@@ -146,7 +146,7 @@ def _no_message(error: Exception) -> types.JSONRPCError | None:
 _KINDS = {
     "Plan": {
         "type": "object",
-        "description": "keys of `train`, `serve` or `rl` and task; or parts as `schema` plan names",
+        "description": "keys of `train`, `serve` or `rl` and task, or parts as `schema` has them",
     },
     "Assertion": {"type": "string", "description": "such as 'mfu >= 0.4'"},
 }

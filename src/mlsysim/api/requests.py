@@ -27,7 +27,7 @@ ZooKind = Literal["hardware", "models", "systems", "grids"]
 Change = Annotated[bool, Field(description="look for the cheapest change")]
 HowMuch = Annotated[
     Detail | None,
-    Field(description="full, or summary (fewer parts)"),
+    Field(description="summary: fewer parts"),
 ]
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
 
@@ -139,7 +139,7 @@ class OptimizeRequest(Record):
     """The best layout, batch, place, fleet or point of a space."""
 
     what: Literal["parallelism", "batching", "placement", "fleet", "space"] = Field(
-        description="parallelism: layout of a training plan; batching: batch of a serving plan within a latency target; placement: "
+        description="parallelism: layout of a training plan; batching: batch of a service in a latency limit; placement: "
         "grid for a run; fleet: least for a deadline, or for requests and limits; space: best point of a design space"
     )
     plan: Plan | None = Field(None, description="for all but space")
