@@ -193,9 +193,9 @@ def test_draws_count_as_points():
         **OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"],
         "uncertain": {"efficiency": "0.3..0.6"},
     }
-    assert call("sweep", {"space": {**space, "samples": 4}}, Limits(max_points=1000)).kind is None
-    told = error("sweep", {"space": {**space, "samples": 5}}, max_points=1000)
-    assert told["kind"] == "limit" and "1,120 points times 5 draws" in told["sentence"]
+    assert call("sweep", {"space": {**space, "samples": 8}}, Limits(max_points=1000)).kind is None
+    told = error("sweep", {"space": {**space, "samples": 9}}, max_points=1000)
+    assert told["kind"] == "limit" and "1,008 points times 9 draws" in told["sentence"]
 
 
 def test_limits_are_checked():
