@@ -134,11 +134,11 @@ def _load() -> Registry:
 def _defined(name: str, value: str, symbol: str | None = None, *aliases: str) -> Any:
     """What a line of units.txt defines; pint's own reader of such files takes five times as long."""
     if name.endswith("-"):
-        return PrefixDefinition(name[:-1], _written(value), (symbol or "")[:-1], tuple(one[:-1] for one in aliases))
+        return PrefixDefinition(name[:-1], _figure(value), (symbol or "")[:-1], tuple(one[:-1] for one in aliases))
     scale: float | int = 1
     powers: dict[str, int] = {}
     for factor in re.finditer(r"(?P<over>/ *)?(?P<what>[^*/ ]+)(?: \*\* (?P<power>\d))?", value):
-        number = _written(factor["what"]) if factor["what"][0].isdigit() else None
+        number = _figure(factor["what"]) if factor["what"][0].isdigit() else None
         scale = scale / (number or 1) if factor["over"] else scale * (number or 1)
         if number is None:
             power = int(factor["power"] or 1) * (-1 if factor["over"] else 1)
@@ -146,7 +146,7 @@ def _defined(name: str, value: str, symbol: str | None = None, *aliases: str) ->
     return UnitDefinition(name, symbol, aliases, ScaleConverter(scale), UnitsContainer(powers))
 
 
-def _written(number: str) -> Any:
+def _figure(number: str) -> Any:
     return int(number) if number.isdigit() else float(number)
 
 
