@@ -220,13 +220,13 @@ class Deployment:
         return step
 
 
-def language_model(model: Workload, resolver: str) -> TransformerWorkload:
+def language_model(model: Workload) -> TransformerWorkload:
     """The model, if it writes one token after another."""
     if isinstance(model, TransformerWorkload) and model.structure == "decoder":
         return model
     raise InputError(
-        f"{resolver} serves models that write token after token (decoders), and {model.name} is none; "
-        "SingleNodeModel gives the time of its pass.",
+        f"Only models that write token after token (decoders) are served, and {model.name} is none; "
+        "ask for the time of one pass instead (inference).",
         field="model",
     )
 

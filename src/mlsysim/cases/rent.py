@@ -17,7 +17,7 @@ from mlsysim.errors import InputError, UnknownNameError, nearest
 from mlsysim.infra.registry import Prices
 from mlsysim.infra.types import CloudPrice
 from mlsysim.units.fields import quantity_from
-from mlsysim.units.registry import Quantity, to_si
+from mlsysim.units.registry import Quantity, number_from, to_si
 
 MOST = 1000.0
 """USD an hour beyond which a number is no rent of one accelerator."""
@@ -94,7 +94,10 @@ def _number(value: Any) -> float | None:
         return float(to_si(quantity_from(value, "USD/h", "2.5 USD/h", "price"), "USD/h"))
     text = str(value).strip()[:80]
     if plain := _PLAIN.fullmatch(text):
-        return float(plain[1].replace(",", "").replace("_", ""))
+        paid = number_from(plain[1])
+        if paid is None:
+            raise InputError(f"price got {text!r}; write a decimal point, as in 2.5.", field="price")
+        return float(paid)
     if text[:1].isdigit() or text[:1] in ("-", "+", ".", "$"):
         return float(to_si(quantity_from(text.lstrip("$"), "USD/h", "2.5 USD/h", "price"), "USD/h"))
     return None

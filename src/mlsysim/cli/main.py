@@ -132,15 +132,29 @@ _WRITTEN_SO = {
     **dict.fromkeys(("--country", "--location", "--grid"), "--region Quebec"),
     **dict.fromkeys(("--days", "--time"), "--deadline 30d"),
     **dict.fromkeys(("--format", "--dtype", "--quantization"), "-p fp8"),
+    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes"), "--on 64xDGX_H100, or --on 512xH100"),
+    **dict.fromkeys(("--epochs", "--steps"), "--tokens 2T, all that the run reads"),
+    "--hours": "--deadline 5h",
+    "--carbon": "--region Quebec, which says what its electricity emits",
+    **dict.fromkeys(("--chunked-prefill", "--chunk"), "--chunk-tokens 2048"),
+    **dict.fromkeys(("--host", "--port"), "`mlsysim export vllm` for something to launch"),
     "--csv": "-o csv",
     **dict.fromkeys(("--verbose", "--debug", "--why"), "`mlsysim explain METRIC` after an answer"),
 }  # fmt: skip
 """What people write, and what says it here; a line that is an option of the command is never looked up."""
 
 
+_VALUES = {"--on": "--on 512xH100", "--qps": "--qps 5", "--tokens": "--tokens 2T", "--deadline": "--deadline 30d"}
+
+
 def _of_usage(error: Exception, said: str) -> str:
     """What the parser of commands says, with what would have been right."""
     name = str(getattr(error, "option_name", None) or "")
+    if name and "requires an argument" in said:
+        return f"{name} needs a value after it, such as {_VALUES.get(name, 'those that --help shows')}."
+    if "unable to parse" in said:
+        option, kind = said.split("'")[1], "a whole number" if "integer" in said else "a number"
+        return f"{option} takes {kind}, and what was given is none."
     if name:
         near = getattr(error, "possibilities", None) or ()
         instead = _WRITTEN_SO.get(name.replace("_", "-"))

@@ -188,7 +188,7 @@ class Answer(Document, Record):
         if not self.feasible and (kind := next(known, None)) is not None:
             raise InputError(f"What does not fit has no {kind.name}. {self.headline}", field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
-        raise unknown_name("metric of this answer", name, names)
+        raise unknown_name("metric of this answer", name, names, f"it has {', '.join(m.name for m in self.metrics)}.")
 
     @property
     def held(self) -> dict[str, Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -15,6 +16,9 @@ from mlsysim.plans.limits import demands, stopped
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
+
+_CLASSES = re.compile(r"^(?:\w+Workload|Fleet): |^The ('\w+') input of \w+(?= must )")
+"""What a sentence says of classes, which a plan has none of."""
 
 
 def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
@@ -35,8 +39,10 @@ def finished(plan: Plan, evaluator: Callable[[Plan], Answer]) -> Answer:
     try:
         answer = evaluator(plan)
     except InputError as error:
-        # Resolvers speak of their inputs, a plan of its keys.
+        # Resolvers speak of their inputs and of themselves, a plan of its keys.
         sentence = spoken(error.message, as_in_a_plan, Plan.leaves())
+        if _CLASSES.match(sentence):
+            sentence = _CLASSES.sub(r"\1", sentence)
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
     notes = *workload_of(plan.workload).caveats, *_unheeded(plan)
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))

@@ -339,10 +339,7 @@ def _read(name: str, value: Any) -> Any:
 
 def _build(given: dict[str, Any], calibrated: bool) -> Built:
     """A checked deployment, with what rejects it."""
-    model, draft = (
-        None if given[name] is None else language_model(given[name], "a serving space")
-        for name in ("model", "draft_model")
-    )
+    model, draft = (None if given[name] is None else language_model(given[name]) for name in ("model", "draft_model"))
     names = ("hardware", "precision", "cache_precision", "tp_size", "pp_size", "ep_size", "decode_hardware")
     engine, room = given["engine"] if calibrated else None, given["memory_fraction"]
     options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}

@@ -165,7 +165,7 @@ def engine(name: str) -> Engine:
 def _engine(name: str, own: str) -> Engine:
     table, key = _tables(own), _key(name)
     if key is None:
-        raise unknown_name("serving engine", name, table)
+        raise unknown_name("serving engine", name, table, f"use one of {', '.join(sorted(table, key=str.lower))}.")
     if "like" in table[key]:
         row = dict(table[key])
         base = _engine(row["like"], own)

@@ -102,7 +102,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         depth = 1 if x.strategy == "best_of_n" else x.reasoning_steps
         if x.strategy != "tree_search":
             assumed.pop("branching", None)
-        model = language_model(x.model, "InferenceScalingModel")
+        model = language_model(x.model)
         names = ("precision", "cache_precision", "efficiency", "bandwidth_efficiency", "fabric")
         options, degrees = {name: getattr(x, name) for name in names}, ("tp", "pp", "ep")
         split = {degree: getattr(x, f"{degree}_size") for degree in degrees}

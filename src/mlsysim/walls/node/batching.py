@@ -110,7 +110,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> BatchingResult:
         """Fill the memory beside the weights with paged caches and decode with as many requests."""
-        model = language_model(x.model, "ContinuousBatchingModel")
+        model = language_model(x.model)
         if not model.has_dimensions:
             words = f"needs the size of the cache, and {model.name} states no layers, hidden_dim and heads"
             raise InputError(f"ContinuousBatchingModel {words}.", field="model")
@@ -118,7 +118,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             assumed.pop("engine", None)
             if x.concurrency is not None or x.output_len is not None:
                 raise InputError("concurrency and output_len are for efficiency='calibrated'.", field="concurrency")
-        deployment = deployment_of(x, "ContinuousBatchingModel")
+        deployment = deployment_of(x)
         machine = deployment.machine(assumed)
         replica = machine.writer if isinstance(machine, Replicated) else deployment.replicated(Assumptions()).writer
 

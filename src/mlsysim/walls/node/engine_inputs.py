@@ -108,10 +108,10 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
         raise InputError(f"{name} and prefill_batch_size cannot be given together.", field="prefill_batch_size")
 
 
-def deployment_of(x: Inputs, resolver: str) -> Deployment:
+def deployment_of(x: Inputs) -> Deployment:
     """The deployment that the inputs of a serving wall describe."""
     draft = getattr(x, "draft_model", None)
-    model, draft = language_model(x.model, resolver), None if draft is None else language_model(draft, resolver)
+    model, draft = language_model(x.model), None if draft is None else language_model(draft)
     engine, efficiency = (x.engine, 1.0) if x.efficiency == CALIBRATED else (None, x.efficiency)
     split = x.precision, x.cache_precision, x.tp_size, x.pp_size, x.ep_size
     rates = engine, efficiency, x.bandwidth_efficiency, x.memory_fraction

@@ -182,7 +182,7 @@ class ServingModel(Resolver[ServingResult]):
     def _solve(self, x: Inputs, assumed: Assumptions) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
         calibrated = x.efficiency == CALIBRATED
-        deployment = deployment_of(x, "ServingModel")
+        deployment = deployment_of(x)
         check_serving(x, assumed)
         machine = deployment.machine(assumed)
         traffic = traffic_of(x, assumed)

@@ -100,7 +100,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> WeightStreamingResult:
         """One pass of a batch with weights streamed layer by layer."""
-        model, chip = language_model(x.model, "WeightStreamingModel"), x.hardware
+        model, chip = language_model(x.model), x.hardware
         peak, note = arithmetic_peak(chip, x.precision)
         if note:
             assumed["arithmetic"] = note
