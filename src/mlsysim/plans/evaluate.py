@@ -25,7 +25,7 @@ def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
     """The answer alone, without assertions, change and sensitivities; what stopped the plan is what binds. ``quick`` is for plans
     that are only compared: it plays fewer requests or runs where it is simulated, and tells no equations."""
     with numbers_alone() if quick else nullcontext():
-        return finished(plan, _evaluator(_kind(plan), quick))
+        return finished(plan, lambda asked: _evaluator(_kind(asked), quick)(asked))
 
 
 def _kind(plan: Plan) -> str:
