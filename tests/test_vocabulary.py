@@ -51,7 +51,7 @@ def test_names_stand_for_each_other(name: str, valid: tuple[str, ...], meant: st
 def test_the_command_line_takes_every_name(task: str) -> None:
     from mlsysim.cli import plan_options
 
-    hints = plan_options._offered(task, (), set())
+    hints = plan_options._offered(task, (), frozenset())
     for key, leaf in Plan.leaves().items():
         if f"plan_{leaf.flat}" in hints:
             for name in leaf.names:

@@ -31,6 +31,7 @@ VALUES = {
     "ops.pause_above": "300g",
     "ops.demand_response": "25% for 3h",
     "serving.autoscale": "1:4",
+    "rl.split": "8",
     "serving.backlog": "500+100",
     "ops.price": "2.5",
     "ops.maintenance": "4h/30day",
