@@ -76,6 +76,10 @@ def test_too_few_spares_have_no_end_and_elastic_runs_go_on():
     assert moving.value("goodput") > 0.5
 
 
+def test_what_only_restarts_has_no_end():
+    assert asked(seeds=1, mtbf="30 s").value("goodput") == pytest.approx(0, abs=1e-9)
+
+
 def test_days_instead_of_tokens():
     played = evaluate_plainly(plan_of(tokens=None, duration_days=60, seeds=20))
     assert "run_time" not in played.percentiles and 0.9 < played.percentiles["goodput"]["p50"] < 1

@@ -43,7 +43,7 @@ class Advised(NamedTuple):
 
     def sentences(self) -> Iterator[str]:
         """All advice."""
-        if math.isfinite(self.run.lasts):
+        if math.isfinite(self.run.lasts) or (self.run.spares is None and not self.runs.median.ended):
             return
         yield from self._spares()
         if self.runs.median.ended:
@@ -70,6 +70,8 @@ class Advised(NamedTuple):
         deadline, plan = self.plan.ops.deadline, self.plan.ops
         ends = self._again(self.run._replace(spares=None, elastic=False)).seconds.levels["p90"]
         limit = to_si(deadline, "s") if deadline is not None else ends * _NEAR
+        if not math.isfinite(limit):
+            return
         if deadline is not None and ends > limit:
             yield "No number of spares lets nine in ten runs keep the deadline."
             return

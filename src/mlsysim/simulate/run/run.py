@@ -31,6 +31,8 @@ from mlsysim.simulate.run.record import AGAIN, RESTARTS, SLOWER, STOPPED, WAITIN
 TRAINING = "training"
 MAINTENANCE, PAUSE, CAPPED = "maintenance", "pause", "power cap"
 FEWER, SLOW, REJOIN = "fewer replicas", "slow nodes", "nodes that come back"
+_EVENTS = 100_000
+"""Events after which it is said to have none either: one that restarts again and again."""
 _TRIED = 8
 """Runs without an end after which no more are tried."""
 
@@ -125,7 +127,7 @@ class Run:
         """All of it."""
         s, progress = self.setting, self.progress
         last = min(s.lasts, s.patience * s.work if math.isfinite(s.work) else math.inf)
-        while True:
+        for _ in range(_EVENTS):
             training = self.state == TRAINING
             if training:
                 self._set_rate()
