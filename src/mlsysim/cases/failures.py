@@ -18,6 +18,7 @@ from mlsysim.cases.goodput import Goodput, Saving, all_there, exact_goodput_of
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import Q_, quantity, to_si
+from mlsysim.units.text import plainly
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.files import shipped
 
@@ -168,7 +169,7 @@ def note(
         assumed.say("mtbf", kept.mtbf, CHIP, rate.words)
         sources["failures"] = rate.title
     if said.write is None:
-        how = f"{saved.size / 1e9:,.4g} GB at {saved.size / saved.stall / 1e9:,.4g} GB/s"
+        how = f"{plainly(saved.size / 1e9)} GB at {plainly(saved.size / saved.stall / 1e9)} GB/s"
         behind = "" if not saved.lag else f" to the hosts, then {saved.lag:.3g} s in the background"
         assumed.say("checkpoint_time", saved.stall, INFERRED, f"{saved.stall:.3g} s: {how}{behind}")
     if said.restart is None:
