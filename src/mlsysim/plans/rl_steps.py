@@ -63,7 +63,7 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     ):
         if value is None:
             raise InputError(
-                f"A step of {name} takes as long as its {words} say, which are not given: give {key}.", field=key
+                f"How long a step of {name.upper()} takes goes by its {words}, which are not given: give {key}.", field=key
             )
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
@@ -153,7 +153,7 @@ class Way(NamedTuple):
         """Its pools in words."""
         count = self.trainer.fleet.total_accelerators
         if self.staleness is None:
-            return f"all {count:,} take turns"
+            return f"all {count:,} take turns" if count > 1 else "training and generation take turns"
         return f"{count:,} train and {self.generators:,} generate"
 
 
