@@ -62,6 +62,14 @@ def test_offline_rows_say_nothing_of_a_front_end() -> None:
     assert "hand_over" not in priors("TensorRT_LLM_Cpp_2025", [run])
 
 
+def test_expert_factors_start_from_those_of_the_engine_that_is_followed() -> None:
+    run = run_of("serving_runs", APART)
+    assert run is not None
+    assert priors("SGLang", [run], {"experts_fp8": 0.9, "experts_int4": 0.9})["experts_fp8"] == (0.9, 0.2)
+    assert "experts_int4" not in priors("SGLang", [run], {"experts_int4": 0.9})  # no row has such experts
+    assert priors("SGLang", [run])["experts_fp8"] == (1.0, 0.25)
+
+
 def test_every_shipped_constant_is_near_its_prior_and_those_that_rows_do_not_hold_are_listed() -> None:
     shipped = tomllib.loads(files("mlsysim.data").joinpath("software/engine_constants.toml").read_text())
     assert set(shipped) == {*table_of("engine_priors")["launches"], fit_iterations.ENGINE}

@@ -8,7 +8,9 @@ every chip, and a fifth of the rows, whose models and chips are seen.
 
 Written to ``data/software/engine_constants.toml``: the constants, their standard errors and ranges over left-out fits, and for each model that was
 seen on the engine two factors on its steps, with prompts and without. They are used for that architecture on that engine, and are 1 for others.
-The constants of expert kernels are those of kernel tables and stay.
+The constants of expert kernels are those of kernel tables and stay; a factor on them for each format is fitted. Engines share libraries of such
+kernels, so that the factors of one that has the most mixtures are what is known of the others' before their own rows (``follows`` in the priors; none of
+its mixtures is among theirs, so that a model that is left out of theirs is left out of these).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import replace
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +54,9 @@ FILES = {
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml"
 _ASKED = ("tpot", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
 _SPREADS = {"ttft": 0.25}
-_SPREAD, _OFFSETS, _PARTS = 0.1, (0.25, 0.08), 4
-"""Spread of first tokens, of all else, of a model's factors on steps with prompts and without; and parts that settings are left out by."""
+_SPREAD, _OFFSETS, _CELLS, _PARTS = 0.1, (0.25, 0.08), (0.2, 0.08), 4
+"""Spread of first tokens, of all else, of a model's factors on steps with prompts and without, of those of a model in one setting; and parts that
+settings are left out by."""
 _TIMES = ("step", "front_end", "hand_over", "cold_start")
 
 
@@ -84,6 +88,12 @@ class Run:
     @property
     def chip(self) -> str:
         return str(self.machine.writer.deployment.chip.metadata.key)
+
+    @property
+    def setting(self) -> str:
+        """Chip and format, pools apart, drafts: what rows of a model have in common beside it."""
+        drafted = bool(self.traffic.habits.drafted)
+        return f"{self.chip} {self.machine.writer.deployment.precision} {bool(self.machine.apart)} {drafted}"
 
     def predicted(self, constants: Mapping[str, Any], factors: Sequence[Any]) -> list[Any]:
         """The measured metrics under candidate constants and factors on steps with prompts and without."""
@@ -147,10 +157,19 @@ def runs(folder: Path) -> list[Run]:
     return found
 
 
-def priors(name: str, own: Sequence[Run]) -> dict[str, Prior]:
-    """The priors of an engine: those of every engine, of how it launches prompts, and its own."""
+def known_before(name: str, shared: Mapping[str, float] = MappingProxyType({})) -> dict[str, tuple[float, float]]:
+    """Medians and spreads of an engine's constants before its rows: those of every engine, of how it launches prompts, its own, and what other
+    engines' runs say of kernels that they ``share``."""
     table = table_of("engine_priors")
     known = table["every"] | table[table["launches"][name]] | table.get(name, {})
+    return {key: value[:2] for key, value in known.items()} | {
+        key: (value, table["follows"]["spread"]) for key, value in shared.items()
+    }
+
+
+def priors(name: str, own: Sequence[Run], shared: Mapping[str, float] = MappingProxyType({})) -> dict[str, Prior]:
+    """The priors of an engine, of what its rows can tell."""
+    known = known_before(name, shared)
     served = any(run.traffic.habits.server for run in own)
     apart = any(run.machine.apart for run in own)
     mixtures = {f"experts_{step.expert_format}" for step in (run.machine.writer for run in own) if step.blocks.experts}
@@ -159,7 +178,7 @@ def priors(name: str, own: Sequence[Run]) -> dict[str, Prior]:
         *(() if served else ("front_end", "tokenise", "steps_ahead")),
         *(() if apart else ("hand_over",)),
     }
-    return {key: Prior(*value[:2]) for key, value in known.items() if key not in idle}
+    return {key: Prior(*value) for key, value in known.items() if key not in idle}
 
 
 def masks(own: Sequence[Run]) -> dict[str, Any]:
@@ -171,15 +190,16 @@ def masks(own: Sequence[Run]) -> dict[str, Any]:
     return found | {f"part {k}": np.arange(len(own)) % _PARTS == k for k in range(_PARTS)}
 
 
-def fit_engine(name: str, own: Sequence[Run]) -> tuple[Posterior, dict[str, Any]]:
+def fit_engine(name: str, own: Sequence[Run], shared: Mapping[str, float]) -> tuple[Posterior, dict[str, Any]]:
     """The constants of an engine, and what was left out of each further fit."""
     left = masks(own)
 
     def row(run: Run) -> Row:
         spreads = tuple(_SPREADS.get(value.asked, _SPREAD) for value in run.values)
-        return Row(run.model, tuple(value.measured for value in run.values), spreads, run.predicted)
+        return Row(run.model, tuple(value.measured for value in run.values), spreads, run.predicted, run.setting)
 
-    return posterior([row(run) for run in own], priors(name, own), _OFFSETS, list(left.values())), left
+    rows, known = [row(run) for run in own], priors(name, own, shared)
+    return posterior(rows, known, _OFFSETS, list(left.values()), cells=_CELLS), left
 
 
 def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[Residual]:
@@ -202,11 +222,9 @@ def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> lis
     return lines
 
 
-def constants_of(own: Sequence[Run], found: Posterior) -> dict[str, Any]:
+def constants_of(own: Sequence[Run], found: Posterior, shared: Mapping[str, float]) -> dict[str, Any]:
     """What is written of an engine."""
-    table = table_of("engine_priors")
-    name = own[0].machine.writer.engine.name
-    known = table["every"] | table[table["launches"][name]] | table.get(name, {})
+    known = known_before(own[0].machine.writer.engine.name, shared)
     tpot = np.array([value.asked != "ttft" for run in own for value in run.values])
     error = np.median(np.abs(np.expm1(found.errors[tpot, 0]))) * 100
     counts = {group: sum(run.model == group for run in own) for group in found.groups}
@@ -215,7 +233,7 @@ def constants_of(own: Sequence[Run], found: Posterior) -> dict[str, Any]:
         for group, (prompts, answers) in zip(found.groups, np.exp(found.offsets[0]).tolist(), strict=True)
     }
     # What the rows say nothing of is what was known before.
-    kept = {key: _shown(key, median) for key, (median, *_) in known.items()}
+    kept = {key: _shown(key, median) for key, (median, _) in known.items()}
     return kept | written(found, round(float(error), 1), {run.chip for run in own}) | {"models": models}
 
 
@@ -274,11 +292,11 @@ def _keep(every: list[Run]) -> None:
     _kept[:] = every
 
 
-def _fitted(name: str) -> tuple[list[str], dict[str, Any], list[Residual]]:
+def _fitted(name: str, shared: Mapping[str, float]) -> tuple[list[str], dict[str, Any], list[Residual]]:
     """What is printed and written of an engine."""
     own = [run for run in _kept if run.machine.writer.engine.name == name]
-    found, left = fit_engine(name, own)
-    return summary(name, own, found, left), constants_of(own, found), residuals(own, found, left)
+    found, left = fit_engine(name, own, shared)
+    return summary(name, own, found, left), constants_of(own, found, shared), residuals(own, found, left)
 
 
 _HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines,iterations`. What each means is said in engines.toml.
@@ -296,17 +314,25 @@ def write_tables(out: Path, tables: dict[str, Any]) -> None:
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit every engine, print, and write their constants."""
-    every, tables, left_over = runs(folder), {}, []
+    every, left_over = runs(folder), []
+    tables: dict[str, dict[str, Any]] = {}
     seen = {run.machine.writer.engine.name for run in every}
     names = [name for name in table_of("engine_priors")["launches"] if name in seen]
     if not names:
         raise InputError(f"{folder} has no runs of a serving engine ({', '.join(FILES)}).")
-    # Engines share nothing but their priors: each is fitted in a process of its own, which has the runs of its parent.
+    led = table_of("engine_priors")["follows"]["engines"]
+    # Each engine is fitted in a process of its own, which has the runs of its parent; those that follow another after it.
     with ProcessPoolExecutor(mp_context=get_context("fork"), initializer=_keep, initargs=(every,)) as pool:
-        for name, (told, table, left) in zip(names, pool.map(_fitted, names), strict=True):
-            print("\n".join(told), flush=True)
-            tables[name] = table
-            left_over += left
+        for turn in ([name for name in names if name not in led], [name for name in names if name in led]):
+            shared = [
+                {key: value for key, value in tables.get(led.get(name), {}).items() if key.startswith("experts_")}
+                for name in turn
+            ]
+            for name, (told, table, left) in zip(turn, pool.map(_fitted, turn, shared), strict=True):
+                print("\n".join(told), flush=True)
+                tables[name] = table
+                left_over += left
+    tables = {name: tables[name] for name in names}
     if out is not None:
         write_tables(out, tables)
     return left_over

@@ -4,7 +4,9 @@
 
 Constants are positive with log-normal priors (median, spread of the logarithm); so are the offsets, factors of the row's group (a model on an
 engine) with median 1. The noise is Student's t with 4 degrees of freedom around each row's own spread, so that a row whose settings are not what
-they say does not steer the fit. Rows of one group are not independent: a group counts as ``EFFECTIVE`` rows at most.
+they say does not steer the fit. Rows of one group are not independent: a group counts as ``EFFECTIVE`` rows at most. Neither are those of a
+``cell`` of it (a model on one chip in one format), which have offsets of their own: what a few rows of one format have in common is not the
+format's. Predictions are without them, since nothing is known of a cell before it was measured.
 
 A left-out fit starts from the priors like the fit of all rows and sees nothing of what is left out; a group that is left out whole has no
 offset. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
@@ -41,6 +43,7 @@ class Row:
     measured: tuple[float, ...]
     spreads: tuple[float, ...]
     predict: Callable[[Mapping[str, Any], Sequence[Any]], Sequence[Any]]
+    cell: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,12 @@ def posterior(
     left_out: Sequence[Any],
     smooth: bool = True,
     effective: float = EFFECTIVE,
+    cells: Sequence[float] = (),
 ) -> Posterior:
     """Fit the constants of ``priors`` and the offsets (given by their spreads): of all rows, and without the rows that each mask of
     ``left_out`` names. Where predictions are not ``smooth``, slopes are taken over wide steps, and a move that does not help is no end. A group counts as
-    ``effective`` rows at most."""
-    return _Fits(rows, priors, offsets, left_out, smooth, effective).found()
+    ``effective`` rows at most. ``cells``: spreads of further offsets, of each cell."""
+    return _Fits(rows, priors, offsets, left_out, smooth, effective, cells).found()
 
 
 class _Fits:
@@ -93,6 +97,7 @@ class _Fits:
         left_out: Sequence[Any],
         smooth: bool,
         effective: float,
+        cells: Sequence[float],
     ) -> None:
         self.smooth, self.step = smooth, _STEP if smooth else _WIDE
         self.rows, self.names = rows, tuple(priors)
@@ -106,10 +111,17 @@ class _Fits:
         share = np.minimum(1.0, effective / np.maximum(counts, 1))
         self.weight = (share[:, self.group] * self.kept)[:, self.owner]
         self.many = len(offsets)
-        self.centre = np.concatenate(
-            [np.log([p.median for p in priors.values()]), np.zeros(len(self.groups) * self.many)]
-        )
-        self.width = np.concatenate([[p.spread for p in priors.values()], np.tile(offsets, len(self.groups))])
+        # Offsets of a row: those of its group and of its cell, by their first places among all that is fitted.
+        self.cells = tuple(sorted({(row.group, row.cell) for row in rows})) if cells else ()
+        places = [[len(self.names) + self.groups.index(row.group) * self.many] for row in rows]
+        if cells:
+            after = len(self.names) + len(self.groups) * self.many
+            for place, row in zip(places, rows, strict=True):
+                place.append(after + self.cells.index((row.group, row.cell)) * self.many)
+        self.places = np.array(places)
+        spreads = np.concatenate([np.tile(offsets, len(self.groups)), np.tile(cells, len(self.cells))])
+        self.centre = np.concatenate([np.log([p.median for p in priors.values()]), np.zeros(len(spreads))])
+        self.width = np.concatenate([[p.spread for p in priors.values()], spreads])
 
     def found(self) -> Posterior:
         fits, constants = len(self.kept), len(self.names)
@@ -128,8 +140,12 @@ class _Fits:
             if gain < _GAIN and self.smooth:
                 break
         curve = np.linalg.inv(self._curvature(0, errors, slopes)[0])
-        offsets = point[:, constants:].reshape(fits, len(self.groups), self.many)
+        known = constants + len(self.groups) * self.many
+        offsets = point[:, constants:known].reshape(fits, len(self.groups), self.many)
         deviations = np.sqrt(np.diag(curve))[:constants]
+        if self.cells:
+            point[:, known:] = 0.0
+            errors, _ = self._predicted(point)
         return Posterior(self.names, self.groups, point[:, :constants], offsets, errors, self.owner, deviations)
 
     def _predicted(self, point: Any) -> tuple[Any, Any]:
@@ -143,8 +159,8 @@ class _Fits:
         candidates = dict(zip(self.names, moved.T, strict=True))
         place = 0
         for i, row in enumerate(self.rows):
-            start = constants + self.group[i] * self.many
-            own = point[:, None, start : start + self.many] + steps[None, :, constants:]
+            offsets = sum(point[:, start : start + self.many] for start in self.places[i])
+            own = offsets[:, None, :] + steps[None, :, constants:]
             values = row.predict(candidates, tuple(np.exp(own.reshape(len(moved), self.many)).T))
             for value in values:
                 logs = np.log(np.broadcast_to(value, len(moved))).reshape(fits, -1)
@@ -164,9 +180,9 @@ class _Fits:
         weight = self.weight[fit] * (_FREEDOM + 1) / (_FREEDOM + (error / self.spread) ** 2) / self.spread**2
         own = np.zeros((len(error), len(self.centre)))
         own[:, :constants] = slopes[:, fit, :constants]
-        first = constants + self.group[self.owner] * self.many
-        for k in range(self.many):
-            own[np.arange(len(error)), first + k] = slopes[:, fit, constants + k]
+        for first in self.places[self.owner].T:
+            for k in range(self.many):
+                own[np.arange(len(error)), first + k] = slopes[:, fit, constants + k]
         return own.T @ (own * weight[:, None]) + np.diag(self.width**-2), own.T @ (weight * error)
 
     def _move(self, fit: int, point: Any, errors: Any, slopes: Any, damping: float) -> Any:
