@@ -17,7 +17,7 @@ CODES: dict[str, dict[str, int]] = {
     "eval": {"ResNet50 A100": 0, "ResNet50": 1, "Llama3_70B H100": 2, "ResNet50 A100 --assert 'latency <= 1 ns'": 3},
     "train": {"Llama3_8B --on 8xH100 --tp 1 --zero 1 -b 8 -s 2048": 0, "Llama3_8B": 1, f"Llama3_405B --on 8xH100 {OVER}": 2, "Llama3_8B --on 8xH100 --tp 1 --zero 1 --tokens 1T --deadline 1d": 3},
     "serve": {"Llama3_8B H100": 0, "Llama3_8B": 1, "Llama3_70B H100": 2, "Llama3_8B H100 --slo tpot=1us": 3},
-    "rl": {"Llama3_8B --on 16xH100 --prompts 16 --samples 4 --response 300 --tp 2": 0, "Llama3_8B --on 8xH100 --prompts 16 --response 300": 1, f"Llama3_405B --on 8xH100 --prompts 16 --samples 4 --response 300 --layout tp=8": 2, "Llama3_8B --on 16xH100 --prompts 16 --samples 4 --response 300 --tp 2 --assert 'latency <= 1 ns'": 3},
+    "rl": {"Llama3_8B --on 16xH100 --prompts 16 --samples 4 --response 300 --tp 2": 0, "Llama3_8B --on 8xH100 --prompts 16 --response 300": 1, "Llama3_405B --on 8xH100 --prompts 16 --samples 4 --response 300 --layout tp=8": 2, "Llama3_8B --on 16xH100 --prompts 16 --samples 4 --response 300 --tp 2 --assert 'latency <= 1 ns'": 3},
     "plan": {"Llama3_8B --deadline soon": 1, "Llama3_405B --deadline 1h --tokens 100T --on K80": 2},
     "audit": {"scenario:keyword-spotting-microcontroller": 0, "nothing.toml": 1},
     "compare": {"ResNet50@A100 ResNet50@H100": 0, "ResNet50 ResNet50@H100": 1, "Llama3_70B@H200 Llama3_70B@H100": 2, "ResNet50@A100 ResNet50@H100 --assert 'latency <= 1 ns'": 3},
