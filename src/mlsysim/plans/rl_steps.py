@@ -63,7 +63,8 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     ):
         if value is None:
             raise InputError(
-                f"How long a step of {name.upper()} takes goes by its {words}, which are not given: give {key}.", field=key
+                f"How long a step of {name.upper()} takes goes by its {words}, which are not given: give {key}.",
+                field=key,
             )
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
