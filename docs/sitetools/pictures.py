@@ -75,13 +75,14 @@ def hours() -> Figure | None:
 def pools(generators: Sequence[int] = (16, 24, 32, 40, 48)) -> Figure:
     """A step of post-training by the accelerators that generate, for samples of different age."""
     asked = {"prompts": 64, "samples": 32, "response": 2500, "max_response": 8192}
-    base = {"task": "rl", "workload": {"model": "Qwen3_32B"}, "hardware": {"on": "64xH100"}}
+    base: dict[str, Any] = {"task": "rl", "workload": {"model": "Qwen3_32B"}, "hardware": {"on": "64xH100"}}
+    base["serving"] = {"prompt_tokens": 512}
 
     def step(many: int, age: int) -> float:
         plan = Plan.model_validate(base | {"rl": asked | {"split": str(many), "staleness": age}})
         return to_si(evaluate_plainly(plan).value("latency"), "s")
 
-    ages = {"samples of this step's weights": 0, "one step old": 1, "up to four steps old": 4}
+    ages = {"samples of this step's weights": 0, "samples one step old": 1}
     series = [(label, [(many, step(many, age)) for many in generators]) for label, age in ages.items()]
     title = "A step of GRPO on 64 H100, Qwen3 32B: how many generate, and how old samples may be"
     return lines(series, x_title="Accelerators that generate", y_title="Time of a step", title=title, **_SECONDS)

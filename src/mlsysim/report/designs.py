@@ -110,7 +110,7 @@ def designs_around(answer: Answer) -> Designs | None:
         varied = zip(chosen, space.options.items(), strict=True)
         words = (word.format(value) for value, (word, values) in varied if value != values[0])
         plan = space.make(*chosen)
-        found = None if plan is None else _evaluated(plan)
+        found = None if plan is None else _evaluated(plan, quick=True)
         if found is not None and found.feasible and None not in (_at(found, x), _at(found, y)):
             points.append(_design(", ".join(words), found, x, y))
     if len(points) < 3:
@@ -118,9 +118,9 @@ def designs_around(answer: Answer) -> Designs | None:
     return Designs(tuple(points), (_title(base, x), _title(base, y)), (_goal(x), _goal(y)), space.varied, tried)
 
 
-def _evaluated(plan: Plan) -> Answer | None:
+def _evaluated(plan: Plan, quick: bool = False) -> Answer | None:
     try:
-        return evaluate_plainly(plan)
+        return evaluate_plainly(plan, quick)
     except InputError:
         return None
 
