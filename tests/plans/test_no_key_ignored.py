@@ -12,7 +12,8 @@ import pytest
 from changed_plans import answer_of, assert_it_counts, changed
 
 from mlsysim.errors import MLSysError
-from mlsysim.plans.plan_parts import ChipPart, DimensionsPart, HardwarePart, OpsPart, ParallelismPart, WorkloadPart
+from mlsysim.plans.ops_part import OpsPart
+from mlsysim.plans.plan_parts import ChipPart, DimensionsPart, HardwarePart, ParallelismPart, WorkloadPart
 
 DENSE = {
     "task": "training",

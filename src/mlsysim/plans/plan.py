@@ -23,10 +23,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from mlsysim.errors import InputError
+from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan_parts import (
     Constraints,
     HardwarePart,
-    OpsPart,
     ParallelismPart,
     ServingPart,
     WorkloadPart,

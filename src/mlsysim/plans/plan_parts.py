@@ -10,13 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from mlsysim.cases.giving_way import above_of, less_of, start_of
-from mlsysim.cases.rent import price_text
-from mlsysim.errors import InputError
 from mlsysim.models.recompute import parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part, read_number
-from mlsysim.plans.targets import every_text, parse_targets
+from mlsysim.plans.targets import parse_targets
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
 from mlsysim.units.registry import number_from
@@ -35,21 +32,10 @@ def _amount(value: Any) -> Any:
     return found
 
 
-def _written(read: Any) -> Any:
-    """A text as a plan keeps it."""
-    return lambda value: None if value is None else read(value)
-
-
 Amount = Annotated[
     float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(_amount, json_schema_input_type=float | str)
 ]
-Price = Annotated[str, Field(max_length=80), BeforeValidator(price_text, json_schema_input_type=float | str)]
-Start = Annotated[
-    str, Field(max_length=40), BeforeValidator(_written(lambda value: start_of(value).isoformat("T", "minutes")))
-]
-Level = Annotated[str, Field(max_length=60), BeforeValidator(_written(lambda value: above_of(value).text))]
-Response = Annotated[str, Field(max_length=80), BeforeValidator(_written(lambda value: less_of(value).text))]
-Long = Annotated[Any, QuantityField("s", "30 day")]
+Limit = Annotated[Any, QuantityField("s", "500 ms", zero=False)]
 Short = Annotated[Any, QuantityField("s", "500 ms")]
 Int = int | None
 Real = float | None
@@ -268,9 +254,9 @@ class ServingPart(Part):
     offline: Flag = _open("true: the engine without a server")
     output_rate: Real = _above_0(1e12, "measured output tokens a second")
     host_bound: Flag = _open("true: accelerators wait for the host")
-    ttft: Short | None = _open("limit on the first token")
-    tpot: Short | None = _open("limit on each further token")
-    latency: Short | None = _open("limit on the mean time of a request")
+    ttft: Limit | None = _open("limit on the first token")
+    tpot: Limit | None = _open("limit on each further token")
+    latency: Limit | None = _open("limit on the mean time of a request")
     slo: Text = _text(_TEXT, "limits: ttft_p99=500ms,tpot=30ms,e2e_p95=4s")
     trace: Text = _text(_TEXT, "recorded requests: a file, or such as azure-code")
     burst: Real = _within(0, 100, "variation (cv) of the gaps of requests; 1")
@@ -312,63 +298,6 @@ class ServingPart(Part):
     def _targets(cls, value: str | None) -> str | None:
         parse_targets(value)
         return value
-
-
-PLAYED = ("seeds", "elastic", "repair_crews", "maintenance", "slow_nodes", "preempted_every", "beside", "fleet_age")
-"""Keys that only a simulated training run has a use for."""
-
-
-class OpsPart(Part):
-    """Where, how long, for how much."""
-
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "ops.")
-    region: Text = _text(_TEXT, "a grid of the zoo")
-    duration: Long | None = _open("how long the run or the service lasts")
-    duration_days: Real = _above_0(1e6, "the same, as a number of days")
-    deadline: Long | None = _open("limit on the time of a training run")
-    budget: of.Dollars | None = _open("limit on what is paid")
-    electricity: of.EnergyPrice | None = _open("price; the region's")
-    price: Price | None = _open("rent: USD a GPU-hour, or such as aws spot")
-    cost_scope: Literal["all", "accelerators"] | None = _open("what owning counts")
-    checkpoint_time: Short | None = _open("stall of a checkpoint")
-    checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory", "object_store"] | None = _open(
-        "who writes it"
-    )
-    checkpoint_interval: Long | None = _open("time between checkpoints; the best")
-    storage_bandwidth: of.ByteRate | None = _open("of the file system, all writers together")
-    mtbf: Long | None = _open("time between failures of the fleet")
-    restart_time: Short | None = _open("until what failed works again; by scale")
-    spares: Int = _within(0, 10**4, "nodes that stand by")
-    repair_time: Long | None = _open("of a node, beside spares")
-    start: Start | None = _open("UTC, such as 2026-12-01: hours of carbon, price, weather")
-    pause_above: Level | None = _open("hold the run above such as 300g (a kWh) or $80/MWh")
-    demand_response: Response | None = _open("less power, such as 25% for 3h (daily) or above 300g")
-    simulate: Flag = _open("play the run, event by event")
-    seeds: Int = _within(1, 10**5, "runs that are played; 200")
-    elastic: Flag = _open("go on with fewer replicas")
-    repair_crews: Int = _within(1, 10**4, "repairs at a time; all")
-    maintenance: Text = _text(40, "planned stops: 4h/30day")
-    slow_nodes: Text = _text(40, "such as 1.3x2h/3day")
-    preempted_every: Long | None = _open("a node is taken back (spot)")
-    beside: Int = _within(0, 10**8, "accelerators of a job beside it")
-    fleet_age: Long | None = _open("nodes wear; not")
-
-    _known = field_validator("maintenance", "slow_nodes")(every_text)
-
-    @property
-    def simulated(self) -> bool:
-        """Whether a run over time is asked for, or what only such a run has a use for."""
-        asked = [name for name in PLAYED if getattr(self, name) is not None]
-        if self.simulate is False and asked:
-            raise InputError(f"{asked[0]} belongs to a simulated run; leave simulate = false out.", field=asked[0])
-        return bool(self.simulate or asked)
-
-    @property
-    def days(self) -> float | None:
-        """Duration in days."""
-        if self.duration is not None:
-            return float(self.duration.to("day").magnitude)
-        return self.duration_days
 
 
 class Assertion(Part):

@@ -22,8 +22,9 @@ from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import is_narrow, precision_name
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import ChipPart, HardwarePart, OpsPart, WorkloadPart
+from mlsysim.plans.plan_parts import ChipPart, HardwarePart, WorkloadPart
 from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.zoo.labels import format_named
