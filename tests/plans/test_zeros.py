@@ -35,8 +35,7 @@ def test_zero(base: str, key: str) -> None:
     plan = Plan.model_validate(BASES[base])
     try:
         answer = evaluate(plan.with_settings({key: f"0 {KEYS[key]}"}))
-    except InputError as error:
-        assert str(error)[0].isupper()
+    except InputError:
         return
     assert key not in REFUSED
     assert not [each for each in answer.metrics if "nan" in each.text or each.text.startswith(("inf", "-inf"))]
