@@ -199,7 +199,8 @@ def fit_engine(name: str, own: Sequence[Run], shared: Mapping[str, float]) -> tu
         return Row(run.model, tuple(value.measured for value in run.values), spreads, run.predicted, run.setting)
 
     rows, known = [row(run) for run in own], priors(name, own, shared)
-    return posterior(rows, known, _OFFSETS, list(left.values()), cells=_CELLS), left
+    cells = _CELLS if name in table_of("engine_priors")["settings"]["engines"] else ()
+    return posterior(rows, known, _OFFSETS, list(left.values()), cells=cells), left
 
 
 def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[Residual]:
