@@ -12,8 +12,9 @@ from changed_plans import answer_of, assert_it_counts, changed
 
 from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import is_simulated
+from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import OpsPart, ParallelismPart, ServingPart
+from mlsysim.plans.plan_parts import ParallelismPart, ServingPart
 
 DENSE: dict[str, Any] = {
     "task": "serving",
