@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import Any
 
 from mlsysim.plans.answer import Equation
@@ -13,7 +14,7 @@ from mlsysim.units.registry import Quantity, parse_quantity
 
 _NUMBER = re.compile(r"(\$?)(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)(%?)\s*(.*)")
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+\.?\d*)|(?P<name>§\d+§)|(?P<call>min|max|sqrt|floor|exp|W)\b|(?P<sign>[-+*/^(),]))"
+    r"\s*(?:(?P<number>\d+\.?\d*)|(?P<name>§\d+§)|(?P<call>min|max|sqrt|floor|exp|Phi|W)\b|(?P<sign>[-+*/^(),]))"
 )
 
 
@@ -32,6 +33,7 @@ def _lambert(x: Any) -> float:
 
 _CALLS: dict[str, Any] = {
     "exp": lambda x: math.exp(_plain(x)),
+    "Phi": lambda x: NormalDist().cdf(_plain(x)),
     "W": _lambert,
     "min": min,
     "max": max,

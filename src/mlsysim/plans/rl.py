@@ -161,7 +161,7 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
         "trainers": trainer.fleet.total_accelerators,
         "model_operations": quantity(worked, "flop"),
         "peak": quantity(base["peak"], "flop/s"),
-        "most_tokens": samples.lengths.most,
+        "tail_deviations": samples.lengths.far,
     }
     sheet.add("latency", seconds, times(seconds, band))
     if way.rollout is not None:
@@ -169,7 +169,7 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
         tail = ledger.gross(case.LONG_TAIL)
         sheet.facts |= {"even_lengths": quantity((found.rollout - late - tail) / own.generation, "s")}
         sheet.add("tail_time", tail)
-        sheet.add("clipped", samples.lengths.clipped)
+        sheet.add("clipped", samples.lengths.clipped if samples.lengths.spread else None)
     sheet.add("training_time", found.training)
     sheet.add("logprob_time", found.passes or None)
     sheet.add("transfer_time", found.transfer or None)

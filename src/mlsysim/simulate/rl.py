@@ -95,6 +95,11 @@ class Lengths:
         return min(self.most, math.exp(self.middle + self.spread * _NORMAL.inv_cdf(share)))
 
     @property
+    def far(self) -> float:
+        """Standard deviations of the logarithm from its middle to the most tokens; 0 where all lengths are alike."""
+        return (math.log(self.most) - self.middle) / self.spread if self.spread else 0.0
+
+    @property
     def clipped(self) -> float:
         """The share of responses that end at the most."""
         return self.survival(self.most * (1 - 1e-12)) if self.spread else 0.0
