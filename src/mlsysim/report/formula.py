@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\s+|.", re.DOTALL)
 
 _LETTERS = {
-    "alpha": "α", "beta": "β", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
+    "alpha": "α", "Phi": "Φ", "beta": "β", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
     "rho": "ρ", "sigma": "σ", "tau": "τ", "varphi": "φ", "gamma": "γ", "omega": "ω", "phi": "φ", "pi": "π",
     **{word: word for word in ("min", "max", "ln", "log", "exp", "arg")},
 }  # fmt: skip
