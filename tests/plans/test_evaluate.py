@@ -405,7 +405,7 @@ def test_a_run_has_the_interval_of_its_steps() -> None:
 
 
 def test_stages_are_tried_where_nothing_else_carries_the_rate() -> None:
-    """Eight copies of 470 GB leave little room for caches; four do."""
-    answer = _serving("Qwen3_235B_A22B", precision="bf16", on="64xH100", qps=200.0)
+    """812 GB of weights in 16 bits: no node holds them, two in a row do; attention on its own does not help a dense model."""
+    answer = _serving("Llama3_405B", precision="bf16", on="32xH100", qps=4.0)
     assert answer.feasible and answer.layout["pp"] > 1
-    assert to_si(answer.value("requests_per_second"), "1/s") >= 199
+    assert to_si(answer.value("requests_per_second"), "1/s") >= 3.98

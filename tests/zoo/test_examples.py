@@ -19,7 +19,7 @@ def test_scenarios_and_spaces_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     for name, path in shipped_files("space").items():
         found, held = Space.from_toml(f"space:{name}"), Space.from_toml(path)
         assert (found.name, found.size) == (held.name, held.size)
-    assert len(examples("scenario")) == 15 and all(table["description"] for table in examples("space").values())
+    assert len(examples("scenario")) == 17 and all(table["description"] for table in examples("space").values())
 
 
 def test_a_file_that_is_missing_here_is_found_in_the_package(tmp_path: Path) -> None:
