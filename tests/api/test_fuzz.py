@@ -24,7 +24,7 @@ _held: list[int] = []
 
 
 @settings(
-    max_examples=250, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=100, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(asked=requests(DESCRIPTION))
