@@ -48,7 +48,9 @@ _THINK = 60.0
 def is_simulated(part: ServingPart) -> bool:
     """Whether a plan asks for what only a simulation has."""
     percentiles = any(target.level != "mean" or target.kind in ("itl", "queue") for target in parse_targets(part.slo))
-    return percentiles or any(getattr(part, name) not in (None, False) for name in _SIMULATED)
+    return percentiles or any(
+        value is not None and value is not False for value in (getattr(part, name) for name in _SIMULATED)
+    )
 
 
 def check_played(part: ServingPart, limited: bool) -> None:
