@@ -1,57 +1,22 @@
 """Groups of different accelerators: ``8xB200 + 8xH100``.
 
-Training is data parallel between the groups. Each group takes the share of a step's tokens that its speed is of the sum, so that all
-end at nearly the same time; the step is that of the slowest. Between scattering gradients inside a group and gathering weights
-there, each accelerator adds its shard to that of the other groups, all ports at once:
-
-    T = max_i T_i(x_i) + 2 (G - 1) / G x M / min_i (n_i B_i),     x_i ~ tokens/s of group i,   M bytes of all gradients (fp32)
-
-Tokens are packed: a group's accelerators have as many sequences as whole sequences would need, rounded up, each as much shorter, so that
-any share can be given, down to parts of a sequence for each accelerator. (Attention then reaches over the shorter ones, which is
-less work: nothing at large batches, at most half of the attention of a group with one sequence for each.) Samples of a network of
-fixed shape stay whole.
-
-Serving routes requests in proportion to speed; the rates add up and the slower group sets the latency that is promised.
-A group that makes the step longer than another alone would is left out. Left out of the model: overlap of that last exchange
-(it is paid in full), and pipelines with stages on different chips.
+Training is :mod:`mlsysim.plans.mixed_training`. Serving routes requests in proportion to speed; the rates add up and the slower group sets
+the latency that is promised.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
-
-from mlsysim.cases.failures import present
-from mlsysim.cases.goodput import Goodput, Saving, exact_goodput_of, expected_failures
-from mlsysim.cases.layout import divisors
-from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.ledger import Part as Line
-from mlsysim.cases.run import run_time
-from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.footprint import adapter_parameters
-from mlsysim.physics.precision import bytes_per_element
-from mlsysim.plans.answer import Answer, Part
-from mlsysim.plans.equations import Together, equations_of, summed
-from mlsysim.plans.metrics import Metric, metric
-from mlsysim.plans.parts import binding_of, next_wall, time_parts
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.equations import equations_of
+from mlsysim.plans.metrics import metric
+from mlsysim.plans.mixed_groups import fullest, joined, on_group, seconds_of, sums
+from mlsysim.plans.mixed_training import evaluate_mixed_training
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.spending import TAKEN, paid
-from mlsysim.plans.training import evaluate_training, said_of
-from mlsysim.plans.training_layout import training_batch
-from mlsysim.systems.fleet_text import Groups
-from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import count_text
-from mlsysim.vocabulary import worded
-
-_ROUNDS = 4
-
-Named = list[tuple[str, Answer]]
-"""The answers of groups with their names."""
+from mlsysim.units.registry import to_si
 
 
 def evaluate_mixed(plan: Plan) -> Answer:
@@ -59,89 +24,28 @@ def evaluate_mixed(plan: Plan) -> Answer:
     texts = [piece.strip() for piece in (plan.hardware.on or "").split("+")]
     if plan.kind == "inference":
         raise InputError("One pass runs on one accelerator; give one chip.", field="hardware")
-    return _training(plan, texts) if plan.kind == "training" else _serving(plan, texts)
-
-
-# --- what groups add up to -------------------------------------------------------------------------------------------
-
-
-def _on_group(plan: Plan, text: str, **parts: Any) -> Plan:
-    """The plan on one group alone."""
-    return plan.replacing(hardware={"on": text}, constraints=None, **parts)
-
-
-def _fullest(answers: list[Answer]) -> Answer:
-    """The answer of the group whose accelerators are fullest."""
-    return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
-
-
-def _sums(groups: Named, names: Iterable[str], banded: bool = True) -> tuple[list[Metric], dict[str, Together]]:
-    """Metrics that all groups have together, with their intervals where all have one, and the equations of these sums."""
-    metrics, equations = [], {}
-    for name in names:
-        held = [(group, answer.held[name]) for group, answer in groups if name in answer.held]
-        if len(held) == len(groups):
-            sides = {side: [getattr(m, side) for _, m in held] for side in ("value", "low", "high")}
-            sums = {side: None if None in each else sum(each[1:], start=each[0]) for side, each in sides.items()}
-            unknown = {} if banded else {"low": None, "high": None}  # days that follow from the work have no interval
-            metrics.append(held[0][1].model_copy(update=sums | unknown))
-            equations[name] = summed({group: m.amount for group, m in held})
-    return metrics, equations
-
-
-def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Parts of several groups, those of one name together; none where a group has none."""
-    held = list(groups)
-    if not all(held):
-        return ()
-    sums: dict[str, Part] = {}
-    for part in (each for parts in held for each in parts):
-        known = sums.get(part.label)
-        sums[part.label] = part if known is None else known.model_copy(update={"value": known.value + part.value})
-    return tuple(sums.values())
-
-
-def _joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline: str, **found: Any) -> Answer:
-    """The answer of all groups: that of one of them, with what holds for all in its place."""
-    names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
-    unfit = next(((name, answer) for name, answer in groups if not answer.feasible), None)
-    if unfit is not None:
-        verdict, why = unfit[1].headline.split(": ", 1)
-        headline, found["verdict"] = worded(f"{verdict} on {unfit[0]}: ", why), ()
-    update = {
-        "name": plan.name,
-        "plan": plan,
-        "feasible": unfit is None,
-        "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
-        "headline": headline,
-        "memory": _fullest([answer for _, answer in groups]).memory,
-        "cost_parts": _added(answer.cost_parts for answer in costs),
-        "carbon_parts": _added(answer.carbon_parts for answer in costs),
-        "energy_parts": _added(answer.energy_parts for answer in costs),
-    }
-    return one.model_copy(update=update | found)
-
-
-# --- serving ---------------------------------------------------------------------------------------------------------
+    if plan.kind == "serving":
+        return _serving(plan, texts)
+    return evaluate_mixed_training(plan, texts)
 
 
 def _serving(plan: Plan, texts: list[str]) -> Answer:
     """Requests are routed by speed, and the slowest group sets what is promised."""
     traffic = plan.serving
     free = {"qps": None, "concurrency": None, "replicas": None}
-    answers = [evaluate_serving(_on_group(plan, text, serving=free)) for text in texts]
+    answers = [evaluate_serving(on_group(plan, text, serving=free)) for text in texts]
     if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
         qps, clients = traffic.qps, traffic.concurrency or 1
         rates = [to_si(answer.value("requests_per_second"), "1/s") for answer in answers]
         shares = [rate / sum(rates) for rate in rates]
         loads = [{"qps": qps * s} if qps is not None else {"concurrency": max(1, round(clients * s))} for s in shares]
-        plans = [_on_group(plan, t, serving={**load, "replicas": None}) for t, load in zip(texts, loads, strict=True)]
+        plans = [on_group(plan, t, serving={**load, "replicas": None}) for t, load in zip(texts, loads, strict=True)]
         answers = [evaluate_serving(each) for each in plans]
     groups = list(zip([fleet.name for fleet in find_fleets(plan.hardware).fleets], answers, strict=True))
-    slowest, slow = max(groups, key=lambda each: _seconds(each[1]))
-    full, times = _fullest(answers), [name for name in ("ttft", "tpot", "latency") if name in slow.held]
+    slowest, slow = max(groups, key=lambda each: seconds_of(each[1]))
+    full, times = fullest(answers), [name for name in ("ttft", "tpot", "latency") if name in slow.held]
     kept = [(full, "memory"), (full, "memory_capacity"), *((slow, name) for name in times)]
-    of_groups, together = _sums(groups, ("tokens_per_second", "requests_per_second", *TAKEN))
+    of_groups, together = sums(groups, ("tokens_per_second", "requests_per_second", *TAKEN))
     values = {m.name: m.value for m in of_groups}
     made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
     cost = paid(plan, values.get("tco"), values.get("rent"))
@@ -150,7 +54,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     routed = ", ".join(
         f"{name} answers {to_si(a.value('requests_per_second'), '1/s'):.3g} requests a second" for name, a in groups
     )
-    return _joined(
+    return joined(
         plan,
         slow,
         groups,
@@ -164,241 +68,3 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
         ),
         layout={name: dict(answer.layout) for name, answer in groups},
     )
-
-
-# --- training --------------------------------------------------------------------------------------------------------
-
-
-class _Share(NamedTuple):
-    """What a group takes of a step: sequences and the tokens of each (None: samples of a fixed shape)."""
-
-    sequences: int
-    length: int | None
-
-    @property
-    def tokens(self) -> int:
-        return self.sequences * (self.length or 1)
-
-
-class _Joint(NamedTuple):
-    """Groups that make a step together: place, share and answer of each, and the last exchange between them."""
-
-    groups: list[tuple[int, _Share, Answer]]
-    exchange: float
-
-    @property
-    def slowest(self) -> tuple[int, Answer]:
-        return max(((place, answer) for place, _, answer in self.groups), key=lambda each: _seconds(each[1]))
-
-    @property
-    def step(self) -> float:
-        return _seconds(self.slowest[1]) + self.exchange
-
-    @property
-    def feasible(self) -> bool:
-        return all(answer.feasible for _, _, answer in self.groups)
-
-
-def _seconds(answer: Answer) -> float:
-    return to_si(answer.value("latency"), "s") if "latency" in answer.held else math.inf
-
-
-def _training(plan: Plan, texts: list[str]) -> Answer:
-    groups = find_fleets(plan.hardware)
-    if plan.ops.start is not None:
-        raise InputError(
-            "Hours are counted for one kind of accelerator; leave start out, or give one group.", field="start"
-        )
-    model = workload_of(plan.workload)
-    # A batch that each group alone would take; the sum of accelerators decides where none is given.
-    first = groups.fleets[0]
-    nodes = max(1, round(groups.accelerators / first.node.accelerators_per_node))
-    total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, {})
-    length = None if model.fixed_shape else seq_len
-
-    def evaluated(place: int, share: _Share, days: float | None = None) -> Answer:
-        ops = {"duration": None, "duration_days": days} if days is not None else {}
-        work = {"batch_size": share.sequences, "tokens": None}
-        work |= {} if share.length is None else {"seq_len": share.length}
-        return evaluate_training(_on_group(plan, texts[place], task="training", workload=work, ops=ops))
-
-    joint = _balanced(plan, groups, total, length, evaluated)
-    if joint.feasible:
-        for place in range(len(texts)):
-            whole = _Share(total, length)
-            try:
-                alone = evaluated(place, whole)
-            except InputError:
-                continue
-            if alone.feasible and _seconds(alone) < joint.step:
-                joint = _Joint([(place, whole, alone)], 0.0)
-                break
-    return _joint_training(plan, groups, joint, total * (length or 1), evaluated)
-
-
-def _balanced(
-    plan: Plan, groups: Groups, total: int, length: int | None, evaluated: Callable[[int, _Share], Answer]
-) -> _Joint:
-    """Shares in proportion to speed; the quickest of a few rounds."""
-    weights = [float(fleet.total_accelerators) for fleet in groups.fleets]
-    units = [_unit(plan, fleet.total_accelerators) for fleet in groups.fleets]
-    found: list[_Joint] = []
-    for _ in range(_ROUNDS):
-        parts = [total * weight / sum(weights) for weight in weights]
-        shares = [_cut(part, unit, length) for part, unit in zip(parts, units, strict=True)]
-        try:
-            answers = [evaluated(place, share) for place, share in enumerate(shares)]
-        except InputError:
-            if not found:
-                raise
-            break
-        found.append(_Joint(list(zip(range(len(shares)), shares, answers, strict=True)), _exchange(plan, groups)))
-        weights = [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers]
-    return min(found, key=lambda joint: (not joint.feasible, joint.step))
-
-
-def _unit(plan: Plan, count: int) -> int:
-    """Sequences of which a group takes a multiple: one for each accelerator, or for each micro-batch of a layout that is given."""
-    split = plan.parallelism
-    if split.automatic:
-        return count
-    replicas = max(1, count // ((split.tp or 1) * (split.pp or 1) * (split.cp or 1)))
-    return replicas * (split.micro_batch or split.micro_batches or 1)
-
-
-def _cut(part: float, unit: int, length: int | None) -> _Share:
-    """A part of a batch, in sequences, as the next whole number of sequences that divides, each as much shorter."""
-    if part < unit:
-        unit = max(each for each in divisors(unit) if each <= max(part, 1.0))
-    sequences = max(1, math.ceil(part / unit - 1e-9)) * unit
-    return _Share(sequences, None if length is None else max(1, math.ceil(part * length / sequences - 1e-9)))
-
-
-def _exchange(plan: Plan, groups: Groups) -> float:
-    """The last sum of gradients between groups, in single precision, through all ports of the group that has least."""
-    model, count = workload_of(plan.workload), len(groups.fleets)
-    trained = model.parameter_count
-    if plan.workload.lora_rank is not None:
-        trained = adapter_parameters(model, plan.workload.lora_rank)
-    rates = (to_si(f.bandwidth_per_accelerator, "byte/s") * f.total_accelerators for f in groups.fleets)
-    return 2 * (count - 1) / count * trained * bytes_per_element("fp32") / min(rates)
-
-
-def _joint_training(
-    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[[int, _Share, float], Answer]
-) -> Answer:
-    fleets = [fleet.name for fleet in groups.fleets]
-    named = [(fleets[place], answer) for place, _, answer in joint.groups]
-    active = [answer for _, answer in named]
-    slowest, slow = joint.slowest
-    rate = tokens / joint.step
-    kept = _joint_goodput(plan, groups, active, joint.step)
-    goodput = float(kept.ratio)
-    days, wanted = plan.ops.days, plan.workload.tokens
-    if wanted is not None and kept.lasting:
-        days = run_time(wanted, rate, goodput, 1.0) / 86400.0
-    days = days if days is not None else run_days()
-    costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
-    spent, together = _sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], TAKEN, wanted is None)
-    full, (useful, possible) = _fullest(active), _joint_work(groups, joint, plan)
-    values = {
-        "latency": joint.step,
-        "mfu": min(1.0, useful / possible),
-        "tokens_per_second": rate,
-        **({"run_time": days} if wanted is not None else {}),
-        "mtbf": kept.mtbf,
-        "expected_failures": float(expected_failures(days * 24.0, kept.mtbf)),
-        "goodput": goodput,
-        "checkpoint_time": kept.saving.write,
-        "checkpoint_interval": kept.interval,
-        "restart_time": kept.saving.recovery,
-    }
-    task = "samples" if workload_of(plan.workload).fixed_shape else "training"
-    made = {name: metric(name, value, task, binding=14) for name, value in values.items()}
-    metrics = [full.metric("memory"), full.metric("memory_capacity"), *made.values(), *spent]
-    ledger = _joint_ledger(slow, joint.exchange)
-    parts = time_parts(ledger)
-    given = sum(share.tokens for _, share, _ in joint.groups)
-    noun = "samples" if task == "samples" else "tokens"
-    shared = ", ".join(
-        f"{fleets[place]} takes {share.tokens / given:.1%} of the {noun} in {answer.metric('latency').text}"
-        for place, share, answer in joint.groups
-    )
-    idle = " and ".join(name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups])
-    slower = f"{idle} would slow the others down, so nothing is given to it; its cost is not counted."
-    verdict = [slower if idle else f"Load is balanced by speed: {shared}."]
-    if wanted is not None and kept.lasting:
-        verdict.append(f"{count_text(wanted)} {noun} take {made['run_time'].text} (goodput {made['goodput'].text}).")
-    facts = {
-        "memory_stated": groups.fleets[joint.groups[active.index(full)][0]].node.accelerator.memory.capacity,
-        "peak_of_all_groups": quantity(possible / joint.step, "flop/s"),
-        "model_operations": quantity(useful, "flop"),
-        "work_of_a_step": tokens,
-        "work_of_the_run": wanted,
-        "duration": quantity(days, "day"),
-        "checkpoint_lag": quantity(kept.saving.lag, "s"),
-        "share_with_all_nodes": 1.0 - kept.waiting,
-        "checkpoint_interval_given": plan.ops.checkpoint_interval,
-        "mtbf_given": plan.ops.mtbf,
-    }
-    for name, how in (("checkpoint_time", "least"), ("restart_time", "most")):
-        texts = {group: answer.metric(name).text for group, answer in named}
-        together[name] = Together(f"the {how} of the groups", rf"\mathrm{{{how}}}_i\, x_i", texts)
-    if plan.ops.mtbf is None:
-        each = {name: answer.metric("mtbf").text for name, answer in named}
-        together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
-    unfit = (answer.binding for answer in active if not answer.feasible)
-    binding = next(unfit, None) or binding_of(ledger, "step", kept)
-    answer = _joined(
-        plan,
-        slow,
-        named,
-        costs,
-        f"Fits: a step takes {made['latency'].text}; the slowest stage is {fleets[slowest]}.",
-        verdict=tuple(verdict),
-        metrics=tuple(metrics),
-        binding=binding,
-        next_wall=next_wall(ledger, binding, "step"),
-        time_parts=parts,
-        equations=equations_of(metrics, (), facts, parts, full.memory, together),
-        layout={fleets[place]: {**answer.layout, "tokens": share.tokens} for place, share, answer in joint.groups},
-        assumptions={
-            **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
-            "groups": "data parallel between groups, a step's tokens split by speed",
-            **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
-        },
-    )
-    return answer.read_off(ledger)
-
-
-def _joint_ledger(slow: Answer, last: float) -> Ledger:
-    """The step of the slowest group, and the sum of gradients between groups after it."""
-    assert slow.ledger is not None
-    line = Line("sum between groups", 14, "fabric", "ring", exposed=last, elastic=last)
-    return slow.ledger + Ledger(last, (line,)) if last else slow.ledger
-
-
-def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer], step: float) -> Goodput:
-    """A failure of any group stops all, so that their rates add up, and all are back with the slowest; the group that writes fastest
-    saves, for all have the state. Each group has spares of its own kind."""
-    said = said_of(plan, groups.fleets[0])
-    each = [to_si(answer.value("mtbf"), "h") for answer in answers]
-    mtbf = 1.0 / sum(1.0 / hours for hours in each) if plan.ops.mtbf is None else to_si(plan.ops.mtbf, "h")
-    fastest = min(answers, key=lambda answer: to_si(answer.value("checkpoint_time"), "s"))
-    lag = to_si(fastest.value("checkpoint_lag"), "s") if "checkpoint_lag" in fastest.held else 0.0
-    restart = max(to_si(answer.value("restart_time"), "s") for answer in answers)
-    saving = Saving(to_si(fastest.value("checkpoint_time"), "s"), restart, said.interval, lag, step)
-    return exact_goodput_of(mtbf, saving, math.prod(present(hours, said) for hours in each))
-
-
-def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:
-    """Useful operations of all groups, and what their accelerators could do in the step."""
-    precision = precision_used(plan, joint.slowest[1])
-    active = {place: answer for place, _, answer in joint.groups}
-    useful = possible = 0.0
-    for place, fleet in enumerate(groups.fleets):
-        ability = arithmetic_peak(fleet.node.accelerator, precision)[0] * fleet.total_accelerators
-        possible += ability * joint.step
-        if place in active:
-            useful += active[place].value("mfu") * ability * _seconds(active[place])
-    return useful, possible

@@ -1,0 +1,80 @@
+"""What groups of different accelerators add up to: sums of metrics and parts, and the answer of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from mlsysim.plans.answer import Answer, Part
+from mlsysim.plans.equations import Together, summed
+from mlsysim.plans.metrics import Metric
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.units.registry import to_si
+from mlsysim.vocabulary import worded
+
+Named = list[tuple[str, Answer]]
+"""The answers of groups with their names."""
+
+
+def on_group(plan: Plan, text: str, **parts: Any) -> Plan:
+    """The plan on one group alone."""
+    return plan.replacing(hardware={"on": text}, constraints=None, **parts)
+
+
+def seconds_of(answer: Answer) -> float:
+    """Time of a step or request; infinite where there is none."""
+    return to_si(answer.value("latency"), "s") if "latency" in answer.held else math.inf
+
+
+def fullest(answers: list[Answer]) -> Answer:
+    """The answer of the group whose accelerators are fullest."""
+    return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
+
+
+def sums(groups: Named, names: Iterable[str], banded: bool = True) -> tuple[list[Metric], dict[str, Together]]:
+    """Metrics that all groups have together, with their intervals where all have one, and the equations of these sums."""
+    metrics, equations = [], {}
+    for name in names:
+        held = [(group, answer.held[name]) for group, answer in groups if name in answer.held]
+        if len(held) == len(groups):
+            sides = {side: [getattr(m, side) for _, m in held] for side in ("value", "low", "high")}
+            sums = {side: None if None in each else sum(each[1:], start=each[0]) for side, each in sides.items()}
+            unknown = {} if banded else {"low": None, "high": None}  # days that follow from the work have no interval
+            metrics.append(held[0][1].model_copy(update=sums | unknown))
+            equations[name] = summed({group: m.amount for group, m in held})
+    return metrics, equations
+
+
+def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Parts of several groups, those of one name together; none where a group has none."""
+    held = list(groups)
+    if not all(held):
+        return ()
+    sums: dict[str, Part] = {}
+    for part in (each for parts in held for each in parts):
+        known = sums.get(part.label)
+        sums[part.label] = part if known is None else known.model_copy(update={"value": known.value + part.value})
+    return tuple(sums.values())
+
+
+def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline: str, **found: Any) -> Answer:
+    """The answer of all groups: that of one of them, with what holds for all in its place."""
+    names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
+    unfit = next(((name, answer) for name, answer in groups if not answer.feasible), None)
+    if unfit is not None:
+        verdict, why = unfit[1].headline.split(": ", 1)
+        headline, found["verdict"] = worded(f"{verdict} on {unfit[0]}: ", why), ()
+    update = {
+        "name": plan.name,
+        "plan": plan,
+        "feasible": unfit is None,
+        "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
+        "headline": headline,
+        "memory": fullest([answer for _, answer in groups]).memory,
+        "cost_parts": _added(answer.cost_parts for answer in costs),
+        "carbon_parts": _added(answer.carbon_parts for answer in costs),
+        "energy_parts": _added(answer.energy_parts for answer in costs),
+    }
+    return one.model_copy(update=update | found)
