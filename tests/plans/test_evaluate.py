@@ -182,6 +182,20 @@ def test_a_rate_beyond_reach_says_so() -> None:
     assert 0 < to_si(answer.value("requests_per_second"), "1/s") < 1e3
 
 
+def test_a_limit_does_not_choose_the_layout_of_a_server_that_is_overloaded() -> None:
+    """Two small replicas keep the time of a token with a third of the rate; as nothing holds in the end, the most is what counts."""
+    plan = {
+        "task": "serving",
+        "workload": {"model": "Qwen3_32B"},
+        "hardware": {"on": "2xH100"},
+        "serving": {"qps": 3.0, "prompt_tokens": 4000, "output_tokens": 500},
+    }
+    free = evaluate(plan, change=False)
+    held = evaluate(plan | {"serving": {**plan["serving"], "tpot": "40 ms"}}, change=False)
+    assert free.overloaded and held.overloaded
+    assert held.value("requests_per_second") == free.value("requests_per_second")
+
+
 def test_little_traffic_costs_more_for_each_token() -> None:
     idle, busy = served(qps=0.01), served(qps=5.0)
     assert idle.value("usd_per_mtoken") > 50 * busy.value("usd_per_mtoken")

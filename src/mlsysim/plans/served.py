@@ -149,9 +149,11 @@ class Served:
     @property
     def rank(self) -> tuple[Any, ...]:
         """What fits before what does not, what keeps the rate and the limits before what does not, then what is fastest for the rate or
-        gives most; of equals more replicas, which wait less."""
+        gives most; of equals more replicas, which wait less. Where the queue grows without end no limit is kept by any, and what gives most
+        is nearest to keeping them."""
         best = -self.latency if self.carries else self.output_rate
-        return -max(self.result.memory_utilization, 1.0), self.carries, -max(self.over, 1.0), best, self.replicas
+        missed = 0.0 if self.overloaded else max(self.over, 1.0)
+        return -max(self.result.memory_utilization, 1.0), self.carries, -missed, best, self.replicas
 
     @property
     def ledger(self) -> Ledger:
