@@ -10,6 +10,8 @@ workers.py       processes that compute, ended when they take too long or too mu
 worker.py        what runs in one of them
 limits.py        the limits and their defaults
 http_server.py   the HTTP face (extra ``api``)
+origins.py       pages of other origins, where they may ask
+page.py, page/   the page that shows the operations and tries them
 openapi.py       its description, OpenAPI 3.1
 mcp_server.py    the Model Context Protocol face (extra ``mcp``)
 

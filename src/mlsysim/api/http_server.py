@@ -2,10 +2,10 @@
 
     POST /v1/{operation}        every operation of :mod:`mlsysim.api.service`
     GET  /v1/zoo  /v1/zoo/{kind}  /v1/zoo/{kind}/{name}  /v1/walls  /v1/walls/{number}  /v1/schema/{type}
-    GET  /openapi.json  /health
+    GET  /openapi.json  /health  / (a page that shows and tries all of this, also at /docs)
 
-Errors are ``{"error": {"sentence", "kind", ...}}`` whatever the status. There is no CORS: a page of another origin can neither read an
-answer nor post JSON. On loopback the ``Host`` header must name loopback, so that a foreign name which resolves to
+Errors are ``{"error": {"sentence", "kind", ...}}`` whatever the status. Without ``--allow-origin`` a page of another origin can neither read
+an answer nor post JSON. On loopback the ``Host`` header must name loopback, so that a foreign name which resolves to
 127.0.0.1 (DNS rebinding) reaches nothing.
 """
 
@@ -28,6 +28,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mlsysim.api.documents import Malformed, dump, parse
 from mlsysim.api.limits import Limits
 from mlsysim.api.openapi import STATUS, openapi
+from mlsysim.api.origins import Origins
+from mlsysim.api.page import routes as page
 from mlsysim.api.service import OPERATIONS, failure
 from mlsysim.api.workers import Pool, Told
 from mlsysim.errors import InputError
@@ -41,8 +43,11 @@ _HEADERS = {
 }  # fmt: skip
 
 
-def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LOOPBACK_NAMES) -> Starlette:
-    """The application. ``hosts`` are the names that the ``Host`` header may have, without ports; None for any."""
+def create_app(
+    limits: Limits | None = None, hosts: tuple[str, ...] | None = _LOOPBACK_NAMES, allowed: tuple[str, ...] = ()
+) -> Starlette:
+    """The application. ``hosts`` are the names that the ``Host`` header may have, without ports; None for any. ``allowed`` are origins whose
+    pages may ask."""
     chosen = limits or Limits()
     pool = Pool(chosen)
     description = dump(openapi(chosen))
@@ -74,6 +79,7 @@ def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LO
         return await (posted if request.method == "POST" else asked)(request)
 
     routes = [
+        *page(),
         Route("/openapi.json", described, methods=["GET"]),
         Route("/health", health, methods=["GET"]),
         *(Route(f"/v1/{address}", asked, methods=["GET"]) for address in _ADDRESSES),
@@ -85,6 +91,7 @@ def create_app(limits: Limits | None = None, hosts: tuple[str, ...] | None = _LO
     app.router.redirect_slashes = False
     app.state.pool = pool
     app.add_middleware(_Door, hosts=hosts)
+    app.add_middleware(Origins, allowed=allowed)
     return app
 
 
@@ -114,7 +121,8 @@ async def _refused(request: Request, error: HTTPException) -> Response:
         return _failed("method", f"{request.method[:20]} is not for this address; it takes {allowed}.", None, headers)
     known = ", ".join(f"/v1/{name}" for name in OPERATIONS)
     return _failed(
-        "not_found", f"There is nothing at {request.url.path[:100]!r}; there are {known}, /openapi.json and /health."
+        "not_found",
+        f"There is nothing at {request.url.path[:100]!r}; there are {known}, /openapi.json and /health, and a page at /.",
     )
 
 
@@ -222,9 +230,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def run(limits: Limits, host: str, port: int) -> None:
+def run(limits: Limits, host: str, port: int, allowed: tuple[str, ...] = ()) -> None:
     """Serve until interrupted. Bound to loopback, the server answers to the names of loopback alone."""
     from mlsysim.api.connections import server
 
     with suppress(KeyboardInterrupt):
-        server(create_app(limits, (*_LOOPBACK_NAMES, host) if is_loopback(host) else None), limits, host, port).run()
+        hosts = (*_LOOPBACK_NAMES, host) if is_loopback(host) else None
+        server(create_app(limits, hosts, allowed), limits, host, port).run()

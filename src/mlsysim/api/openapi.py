@@ -23,7 +23,7 @@ def openapi(limits: Limits) -> dict[str, Any]:
     schemas: dict[str, Any] = {"Error": _SAID["error"]}
     paths: dict[str, Any] = {f"/v1/{name}": {"post": _post(each, schemas)} for name, each in OPERATIONS.items()}
     for address, get in _SAID["get"].items():
-        told: dict[str, Any] = {"operationId": get["name"], "summary": get["summary"]}
+        told: dict[str, Any] = {"operationId": get["name"], "tags": [get["group"]], "summary": get["summary"]}
         if "takes" in get:
             told["parameters"] = [_SAID["parameter"][name] for name in get["takes"]]
         statuses = (404, 422, *_OF_ALL) if "takes" in get else _OF_HTTP
@@ -40,6 +40,7 @@ def openapi(limits: Limits) -> dict[str, Any]:
             f"Limits: bodies of {limits.max_body:,} bytes, {limits.timeout:g} s for an operation, sweeps of {limits.max_points:,} "
             f"points, {limits.workers + limits.waiting} requests at a time.",
         },
+        "tags": [{"name": name, "description": group["about"]} for name, group in _SAID["group"].items()],
         "paths": paths,
         "components": {"schemas": dict(sorted(schemas.items()))},
     }
@@ -54,6 +55,7 @@ def _post(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     body = {"schema": {"$ref": f"#/components/schemas/{name}"}, "examples": shown}
     return {
         "operationId": operation.name,
+        "tags": [next(name for name, group in _SAID["group"].items() if operation.name in group["has"])],
         "summary": operation.summary,
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": _responses((*_OF_BODIES, *_OF_ALL)),

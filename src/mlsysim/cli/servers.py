@@ -33,18 +33,24 @@ def api(
     host: Annotated[str, Option(help="address to bind; another than loopback needs --allow-remote")] = "127.0.0.1",
     port: Annotated[int, Option(help="port", min=1, max=65535)] = 8123,
     allow_remote: Annotated[bool, Option("--allow-remote", help="let other machines ask")] = False,
+    allow_origin: Annotated[
+        list[str] | None,
+        Option("--allow-origin", help="let pages of this origin ask, such as http://localhost:3000; repeatable"),
+    ] = None,
     max_body: MaxBody = None,
     timeout: Timeout = None,
     workers: Workers = None,
     max_points: MaxPoints = None,
 ) -> None:
-    """Serve the operations as a JSON API on this machine; /openapi.json describes it. Ctrl-C ends it.
+    """Serve the operations as a JSON API on this machine, with a page that shows and tries them. Ctrl-C ends it.
 
     mlsysim api --port 8123
     """
     _needs("api", "starlette", "uvicorn")
     from mlsysim.api.http_server import is_loopback, run
+    from mlsysim.api.origins import origins
 
+    allowed = origins(allow_origin or ())
     limits = _limits(max_body=max_body, timeout=timeout, workers=workers, max_points=max_points)
     if not is_loopback(host):
         if not allow_remote:
@@ -56,8 +62,11 @@ def api(
             file=sys.stderr,
         )
     shown = f"[{host}]" if ":" in host else host
-    print(f"http://{shown}:{port} answers; its description is at /openapi.json; Ctrl-C ends it", file=sys.stderr)
-    run(limits, host, port)
+    print(
+        f"http://{shown}:{port} answers, and shows what in a browser; /openapi.json describes it; Ctrl-C ends it",
+        file=sys.stderr,
+    )
+    run(limits, host, port, allowed)
 
 
 def mcp(timeout: Timeout = None, workers: Workers = None, max_points: MaxPoints = None) -> None:
