@@ -42,9 +42,9 @@ browser:
 docs: $(VENV)/.docs
 	@$(BIN)/python docs/generate.py
 	@labs=; \
-	if $(BIN)/mlsysim labs build build/labs; then labs="$$PWD/build/labs"; \
+	if $(BIN)/mlsysim labs build build/labs; then labs="--labs build/labs"; \
 	else echo "the labs could not be built: the site will have no links into the explorer"; fi; \
-	MLSYSIM_LABS="$$labs" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python docs/build.py $$labs
 	@echo "built site/; to read it with search and labs: python3 -m http.server -d site"
 
 $(VENV)/bin/python:

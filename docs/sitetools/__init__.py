@@ -5,7 +5,9 @@ commands.py         ``mlsysim`` commands of shell blocks, run inside this proces
 links.py            links and anchors of a page
 reference.py        the reference pages, from names, signatures, declared inputs and docstrings
 formulas.py         formulas as MathML
+pictures.py         what the pages' pictures show, each drawn from answers
+figures.py          a page's pictures with caption, for a screen and for a phone
 explorer_links.py   designs of the wall pages as addresses of the explorer
-hooks.py            what MkDocs calls
+pages.py            all pages as plain Markdown, which any generator renders
 build.py            the whole site into a folder
 """

@@ -1,43 +1,61 @@
-"""Formulas as MathML, which browsers set themselves: no script, no font, nothing to load.
+r"""Formulas as MathML, which browsers set themselves: no script, no font, nothing to load.
 
-``pymdownx.arithmatex`` marks formulas in the page as ``\\(...\\)`` and ``\\[...\\]``; here each becomes a ``math`` element. A formula that cannot
-be read ends the build, since a reader would see its source.
+A page has ``$...$`` in a line and ``$$...$$`` as a block of its own; here each becomes a ``math`` element in the Markdown, so that whatever renders it need
+know nothing of formulas. A formula that cannot be read ends the build, since a reader would see its source.
 """
 
 from __future__ import annotations
 
-import html
 import re
 
 from latex2mathml.converter import convert
 
+from .blocks import FENCE
+
 __all__ = ["with_mathml"]
 
-_MARKED = re.compile(
-    r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+_PARTS = re.compile(
+    rf"(?P<code>{FENCE.pattern}|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|<!--.*?-->)"
+    r"|(?P<escaped>\\\$)"
+    r"|\$\$(?P<block>.+?)\$\$"
+    r"|\$(?!\s)(?P<inline>(?:\\.|[^\\$])+?)(?<!\s)\$",
+    re.MULTILINE | re.DOTALL,
 )
 
 # Commands that the converter does not know or sets otherwise.
 _NAMES = {"lvert": "|", "rvert": "|", "arg": r"\mathrm{arg}\,"}
 _OTHER = re.compile(rf"\\({'|'.join(_NAMES)})(?![A-Za-z])")
 _BAR = re.compile(r"<mo([^>]*)>(?:\||&#x0007C;)</mo>")
+_TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
+_MARKUP = re.compile(r"[*_\[\]|`~^\\]")
 
 
 def with_mathml(page: str) -> str:
-    r"""A page's HTML with its formulas set.
+    r"""A page's Markdown with its formulas set; code stays as it is.
 
-    >>> with_mathml(r'<span class="arithmatex">\(x\)</span>')
-    '<math xmlns="http://www.w3.org/1998/Math/MathML" display="inline"><mrow><mi>x</mi></mrow></math>'
+    >>> with_mathml(r"so $x$, but `$x$`")
+    'so <span class="math"><math xmlns="http://www.w3.org/1998/Math/MathML" display="inline"><mrow><mi>x</mi></mrow></math></span>, but `$x$`'
     """
-    return _MARKED.sub(_formula, page)
+    return _PARTS.sub(_part, page)
 
 
-def _formula(match: re.Match[str]) -> str:
-    latex = html.unescape(match["latex"]).strip()
-    block = match["open"] == "["
-    shown = convert(_OTHER.sub(lambda found: _NAMES[found[1]], latex), display="block" if block else "inline")
+def _part(match: re.Match[str]) -> str:
+    if match["code"]:
+        return match[0]
+    if match["escaped"]:
+        return "&#36;"
+    if match["block"]:
+        return f'<div class="formula">{_set(match["block"], "block")}</div>'
+    # A line that begins with a formula is a paragraph's all the same.
+    return f'<span class="math">{_set(match["inline"], "inline")}</span>'
+
+
+def _set(latex: str, display: str) -> str:
+    latex = " ".join(latex.split())
+    shown = convert(_OTHER.sub(lambda found: _NAMES[found[1]], latex), display=display)
     if "\\" in shown:
         raise ValueError(f"{latex} has a command that is not known")
     # Bars are brackets here, not relations, so that they keep no space around them.
     shown = _BAR.sub(r'<mo lspace="0" rspace="0"\1>&#x0007C;</mo>', shown)
-    return f'<div class="formula">{shown}</div>' if block else shown
+    # A star or an underscore between tags would be emphasis.
+    return _TEXT.sub(lambda text: _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", text[0]), shown)

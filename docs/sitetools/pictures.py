@@ -13,7 +13,7 @@ from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import to_si
 
-__all__ = ["PICTURES", "draw"]
+__all__ = ["PICTURES"]
 
 _SECONDS: dict[str, Any] = {"y_unit": "s"}
 
@@ -113,12 +113,4 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
     "run-over-weeks.svg": weeks,
     "rl-split.svg": pools,
 }
-"""Files below ``assets``, and what draws each."""
-
-
-def draw(name: str) -> str:
-    """The SVG of a picture."""
-    figure = PICTURES[name]()
-    if figure is None:
-        raise ValueError(f"{name} has nothing to show")
-    return figure.svg()
+"""Files below ``assets/figures``, and what draws each."""

@@ -13,6 +13,7 @@ import pytest
 from sitetools import reference
 from sitetools.blocks import FENCE, blocks
 from sitetools.explorer_links import DESIGNS, address, invitation
+from sitetools.figures import DRAWN
 from sitetools.links import anchors, broken_links
 from sitetools.pictures import PICTURES, replicas
 
@@ -37,8 +38,7 @@ def headings(text: str) -> list[tuple[int, str]]:
 
 
 def in_navigation() -> list[str]:
-    listed = re.findall(r"^\s+- (?:[^:#\n]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
-    return [*listed, *reference.wall_pages().values()]
+    return re.findall(r"^\s+- (?:[^:#\n]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
@@ -50,9 +50,9 @@ def test_pictures_are_there_or_drawn_and_every_one_is_shown() -> None:
     found = [
         (page.parent / target).resolve()
         for page in PAGES
-        for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", FENCE.sub("", page.read_text(encoding="utf-8")))
+        for target in re.findall(r"^!\[[^\]]*\]\(([^)]+)\)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.M)
     ]
-    drawn = {(DOCS / "assets" / name).resolve() for name in PICTURES}
+    drawn = {(DOCS / DRAWN / name).resolve() for name in PICTURES}
     assert all(path.is_file() or path in drawn for path in found) and drawn <= set(found)
 
 
@@ -87,6 +87,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     pages |= {f"reference/{page.name}.md" for page in reference.PAGES}
     assert sorted(in_navigation()) == sorted(pages)
+
+
+def test_the_navigation_has_the_walls_under_their_names() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f"- {title}: {page}\n" in text for title, page in reference.wall_pages().items())
 
 
 def test_the_link_checker_notices(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ class Loads(HTMLParser):
 
     def handle_starttag(self, tag, attrs) -> None:
         given = dict(attrs)
-        if tag in ("script", "img", "iframe", "source", "video", "audio") and given.get("src"):
-            self.found.append(given["src"])
+        if tag in ("script", "img", "iframe", "source", "video", "audio"):
+            self.found += [there for there in (given.get("src"), given.get("srcset")) if there]
         if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
             self.found.append(given["href"])
 
@@ -77,23 +77,62 @@ def test_scripts_and_styles_name_no_other_host_to_load_from(site: Path) -> None:
 def test_formulas_are_set(site: Path) -> None:
     for page in (site / "walls").glob("[0-9]*.html"):
         text = page.read_text(encoding="utf-8")
-        assert "<math" in text and "arithmatex" not in text, page
+        assert "<math" in text and "formula" in text, page
         assert "\\frac" not in text and "$$" not in text, page
 
 
 @pytest.mark.parametrize(
-    ("latex", "part"), [(r"\frac{a}{b}", "<mfrac>"), (r"\lvert W\rvert", 'lspace="0"'), ("a &lt; b", "&#x0003C;")]
+    ("latex", "part"),
+    [
+        (r"\frac{a}{b}", "<mfrac>"),
+        (r"\lvert W\rvert", 'lspace="0"'),
+        ("a < b", "&#x0003C;"),
+        (r"\text{a_b}", "&#95;"),
+    ],
 )
 def test_a_formula_becomes_mathml(latex: str, part: str) -> None:
     formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
-    assert part in formulas.with_mathml(rf'<p>so <span class="arithmatex">\({latex}\)</span></p>')
-    assert formulas.with_mathml(rf'<div class="arithmatex">\[{latex}\]</div>').startswith('<div class="formula"><math')
+    assert part in formulas.with_mathml(f"so ${latex}$ is")
+    assert formulas.with_mathml(f"$$\n{latex}\n$$").startswith('<div class="formula"><math')
+
+
+def test_code_and_money_are_no_formulas() -> None:
+    formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
+    page = "`$5` and `$6`\n\n```sh\necho $A $B\n```\n"
+    assert formulas.with_mathml(page) == page
+    assert formulas.with_mathml(r"\$5 and \$6") == "&#36;5 and &#36;6"
 
 
 def test_a_formula_that_cannot_be_set_is_refused() -> None:
     formulas = pytest.importorskip("sitetools.formulas", reason=MISSING, exc_type=ImportError)
     with pytest.raises(ValueError, match="nosuch"):
-        formulas.with_mathml(r'<span class="arithmatex">\(\nosuch{a}\)</span>')
+        formulas.with_mathml(r"$\nosuch{a}$")
+
+
+def test_pages_are_plain_markdown_that_is_written_the_same_twice(tmp_path: Path, monkeypatch) -> None:
+    pages = pytest.importorskip("sitetools.pages", reason=MISSING, exc_type=ImportError)
+    # One picture is enough to see that both layouts are written and named; the site has all of them.
+    monkeypatch.setattr(pages, "PICTURES", {"rl-split.svg": pages.PICTURES["rl-split.svg"]})
+    page = "# T\n\n![A `split`.](../assets/figures/rl-split.svg)\n\n$x$ as in [it](../../README.md#a)\n"
+    monkeypatch.setattr(pages, "sources", lambda: {"walls/14-x.md": page + "\n## Try it\n", "index.md": "# I\n"})
+    for folder in ("one", "two"):
+        pages.write_pages(tmp_path / folder, labs=True)
+    one = {file.relative_to(tmp_path / "one"): file.read_bytes() for file in (tmp_path / "one").rglob("*.*")}
+    assert one == {file.relative_to(tmp_path / "two"): file.read_bytes() for file in (tmp_path / "two").rglob("*.*")}
+    text = one[Path("walls/14-x.md")].decode()
+    assert (
+        'srcset="../assets/figures/rl-split-phone.svg"><img src="../assets/figures/rl-split.svg" alt="A step of GRPO'
+        in text
+    )
+    assert "<figcaption>A <code>split</code>.</figcaption>" in text and "as in `README.md`" in text and "$" not in text
+    assert "../labs/index.html#task=training" in text and one[Path("index.md")].startswith(b"---\nhide:")
+    assert Path("assets/figures/rl-split-phone.svg") in one
+
+
+def test_a_picture_that_nobody_draws_is_refused() -> None:
+    figures = pytest.importorskip("sitetools.figures", reason=MISSING, exc_type=ImportError)
+    with pytest.raises(ValueError, match=r"no picture gone\.svg"):
+        figures.with_figures("![A.](assets/figures/gone.svg)", "page.md", {})
 
 
 def test_wall_pages_invite_into_the_explorer(site: Path) -> None:

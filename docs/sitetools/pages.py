@@ -1,0 +1,56 @@
+"""The pages as any generator of sites can render them: plain Markdown with MathML and figures, whole, in a folder of its own.
+
+What lies under ``docs`` is copied; reference pages and pictures are made; formulas become MathML, pictures that stand alone become figures with a caption.
+Where the labs are built beside the site, wall pages invite into the explorer.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from .explorer_links import invitation
+from .figures import DRAWN, draw, with_figures
+from .formulas import with_mathml
+from .pictures import PICTURES
+from .reference import PAGES, render
+
+__all__ = ["DOCS", "finished", "sources", "write_pages"]
+
+DOCS = Path(__file__).resolve().parents[1]
+_WALL = re.compile(r"walls/(\d\d)-")
+_SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(README|CONTRIBUTING|CHANGELOG)\.md(?:#[\w-]*)?\)")
+_EXPLORER = '<p><a class="md-button md-button--primary" href="labs/index.html">Try it in the browser</a></p>'
+_FIRST = "---\nhide:\n  - navigation\n  - toc\n---\n\n"
+"""What generators that know it do on the first page: no list of pages beside it."""
+
+
+def sources() -> dict[str, str]:
+    """Every page before it is finished, by its path: those of the tree, and those that are made."""
+    found = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
+    return found | {f"reference/{page.name}.md": render(page) for page in PAGES}
+
+
+def finished(page: str, text: str, words: dict[str, str], labs: bool) -> str:
+    """A page as it is rendered; ``words`` are those of the drawn pictures."""
+    if labs:
+        text = text.replace("<!-- explorer -->", _EXPLORER)
+        if wall := _WALL.match(page):
+            offer = invitation(int(wall[1]), "../labs/")
+            text = re.sub(r"^## Try it\n", lambda found: f"{found[0]}\n{offer}", text, flags=re.MULTILINE)
+    try:
+        text = with_mathml(with_figures(_SOURCE.sub(r"`\2.md`", text), page, words))
+    except Exception as error:
+        raise ValueError(f"{page}: {error}") from error
+    return _FIRST + text if page == "index.md" else text
+
+
+def write_pages(folder: Path, labs: bool = False) -> None:
+    """Write all pages and what they show into a folder, which is emptied before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(DOCS / "assets", folder / "assets")
+    words = {name: draw(name, picture, folder / DRAWN) for name, picture in PICTURES.items()}
+    for page, text in sources().items():
+        (folder / page).parent.mkdir(parents=True, exist_ok=True)
+        (folder / page).write_text(finished(page, text, words, labs), encoding="utf-8")
