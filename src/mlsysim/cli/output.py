@@ -185,7 +185,7 @@ def print_answer(answer: Answer, form: str) -> None:
         if answer.percentiles:
             out.print("")
             out.print(_percentiles_table(answer))
-        if answer.run_parts:
+        if answer.run_parts and answer.percentiles:
             out.print("")
             out.print(_run_table(answer))
         shown = [f"{k.replace('_', ' ')}: {v}" for k, v in answer.assumptions.items() if k in _SHOWN]

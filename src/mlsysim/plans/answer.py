@@ -15,6 +15,7 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.explained import Equation, Explained, as_document, explained
 from mlsysim.plans.metrics import Level, Metric, kinds
 from mlsysim.plans.plan import Plan, Task
+from mlsysim.plans.ruling import Ruling, ruling_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
 from mlsysim.walls.document import Document
@@ -51,8 +52,11 @@ class Limit(Record):
 
 
 class Change(Document, Record):
-    """A change of the plan and what it does to its main metric (a factor; below 1 is less) and to what it costs."""
+    """A change of the plan and what it does to its main metric (a factor; below 1 is less) and to what it costs. ``words`` say what to
+    do, ``effects`` what comes of it, and the sentence both."""
 
+    words: str
+    effects: str
     sentence: str
     metric: str
     factor: float
@@ -82,6 +86,7 @@ class Checked(Record):
     limit: str = Field(
         default="", description="what is limited: deadline, budget, ttft ... or the metric of an assertion"
     )
+    asked: str = Field(default="", description="the demand in words, such as a deadline of 12 days")
 
     @property
     def certain(self) -> bool:
@@ -92,7 +97,7 @@ class Checked(Record):
 class Answer(Document, Record):
     """The answer to a plan."""
 
-    beside: ClassVar = ("passed",)
+    beside: ClassVar = ("passed", "change", "whole_parts", "ruling")
 
     name: str
     task: Task
@@ -105,7 +110,10 @@ class Answer(Document, Record):
     main: str = Field(description="name of the metric that a change should better")
     binding: Limit
     next_wall: Limit | None = None
-    change: Change | None = None
+    changes: tuple[Change, ...] = Field(
+        default=(), description="what to change first, best first; each can be done whether or not the others are"
+    )
+    risks: tuple[Words, ...] = Field(default=(), description="what would change the answer, the largest first")
     interval: str = ""
     interval_key: str = Field(default="", description="the kind of measured runs that the interval rests on")
     time_parts: tuple[Part, ...] = ()
@@ -131,7 +139,8 @@ class Answer(Document, Record):
         "metrics with mean, p10, p50 and p90 in their unit",
     )
     run_parts: tuple[Part, ...] = Field(
-        default=(), description="of a simulated run: what its time went on by cause, which adds up to it, s"
+        default=(),
+        description="of a run: useful work first, then what was lost by cause or kind, which adds up to it, s",
     )
     played: dict[str, list[Any]] = Field(
         default_factory=dict,
@@ -191,6 +200,26 @@ class Answer(Document, Record):
         raise unknown_name("metric of this answer", name, names, f"it has {', '.join(m.name for m in self.metrics)}.")
 
     @property
+    def change(self) -> Change | None:
+        """The cheapest change."""
+        return self.changes[0] if self.changes else None
+
+    @property
+    def ruling(self) -> Ruling:
+        """Whether what was asked for holds, in three states, and why."""
+        return ruling_of(self)
+
+    @property
+    def whole_parts(self) -> tuple[Part, ...]:
+        """Where the time goes, on one scale: the parts of all steps of a run, then what failures and checkpoints take of it (wall 15), s; of
+        what is no run the parts of its time."""
+        if not self.run_parts or not self.time_parts:
+            return self.time_parts
+        useful, *lost = self.run_parts
+        steps = useful.value / sum(part.value for part in self.time_parts)
+        return (*(part.model_copy(update={"value": part.value * steps}) for part in self.time_parts), *lost)
+
+    @property
     def held(self) -> dict[str, Metric]:
         """The metrics by name."""
         return {metric.name: metric for metric in self.metrics}
@@ -243,7 +272,7 @@ class Answer(Document, Record):
                 score.model_copy(update={"note": ""} if score.wall == self.binding.wall else nothing)
                 for score in self.scorecard
             ),
-            **dict.fromkeys(("time_parts", "roofline", "cost_parts", "carbon_parts", "energy_parts"), ()),
+            **dict.fromkeys(("time_parts", "run_parts", "roofline", "cost_parts", "carbon_parts", "energy_parts"), ()),
             **{"sensitivities": {}, "next_wall": None, "interval": "", "interval_key": ""},
         }
         return self.model_copy(update=update)

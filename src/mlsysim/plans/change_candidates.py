@@ -16,8 +16,10 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used
+from mlsysim.plans.ruling import LOST
 from mlsysim.systems.registry import Fabrics
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import compact_time
 
 WORTH_IT = 0.02
 """What helps enough to be said."""
@@ -66,9 +68,29 @@ def _training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         asked = to_si(answer.value("run_time"), "s") / to_si(plan.ops.deadline, "s") if late else 1.0
         yield [*_other_chips(searched), *_more(searched, asked, _EIGHTHS)]
         return
-    yield [*settings, *formats, *_capped(plan, answer), *_shorter(plan, answer, holds)]
+    yield [*settings, *formats, *_sturdier(plan, answer), *_capped(plan, answer), *_shorter(plan, answer, holds)]
     yield list(_faster_network(plan))
     yield list(_other_chips(searched))
+
+
+_SAVED = {
+    "asynchronous": "checkpoints written in the background",
+    "in_memory": "checkpoints in the memory of neighbouring nodes",
+}
+
+
+def _sturdier(plan: Plan, answer: Answer) -> Iterator[Candidate]:
+    """What failures cost less with, where they cost something: other checkpoints, and a quicker restart."""
+    held, ops = answer.held, plan.ops
+    if "goodput" not in held or held["goodput"].value > 1 - LOST:
+        return
+    for mode, words in _SAVED.items():
+        if mode != ops.checkpoint_mode:
+            saved = {"checkpoint_mode": mode, "checkpoint_time": None, "checkpoint_interval": None}
+            yield Candidate(words, plan.replacing(ops=saved))
+    seconds = to_si(held["restart_time"].value, "s")
+    words = f"being back from a failure in {compact_time(seconds / 2)} instead of {compact_time(seconds)}"
+    yield Candidate(words, plan.replacing(ops={"restart_time": f"{seconds / 2:.6g} s"}))
 
 
 _RECOMPUTE = {"none": "no recomputation", "selective": "selective recomputation", "full": "full recomputation"}

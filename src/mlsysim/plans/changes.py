@@ -1,10 +1,11 @@
-"""The cheapest change: what lowers the cost of the goal most, and how much each figure of the hardware is worth.
+"""What to change first: what lowers the cost of the goal most, and how much each figure of the hardware is worth.
 
 The goal is a run of so many tokens, a service of a rate within its limits, or else a million tokens; each costs what the answer says
 a token costs, for the rate or the tokens are the same. What cannot lower the cost may still be faster for the same money, and where
 no price is known speed alone decides. Changes are tried in rounds: what the accelerators at hand allow (settings, formats, fewer of
 them), what traffic may allow (prefixes in a cache), another network, other accelerators. The first round in which something helps by
-2 % or more wins, and in it what helps most. A plan that does not fit or misses a demand is put right as cheaply as one round can.
+2 % or more wins, and in it what helps most: that is the cheapest change. Others of that round follow it where they change other things,
+so that each can be done beside the others. A plan that does not fit or misses a demand is put right as cheaply as one round can.
 
 A change never breaks a demand that the plan keeps, and names what it makes worse: time, memory that is left, energy. It is a whole
 plan that can be evaluated, compared and launched as it stands, with one thing changed: a layout stays unless the change forces it.
@@ -13,7 +14,7 @@ Numbers do not say what a narrower format does to accuracy, or a larger batch to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -31,6 +32,8 @@ LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
 _NOTED = 0.05
 """What is worse by enough to be said."""
 _STEP = 0.1
+_MOST = 3
+"""Changes that are told."""
 
 Evaluate = Callable[[Plan], Answer]
 
@@ -68,8 +71,9 @@ def settled(answer: Answer) -> Plan:
     return plan
 
 
-def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
-    """What lowers the cost of the goal most, else what is faster for the same money; of a wrong plan what puts it right."""
+def ranked_changes(answer: Answer, evaluate: Evaluate) -> tuple[Change, ...]:
+    """What lowers the cost of the goal most, else what is faster for the same money; of a wrong plan what puts it right. Then what
+    else helps and changes other things."""
 
     def holds(plan: Plan) -> bool:
         try:
@@ -77,7 +81,8 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
         except InputError:
             return False
 
-    for candidates in ROUNDS[answer.task](settled(answer), answer, holds):
+    base = settled(answer)
+    for candidates in ROUNDS[answer.task](base, answer, holds):
         found: list[tuple[tuple[float, ...], Candidate, Answer]] = []
         for candidate in candidates:
             try:
@@ -88,8 +93,8 @@ def cheapest_change(answer: Answer, evaluate: Evaluate) -> Change | None:
                 continue
         if found:
             found.sort(key=lambda each: each[0], reverse=True)
-            return _change(answer, [each[1:] for each in found])
-    return None
+            return tuple(_ranked(answer, base, [each[1:] for each in found]))
+    return ()
 
 
 def _kept(before: Answer, tried: Answer) -> bool:
@@ -135,24 +140,55 @@ def _cost(answer: Answer) -> float | None:
     return next((float(held[name].value.magnitude) for name in named if name in held), None)
 
 
-def _change(before: Answer, found: list[tuple[Candidate, Answer]]) -> Change:
-    """The best of what was found, and in its sentence the best without a risk beside one with."""
-    (best, tried), *others = found
-    told = f"Cheapest change: {_words(best, tried)}"
+def _ranked(before: Answer, base: Plan, found: list[tuple[Candidate, Answer]]) -> Iterator[Change]:
+    """The best of what was found, in its sentence the best without a risk beside one with; then others that change other things."""
+    touched: set[str] = set()
+    told = 0
+    for candidate, tried in found:
+        own = _touched(base, candidate.plan)
+        if told < _MOST and not touched & own:
+            yield _change(before, candidate, tried, None if told else found[1:])
+            touched |= own
+            told += 1
+
+
+def _touched(base: Plan, plan: Plan) -> set[str]:
+    """What a plan has another of: a layout is one thing, as are accelerators and their number."""
+    parts, others = base.model_dump(exclude_none=True), plan.model_dump(exclude_none=True)
+    found = set()
+    for name in parts.keys() | others.keys():
+        was, now = parts.get(name) or {}, others.get(name) or {}
+        if was != now:
+            whole = name in ("parallelism", "hardware") or not isinstance(was, dict)
+            keys = [""] if whole else [key for key in was.keys() | now.keys() if was.get(key) != now.get(key)]
+            found |= {f"{name}.{key}" for key in keys}
+    # Replicas go with the accelerators and their split; a layout that a change of something else forces is its own.
+    found -= {"serving.replicas", "serving.concurrency", "serving.qps"}
+    return found - {"parallelism."} or found
+
+
+def _change(
+    before: Answer, best: Candidate, tried: Answer, others: Sequence[tuple[Candidate, Answer]] | None
+) -> Change:
+    """A change; the cheapest has ``others`` beside it."""
+    words, effects = _words(best, tried), _effects(before, tried)
+    told = f"{'Another' if others is None else 'Cheapest'} change: {words}"
     if not before.feasible and not before.overloaded:
-        sentence = f"{told}; then it fits."
+        effects = "then it fits"
+        sentence = f"{told}; {effects}."
     elif not before.passed:
-        sentence = f"{told}; then all that was asked holds."
+        effects = "then all that was asked holds"
+        sentence = f"{told}; {effects}."
     else:
-        sentence = f"{told}: {_effects(before, tried)}."
-        safe = next((each for each in others if best.risky and not each[0].risky), None)
+        sentence = f"{told}: {effects}."
+        safe = next((each for each in others or () if best.risky and not each[0].risky), None)
         if safe is not None:
             sentence += f" Without that risk, {_words(*safe)}: {_effects(before, safe[1])}."
     faster = _faster(before, tried)
     factor = 1 / faster if before.main in LOWER_IS_BETTER else faster
-    return Change(
-        sentence=sentence, metric=before.main, factor=factor, cost_factor=_ratio(before, tried), plan=best.plan
-    )
+    ratio = _ratio(before, tried)
+    named: dict[str, Any] = {"words": words, "effects": effects, "sentence": sentence, "metric": before.main}
+    return Change(**named, factor=factor, cost_factor=ratio, plan=best.plan)
 
 
 def _words(candidate: Candidate, tried: Answer) -> str:
@@ -181,6 +217,8 @@ def _effects(before: Answer, tried: Answer) -> str:
     elif faster >= 1.01:
         quick = f"{faster - 1:.0%} faster" if faster < 2 else f"{faster:.2g} times as fast"
         told.append(f"{quick}{_FASTER[before.main]}")
+    if "goodput" in was and "goodput" in now and now["goodput"].value >= was["goodput"].value + WORTH_IT:
+        told.append(f"goodput {now['goodput'].text} instead of {was['goodput'].text}")
     for name, words in _WORSE.items():
         if name in was and name in now and (run or name != "energy"):
             old, new = was[name], now[name]
@@ -202,6 +240,16 @@ def _of_what(before: Answer, run: bool) -> str:
     return " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"
 
 
+HARDWARE = {
+    "peak_flops": "Peak FLOP/s",
+    "memory_bandwidth": "Memory bandwidth",
+    "memory_capacity": "Memory capacity",
+    "link_bandwidth": "Link in the node",
+    "fabric_bandwidth": "Network",
+    "host_speed": "Host and starts of kernels",
+    "host_link_bandwidth": "Link to the host",
+}
+"""Figures of the hardware as a reader knows them."""
 _RESOURCES = {
     "peak_flops": ("peak", "vector"),
     "memory_bandwidth": ("bandwidth",),

@@ -10,11 +10,12 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import cheapest_change, sensitivities
+from mlsysim.plans.changes import ranked_changes, sensitivities
 from mlsysim.plans.equations import numbers_alone
 from mlsysim.plans.limits import demands, stopped
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.risks import risks_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
 
 _CLASSES = re.compile(r"^(?:\w+Workload|Fleet): |^The ('\w+') input of \w+(?= must )")
@@ -92,12 +93,15 @@ def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:
 
 
 def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
-    """The answer to a plan; what does not fit has no rates and no costs. ``change`` looks for the cheapest change."""
+    """The answer to a plan; what does not fit has no rates and no costs. ``change`` looks for changes, and for what would change the answer."""
     if not isinstance(plan, Plan):
         plan = Plan.model_validate(plan)
     answer = evaluate_plainly(plan)
     told = {"checks": demands(answer.of_what_runs()), "sensitivities": sensitivities(answer)}
     answer = answer.model_copy(update=told)
-    if change and len(find_fleets(plan.hardware).fleets) == 1:
-        answer = answer.model_copy(update={"change": cheapest_change(answer, partial(evaluate_plainly, quick=True))})
+    if change:
+        again = partial(evaluate_plainly, quick=True)
+        several = len(find_fleets(plan.hardware).fleets) > 1
+        found: dict[str, Any] = {"changes": () if several else ranked_changes(answer, again)}
+        answer = answer.model_copy(update=found | {"risks": risks_of(answer, again)})
     return answer.of_what_runs()

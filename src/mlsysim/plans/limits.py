@@ -33,7 +33,10 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
         except InputError as error:
             if answer.runs or isinstance(error, UnknownNameError):
                 raise
-            found.append(Checked(metric=wanted.metric, sentence=error.message, passed=False, limit=wanted.metric))
+            told = f"a limit on {wanted.metric.rpartition('.')[2].replace('_', ' ')}"
+            found.append(
+                Checked(metric=wanted.metric, sentence=error.message, passed=False, limit=wanted.metric, asked=told)
+            )
             continue
         for word, limit, sign in (("at most", wanted.max, 1), ("at least", wanted.min, -1)):
             if limit is None:
@@ -42,10 +45,20 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
             number, most = metric.value, bound
             if isinstance(bound, Quantity):
                 number, most = metric.value.to(bound.units).magnitude, bound.magnitude
-            passed = bool(number * sign <= most * sign)
-            asked = f"{'as asked' if passed else 'but was to be'} {word} {value_text(metric.name, bound)}"
-            sentence = f"{metric.label} is {metric.text}, {asked}."
-            found.append(Checked(metric=metric.path, sentence=sentence, passed=passed, limit=metric.name))
+            passed, limited = bool(number * sign <= most * sign), value_text(metric.name, bound)
+            told = f"{'as asked' if passed else 'but was to be'} {word} {limited}"
+            odds = _odds(metric, most / number if number else 0.0)
+            odds = odds if odds is None or sign > 0 else 1 - odds
+            found.append(
+                Checked(
+                    metric=metric.path,
+                    sentence=f"{metric.label} is {metric.text}, {told}{_open(metric, odds)}.",
+                    passed=passed,
+                    limit=metric.name,
+                    odds=odds,
+                    asked=f"{_small(metric.label)} of {word} {limited}",
+                )
+            )
     return tuple(found)
 
 
@@ -92,14 +105,18 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         and "goodput" in held
         and "run_time" not in held
     ):
-        words = f"No run of this kind ends, so that the deadline of {compact_time(to_si(ops.deadline, 's'))} is missed."
-        found.append(Checked(metric=held["goodput"].path, sentence=words, passed=False, limit="deadline"))
+        until = f"deadline of {compact_time(to_si(ops.deadline, 's'))}"
+        words = f"No run of this kind ends, so that the {until} is missed."
+        path = held["goodput"].path
+        found.append(Checked(metric=path, sentence=words, passed=False, limit="deadline", asked=f"a {until}"))
     if serving is not None and serving.qps is not None and (answer.feasible or answer.overloaded):
         rate = to_si(answer.value("requests_per_second"), "1/s")
         passed = not answer.overloaded and rate >= serving.qps * 0.999
         words = f"Requests are answered at {rate:.4g} a second, {'as fast as' if passed else 'slower than'} they come"
         sentence = f"{words} ({serving.qps:g})."
-        found.append(Checked(metric="performance.requests_per_second", sentence=sentence, passed=passed, limit="qps"))
+        asked_for = f"{serving.qps:,g} {'request' if serving.qps == 1 else 'requests'} a second"
+        path = "performance.requests_per_second"
+        found.append(Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for))
     return tuple(found)
 
 
@@ -108,31 +125,43 @@ def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -
     limit = to_si(most, unit)
     passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
     shown = money_text(limit) if unit == "USD" else compact_time(limit)
-    odds = _odds(metric, limit, unit)
-    held = f"{'within' if passed else 'over'} the {label} of {shown}"
+    odds = _odds(metric, limit / to_si(metric.value, unit))
+    held, asked = f"{'within' if passed else 'over'} the {label} of {shown}", f"a {label} of {shown}"
     if label == "deadline" and runs is not None:
         held += f"; {1 - runs.value:.0%} of the simulated runs miss it"
         odds = runs.value if odds is None else odds
     if label == "limit":
         # Times of requests are means unless they are percentiles; half of them or so are longer.
         held += "" if metric.name.rpartition("_")[0] in TIMES else " on average"
-        if odds is not None and 0.05 < odds < 0.95:
-            held += f"; too close to call, its interval is {metric.interval}"
+        asked = f"{_small(metric.label)} within {shown}"
     return Checked(
         metric=metric.path,
-        sentence=f"{metric.label} is {metric.text}, {held}.",
+        sentence=f"{metric.label} is {metric.text}, {held}{_open(metric, odds)}.",
         passed=passed,
         odds=odds,
         limit=label if label != "limit" else metric.name,
+        asked=asked,
     )
 
 
-def _odds(metric: Metric, limit: float, unit: str) -> float | None:
-    """The probability that a metric is at most its limit: errors are log-normal on each side, and 5 % lie beyond each end of the
-    interval."""
+def _open(metric: Metric, odds: float | None) -> str:
+    """What is said of a limit that lies inside of the interval."""
+    close = odds is not None and 0.05 < odds < 0.95 and metric.interval
+    return f"; too close to call, its interval is {metric.interval}" if close else ""
+
+
+def _small(label: str) -> str:
+    return label[:1].lower() + label[1:]
+
+
+def _odds(metric: Metric, ratio: float) -> float | None:
+    """The probability that a metric is at most its limit, which is ``ratio`` times its value: errors are log-normal on each side, and 5 % lie
+    beyond each end of the interval."""
     if metric.factors is None:
         return None
-    away = math.log(limit / to_si(metric.value, unit))
+    if not ratio > 0:
+        return 0.0
+    away = math.log(ratio)
     side = math.log(max(metric.factors[1] if away > 0 else 1 / metric.factors[0], 1 + 1e-9))
     return 0.5 * (1 + math.erf(_NINETY * away / side / math.sqrt(2)))
 

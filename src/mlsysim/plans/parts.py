@@ -51,6 +51,20 @@ def time_parts(ledger: Ledger) -> tuple[Part, ...]:
     return tuple(Part(label=label, value=value, wall=wall) for (label, wall), value in lines.items())
 
 
+def run_parts(kept: Goodput, seconds: float, share: float = 1.0) -> tuple[Part, ...]:
+    """All seconds of a run: useful work first, then what failures and checkpoints take, largest first; of one that stands still in some
+    hours a ``share`` is at full rate."""
+    lost = {
+        "restarts": kept.restarts,
+        "work done again": kept.rework,
+        "checkpoint writes": kept.writes,
+        "waiting for repairs": kept.waiting,
+    }
+    taken = {name: float(each) * seconds * share for name, each in lost.items()} | {"pauses": seconds * (1 - share)}
+    named = [("useful work", float(kept.ratio) * seconds * share), *sorted(taken.items(), key=lambda each: -each[1])]
+    return tuple(Part(label=label, value=value, wall=FRAGILITY) for label, value in named if value > 0)
+
+
 def memory_bar(ledger: Ledger) -> MemoryBar:
     """What fills the device; it adds up to the memory that is needed."""
     held = [each for each in ledger.held if each.where == "device" and each.bytes > 0]

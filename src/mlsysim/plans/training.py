@@ -25,7 +25,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.hours import Timed, timed, told
-from mlsysim.plans.parts import binding_of, roof_point, too_full
+from mlsysim.plans.parts import binding_of, roof_point, run_parts, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet
@@ -147,6 +147,8 @@ def _answer(
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
     spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=by_hour and by_hour.place(covered))
+    if step.feasible and kept.lasting:
+        sheet.shown["run_parts"] = run_parts(kept, days * _SECONDS_PER_DAY, sheet.facts.get("share_of_full_rate", 1.0))
     if played is not None:
         played.tell(sheet, powers)
     if plan.workload.tokens is None:

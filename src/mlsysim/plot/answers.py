@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any
 
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import HARDWARE
 from mlsysim.plans.hours import carbon_hours
 from mlsysim.plans.targets import TIMES, levels_of, percent
 from mlsysim.plot.charts.bars import tornado, waterfall
@@ -28,16 +29,6 @@ Named = Sequence[tuple[str, Answer]]
 """Answers with the name that tells each from the others; empty where there is one."""
 
 _WHOLE = {"training": "Step", "serving": "Request", "rl": "Step", "inference": "Pass"}
-HARDWARE = {
-    "peak_flops": "Peak FLOP/s",
-    "memory_bandwidth": "Memory bandwidth",
-    "memory_capacity": "Memory capacity",
-    "link_bandwidth": "Link in the node",
-    "fabric_bandwidth": "Network",
-    "host_speed": "Host and starts of kernels",
-    "host_link_bandwidth": "Link to the host",
-}
-"""Figures of the hardware as a reader knows them."""
 _CAUSES = 7
 """Causes that a bar tells apart."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import settled
+from mlsysim.plans.changes import HARDWARE, settled
 from mlsysim.plans.files import plan_to_toml
 from mlsysim.plans.metrics import Level, kinds, readable
 from mlsysim.plans.sheet import percentile_label, percentile_texts
 from mlsysim.plans.targets import levels_of
-from mlsysim.plot.answers import HARDWARE
 from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
 from mlsysim.report.build import Report

@@ -1,0 +1,71 @@
+"""What would change the answer: failures at another rate, steps of production, how far it may be off, figures of the hardware.
+
+Each sentence names an input that the answer rests on and is least sure of, or moves most with, and by how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import HARDWARE
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.ruling import LOST
+from mlsysim.units.registry import to_si
+
+_MOVES = 0.005
+"""What 10 % of a figure must do to the main metric to be named."""
+
+
+def risks_of(answer: Answer, evaluate: Callable[[Plan], Answer]) -> tuple[str, ...]:
+    """The sentences, of what runs."""
+    return tuple(_risks(answer, evaluate)) if answer.runs else ()
+
+
+def _risks(answer: Answer, evaluate: Callable[[Plan], Answer]) -> Iterator[str]:
+    yield from _failures(answer, evaluate)
+    yield from _interval(answer)
+    if (steps := answer.assumptions.get("run")) is not None:
+        yield f"The run: {steps}."
+    yield from _figures(answer)
+    yield from answer.warnings
+
+
+def _failures(answer: Answer, evaluate: Callable[[Plan], Answer]) -> Iterator[str]:
+    """What half and twice the failures leave of a run."""
+    held = answer.held
+    if "goodput" not in held or "mtbf" not in held or held["goodput"].value > 1 - LOST:
+        return
+    hours = float(to_si(held["mtbf"].value, "h"))
+    rarer, oftener = (
+        evaluate(answer.plan.replacing(ops={"mtbf": f"{hours * factor:.6g} h"})).metric("goodput").text
+        for factor in (2.0, 0.5)
+    )
+    rests = answer.assumptions.get("mtbf", "").partition("(")[2].rstrip(")")
+    known = f" ({rests})" if rests else ""
+    now = f"with one every {held['mtbf'].text}{known} goodput is {held['goodput'].text}"
+    yield f"The failure rate: {now}; with half as many {rarer}, with twice as many {oftener}."
+
+
+def _interval(answer: Answer) -> Iterator[str]:
+    """How far the time that matters may be off, and what that rests on."""
+    if not answer.interval:
+        return
+    names = ("run_time", "tokens", answer.main, "latency")
+    told = next((answer.held[name] for name in names if name in answer.held and answer.held[name].interval), None)
+    range_ = "" if told is None else f"{told.label}: {told.text}, nine times in ten {told.interval}. "
+    yield f"{range_}{answer.interval}"
+
+
+def _figures(answer: Answer) -> Iterator[str]:
+    """The figure of the hardware that the main metric moves most with, and whether memory is just enough."""
+    sides = answer.sensitivities
+    moved = [(abs(less), name, less) for name, (less, _) in sides.items() if less is not None]
+    if moved:
+        size, name, less = max(moved)
+        if size >= _MOVES:
+            label = answer.metric(answer.main).label
+            moves = f"10 % less than the datasheet says changes {label[:1].lower()}{label[1:]} by {less:+.1%}"
+            yield f"{HARDWARE[name]}: {moves}; no other figure of the hardware counts more."
+    if sides.get("memory_capacity", (0.0,))[0] is None:
+        yield "Memory is just enough: with 10 % less of it the plan does not fit."

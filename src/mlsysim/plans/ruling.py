@@ -1,0 +1,95 @@
+"""What an answer rules: whether what the plan asked for holds, does not, or is too close to call, and why.
+
+The subject is what was asked: a deadline, a budget, limits on times, a rate, an assertion; where nothing was, that it fits. A limit that lies
+inside of the 90 % interval is too close to call, whichever side the estimate is on. Where failures cost a run more than any
+wall of its step, that comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from mlsysim.units.fields import Record
+
+if TYPE_CHECKING:
+    from mlsysim.plans.answer import Answer, Checked
+
+State = Literal["holds", "fails", "open"]
+LOST = 0.05
+"""Share of a run that failures and checkpoints must take to be told of first."""
+_SHOWN = 3
+_NAMED = 0.01
+_UNITS = ((60 * 86400.0, 86400.0, "days"), (36000.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))
+
+
+class Ruling(Record):
+    """A state, what is claimed in a few words, the sentences behind it, and the odds that it holds where it is open."""
+
+    state: State
+    claim: str
+    because: tuple[str, ...] = ()
+    odds: float | None = None
+
+
+def ruling_of(answer: Answer) -> Ruling:
+    """The ruling of an answer."""
+    claim, _, why = answer.headline.partition(": ")
+    if not answer.feasible:
+        return Ruling(state="fails", claim=f"{claim}.", because=(_capital(why),))
+    decides = _deciding(answer.checks)
+    lost = tuple(_lost(answer))
+    if decides is None:
+        kept = [check.asked for check in answer.checks if check.asked][:_SHOWN]
+        if not kept:
+            return Ruling(state="holds", claim=_failures(answer) or "Fits.", because=(*lost, _capital(why)))
+        more = len(answer.checks) - len(kept)
+        listed = _listed([*kept, f"{more} more"] if more else kept)
+        told = tuple(check.sentence for check in answer.checks[:_SHOWN])
+        return Ruling(state="holds", claim=f"{_failures(answer)}Holds: {listed}.", because=(*told, *lost))
+    others = len(answer.checks) - 1
+    missed = sum(not check.passed for check in answer.checks) - (not decides.passed)
+    rest = {0: "hold" if others > 1 else "holds"}.get(missed, f"{'do' if missed > 1 else 'does'} not hold")
+    which = f"The other {others} limits" if others > 1 else "The other limit"
+    rest = f"{missed} of the other {others} limits {rest}." if 0 < missed < others else f"{which} {rest}."
+    because = (decides.sentence, *([rest] if others else []), *lost)
+    if decides.certain:
+        return Ruling(state="fails", claim=f"{_failures(answer)}Does not hold: {decides.asked}.", because=because)
+    claim = f"{_failures(answer)}Too close to call: {decides.asked}, with odds of {decides.odds:.0%} that it holds."
+    return Ruling(state="open", claim=claim, because=because, odds=decides.odds)
+
+
+def _deciding(checks: tuple[Checked, ...]) -> Checked | None:
+    """The demand that decides: one that surely is not kept, else the one with the lowest odds of those that are open."""
+    sure = next((check for check in checks if not check.passed and check.certain), None)
+    unsure = (check for check in checks if not check.certain)
+    return sure or min(unsure, key=lambda check: check.odds or 0.0, default=None)
+
+
+def _failures(answer: Answer) -> str:
+    return "Failures decide, not the chips. " if answer.binding.limit == "goodput" else ""
+
+
+def _lost(answer: Answer) -> Iterator[str]:
+    """What of a run is work, and what the rest goes to, where that is much."""
+    whole = sum(part.value for part in answer.run_parts)
+    if not whole or answer.run_parts[0].value > (1 - LOST) * whole:
+        return
+    useful, *parts = answer.run_parts
+    kinds: dict[str, float] = {}
+    for part in parts:
+        kind = part.label.rpartition(": ")[2]
+        kinds[kind] = kinds.get(kind, 0.0) + part.value
+    largest = sorted(kinds.items(), key=lambda each: -each[1])
+    _, size, unit = next(each for each in _UNITS if whole >= each[0])
+    taken = [f"{value / size:,.3g} to {kind}" for kind, value in largest if value >= _NAMED * whole]
+    work = f"Of {whole / size:,.4g} {unit} {useful.value / size:,.3g} are work"
+    yield f"{work} (goodput {answer.metric('goodput').text}); {_listed(taken)}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
