@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
+from mlsysim.plot.labels import crosses
 from mlsysim.plot.svg import Box, text_box
 from mlsysim.plot.theme import stylesheet
 
 SVG = "{http://www.w3.org/2000/svg}"
 WIDTHS = (720, 360, 300)
 ROUNDING = 0.05
+UNDER = {"grid", "leader", "ceiling"}
+"""Lines that a label with a halo may lie on."""
 
 
 def shape_boxes(root):
@@ -43,7 +46,28 @@ def shape_boxes(root):
             yield tag, "", Box(x - 3, y - 3, x + 3, y + 3)
 
 
-def problems(svg: str) -> list[str]:
+def segments(root):
+    """Class and ends of every straight line that no text may lie on."""
+    for node in root:
+        tag, cls = node.tag.removeprefix(SVG), node.get("class", "")
+        if UNDER & set(cls.split()):
+            continue
+        if tag == "line":
+            yield cls, tuple(float(node.get(name)) for name in ("x1", "y1", "x2", "y2"))
+        elif tag == "polyline":
+            points = [tuple(map(float, pair.split(","))) for pair in node.get("points").split()]
+            yield from ((cls, (*one, *other)) for one, other in pairwise(points))
+
+
+def filled(root):
+    """Boxes of the bars: rectangles with a colour of a series."""
+    for node in root:
+        if node.tag == f"{SVG}rect" and re.match(r"f\d|q\d", node.get("class") or ""):
+            x, y = float(node.get("x")), float(node.get("y"))
+            yield Box(x, y, x + float(node.get("width")), y + float(node.get("height")))
+
+
+def problems(svg: str, whole_words: bool = True) -> list[str]:
     """What is wrong with a chart, one sentence each."""
     root = ET.fromstring(svg)
     found = []
@@ -58,6 +82,16 @@ def problems(svg: str) -> list[str]:
     for (one, first), (other, second) in combinations(texts, 2):
         if first.meets(second, -2 * ROUNDING):
             found.append(f"{one!r} and {other!r} overlap: {first}, {second}")
+    lines, bars = [*segments(root)], [*filled(root)]
+    for shown, box in texts:
+        if whole_words and re.search(r"[^\s…]…|…[^\s…]", shown):
+            found.append(f"{shown!r} is cut within a word")
+        for cls, line in lines:
+            if crosses(line, Box(box.left - 1, box.top + 2, box.right + 1, box.bottom - 1)):
+                found.append(f"{shown!r} lies on a line ({cls}): {box}, {line}")
+        for bar in bars:
+            if box.meets(bar, -1.5) and not (bar.left <= box.left + 1 and box.right <= bar.right + 1):
+                found.append(f"{shown!r} lies half on a bar: {box}, {bar}")
     ids = [node.get("id") for node in root.iter() if node.get("id")]
     if len(ids) != len(set(ids)):
         found.append("an id is used twice")
@@ -83,7 +117,7 @@ def check():
     def checked(figure):
         for width in WIDTHS:
             svg = figure.svg(width)
-            assert problems(svg) == [], f"{figure.title} at {width}"
+            assert problems(svg, whole_words=False) == [], f"{figure.title} at {width}"
         assert figure.svg() == figure.svg()
         assert figure.title and len(figure.alt) > 20
         return figure

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlsysim.plot.amounts import read_amount, read_parts
 from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import Linear, Log, amount, axis_unit, linear_ticks, log_ticks, number, tick_texts
-from mlsysim.plot.svg import Box, clean, fit, measure, wrap
+from mlsysim.plot.svg import Box, Drawing, clean, fit, measure, wrap
 from mlsysim.units.registry import Q_
 
 SIZES = st.floats(-30, 30).map(lambda power: 10.0**power)
@@ -47,8 +47,8 @@ def test_a_number_as_text_is_within_its_three_digits(value):
 
 
 def test_known_amounts():
-    assert amount(85.899e9, "B") == "85.9 GB"
-    assert amount(999.6e9, "B") == "1 TB"
+    assert amount(85.899e9, "B") == "85.90 GB"
+    assert amount(999.6e9, "B") == "999.6 GB"
     assert amount(6.919, "s") == "6.92 s"
     assert amount(3.2e-5, "s") == "32 µs"
     assert amount(1200, "s") == "20 min"
@@ -79,9 +79,10 @@ def test_a_shortened_text_fits(text, room, bold):
     assert len(lines) <= 3 and all(measure(line, 11, bold) <= room for line in lines)
 
 
-def test_shortening_keeps_both_ends():
-    short = fit("Llama-3.1-405B, decode, batch 16", 11, 120)
-    assert short.startswith("Llama") and short.endswith("16") and "…" in short
+def test_shortening_keeps_both_ends_and_whole_words():
+    assert fit("Llama-3.1-405B, decode, batch 16", 11, 180) == "Llama-3.1-405B, decode, … 16"
+    assert fit("Llama-3.1-405B, decode, batch 16", 11, 120) == "Llama-3.1-405B, …"
+    assert fit("Llama-3.1-405B", 11, 60).startswith("Lla")
     assert fit("H100", 11, 100) == "H100"
 
 
@@ -94,23 +95,36 @@ def test_bold_and_wide_letters_take_more_room():
 
 @given(
     st.lists(
-        st.tuples(st.floats(0, 400), st.floats(0, 300), st.text("abcdefgh ", min_size=1, max_size=30)), max_size=30
+        st.tuples(st.floats(0, 400), st.floats(0, 300), st.from_regex(r"[a-h ]{0,20}[a-h]", fullmatch=True)),
+        max_size=30,
     )
 )
 def test_placed_labels_stay_on_the_page_and_apart(points):
     page = Box(0, 0, 400, 300)
-    placer = Placer(page)
-    placed = [place for x, y, text in points if (place := placer.place(x, y, text, 11)) is not None]
-    assert all(place.box.inside(page) for place in placed)
-    assert not any(a.box.meets(b.box) for k, a in enumerate(placed) for b in placed[:k])
+    placer, d = Placer(page), Drawing(400)
+    said = [placer.label(d, x, y, text, 11) for x, y, text in points]
+    assert len(placer.texts) == sum(said)
+    assert all(box.inside(page) for box in placer.texts)
+    assert not any(a.meets(b) for k, a in enumerate(placer.texts) for b in placer.texts[:k])
 
 
-def test_a_label_avoids_a_line_where_it_can():
+def test_a_label_lies_on_no_line():
     placer = Placer(Box(0, 0, 400, 300))
     placer.block_path([(0, 150), (400, 150)])
-    place = placer.place(200, 150, "label", 11)
-    assert not place.box.top <= 150 <= place.box.bottom
-    assert math.hypot(place.box.left - 200, place.box.bottom - 150) < 60
+    assert placer.label(Drawing(400), 200, 150, "label", 11)
+    (box,) = placer.texts
+    assert not box.top <= 150 <= box.bottom
+    assert math.hypot(box.left - 200, box.bottom - 150) < 60
+    for y in range(0, 301, 8):
+        placer.block_path([(0, y), (400, y)])
+    assert not placer.label(Drawing(400), 100, 150, "label", 11)
+
+
+def test_a_long_label_is_broken_before_it_lies_on_something():
+    placer = Placer(Box(0, 0, 120, 300))
+    assert placer.label(Drawing(400), 60, 150, "training step of one device", 11, room=110)
+    (box,) = placer.texts
+    assert box.bottom - box.top > 2 * 11 and box.right - box.left < 110
 
 
 def test_the_checker_sees_overlap_and_overflow(find_problems):
@@ -122,5 +136,11 @@ def test_the_checker_sees_overlap_and_overflow(find_problems):
     assert find_problems(good) == []
     assert "overlap" in find_problems(good.replace('x="50"', 'x="10"'))[0]
     assert "leaves" in find_problems(good.replace('x="50"', 'x="95"'))[0]
+    line = '<line x1="0" y1="16" x2="90" y2="16" class="axis"/></svg>'
+    assert "lies on a line" in find_problems(good.replace("</svg>", line))[0]
+    assert find_problems(good.replace("</svg>", line.replace("axis", "grid"))) == []
+    bar = '<rect x="8" y="10" width="20" height="10" class="f0"/></svg>'
+    assert "half on a bar" in find_problems(good.replace("</svg>", bar))[0]
+    assert "cut within a word" in find_problems(good.replace(">ab<", ">a…<"))[0]
     assert "theme" in find_problems(good.replace('class="ink">ab', 'class="nope">ab'))[0]
     assert "twice" in find_problems(good.replace('id="a-d"', 'id="a-t"'))[0]

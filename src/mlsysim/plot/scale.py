@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 
 from mlsysim.units.records import dataclass
+from mlsysim.units.text import bytes_text, count_text, money_text
 
 _PREFIXES = dict(zip(range(-5, 9), (*"fpnµm", "", *"kMGTPEZY"), strict=True))
 _PREFIXED = {"B", "FLOP", "FLOP/s", "B/s", "W", "J", "Wh", "token/s"}
+_DOLLARS = ((1e9, "$ billion"), (1e6, "$ million"), (1e4, "$ thousand"), (0.0, "$"))
 _LONG_TIMES = ((172800.0, 86400.0, "d"), (7200.0, 3600.0, "h"), (600.0, 60.0, "min"))
 
 
@@ -41,7 +43,7 @@ class Log(Linear):
     def ticks(self, unit: str, most: int) -> tuple[list[float], list[str], str]:
         """The same at powers of ten."""
         values = log_ticks(self.low, self.high, most)
-        return values, [number(value) for value in values], unit
+        return values, [number(value) for value in values], "$" if unit == "USD" else unit
 
 
 def linear_scale(low: float, high: float, start: float, end: float) -> Linear:
@@ -141,6 +143,11 @@ def _plain(value: float, digits: int = 3) -> str:
 
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
     """Factor and symbol under which values up to ``largest`` are short: (1e-9, "GB") for 74e9 and "B"."""
+    if unit == "USD":
+        least, symbol = next(each for each in _DOLLARS if abs(largest) >= each[0])
+        return 1 / {1e4: 1e3, 0.0: 1.0}.get(least, least), symbol
+    if unit == "kgCO2e" and abs(largest) >= 1e3:
+        return 1e-3, "tCO2e"
     if unit == "s":
         for limit, length, symbol in _LONG_TIMES:
             if abs(largest) >= limit:
@@ -157,8 +164,12 @@ def amount(value: float, unit: str) -> str:
     """A value with its unit.
 
     >>> amount(0.0048, "s"), amount(74.98e9, "B"), amount(295.2, "FLOP/B"), amount(1.5e6, "USD"), amount(12, "%")
-    ('4.8 ms', '75 GB', '295 FLOP/B', '1.5 M USD', '12 %')
+    ('4.8 ms', '74.98 GB', '295 FLOP/B', '$1.5 million', '12 %')
     """
+    if unit == "USD":
+        return f"${count_text(_rounded(value))}" if abs(value) >= 1e6 else money_text(value)
+    if unit == "B" and value >= 1e3:
+        return bytes_text(value)
     factor, symbol = axis_unit(value, unit)
     if symbol == unit:
         return f"{number(value)} {unit}".strip()

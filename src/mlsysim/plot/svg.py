@@ -73,9 +73,16 @@ def clean(text: object) -> str:
 
 @lru_cache(maxsize=8192)
 def fit(text: str, size: float, room: float, bold: bool = False) -> str:
-    """The text, or its two ends with an ellipsis between them where it is wider than ``room``."""
+    """The text, or its first and last words with an ellipsis between them where it is wider than ``room``; only of a word that alone is
+    too wide its two ends."""
     if measure(text, size, bold) <= room:
         return text
+    words = text.split(" ")
+    for kept in range(len(words) - 1, 0, -1):
+        head = (kept * 2 + 2) // 3
+        short = " ".join([*words[:head], "…", *words[len(words) - (kept - head) :]])
+        if measure(short, size, bold) <= room:
+            return short
     for kept in range(len(text) - 1, 0, -1):
         head = (kept * 2 + 2) // 3
         short = text[:head].rstrip() + "…" + text[len(text) - (kept - head) :].lstrip() * (kept > head)

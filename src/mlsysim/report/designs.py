@@ -223,7 +223,7 @@ def _loads(plan: Plan, concurrency: int) -> tuple[str, str, list[Any]]:
     rate = None if plan.serving is None else plan.serving.qps
     factors = (1.0, 0.125, 0.25, 0.5, 2.0, 4.0)
     if rate is not None:
-        return "qps", "{:g} requests a second", [rate * factor for factor in factors]
+        return "qps", "{:.3g} requests a second", [rate * factor for factor in factors]
     counts = dict.fromkeys(max(1, round(concurrency * factor)) for factor in factors)
     return "concurrency", "{:,} requests in flight", list(counts)
 

@@ -23,6 +23,8 @@ from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.walls.result import Result
 
 _LOWER, _HIGHER = 1, 0
+_MANY, _SLIGHT = 8, 0.01
+"""Parts up to which each has a bar, and of more the share of the whole below which they have one together."""
 
 
 class Row(NamedTuple):
@@ -37,7 +39,8 @@ class Row(NamedTuple):
 def paint_rows(
     d: Drawing, y: float, rows: Sequence[Row], title: str, unit: str, *, linked: bool = False, origin: float = 0.0
 ) -> float:
-    """The bars over one axis; names stand left of the plot, on a narrow page above their bars.
+    """The bars over one axis; names stand left of the plot, on a narrow page above their bars. Values stand at the bars, so that there is
+    no grid; the line that bars begin at leaves out the names.
 
     ``linked`` joins the end of a bar with the beginning of the next. Returns where the rest begins.
     """
@@ -46,33 +49,46 @@ def paint_rows(
     names = 0.0 if d.narrow else min(max(measure(row.label, BODY, row.bold) for row in rows), d.width * 0.32) + 10
     lines = [[row.label] if d.narrow else wrap(row.label, BODY, names - 10, 2, row.bold) for row in rows]
     height, above = (16.0, LINE * BODY + 1) if d.narrow else (18.0, 0.0)
-    tops, cursor = [], y + 2
+    tops, cursor, named = [], y + 2, [0.0] * len(rows)
     for wrapped in lines:
         tops.append(cursor + above)
         cursor += above + max(height, 0 if d.narrow else len(wrapped) * LINE * BODY) + 8
     plot = Box(PAD + names, y, d.width - PAD - value_room, cursor - 2)
     extents = [origin, *(end for row in rows for bar in row.bars for end in bar[:2])]
     scale = linear_scale(min(extents), max(extents), plot.left, plot.right)
-    after = x_axis(d, scale, plot, title, unit)
-    d.line(scale(origin), plot.top, scale(origin), plot.bottom, "zero")
+    after = x_axis(d, scale, plot, title, unit, grid=False)
+    for top in tops if d.narrow and min(extents) < origin else ():
+        d.line(scale(origin), top - 1, scale(origin), top + height + 1, "zero")
+    if not d.narrow:
+        d.line(scale(origin), plot.top, scale(origin), plot.bottom, "zero")
     for k, (row, top) in enumerate(zip(rows, tops, strict=True)):
-        right = plot.left
+        right = scale(origin)
         for low, high, series in row.bars:
             left, end = sorted((scale(low), scale(high)))
             hatch, tip = 0 if row.bold else series, f"{row.label}: {row.value}"
             d.rect(left, top, max(end - left, 1.0), height, f"f{series % 8} edge", radius=1.5, hatch=hatch, tip=tip)
             right = max(right, end)
         if d.narrow:
-            d.text(PAD, top - 4, row.label, BODY, "ink halo", bold=row.bold, room=d.width - 2 * PAD)
+            named[k] = d.text(PAD, top - 5, row.label, BODY, bold=row.bold, room=d.width - 2 * PAD).right
         for number, line in enumerate([] if d.narrow else lines[k]):
             base = top + height / 2 - len(lines[k]) * LINE * BODY / 2 + number * LINE * BODY + BODY
             d.text(plot.left - 10, base, line, BODY, anchor="end", bold=row.bold)
         shown = fit(row.value, SMALL, value_room - 8, row.bold)
-        d.text(right + 6, top + height / 2 + 4, shown, SMALL, "ink halo", bold=row.bold)
-        if linked and k + 2 < len(rows):
-            x = scale(row.bars[0][1])
-            d.line(x, top + height, x, tops[k + 1], "leader")
+        d.text(right + 7, top + height / 2 + 4, shown, SMALL, bold=row.bold)
+    for k in range(len(rows) - 2 if linked else 0):
+        x = scale(rows[k].bars[0][1])
+        if x > named[k + 1] + 3:
+            d.line(x, tops[k] + height, x, tops[k + 1], "leader")
     return after
+
+
+def _gathered(parts: Parts, slight: float) -> Parts:
+    """The parts; of many those below ``slight`` together and last, where a reader would see lines only."""
+    small = [value for _, value in parts if value < slight]
+    if len(parts) <= _MANY or len(small) < 2:
+        return parts
+    kept = [(label, value) for label, value in parts if value >= slight]
+    return [*kept, (f"{len(small)} parts below {_SLIGHT:.0%}", sum(small))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,8 +105,9 @@ class _Waterfall(Figure):
     def rows(self) -> list[Row]:
         total = sum(value for _, value in self.parts)
         rows, before = [], 0.0
-        for k, (label, value) in enumerate(self.parts):
-            share = f", {value / total:.0%}" if total else ""
+        for k, (label, value) in enumerate(_gathered(self.parts, _SLIGHT * total)):
+            part = value / total if total else 0.0
+            share = "" if not total else f", {part:.0%}" if part >= 0.005 or not part else ", <1%"
             rows.append(Row(label, amount(value, self.unit) + share, [(before, before + value, k % 7)]))
             before += value
         return [*rows, Row(self.total_label, self.total_text, [(0.0, before, 7)], bold=True)]
@@ -157,9 +174,15 @@ class _Tornado(Figure):
     def rows(self) -> list[Row]:
         rows = []
         for label, low, high in self.swings:
-            said = f"{amount(low, self.unit)} to {amount(high, self.unit)}" if low != high else "no change"
+            said = f"{self._said(low)} to {self._said(high)}" if low != high else "no change"
             rows.append(Row(label, said, [(self.base, high, _HIGHER), (self.base, low, _LOWER)]))
         return rows
+
+    def _said(self, value: float) -> str:
+        if self.unit != "%":
+            return amount(value, self.unit)
+        digits = 1 if abs(value) >= 0.05 or not value else 2
+        return f"{value:+.{digits}f} %".replace("-", "\N{MINUS SIGN}") if round(value, 2) else "0 %"
 
     @property
     def alt(self) -> str:

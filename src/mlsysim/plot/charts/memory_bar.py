@@ -68,12 +68,12 @@ class _MemoryBars(Figure):
         row = 58.0 + below
         plot = Box(PAD, y, PAD + room, y + len(self.bars) * row + 2)
         scale = linear_scale(0.0, max(max(bar.used, bar.capacity) for bar in self.bars), plot.left, plot.right)
-        after = x_axis(d, scale, plot, "Memory", "B")
+        after = x_axis(d, scale, plot, "Memory", "B", grid=False)
         at, anchor = (PAD, "start") if stacked else (plot.right, "end")
         for k, bar in enumerate(self.bars):
             first = y + k * row
-            cls = "ink halo" if bar.used <= bar.capacity else "bad halo"
-            d.text(PAD, first + 14, bar.name, BODY, "ink halo", bold=True, room=room)
+            cls = "ink" if bar.used <= bar.capacity else "bad"
+            d.text(PAD, first + 14, bar.name, BODY, "ink", bold=True, room=room)
             d.text(at, first + 14 + below, bar.sentence, BODY, cls, anchor=anchor, room=room)
             top, used, end = first + 22 + below, scale(bar.used), scale(bar.capacity)
             if bar.used < bar.capacity:

@@ -179,7 +179,7 @@ class _Shares(Figure):
         total = sum(value for _, value in self.parts)
         plot = Box(PAD, y, d.width - PAD, y + 34)
         scale = linear_scale(0.0, total, plot.left, plot.right)
-        after = x_axis(d, scale, plot, "Time", self.unit)
+        after = x_axis(d, scale, plot, "Time", self.unit, grid=False)
         before = 0.0
         for k, (label, value) in enumerate(self.parts):
             left, before = scale(before), before + value
