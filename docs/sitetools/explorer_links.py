@@ -7,11 +7,10 @@ A plan here is checked by the same reader as a plan file, so that a link cannot 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from html import escape
 from typing import Any
-from urllib.parse import urlencode
+
+from mlsysim.labs.address import address
 
 __all__ = ["DESIGNS", "address", "invitation"]
 
@@ -59,21 +58,6 @@ DESIGNS: dict[int, tuple[str, dict[str, Any]]] = {
     21: ("The audited run: which figure of the chip is worth most?", _TRAINING),
 }
 """For walls that the explorer shows: what to look at, and the plan."""
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, part in value.items():
-        here = f"{path}.{name}" if path else name
-        if isinstance(part, dict):
-            yield from _leaves(part, here)
-        else:
-            yield here, part
-
-
-def address(plan: dict[str, Any]) -> str:
-    """The part of the explorer's address behind ``index.html``."""
-    pairs = [(path, value if isinstance(value, str) else json.dumps(value)) for path, value in _leaves(plan)]
-    return "#" + urlencode(pairs, safe=",:@/")
 
 
 def invitation(wall: int, labs: str) -> str:

@@ -148,11 +148,11 @@ LISTEN = """addEventListener("DOMContentLoaded", () => {
 
 @pytest.fixture(scope="module")
 def ready_page(chromium, site):
-    """A page of the site with a running engine, shared by the tests of a module; checked for complaints in the end."""
+    """The explorer with a running engine, shared by the tests of a module; checked for complaints in the end."""
     page = chromium.new_context().new_page()
     page.watch = Watch(page, site)
     page.add_init_script(LISTEN)
-    page.goto(site)
+    page.goto(f"{site}#explore")
     wait_until_ready(page)
     yield page
     page.watch.check()

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
+from mlsysim.plans.audit import AUDITED
 
 from .conftest import READY_MILLISECONDS, expect, wait_until_ready
 
@@ -101,14 +102,14 @@ def settled(page):
 GO = """fragment => {
   document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
   delete document.documentElement.dataset.ready;
-  history.pushState(null, "", location.pathname + (fragment ? "#" + fragment : ""));
+  history.pushState(null, "", location.pathname + "#" + fragment);
   dispatchEvent(new PopStateEvent("popstate"));
 }"""
 
 
 def go(page, plan=None):
     """Show a plan by its address, without loading the page again; nothing is the first design."""
-    fragment = "" if plan is None else urlencode(list(leaves(plan)))
+    fragment = urlencode(list(leaves(AUDITED.document() if plan is None else plan)))
     page.evaluate(GO, fragment)
     settled(page)
 

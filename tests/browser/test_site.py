@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from mlsysim.labs import bridge
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan
+from mlsysim.zoo.examples import shipped_files
 
-from .conftest import READY_MILLISECONDS, served
+from .conftest import READY_MILLISECONDS, expect, served
 
 DESIGN = {
     "task": "training",
@@ -126,3 +129,50 @@ def test_a_page_from_a_file_says_how_to_serve_it(fresh_page, site_folder: Path):
 def test_a_browser_without_webassembly_is_told(launch, site):
     page = launch("--js-flags=--jitless").new_page()  # V8 without a compiler has no WebAssembly
     assert "no WebAssembly" in failure(page, site)
+
+
+# --- one document -----------------------------------------------------------------------------------------------------
+
+
+def test_python_starts_once_for_all_views(ready_page):
+    page = ready_page
+    asked = sum("pyodide.asm.wasm" in url for url in page.watch.requests)
+    page.evaluate("window.kept = engine")
+    for name, heading in (("Labs", "Labs"), ("Gallery", "Will it fit"), ("Explore", "Explore")):
+        page.get_by_role("link", name=name, exact=True).click()
+        page.wait_for_selector("html[data-ready]", state="attached")
+        expect(page.get_by_role("heading", level=1, name=heading)).to_be_focused()
+        expect(page.locator("nav [aria-current=page]")).to_have_text(name)
+    assert "task=training" in page.url, "the explorer remembers the design"
+    page.go_back()
+    expect(page.locator("#view-gallery")).to_be_visible()
+    assert page.evaluate("kept === engine") and page.title().startswith("Gallery")
+    assert sum("pyodide.asm.wasm" in url for url in page.watch.requests) in (asked, asked + 1), "the second searches"
+
+
+@pytest.mark.parametrize(("old", "new"), [("labs.html", "#labs"), ("lab.html?lab=roofline", "#lab/roofline")])
+def test_addresses_of_former_pages_still_lead_there(fresh_page, site, old, new):
+    fresh_page.goto(f"{site}{old}")
+    fresh_page.wait_for_url(f"{site}index.html{new}")
+
+
+def test_the_gallery_needs_no_javascript_and_no_engine(chromium, site):
+    page = chromium.new_context(java_script_enabled=False).new_page()
+    page.goto(site)
+    cards = page.locator(".scenario")
+    assert cards.count() == len(shipped_files("scenario"))
+    first = page.locator("[data-scenario=llama3-70b-512-h100]")
+    answer = evaluate(load_plan("scenario:llama3-70b-512-h100"), change=False)
+    assert answer.binding.sentence in first.inner_text() and answer.metric("mfu").text in first.inner_text()
+    assert first.locator("svg[role=img]").count() == 1
+    page.context.close()
+
+
+def test_a_card_leads_to_its_design(ready_page):
+    page = ready_page
+    page.get_by_role("link", name="Gallery", exact=True).click()
+    page.get_by_role("link", name="A chatbot on eight H200").click()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    expect(page.locator("#subject")).to_contain_text("Llama-3.1-70B on 8 x NVIDIA H200")
+    page.go_back()
+    expect(page.locator("#view-gallery")).to_be_visible()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import io
 import json
 import os
@@ -24,11 +25,16 @@ from typer.testing import CliRunner
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
 from mlsysim.labs import build as building
+from mlsysim.labs import gallery
+from mlsysim.labs.address import address as address_of
 from mlsysim.labs.build import browser_wheel, build
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin
 from mlsysim.labs.serve import in_background, site_server
+from mlsysim.zoo.examples import shipped_files
 
+FEW = ("keyword-spotting-microcontroller", "resnet50-training-a100")
+"""Scenarios that are answered in a moment."""
 INFO = {"abi_version": "2026_0", "python": "3.14.2"}
 
 
@@ -58,6 +64,8 @@ def cache(tmp_path, monkeypatch):
     (folder / "labs" / runtime.filename).write_bytes(package)
     (folder / "labs" / wheel.filename).write_bytes(b"pint")
     monkeypatch.setattr(building, "pins", lambda: [runtime, wheel])
+    few = {name: path for name, path in shipped_files("scenario").items() if name in FEW}
+    monkeypatch.setattr(gallery, "shipped_files", lambda kind: few)
     return folder
 
 
@@ -94,7 +102,7 @@ def test_a_new_build_replaces_an_old_one_and_nothing_else(cache, tmp_path, monke
     first = tree(folder)
     (folder / "mine.txt").write_text("kept")
     pages = building._pages()
-    monkeypatch.setattr(building, "_pages", lambda: {name: pages[name] for name in pages if name != "style.css"})
+    monkeypatch.setattr(building, "_pages", lambda cards: {name: pages[name] for name in pages if name != "style.css"})
     build(folder, cache)
     assert not (folder / "style.css").exists() and (folder / "mine.txt").read_text() == "kept"
     monkeypatch.undo()
@@ -123,6 +131,18 @@ def test_a_file_is_no_folder(cache, tmp_path):
     (tmp_path / "site").write_text("x")
     with pytest.raises(InputError, match="is a file"):
         build(tmp_path / "site", cache)
+
+
+def test_the_document_holds_every_view_and_card(cache, tmp_path):
+    build(tmp_path / "site", cache)
+    document = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<!-- (view|gallery)", document) and not (tmp_path / "site" / "views").exists()
+    names = re.findall(r'(?<![\w-])id="([^"]+)"', re.sub(r"<svg.*?</svg>", "", document, flags=re.S))
+    assert len(names) == len(set(names)), "views share one document"
+    assert re.findall(r'data-scenario="([^"]+)"', document) == sorted(FEW, reverse=True)
+    for name in FEW:
+        told = json.loads((tmp_path / "site" / "gallery" / f"{name}.json").read_text())
+        assert told["answer"]["headline"] and address_of(told["plan"]) in html.unescape(document)
 
 
 def test_pages_name_no_other_host():

@@ -187,7 +187,7 @@ def test_markdown_escapes_and_keeps_to_its_subset():
         and "<td><code>&lt;x&gt;</code></td>" in html
     )
     assert "<script>" not in html and "<b>" not in html
-    assert '<a href="lab.html?lab=kv_cache">x</a>' in to_html("[x](lab.html?lab=kv_cache)")
+    assert '<a href="#lab/kv_cache">x</a>' in to_html("[x](#lab/kv_cache)")
     assert "<a" not in to_html("[x](https://example.com)") and "<a" not in to_html("[x](javascript:alert(1))")
     assert to_html("2 * 3 * 4") == "<p>2 * 3 * 4</p>"
 

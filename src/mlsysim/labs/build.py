@@ -1,7 +1,9 @@
 """``labs build``: a folder of static files that runs the engine in a browser and asks no other host for anything.
 
-    index.html, *.js, *.css    the pages as they are in ``site/``
+    index.html                 the one document: its views from ``site/views/`` and the gallery put in
+    *.html, *.js, *.css        the other files as they are in ``site/``
     plan_keys.js               the keys of a plan, of which the explorer's controls are made
+    gallery/                   what the explorer shows of each scenario until Python has started
     labs.json                  the list of labs, and the mark that an instructor's key leaves in result codes
     pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
     wheels/                    our own package, pint, pydantic and what they need
@@ -36,6 +38,7 @@ from mlsysim.errors import InputError
 from mlsysim.labs.catalogue import keys_module
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin, fetch, pins
+from mlsysim.labs.gallery import gallery, told_json
 from mlsysim.labs.runner import list_labs
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import write_whole
@@ -43,8 +46,8 @@ from mlsysim.zoo.writing import write_whole
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
 LEFT_OUT = (
-    "__main__.py", "cli/", "calibrate/data/", "examples/", "labs/build.py", "labs/fetch.py", "labs/lock.toml", "labs/serve.py",
-    "labs/site/",
+    "__main__.py", "cli/", "calibrate/data/", "examples/", "labs/build.py", "labs/fetch.py", "labs/gallery.py", "labs/lock.toml",
+    "labs/serve.py", "labs/site/",
 )  # fmt: skip
 
 
@@ -80,7 +83,10 @@ def contents(
 ) -> dict[str, bytes]:
     """Every file of the site by its name below the folder."""
     listed = _json({"key": derived_key(key), "labs": list_labs()})
-    made = {**_pages(), "plan_keys.js": keys_module(), "labs.json": listed}
+    say("the answers of the gallery")
+    cards, told = gallery()
+    made = {**_pages(cards), **{f"gallery/{name}.json": told_json(each) for name, each in told.items()}}
+    made |= {"plan_keys.js": keys_module(), "labs.json": listed}
     wheels: dict[str, bytes] = {}
     locked = pins()
     for pin in locked:
@@ -101,9 +107,15 @@ def contents(
     return made
 
 
-def _pages() -> dict[str, bytes]:
+def _pages(cards: str = "") -> dict[str, bytes]:
+    """The files of ``site/``; the views become parts of the one document, with the cards of the gallery in theirs."""
     root = Path(str(files("mlsysim.labs"))) / "site"
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    found = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    views = {name: found.pop(name) for name in list(found) if name.startswith("views/")}
+    document = found["index.html"].decode()
+    for name, content in views.items():
+        document = document.replace(f"<!-- view: {PurePosixPath(name).stem} -->", "\n" + content.decode())
+    return found | {"index.html": document.replace("<!-- gallery -->", cards).encode()}
 
 
 def _runtime(tarball: bytes, pin: Pin) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 """The subset of Markdown that labs are written in, as HTML: everything is escaped first, so no text can bring markup.
 
 Paragraphs, ``###`` headings, lists with ``-`` or ``1.``, tables with ``|``, fenced code, ``**strong**``, ``*stress*``, ```code``` and
-links to pages of the same site (``[text](lab.html?lab=roofline)``).
+links to pages of the same site (``[text](#lab/roofline)``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 
-_LINK = re.compile(r"\[([^\]]+)\]\(((?:[\w-]+\.html)?(?:[?#][\w=&;.-]*)?)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:[\w-]+\.html)?(?:[?#][\w=&;./-]*)?)\)")
 _STRONG = re.compile(r"\*\*(.+?)\*\*")
 _STRESS = re.compile(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])")
 _CODE = re.compile(r"`([^`]+)`")

@@ -31,6 +31,8 @@ Named = Sequence[tuple[str, Answer]]
 _WHOLE = {"training": "Step", "serving": "Request", "rl": "Step", "inference": "Pass"}
 _CAUSES = 7
 """Causes that a bar tells apart."""
+_FEW = 4
+"""Parts that a small bar tells apart."""
 
 
 def scorecard_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure:
@@ -72,6 +74,21 @@ def time_of(answer: Answer, *, whole: str = "", title: str, width: int = WIDE) -
         return None
     named = {"total_label": whole or _WHOLE[answer.task], "total_text": answer.metric("latency").text, "title": title}
     return waterfall(parts, **named, width=width)
+
+
+def shares_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """Where the time goes, as one bar; the smaller parts together, since the bar is for a small place."""
+    parts = [(part.label, part.value) for part in answer.time_parts if part.value > 0]
+    if not parts or "latency" not in answer.held:
+        return None
+    return share_bar(_largest(parts, "the rest", _FEW), sum(value for _, value in parts), title=title, width=width)
+
+
+def _largest(parts: Sequence[tuple[str, float]], rest: str, most: int = _CAUSES) -> list[tuple[str, float, str]]:
+    """The largest parts of a bar in their order, and what is left as one."""
+    ordered = sorted(parts, key=lambda item: -item[1])
+    left = sum(value for _, value in ordered[most:])
+    return [(name, value, "s") for name, value in [*ordered[:most], *([(rest, left)] if left else [])]]
 
 
 def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:
@@ -134,12 +151,10 @@ def lost_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     for part in answer.run_parts[1:]:
         name = part.label.partition(": ")[0]
         lost[name] = lost.get(name, 0.0) + part.value
-    whole, ordered = sum(part.value for part in answer.run_parts), sorted(lost.items(), key=lambda item: -item[1])
-    if not ordered or not whole > 0:
+    whole = sum(part.value for part in answer.run_parts)
+    if not lost or not whole > 0:
         return None
-    rest = sum(value for _, value in ordered[_CAUSES:])
-    named = [*ordered[:_CAUSES], *([("other causes", rest)] if rest else [])]
-    return share_bar([(name, value, "s") for name, value in named], whole, title=title, width=width)
+    return share_bar(_largest([*lost.items()], "other causes"), whole, title=title, width=width)
 
 
 def finish_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:

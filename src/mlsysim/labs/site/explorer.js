@@ -2,7 +2,7 @@
 //
 // Two engines: one answers while a control moves, the other searches in the background (cheapest change, sensitivities,
 // layouts), so that a search never stands before the next answer. The second starts once the first has answered.
-import { Engine } from "./engine.js";
+import { engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
 import { Panel } from "./panel.js";
@@ -11,41 +11,19 @@ import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showK
 import { showWhy } from "./why.js";
 
 const root = document.documentElement;
-const status = byId("status");
-const bar = byId("progress");
-
 const state = { plan: null, pin: null, models: {} };
 const lists = {};
 const kept = {}; // plans of the other tasks
 let answer = null;
-let background = null;
 let deepened = null; // change and sensitivities, with the plan that they are of
 const known = new Set(); // imported models that the first engine has
 let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
 let notice = ""; // why the design of the address is not shown
 
-const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
-
-function fail(error) {
-  status.setAttribute("role", "alert");
-  status.textContent = error.message;
-  bar.hidden = true;
-  root.dataset.failed = "";
-}
-
 function say(text, alert = false) {
-  status.setAttribute("role", alert ? "alert" : "status");
-  if (status.textContent !== text) status.textContent = text;
+  tell(text, alert);
   root.toggleAttribute("data-stale", alert && notice === "");
 }
-
-const engine = new Engine({
-  onProgress({ text, done, total }) {
-    status.textContent = `${text}: ${megabytes(done)} of ${megabytes(total)} MB`;
-    bar.value = total ? done / total : 0;
-  },
-});
-window.engine = engine; // for the console: await engine.call("about")
 
 // --- answers -------------------------------------------------------------------------------------------------------
 
@@ -99,7 +77,7 @@ function show(plan, found) {
   for (const name of Object.keys(CHARTS)) if (name !== "sensitivity") showChart(byId(`chart-${name}`), found.charts[name]);
   showChange();
   byId("chart-sensitivity").classList.add("waiting");
-  document.title = `${found.subject} · mlsysim explorer`;
+  if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
 }
 
 async function why(metric) {
@@ -122,16 +100,13 @@ async function teach(brain, taught) {
 
 // --- in the background ---------------------------------------------------------------------------------------------
 
-function helper() {
-  if (!background) background = { engine: new Engine(), known: new Set() };
-  return background;
-}
+const knownThere = new Set();
 
 async function inBackground(name, args) {
-  const brain = helper();
-  await brain.engine.ready;
-  await teach(brain.engine, brain.known);
-  return brain.engine.call(name, args);
+  const other = searching();
+  await other.ready;
+  await teach(other, knownThere);
+  return other.call(name, args);
 }
 
 // What each figure is worth comes first; the cheapest change may have to search layouts.
@@ -206,7 +181,7 @@ async function comparison() {
 
 const address = later(250, () => {
   const hash = `#${encode(state)}`;
-  if (hash !== location.hash) history.pushState(null, "", hash);
+  if (root.dataset.view === "explore" && hash !== location.hash) history.pushState(null, "", hash);
 });
 
 function ask() {
@@ -222,9 +197,11 @@ function change(plan) {
   ask();
 }
 
+// Without a design in the address the last one is shown again, and at first the tutorial's.
 async function restore() {
-  const found = decode(location.hash) ?? { plan: await engine.call("first_design"), pin: null, models: {} };
+  const found = decode(location.hash) ?? (state.plan ? state : { plan: await engine.call("first_design"), pin: null, models: {} });
   Object.assign(state, found);
+  if (!decode(location.hash)) history.replaceState(null, "", `#${encode(state)}`);
   elsewhere = true;
   byId("comparison").hidden = !state.pin;
   return ask();
@@ -326,30 +303,35 @@ addEventListener("dragleave", (event) => { if (!event.relatedTarget) delete root
 addEventListener("drop", (event) => {
   event.preventDefault();
   delete root.dataset.dropping;
-  if (root.dataset.failed === undefined && answer) take(event.dataTransfer.files[0]);
+  if (root.dataset.failed === undefined && root.dataset.view === "explore" && answer) take(event.dataTransfer.files[0]);
 });
 
 // --- the page itself -----------------------------------------------------------------------------------------------
 
-byId("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the part behind # is the design
-  byId("verdict").focus();
-});
 byId("why-close").addEventListener("click", () => byId("why").close());
 byId("why").addEventListener("click", (event) => { if (event.target === byId("why")) byId("why").close(); });
-addEventListener("popstate", () => restore().catch(fail));
 let lastWidths = "";
 addEventListener("resize", later(200, () => {
   const now = JSON.stringify(widths());
-  if (answer && now !== lastWidths) ask();
+  if (answer && root.dataset.view === "explore" && now !== lastWidths) ask();
   lastWidths = now;
 }));
 
-engine.ready.then(async () => {
+// --- the view ------------------------------------------------------------------------------------------------------
+
+export async function mount() {
+  await engine.ready;
   byId("content").hidden = false; // so that the charts know how wide they may be
   await restore();
-  bar.hidden = true;
   lastWidths = JSON.stringify(widths());
+  if (root.dataset.lists === undefined) await fillLists();
+}
+
+export function unmount() {
+  byId("why").close();
+}
+
+async function fillLists() {
   for (const what of ["short", "models", "chips"]) {
     const found = await engine.call("catalogue", { what });
     if (what === "short") Object.assign(lists, found);
@@ -360,5 +342,5 @@ engine.ready.then(async () => {
     if (answer) panel.show({ plan: state.plan, chosen: answer.chosen, figures: answer.figures, lists });
   }
   root.dataset.lists = "";
-  helper();
-}).catch(fail);
+  searching();
+}

@@ -1,12 +1,11 @@
 // One lab: predict, compute, explain. The engine grades; this page keeps what the student did.
 import { byId, element } from "./dom.js";
-import { Engine } from "./engine.js";
 import { chart, control, given, lock, markup, question, tell, values } from "./lab_parts.js";
+import { labsOfSite } from "./labs.js";
 import { readState, rememberStudent, studentName, writeState } from "./lab_state.js";
+import { engine, fail, say as told } from "./page.js";
 
 const root = document.documentElement;
-const status = byId("status");
-const bar = byId("progress");
 const IDLE = "Everything is computed and graded in this browser; nothing is sent anywhere.";
 let name = "";
 let student = studentName();
@@ -16,30 +15,11 @@ let lab = null;
 let state = null;
 let latest = 0;
 
-const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 const asked = (stage) => lab.questions.filter((one) => one.stage === stage);
 const save = () => writeState(lab.id, student, state);
 
-function fail(error) {
-  status.setAttribute("role", "alert");
-  status.textContent = error.message;
-  bar.hidden = true;
-  root.dataset.failed = "";
-}
-
 // What a combination of controls cannot do is said; the page goes on.
-function say(problem) {
-  status.setAttribute("role", problem ? "alert" : "status");
-  status.textContent = problem || IDLE;
-}
-
-const engine = new Engine({
-  onProgress({ text, done, total }) {
-    status.textContent = `${text}: ${megabytes(done)} of ${megabytes(total)} MB`;
-    bar.value = total ? done / total : 0;
-  },
-});
-window.engine = engine; // for the console: await engine.call("about")
+const say = (problem) => told(problem || IDLE, Boolean(problem));
 
 // The page's one number of work under way: tests and screen readers wait for its end.
 let under = 0;
@@ -57,7 +37,7 @@ async function busy(work) {
 async function open() {
   lab = await busy(() => engine.call("lab_open", { name, student }));
   state = readState(lab.id, student, lab.version);
-  document.title = `${lab.title} - mlsysim lab`;
+  document.title = `${lab.title} · mlsysim`;
   byId("title").textContent = `${lab.number}. ${lab.title}`;
   byId("facts").textContent = `${lab.minutes} minutes, ${lab.walls.length > 1 ? "walls" : "wall"} ${lab.walls.join(", ")}, ${lab.points} points`;
   byId("objectives").replaceChildren(...lab.objectives.map((html) => markup("li", html)));
@@ -121,13 +101,13 @@ function progress() {
 
 async function compute() {
   const own = (latest += 1);
-  const width = Math.max(320, Math.min(byId("charts").clientWidth - 2, 760));
+  const width = Math.max(320, Math.min(byId("lab-charts").clientWidth - 2, 760));
   const found = await engine.call("lab_compute", { name, student, predictions: state.predictions, moved: state.moved, width });
   if (own !== latest) return; // a later move of a control is under way
   byId("compared").replaceChildren(...Object.values(found.compared).map((text) => element("li", {}, text)));
   byId("values").replaceChildren(...values(found.values));
-  byId("charts").replaceChildren(...found.charts.map(chart));
-  byId("spoken").textContent = found.values.map((item) => `${item.label} ${item.text}`).join("; ");
+  byId("lab-charts").replaceChildren(...found.charts.map(chart));
+  byId("lab-spoken").textContent = found.values.map((item) => `${item.label} ${item.text}`).join("; ");
 }
 
 function move(parameter, value) {
@@ -214,35 +194,26 @@ new ResizeObserver(([{ contentRect }]) => {
   const before = drawn;
   drawn = contentRect.width;
   if (before && drawn && Math.abs(drawn - before) > 40 && state?.kept) busy(compute).catch(fail);
-}).observe(byId("charts"));
+}).observe(byId("lab-charts"));
 
-// From lab to lab within the page: the engine is loaded already.
-async function go() {
-  name = new URLSearchParams(location.search).get("lab") ?? "";
-  await open();
-  const next = list[list.findIndex((one) => one.id === name) + 1];
-  byId("next").hidden = !next;
-  if (next) byId("next").href = `lab.html?lab=${next.id}`;
-  if (next) byId("next").textContent = `Next: ${next.title}`;
-}
+// --- the view ------------------------------------------------------------------------------------------------------
 
-addEventListener("click", (event) => {
-  const link = event.target.closest("a[href^='lab.html?lab=']");
-  if (!link || root.dataset.ready === undefined || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  history.pushState(null, "", link.getAttribute("href"));
-  busy(go).then(() => {
-    scrollTo(0, 0);
-    byId("lab").focus({ preventScroll: true });
-  }).catch(fail);
-});
-addEventListener("popstate", () => busy(go).catch(fail));
-
-Promise.all([engine.ready, fetch("labs.json", { cache: "no-cache" }).then((answer) => answer.json())]).then(async ([, site]) => {
+export async function mount(_, { rest }) {
+  const before = name;
+  name = rest;
+  if (before !== name) byId("lab").hidden = true;
+  const [site] = await Promise.all([labsOfSite(), engine.ready]);
   siteKey = site.key;
   list = site.labs;
-  await go();
-  bar.hidden = true;
+  await busy(open);
+  const next = list[list.findIndex((one) => one.id === name) + 1];
+  byId("next").hidden = !next;
+  if (next) byId("next").href = `#lab/${next.id}`;
+  if (next) byId("next").textContent = `Next: ${next.title}`;
   say("");
+  if (before && before !== name) scrollTo(0, 0);
+  byId("title").focus({ preventScroll: true });
   root.dataset.ready = "";
-}).catch(fail);
+}
+
+export function unmount() {}

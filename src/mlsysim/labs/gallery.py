@@ -1,0 +1,89 @@
+"""The first page: every scenario of the package with its answer, written when the site is built.
+
+A card says what was asked, whether it holds, three figures, what binds, and where the time goes. It is read off the answer that
+every face gives, so it stands there before Python has started and without JavaScript; its link is the plan's address in the
+explorer. ``gallery/NAME.json`` beside it is what the explorer would be told, for the time until it can ask.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+
+from mlsysim.labs.address import address
+from mlsysim.labs.explorer import Document, explore
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan
+from mlsysim.plot.answers import shares_of
+from mlsysim.zoo.examples import shipped_files
+
+GROUPS = {
+    "serving": "Serving",
+    "training": "Training",
+    "rl": "Post-training",
+    "inference": "On a small device",
+}
+"""Headings of the page by task, in its order."""
+
+_FIGURES = {
+    "training": ("run_time", "latency", "mfu", "rent", "tco", "carbon_footprint"),
+    "serving": ("ttft", "tpot", "usd_per_mtoken", "tokens_per_second"),
+    "rl": ("latency", "tokens_per_second", "tco", "mfu"),
+    "inference": ("latency", "throughput", "energy_per_sample", "memory"),
+}
+"""Figures of a card by task; the first three that an answer has."""
+
+_SHOWN = 3
+_WIDTH = 380
+
+
+def gallery() -> tuple[str, dict[str, Document]]:
+    """The cards as HTML, grouped, and what the explorer shows of each scenario by name."""
+    groups: dict[str, list[str]] = {task: [] for task in GROUPS}
+    told: dict[str, Document] = {}
+    for name in shipped_files("scenario"):
+        plan = load_plan(f"scenario:{name}")
+        answer = evaluate(plan, change=False)
+        groups[answer.task].append(_card(name, answer))
+        told[name] = {"plan": plan.document(), "answer": explore(plan.document())}
+    parts = [
+        f'<section aria-labelledby="gallery-{task}"><h2 id="gallery-{task}">{escape(GROUPS[task])}</h2>'
+        f'\n<ul class="scenarios">\n{"".join(cards)}</ul></section>\n'
+        for task, cards in groups.items()
+        if cards
+    ]
+    return "".join(parts), told
+
+
+def _card(name: str, answer: Answer) -> str:
+    plan = answer.plan
+    state, word = _state(answer)
+    headline = answer.headline.split(": ", 1)[-1]
+    figures = [answer.held[figure] for figure in _FIGURES[answer.task] if figure in answer.held][:_SHOWN]
+    rows = "".join(f"<div><dt>{escape(figure.label)}</dt><dd>{escape(figure.text)}</dd></div>" for figure in figures)
+    figure = shares_of(answer, title="Where the time goes", width=_WIDTH)
+    chart = f'<div class="chart">{figure.svg()}</div>' if figure is not None else ""
+    return (
+        f'<li class="card scenario" data-scenario="{name}">\n'
+        f'<h3><a href="{escape(address(plan.document()))}">{escape(plan.name or answer.subject)}</a></h3>\n'
+        f'<p class="muted about">{escape(plan.description or "")}</p>\n'
+        f'<p class="says"><strong class="badge" data-state="{state}">{word}</strong> {escape(headline[:1].upper() + headline[1:])}</p>\n'
+        f'<dl class="three">{rows}</dl>\n<p class="binds">{escape(answer.binding.sentence)}</p>\n{chart}</li>\n'
+    )
+
+
+def _state(answer: Answer) -> tuple[str, str]:
+    """Whether it holds: the colour and the word for it."""
+    if not answer.feasible:
+        return "bad", "Overloaded" if answer.overloaded else "Does not fit"
+    if any(check.certain and not check.passed for check in answer.checks):
+        return "warn", "Misses a limit"
+    if any(not check.certain for check in answer.checks):
+        return "warn", "Too close to call"
+    return "good", "Holds" if answer.checks else "Fits"
+
+
+def told_json(told: Document) -> bytes:
+    """One file for the explorer."""
+    return (json.dumps(told, separators=(",", ":")) + "\n").encode()
