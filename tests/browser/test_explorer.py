@@ -246,12 +246,12 @@ def test_the_data_parallel_degree_is_what_is_left(page):
 def test_switching_the_task_keeps_model_and_chip_and_comes_back(page):
     go(page)
     before = shown(page)
-    page.get_by_text("Serving", exact=True).click()
+    page.locator("#design").get_by_text("Serving", exact=True).click()
     settled(page)
     assert "performance.ttft" in shown(page)
     expect(page.locator("#subject")).to_contain_text("Llama-3.1-70B")
     expect(page.locator("#subject")).to_contain_text("H100")
-    page.get_by_text("Training", exact=True).click()
+    page.locator("#design").get_by_text("Training", exact=True).click()
     settled(page)
     assert shown(page) == before
 
@@ -401,7 +401,7 @@ def test_two_designs_side_by_side(page):
     page.locator("#swap").click()
     settled(page)
     assert shown(page) == pinned
-    page.get_by_text("One pass", exact=True).click()
+    page.locator("#design").get_by_text("One pass", exact=True).click()
     settled(page)
     expect(page.locator("#compare-error")).to_contain_text("one task")
     page.locator("#unpin").click()

@@ -77,6 +77,6 @@ async function go(event) {
 addEventListener("popstate", (event) => go(event).catch(stopped));
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part behind # is the address of a view
-  sections[current].querySelector("h1")?.focus();
+  (sections[current].querySelector("[data-content]") ?? sections[current].querySelector("h1")).focus();
 });
 go(null).catch(stopped);
