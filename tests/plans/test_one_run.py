@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -34,6 +35,13 @@ from mlsysim.units.registry import quantity, to_si
 EXACT = 1e-12
 FLEET = find_fleets(AUDITED.hardware).one
 LAYOUT = {"tp_size": 8, "zero_stage": 1, "microbatch_count": 32}
+
+
+def computing(answer):
+    """Share of the time in which a run computes: not that of checkpoints, G delta / tau, and restarts, 1 - exp(-R / M)."""
+    names = ("checkpoint_time", "checkpoint_interval", "restart_time", "mtbf")
+    write, interval, restart, mtbf = (to_si(answer.value(name), "s") for name in names)
+    return 1 - answer.value("goodput") * write / interval + math.expm1(-restart / mtbf)
 
 
 def numbers(answer):
@@ -81,7 +89,7 @@ def test_resolvers_agree_when_told_the_defaults_of_the_faces(rough):
     told = {"avg_recovery_time_s": 300 + write + 512 * joining_time()}
     told["checkpoint_interval"] = exact_interval(write, fleet.mtbf_hours * 3600)
     failing = ReliabilityModel().solve(fleet, 720, checkpoint_time_s=write, **told)
-    drawn = {"mfu": mfu, "average_power": rough.value("accelerator_power"), "include_host": True}
+    drawn = {"mfu": mfu, "average_power": rough.value("run_power"), "include_host": True}
     costs = EconomicsModel().solve(FLEET, 30, grid="Quebec", kwh_price="region", cost_scope="all", **drawn)
     taken = SustainabilityModel().solve(FLEET, 30, "Quebec", **drawn)
     assert mine == pytest.approx(
@@ -197,21 +205,24 @@ def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
     assert f"{fallback_price():g} USD/kWh" in answer.assumptions["kwh_price"]
     origins = {each.name: each.origin for each in answer.assumed}
     assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.1, that of Hyperscale")
-    drawn = {"average_power": answer.value("accelerator_power"), "include_host": True}
+    drawn = {"average_power": answer.value("run_power"), "include_host": True}
     costs = EconomicsModel().solve(FLEET, 30, kwh_price=fallback_price(), cost_scope="all", **drawn)
     assert to_si(answer.value("tco"), "USD") == pytest.approx(costs.tco_usd, rel=EXACT)
 
 
 @pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
 def test_joules_of_the_steps_are_the_energy_of_the_run(efficiency):
-    """The joules of a step's parts on every accelerator, with hosts, fans and network around them, for every step of thirty days in a
-    building of PUE 1.06; by scope they add up."""
+    """The joules of a step's parts on every accelerator, and of those that wait while the run stands, with hosts, fans and network around
+    them, for thirty days in a building of PUE 1.06; by scope they add up."""
     answer = evaluate_plainly(AUDITED.replacing(hardware={"efficiency": efficiency}))
     faces = {"overlap_comm": True, "update_step": True}
     step = DistributedModel().solve("Llama3_70B", FLEET, 2048, seq_len=2048, efficiency=efficiency, **faces, **LAYOUT)
     ledger = step.ledger
     each = ledger.total("joules") / ledger.seconds
     assert each == pytest.approx(to_si(answer.value("accelerator_power"), "W"), rel=EXACT)
+    waiting, share = waiting_power_of(FLEET.node.accelerator), computing(answer)
+    each = share * each + (1 - share) * waiting
+    assert each == pytest.approx(to_si(answer.value("run_power"), "W"), rel=EXACT) and 0.98 < share < 1
     watts = 512 * (1.21 * each + 116) + 64 * 1410
     assert watts == pytest.approx(to_si(answer.value("power"), "W"), rel=EXACT)
     assert watts * 30 * 86400 * 1.06 == pytest.approx(to_si(answer.value("energy"), "J"), rel=EXACT)
@@ -220,8 +231,14 @@ def test_joules_of_the_steps_are_the_energy_of_the_run(efficiency):
     assert scopes["Accelerators"] == pytest.approx(512 * each * 720 / 1000, rel=EXACT)
     assert scopes["Facility (PUE)"] == pytest.approx(watts * 720 * 0.06 / 1000, rel=1e-9)
     held = {part.name: part.joules for part in ledger.parts}
-    assert held["idle"] == pytest.approx(waiting_power_of(FLEET.node.accelerator) * ledger.seconds)
+    assert held["idle"] == pytest.approx(waiting * ledger.seconds)
     assert all(joules >= 0 for joules in held.values())
+
+
+def test_a_run_that_never_stands_draws_the_power_of_its_steps():
+    answer = evaluate_plainly(AUDITED.replacing(ops={"mtbf": "1e12 h", "checkpoint_time": "1e-6 s"}))
+    assert answer.value("goodput") == pytest.approx(1)
+    assert to_si(answer.value("run_power") / answer.value("accelerator_power"), "") == pytest.approx(1, abs=1e-6)
 
 
 def test_the_documents_price_is_that_of_the_resolver_alone(rough):

@@ -42,6 +42,15 @@ def goodput() -> float:
     return exact_goodput(FLEET, write_time(FLEET))
 
 
+def mean_power(watts: float, used: float = 1.0) -> float:
+    """Watts of an accelerator over a run: those of a step while it computes, those of waiting while it saves, restarts or is not in use."""
+    write, count = to_si(write_time(FLEET), "s"), FLEET.total_accelerators
+    mtbf = interruption_rate(FLEET.node.accelerator).hours / count * 3600
+    writes = goodput() * write / exact_interval(write, mtbf)
+    computing = used * (1 - writes + np.expm1(-(300 + write + joining_time() * count) / mtbf))
+    return computing * watts + (1 - computing) * waiting_power_of(FLEET.node.accelerator)
+
+
 def exact_goodput(fleet: Fleet, write: object) -> float:
     """What wall 15 says when it is told what faces assume: the all-cause rate, a restart by scale, the best interval."""
     seconds, count = to_si(write, "s"), fleet.total_accelerators
@@ -81,7 +90,7 @@ def test_a_run_costs_what_the_resolvers_say(length):
         days = here.get("duration_days") or here["tokens"] / (rate * here["utilization"]) / 86400
         tokens = here.get("tokens") or rate * here["utilization"] * days * 86400
         used = here["utilization"]
-        drawn = used * answer.accelerator_power + (1 - used) * Q_(waiting_power_of(FLEET.node.accelerator), "W")
+        drawn = Q_(mean_power(to_si(answer.accelerator_power, "W"), used), "W")
         cost = EconomicsModel().solve(
             fleet=FLEET,
             duration_days=days,
@@ -123,11 +132,11 @@ def test_a_run_costs_what_the_resolvers_say(length):
 
 
 def test_a_run_by_hand():
-    """10^12 tokens at r useful tokens a second take 10^12 / r s; 512 A100 draw what each does, with fans, network and hosts."""
+    """10^12 tokens at r useful tokens a second take 10^12 / r s; 512 A100 draw what each does on average, with fans, network and hosts."""
     found = evaluate({**BASE, "tokens": 1e12, "grid": "Iowa"}, {"pp": np.array([1])})
     rate = found["tokens_per_second"][0] * found["goodput_ratio"][0]
     hours = 1e12 / rate / 3600
-    each = to_si(step(pp_size=1).accelerator_power, "kW")
+    each = mean_power(to_si(step(pp_size=1).accelerator_power, "W")) / 1000
     network = 0.116 * to_si(FLEET.bandwidth_per_accelerator, "Gbit/s") / 400
     hosts = FLEET.count * 1.41 * to_si(FLEET.node.host_power, "kW") / 4.6
     energy = (512 * (1.21 * each + network) + hosts) * hours

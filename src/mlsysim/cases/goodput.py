@@ -211,6 +211,11 @@ class Goodput:
         return maximum(0.0, 1 - self.waste)
 
     @property
+    def computing(self) -> Any:
+        """Share of the time in which accelerators compute, also what is done again; for the rest they wait."""
+        return maximum(0.0, 1 - self.writes - self.restarts - self.waiting)
+
+    @property
     def lasting(self) -> Any:
         """Whether the run makes progress."""
         return self.ratio > _PROGRESS

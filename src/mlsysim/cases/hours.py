@@ -313,22 +313,22 @@ class Days:
             end += 1
         return self.hours.modes[mode].rate, end * 3600 - self._late
 
-    def taken(self, spans: Iterable[tuple[float, float, bool]]) -> Covered:
-        """What stretches of time take (from, to, whether it computes); what does not compute waits."""
+    def taken(self, spans: Iterable[tuple[float, float, float]]) -> Covered:
+        """What stretches of time take (from, to, and the share of it that it computes); what does not compute waits."""
         sums = [0.0] * len(Covered._fields)
         for start, end, computes in spans:
             number = math.floor((start + self._late) / 3600 + 1e-9)
             while start < end:
                 stop = min(end, (number + 1) * 3600 - self._late)
                 mode, carbon, pue, price = self.hour(number)
-                mode = mode if computes else PAUSED
-                rate, power = self.hours.modes[mode]
-                hours = (stop - start) / 3600
-                energy = power * hours * pue
-                taken = (rate * hours, power * hours, energy, energy * carbon, energy * price)
-                for k, value in enumerate(taken):
-                    sums[k] += value
-                sums[len(taken) + mode] += hours
+                for at, share in ((mode, computes), (PAUSED, 1 - computes)):
+                    rate, power = self.hours.modes[at]
+                    hours = share * (stop - start) / 3600
+                    energy = power * hours * pue
+                    taken = (rate * hours, power * hours, energy, energy * carbon, energy * price)
+                    for k, value in enumerate(taken):
+                        sums[k] += value
+                    sums[len(taken) + at] += hours
                 start, number = stop, number + 1
         return Covered(*sums)
 

@@ -5,6 +5,8 @@
     bill       the purchase's share, electricity, upkeep                              (:mod:`mlsysim.cases.money`)
     goodput    what failures and checkpoints leave of the hours                       (:mod:`mlsysim.cases.goodput`)
     time       of a given amount of work: work / (rate x goodput x utilisation)
+    p          of the time the accelerators compute a share s, at the power of a step; while the run stands (checkpoints that stop it,
+               restarts, nodes that lack) they wait: p = s p_step + (1 - s) p_wait
 
 Written once, on numbers or arrays: walls 15, 17, 18 and 19, sweeps, plans and scenarios ask it. Training for a month, an hour of a
 deployment and one pass of a chip are runs of different lengths. What a place or a price list does not say is None and stays so.
@@ -103,6 +105,12 @@ def run_time(work: Any, rate: Any, goodput: Any, utilisation: Any) -> Any:
 def run_work(duration: Any, rate: Any, goodput: Any, utilisation: Any) -> Any:
     """Work that is through in a time."""
     return duration * rate * goodput * utilisation
+
+
+@kernel("computing: W [100, 1000], waiting: W [10, 100], share [0.1, 0.9] -> mean: W")
+def run_power(computing: Any, waiting: Any, share: Any) -> Any:
+    """Mean power of an accelerator that computes a share of the time and waits for the rest."""
+    return waiting + (computing - waiting) * share
 
 
 def per_million(amount: Any, work: Any) -> Any:

@@ -22,7 +22,7 @@ from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.footprint import footprint
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, choose_micro_batches, divisors
-from mlsysim.cases.run import run_work
+from mlsysim.cases.run import run_power, run_work
 from mlsysim.cases.run_inputs import ALL, LOCAL, run_days, site_of
 from mlsysim.cases.training_memory import MODES, on_device, training_held
 from mlsysim.engine.evaluation import LEVELS, Collector, EvaluationLevel, SystemEvaluation
@@ -35,6 +35,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.systems.registry import Clusters
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.fields import Record, Seconds, Watts
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.data.ingestion import DataModel
@@ -240,7 +241,9 @@ class Scenario(Record):
         region = self.region or fleet.datacenter or fleet.region
         run: dict[str, Any] = {"duration_days": days, "mfu": min(step.mfu, 1.0), "include_host": True}
         if step.accelerator_power is not None:
-            run["average_power"] = step.accelerator_power
+            watts = to_si(step.accelerator_power, "W")
+            mean = run_power(watts, min(waiting_power_of(chip), watts), float(kept.computing))
+            run["average_power"] = quantity(mean, "W")
         costs = EconomicsModel().solve(fleet, grid=region, kwh_price=LOCAL, cost_scope=ALL, **run)
         _add(assumed, costs.assumptions)
         unknown = "No region is given, so carbon and water are not known."

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.giving_way import PRICE, Less, above_of, less_of, start_of
 from mlsysim.cases.hours import Covered, Days, Hours, Mode, place_of
-from mlsysim.cases.run import Run
+from mlsysim.cases.run import Run, run_power
 from mlsysim.cases.run_inputs import LOCAL, around_of, electricity_price, site_of
 from mlsysim.errors import InputError
 from mlsysim.infra.hours import Table, yearly, zone_of
@@ -49,17 +49,24 @@ class Timed(NamedTuple):
         """Whether the run gives way to anything."""
         return self.hours.pause is not None or self.hours.less is not None
 
-    def covering(self, full: float, work_is_given: bool) -> Covered:
-        """What is covered by work of so many hours at full rate, or in so many hours."""
-        found = self.hours.walk(full) if work_is_given else self.hours.walk(until=full)
+    def standing(self, computing: float) -> Hours:
+        """The hours of a run that computes in so much of the time in which nothing holds it; for the rest it stands, as while it is held."""
+        full, less, held = self.hours.modes
+        full, less = (each._replace(power=run_power(each.power, held.power, computing)) for each in (full, less))
+        return replace(self.hours, modes=(full, less, held))
+
+    def covering(self, full: float, work_is_given: bool, computing: float) -> Covered:
+        """What is covered in so many hours, or in as many as nothing holds it; time that it stands counts as held."""
+        hours = self.standing(computing)
+        found = hours.walk(full) if work_is_given else hours.walk(until=full)
         if not found.work > 0:
             raise InputError("All hours of the run are above the level at which it pauses.", field="pause_above")
-        return found
+        moves = {name: computing * getattr(found, name) for name in ("work", "full", "less")}
+        return found._replace(**moves, paused=found.hours - moves["full"] - moves["less"])
 
-    def mean_watts(self, covered: Covered) -> float | None:
+    def mean_watts(self, covered: Covered) -> float:
         """Watts of an accelerator over the run."""
-        if self.watts is None or covered.full == covered.hours:
-            return self.watts and self.watts[0]
+        assert self.watts is not None
         times = (covered.full, covered.less, covered.paused)
         return sum(w * t for w, t in zip(self.watts, times, strict=True)) / covered.hours
 
@@ -196,19 +203,19 @@ def carbon_hours(plan: Plan) -> Table | None:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def told(sheet: Sheet, timed: Timed, covered: Covered, tokens: float) -> list[str]:
+def told(sheet: Sheet, timed: Timed, covered: Covered, computing: float, tokens: float) -> list[str]:
     """When the run ends, what its hours are like, and what giving way and another start are worth."""
-    hours, start = timed.hours, timed.hours.start
+    hours, start, work = timed.standing(computing), timed.hours.start, covered.work / computing
     lines = [f"From {_date(start)} UTC it runs until {_end(start, covered.hours)} UTC{_seen(timed, covered)}."]
     given = sheet.plan.workload.tokens is not None
     plainly = replace(hours, pause=None, less=None)
-    usual = plainly.walk(covered.work) if given else plainly.walk(until=covered.hours)
+    usual = plainly.walk(work) if given else plainly.walk(until=covered.hours)
     for name, words in (("pause", "Pausing above {}"), ("less", "Less power ({})")):
         asked = getattr(hours, name)
         if asked is not None:
             alone = replace(hours, **{"pause": None, "less": None} | {name: asked})
-            own = alone.walk(covered.work) if given else alone.walk(until=covered.hours)
-            lines.append(f"{words.format(asked.text)} {_worth(sheet, timed, own, usual, given, tokens)}.")
+            own = alone.walk(work) if given else alone.walk(until=covered.hours)
+            lines.append(f"{words.format(asked.text)} {_worth(sheet, alone, own, usual, given, tokens)}.")
     if timed.known and any(map(any, hours.place.carbon)):
         when, share = plainly.best_start(usual.hours)
         if share < 1 - _BETTER:
@@ -240,12 +247,12 @@ def _seen(timed: Timed, covered: Covered) -> str:
     )
 
 
-def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool, tokens: float) -> str:
+def _worth(sheet: Sheet, hours: Hours, own: Covered, usual: Covered, given: bool, tokens: float) -> str:
     """What giving way does: to the time, or the tokens, and to carbon and cost of the work."""
     held, slow = own.paused / own.hours, own.less / own.hours
     if held < 5e-4 and slow == 0:
         return "never holds it"
-    power = timed.hours.modes
+    power, known = hours.modes, "energy" in sheet.metrics
     parts = [f"{'holds' if held else 'slows'} it for {(held or slow):.1%} of the time on average"]
     if not held:
         parts[0] += f" to {power[1].rate:.1%} of its speed"
@@ -259,11 +266,11 @@ def _worth(sheet: Sheet, timed: Timed, own: Covered, usual: Covered, given: bool
             f"{count_text(tokens / own.work * usual.work * lost)} {sheet.counted} ({lost:.1%}) are not trained on"
         )
     words = []
-    if timed.watts is not None:
+    if known:
         if own.carbon > 0:
             words.append(f"emits {_change(own.carbon / own.work, usual.carbon / usual.work)}")
         words.append(f"takes {_change(own.energy / own.work, usual.energy / usual.work)} energy")
-    if (costs := _costs(sheet, timed, own, usual)) is not None:
+    if (costs := _costs(sheet, own, usual)) is not None:
         words.append(f"costs {_change(*costs)}")
     if words and all(word.endswith(("as much", "as much energy")) for word in words):
         words = ["emits, takes and costs as much"]
@@ -279,7 +286,7 @@ def _change(new: float, old: float) -> str:
     return "as much" if abs(away) < 5e-4 else f"{abs(away):.1%} {'more' if away > 0 else 'less'}"
 
 
-def _costs(sheet: Sheet, timed: Timed, own: Covered, usual: Covered) -> tuple[float, float] | None:
+def _costs(sheet: Sheet, own: Covered, usual: Covered) -> tuple[float, float] | None:
     """What a unit of work costs, of both: time is paid by the hour, electricity by the hours it is taken in."""
     parts = {part.label: part.value for part in sheet.shown.get("cost_parts", ())}
     if not parts:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mlsysim.cases.failures import present
 from mlsysim.cases.goodput import Goodput, Saving, exact_goodput_of, expected_failures
@@ -40,8 +40,9 @@ from mlsysim.plans.parts import binding_of, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.plans.spending import TAKEN
-from mlsysim.plans.training import evaluate_training, said_of
+from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
+from mlsysim.plans.training_time import said_of
 from mlsysim.systems.fleet_text import Groups
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import count_text
@@ -92,8 +93,7 @@ def evaluate_mixed_training(plan: Plan, texts: list[str]) -> Answer:
     total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, {})
     length = None if model.fixed_shape else seq_len
 
-    def evaluated(place: int, share: _Share, days: float | None = None) -> Answer:
-        ops = {"duration": None, "duration_days": days} if days is not None else {}
+    def evaluated(place: int, share: _Share, **ops: Any) -> Answer:
         work = {"batch_size": share.sequences, "tokens": None}
         work |= {} if share.length is None else {"seq_len": share.length}
         return evaluate_training(on_group(plan, texts[place], task="training", workload=work, ops=ops))
@@ -160,9 +160,7 @@ def _exchange(plan: Plan, groups: Groups) -> float:
     return 2 * (count - 1) / count * trained * bytes_per_element("fp32") / min(rates)
 
 
-def _joint_training(
-    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[[int, _Share, float], Answer]
-) -> Answer:
+def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[..., Answer]) -> Answer:
     fleets = [fleet.name for fleet in groups.fleets]
     named = [(fleets[place], answer) for place, _, answer in joint.groups]
     active = [answer for _, answer in named]
@@ -174,7 +172,15 @@ def _joint_training(
     if wanted is not None and kept.lasting:
         days = run_time(wanted, rate, goodput, 1.0) / 86400.0
     days = days if days is not None else run_days()
-    costs = [evaluated(place, share, days) for place, share, _ in joint.groups]
+    # Each group works and stands with all others.
+    stops = {
+        "mtbf": (kept.mtbf, "h"),
+        "checkpoint_time": (kept.saving.write, "s"),
+        "restart_time": (kept.saving.recovery, "s"),
+    }
+    run = {name: quantity(*value) for name, value in (stops | {"checkpoint_interval": (kept.interval, "s")}).items()}
+    run |= {"duration": None, "duration_days": days}
+    costs = [evaluated(place, share, **run) for place, share, _ in joint.groups]
     spent, together = sums([(name, cost) for (name, _), cost in zip(named, costs, strict=True)], TAKEN, wanted is None)
     full, (useful, possible) = fullest(active), _joint_work(groups, joint, plan)
     values = {

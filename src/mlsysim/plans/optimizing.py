@@ -54,8 +54,8 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
     fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
     found = {name: metric.value for name, metric in answer.held.items()}
     options: dict[str, Any] = {} if plan.ops.electricity is None else {"kwh_price": plan.ops.electricity}
-    if "accelerator_power" in found:
-        options |= {"average_power": found["accelerator_power"], "include_host": True}
+    if (power := found.get("run_power", found.get("accelerator_power"))) is not None:
+        options |= {"average_power": power, "include_host": True}
     options["cost_scope"] = plan.ops.cost_scope or ALL
     if plan.hardware.cooling is not None:
         options["cooling"] = plan.hardware.cooling

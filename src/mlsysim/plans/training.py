@@ -1,36 +1,27 @@
 """A training plan: one optimizer step on a fleet, the run that it makes up, and what the run costs.
 
-    days = tokens / (tokens/s x goodput) / 86,400            goodput: what failures and checkpoints leave (wall 15)
-
-The layout is that of :mod:`mlsysim.plans.training_layout`. A checkpoint is the state of the model over what writers and file system
-take (wall 19), unless the plan gives its time; how often something fails and how long a restart takes say :mod:`mlsysim.cases.failures`.
+The layout is that of :mod:`mlsysim.plans.training_layout`, the run that of :mod:`mlsysim.plans.training_time`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mlsysim.cases import failures
-from mlsysim.cases.assumptions import DEFAULT
-from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint
-from mlsysim.cases.goodput import Goodput, expected_failures
-from mlsysim.cases.hours import Covered
+from mlsysim.cases.goodput import Goodput
 from mlsysim.cases.losslaw import training_flops
-from mlsysim.cases.run import run_time, run_work
-from mlsysim.cases.run_inputs import run_days
 from mlsysim.cases.training_memory import NOTHING_HELPS
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.hours import Timed, timed, told
+from mlsysim.plans.hours import timed, told
 from mlsysim.plans.parts import binding_of, roof_point, run_parts, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, power_facts, spend, times
 from mlsysim.plans.training_layout import check_launcher, fitting_step, step_options, training_batch
+from mlsysim.plans.training_time import run_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
@@ -38,7 +29,6 @@ from mlsysim.units.text import compact_time, count_text
 from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
-from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.zoo.constants import constant
 
 if TYPE_CHECKING:
@@ -49,8 +39,6 @@ SEEDS, QUICK = 200, 4
 _SECONDS_PER_DAY = 86400.0
 _OF_A_PASS = {"workload": ("phase", "steps", "random_arrivals", "measured_rate"), "parallelism": ("ring",)}
 """Keys of a plan that a training step has no use for."""
-_MANY = 1000
-_AS_A_BENCHMARK = "steps as fast as benchmark runs of the layout; production runs on thousands of accelerators (BLOOM, OPT, MT-NLG) took 20 to 35 % longer"
 _STATE = ("weights", "gradients", "optimizer state")
 
 
@@ -131,7 +119,8 @@ def _answer(
     slower = band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
     by_hour = timed(sheet, model, fleet, step, options, plan.ops.spares or 0) if step.feasible else None
     seeds = (QUICK if quick else plan.ops.seeds or SEEDS) if plan.ops.simulated and step.feasible else 0
-    days, tokens, kept, covered, played = _run(sheet, model, fleet, options, rate, slower, by_hour, seeds, quick)
+    ran = run_of(sheet, model, fleet, options, rate, slower, by_hour, seeds, quick)
+    days, tokens, kept, played = ran.days, ran.tokens, ran.kept, ran.played
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     chip = fleet.node.accelerator
@@ -139,14 +128,15 @@ def _answer(
     sheet.add("accelerator_power", watts, times(watts, draws))
     if (powered := step._facts.context["powered"]) is not None:
         sheet.facts |= power_facts(*powered)
-    spares, waiting = plan.ops.spares, None if watts is None else waiting_power_of(chip)
+    spares, waiting = plan.ops.spares, None if watts is None else min(waiting_power_of(chip), watts)
     powers = None if watts is None or waiting is None else (watts, waiting)
-    drawn = watts if played is None or powers is None else played.power(played.middle, *powers)
-    shares = [Share(fleet, drawn if by_hour is None else by_hour.mean_watts(covered), step.mfu)]
+    drawn = None if powers is None else ran.power(sheet, *powers)
+    sheet.add("run_power", drawn, times(drawn, draws))
+    shares = [Share(fleet, drawn, step.mfu)]
     if spares:
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
-    spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=by_hour and by_hour.place(covered))
+    spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=by_hour and by_hour.place(ran.covered))
     if step.feasible and kept.lasting:
         sheet.shown["run_parts"] = run_parts(kept, days * _SECONDS_PER_DAY, sheet.facts.get("share_of_full_rate", 1.0))
     if played is not None:
@@ -154,7 +144,7 @@ def _answer(
     if plan.workload.tokens is None:
         sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
     _scaling(sheet, model, made)
-    hourly = told(sheet, by_hour, covered, tokens) if by_hour is not None and kept.lasting else []
+    hourly = told(sheet, by_hour, ran.covered, ran.computing, tokens) if by_hour is not None and kept.lasting else []
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], "training step of one device")
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
@@ -190,113 +180,6 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
     }
     if model.parameters is not None:
         sheet.facts["parameters"] = model.active_parameter_count
-
-
-def _run(
-    sheet: Sheet,
-    model: Workload,
-    fleet: Fleet,
-    options: dict[str, Any],
-    rate: float,
-    slower: tuple[float, float] | None,
-    by_hour: Timed | None,
-    seeds: int,
-    quick: bool,
-) -> tuple[float, float, Goodput, Covered, Simulated | None]:
-    """Days of the run of a plan whose steps do ``rate`` tokens (or samples) a second, what it trains on, and what failures and
-    checkpoints leave of its time; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it; so many ``seeds`` are
-    played, where it is ``quick`` without advice."""
-    ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
-    count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
-    optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
-    dp = sheet.shown["layout"]["dp"]
-    writers = count // dp if ops.checkpoint_mode == "synchronous" else count
-    if ops.beside and (fleet.storage_bandwidth or ops.checkpoint_mode != "object_store"):
-        stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
-        fleet = fleet.model_copy(update={"storage_bandwidth": stored * (count / (count + ops.beside))})
-    saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
-    chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
-    kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
-    sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
-    played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
-    if seeds:
-        ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
-        from mlsysim.plans import training_run as over_time
-
-        kept = over_time.with_preemption(sheet.plan, fleet, kept)
-        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *ends)
-        if by_hour is not None and by_hour.yields:
-            setting = setting._replace(hours=by_hour.allowed)
-
-        def checkpoints(mode: str) -> tuple[Goodput, Checkpoint]:
-            writers = count // dp if mode == "synchronous" else count
-            other = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode)
-            alone = said._replace(interval=None, spares=None, repair=None)
-            best = failures.kept_of(chip, count, other, alone, sheet.ledger.seconds)
-            return over_time.with_preemption(sheet.plan, fleet, best), other
-
-        played = over_time.Simulated.of(setting, kept, seeds, None if quick else checkpoints).by_hour(by_hour)
-        kept = played.kept
-        sheet.facts |= over_time.facts_of(played.middle)
-    goodput, days, saving = float(kept.ratio), ops.days, kept.saving
-    if tokens is not None:
-        days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if kept.lasting else None
-    if days is None:
-        days = run_days()
-        sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
-    covered, working = Covered(), days
-    if played is not None and played.covers:
-        covered = played.covers[played.runs.middle]
-    elif by_hour is not None:
-        covered = by_hour.covering(days * 24.0, tokens is not None and kept.lasting)
-        if by_hour.yields:
-            days, working = covered.hours / 24.0, covered.work / 24.0
-            sheet.facts["share_of_full_rate"] = working / days
-    sheet.facts |= {
-        "interruptions_of_each": None if said.mtbf else quantity(kept.mtbf * count, "h"),
-        "mtbf_given": None if said.mtbf is None else quantity(said.mtbf, "h"),
-        "restart_given": ops.restart_time,
-        **failures.facts(saved),
-        "checkpoint_lag": quantity(saving.lag, "s"),
-        "share_with_all_nodes": 1.0 - kept.waiting,
-        "checkpoint_bytes": quantity(saved.size, "byte") if ops.checkpoint_time is None else None,
-        "bytes_a_second": quantity(saved.size / saved.stall, "byte/s"),
-        "checkpoint_interval_given": ops.checkpoint_interval,
-    }
-    if tokens is not None:
-        if count >= _MANY and slower:
-            sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
-        # A run that never ends has no time.
-        own = days if kept.lasting else None
-        sheet.add("run_time", own, slower and own and (own * slower[0], own * slower[1]))
-    sheet.add("mtbf", kept.mtbf)
-    sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
-    sheet.add("goodput", goodput)
-    sheet.add("checkpoint_time", saving.write)
-    sheet.add("checkpoint_lag", saving.lag or None)
-    sheet.add("checkpoint_interval", kept.interval)
-    sheet.add("restart_time", saving.recovery)
-    sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
-    sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
-    return days, tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0), kept, covered, played
-
-
-def said_of(plan: Plan, fleet: Fleet) -> failures.Said:
-    """What a plan, or else its fleet, says of failures."""
-    ops = plan.ops
-
-    def plain(name: str, unit: str) -> float | None:
-        value = getattr(ops, name)
-        return None if value is None else float(to_si(value, unit))
-
-    return failures.Said(
-        mtbf=fleet.mtbf_hours if ops.mtbf is None else plain("mtbf", "h"),
-        write=plain("checkpoint_time", "s"),
-        restart=plain("restart_time", "s"),
-        interval=plain("checkpoint_interval", "s"),
-        spares=ops.spares,
-        repair=plain("repair_time", "h"),
-    )
 
 
 def _inverse(value: float, band: Any, seconds: float) -> tuple[float, float] | None:

@@ -17,6 +17,7 @@ from mlsysim.cases import failures
 from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.goodput import Goodput, exact_goodput_of
 from mlsysim.cases.hours import Covered
+from mlsysim.cases.run import run_power
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Part
 from mlsysim.plans.hours import Timed
@@ -27,9 +28,9 @@ from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import paid
 from mlsysim.plans.targets import parse_every
 from mlsysim.simulate.run import causes
-from mlsysim.simulate.run.record import AGAIN, RESTARTS, USEFUL, WRITES, Many, Played, Runs, Span
+from mlsysim.simulate.run.record import AGAIN, RESTARTS, STOPPED, USEFUL, WRITES, Many, Played, Runs, Span
 from mlsysim.simulate.run.record import many as percentiles
-from mlsysim.simulate.run.run import TRAINING, Setting, Slow, play, play_all
+from mlsysim.simulate.run.run import PAUSE, TRAINING, Setting, Slow, play, play_all
 from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
@@ -40,6 +41,7 @@ _TAKEN = {"tco": "cost", "rent": "cost", "energy": "energy", "carbon_footprint":
 """What metrics go with, of what the hours of a run take."""
 _SHOWN = 200
 """Runs whose days an answer lists."""
+_WORKING = (TRAINING, AGAIN)
 _NAMED = 0.02
 """Share of what is lost that a sentence names."""
 
@@ -158,17 +160,21 @@ class Simulated:
             spent = None if cost is None else float(to_si(cost, "USD"))
             yield from Advised(self.setting, self.runs, sheet.plan, spent, self.checkpoints).sentences()
 
-    def power(self, run: Played, computing: float, waiting: float) -> float:
-        """Mean power of an accelerator in a run, of one that computes and of one that waits."""
-        share = run.computing / run.seconds
-        return computing * share + waiting * (1 - share)
+    @property
+    def computing(self) -> float:
+        """Share of the time that the run in the middle computes, of the time that no hours hold it."""
+        run = self.middle
+        return run.computing / (run.seconds - run.lost.get((PAUSE, STOPPED), 0.0))
 
 
 def _covered(setting: Setting, hours: Timed, seed: int) -> Covered:
     """What the run of a seed takes, hour by hour."""
     spans: list[Span] = []
-    play(setting, seed, spans)
-    return hours.days(seed).taken((span.start, span.end, span.state in (TRAINING, AGAIN)) for span in spans)
+    computing = play(setting, seed, spans).computing
+    working = sum(span.end - span.start for span in spans if span.state in _WORKING)
+    # Stretches of training have their checkpoints in them, for which it stands.
+    share = computing / working if working else 0.0
+    return hours.days(seed).taken((s.start, s.end, share * (s.state in _WORKING)) for s in spans)
 
 
 def parts_of(run: Played) -> tuple[Part, ...]:
@@ -202,7 +208,7 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
             return own / mine if mine else longer(run)
         if watts is None or not energy:
             return longer(run)
-        drawn, own = found.power(middle, *watts), found.power(run, *watts)
+        drawn, own = (run_power(*watts, each.computing / each.seconds) for each in (middle, run))
         site = sum(part.value for part in sheet.shown["energy_parts"])
         pue = site / (
             site - sum(part.value for part in sheet.shown["energy_parts"] if part.label.startswith("Facility"))
@@ -235,8 +241,6 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
         f"{many(len(runs.runs), 'run')} with other failures, of which the one in the middle is told: "
         f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start"
     )
-    if watts is not None:
-        sheet.assumed["power while it stands"] = f"{watts[1]:.0f} W an accelerator, {watts[0]:.0f} W while it computes"
 
 
 def _stretches(found: Simulated) -> dict[str, list[Any]]:

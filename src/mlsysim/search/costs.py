@@ -4,7 +4,7 @@ The case is that of walls 15, 17, 18 and 19 (:mod:`mlsysim.cases.run`), and the 
 (:mod:`mlsysim.cases.run_inputs`): the inputs are read once, and a tile of points costs a few dozen array operations.
 
 A training run has a given number of tokens (and lasts until they are through) or a given number of days; useful tokens are tokens
-per second times goodput, and energy follows from what the point's accelerators do, and from what stands around them. A deployment is counted by the hour, in use the
+per second times goodput, and energy follows from what the point's accelerators do, how long they wait, and what stands around them. A deployment is counted by the hour, in use the
 fraction ``utilization`` of the time:
 
     owning     share of the purchase (linear over its life), upkeep and electricity of every hour, over the tokens of those in use
@@ -32,7 +32,7 @@ from mlsysim.cases.failures import Said, kept_of
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices, rental_cost
 from mlsysim.cases.rent import rent_of
-from mlsysim.cases.run import Around, Run, Spent, per_million, run_time, run_work, spent_by
+from mlsysim.cases.run import Around, Run, Spent, per_million, run_power, run_time, run_work, spent_by
 from mlsysim.cases.run_inputs import LOCAL, REGION, maintenance_rate, site_of
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.infra.registry import Grids
@@ -164,11 +164,11 @@ class RunCosts:
                 return useful.lasting, found
             site = self._site(x["datacenter"])
             power, owned = x["average_power"], nodes
-            idle = power if power is not None else self.waiting
+            idle = power
             if power is None:
                 power = watts / 1000
-                if not (isinstance(used, float) and used == 1.0):
-                    power = used * power + (1 - used) * idle
+                idle = np.minimum(self.waiting or 0.0, power)
+                power = run_power(power, idle, useful.computing * used)
             if said.spares and idle is not None:
                 owned = nodes + said.spares
                 power = (power * nodes + idle * said.spares) / owned

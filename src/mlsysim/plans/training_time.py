@@ -1,0 +1,170 @@
+"""The run that the steps of a training plan make up: how long it takes, what failures leave of it, and what accelerators draw meanwhile.
+
+    days = tokens / (tokens/s x goodput) / 86,400            goodput: what failures and checkpoints leave (wall 15)
+    p = s p_step + (1 - s) p_wait                            s: useful work and work done again; while the run stands, accelerators wait
+
+A checkpoint is the state of the model over what writers and file system take (wall 19), unless the plan gives its time; how often something
+fails and how long a restart takes say :mod:`mlsysim.cases.failures`. Simulated (:mod:`mlsysim.plans.training_run`), the shares are those of
+the run in the middle; by the hour (:mod:`mlsysim.plans.hours`), those of the hours that the run covers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mlsysim.cases import failures
+from mlsysim.cases.assumptions import DEFAULT
+from mlsysim.cases.checkpoint import Checkpoint, run_checkpoint
+from mlsysim.cases.goodput import Goodput, expected_failures
+from mlsysim.cases.hours import Covered
+from mlsysim.cases.run import run_power, run_time, run_work
+from mlsysim.cases.run_inputs import run_days
+from mlsysim.models.base import Workload
+from mlsysim.plans.hours import Timed
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.sheet import Sheet
+from mlsysim.systems.types import Fleet
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time
+from mlsysim.walls.operations.checkpoint import CheckpointModel
+from mlsysim.zoo.constants import constant
+
+if TYPE_CHECKING:
+    from mlsysim.plans.training_run import Simulated
+
+_SECONDS_PER_DAY = 86400.0
+_MANY = 1000
+_AS_A_BENCHMARK = "steps as fast as benchmark runs of the layout; production runs on thousands of accelerators (BLOOM, OPT, MT-NLG) took 20 to 35 % longer"
+
+
+class Ran(NamedTuple):
+    """Days of a run, what it trains on, what failures and checkpoints leave of it, the share of the time that it computes (where it gives way
+    to hours: of the time that it is not held), its hours and what it covers of them, and how it was played."""
+
+    days: float
+    tokens: float
+    kept: Goodput
+    computing: float
+    hours: Timed | None
+    covered: Covered
+    played: Simulated | None
+
+    def power(self, sheet: Sheet, computing: float, waiting: float) -> float:
+        """Mean watts of an accelerator over the run, of one that computes and of one that waits; what its equation shows."""
+        full, drawn = self.computing, run_power(computing, waiting, self.computing)
+        if self.hours is not None and self.hours.watts is not None:
+            full, drawn = self.covered.full / self.covered.hours, self.hours.mean_watts(self.covered)
+            if self.covered.less > 0:
+                less = quantity(self.hours.watts[1], "W")
+                sheet.facts |= {"share_at_less_power": self.covered.less / self.covered.hours, "less_power": less}
+        sheet.facts |= {"share_computing": full, "waiting_power": quantity(waiting, "W")}
+        return drawn
+
+
+def run_of(
+    sheet: Sheet,
+    model: Workload,
+    fleet: Fleet,
+    options: dict[str, Any],
+    rate: float,
+    slower: tuple[float, float] | None,
+    by_hour: Timed | None,
+    seeds: int,
+    quick: bool,
+) -> Ran:
+    """The run of a plan whose steps do ``rate`` tokens (or samples) a second; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it; so many ``seeds`` are
+    played, where it is ``quick`` without advice."""
+    ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
+    count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
+    optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
+    dp = sheet.shown["layout"]["dp"]
+    writers = count // dp if ops.checkpoint_mode == "synchronous" else count
+    if ops.beside and (fleet.storage_bandwidth or ops.checkpoint_mode != "object_store"):
+        stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
+        fleet = fleet.model_copy(update={"storage_bandwidth": stored * (count / (count + ops.beside))})
+    saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
+    chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
+    kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
+    sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
+    played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
+    if seeds:
+        ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
+        from mlsysim.plans import training_run as over_time
+
+        kept = over_time.with_preemption(sheet.plan, fleet, kept)
+        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *ends)
+        if by_hour is not None and by_hour.yields:
+            setting = setting._replace(hours=by_hour.allowed)
+
+        def checkpoints(mode: str) -> tuple[Goodput, Checkpoint]:
+            writers = count // dp if mode == "synchronous" else count
+            other = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode)
+            alone = said._replace(interval=None, spares=None, repair=None)
+            best = failures.kept_of(chip, count, other, alone, sheet.ledger.seconds)
+            return over_time.with_preemption(sheet.plan, fleet, best), other
+
+        played = over_time.Simulated.of(setting, kept, seeds, None if quick else checkpoints).by_hour(by_hour)
+        kept = played.kept
+        sheet.facts |= over_time.facts_of(played.middle)
+    goodput, days, saving = float(kept.ratio), ops.days, kept.saving
+    if tokens is not None:
+        days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if kept.lasting else None
+    if days is None:
+        days = run_days()
+        sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
+    covered, working = Covered(), days
+    computing = float(kept.computing) if played is None else played.computing
+    if played is not None and played.covers:
+        covered = played.covers[played.runs.middle]
+    elif by_hour is not None:
+        covered = by_hour.covering(days * 24.0, tokens is not None and kept.lasting, computing)
+        if by_hour.yields:
+            days, working = covered.hours / 24.0, covered.work / computing / 24.0
+            sheet.facts["share_of_full_rate"] = working / days
+    sheet.facts |= {
+        "interruptions_of_each": None if said.mtbf else quantity(kept.mtbf * count, "h"),
+        "mtbf_given": None if said.mtbf is None else quantity(said.mtbf, "h"),
+        "restart_given": ops.restart_time,
+        **failures.facts(saved),
+        "checkpoint_lag": quantity(saving.lag, "s"),
+        "share_with_all_nodes": 1.0 - kept.waiting,
+        "checkpoint_bytes": quantity(saved.size, "byte") if ops.checkpoint_time is None else None,
+        "bytes_a_second": quantity(saved.size / saved.stall, "byte/s"),
+        "checkpoint_interval_given": ops.checkpoint_interval,
+    }
+    if tokens is not None:
+        if count >= _MANY and slower:
+            sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
+        # A run that never ends has no time.
+        own = days if kept.lasting else None
+        sheet.add("run_time", own, slower and own and (own * slower[0], own * slower[1]))
+    sheet.add("mtbf", kept.mtbf)
+    sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
+    sheet.add("goodput", goodput)
+    sheet.add("checkpoint_time", saving.write)
+    sheet.add("checkpoint_lag", saving.lag or None)
+    sheet.add("checkpoint_interval", kept.interval)
+    sheet.add("restart_time", saving.recovery)
+    sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
+    sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
+    made = tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0)
+    return Ran(days, made, kept, computing, by_hour, covered, played)
+
+
+def said_of(plan: Plan, fleet: Fleet) -> failures.Said:
+    """What a plan, or else its fleet, says of failures."""
+    ops = plan.ops
+
+    def plain(name: str, unit: str) -> float | None:
+        value = getattr(ops, name)
+        return None if value is None else float(to_si(value, unit))
+
+    return failures.Said(
+        mtbf=fleet.mtbf_hours if ops.mtbf is None else plain("mtbf", "h"),
+        write=plain("checkpoint_time", "s"),
+        restart=plain("restart_time", "s"),
+        interval=plain("checkpoint_interval", "s"),
+        spares=ops.spares,
+        repair=plain("repair_time", "h"),
+    )
