@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sitetools.answer_picture import answered
+from sitetools.flow import drawn as flow_drawn
 from sitetools.rooms import drawn
 
 from mlsysim import Hardware, Infra, Models, Systems
@@ -232,6 +233,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "walls/index.md": walls_page,
     "assets/rooms.svg": drawn,
     "assets/answer.svg": answered,
+    "assets/flow.svg": flow_drawn,
+    "assets/flow-phone.svg": lambda: flow_drawn(phone=True),
 }
 """Generated files that lie in the tree, and what writes each."""
 

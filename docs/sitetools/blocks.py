@@ -21,7 +21,7 @@ from mlsysim.errors import DataWarning
 
 from .commands import CommandError, run_commands
 
-__all__ = ["FENCE", "Block", "Outcome", "agree", "blocks", "outcomes", "problems", "rewritten"]
+__all__ = ["FENCE", "Block", "Outcome", "agree", "blocks", "namespace_of", "outcomes", "problems", "rewritten"]
 
 FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
@@ -82,6 +82,17 @@ def outcomes(text: str, name: str, folder: Path) -> Iterator[Outcome]:
             yield _python(block, name, namespace, folder)
         elif block.language == "sh":
             yield _shell(block, folder)
+
+
+def namespace_of(text: str, name: str, folder: Path) -> dict[str, Any]:
+    """What a page's Python blocks leave behind, run in ``folder``."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(text):
+        if block.language == "python" and block.not_run is None:
+            outcome = _python(block, name, namespace, folder)
+            if outcome.error is not None:
+                raise ValueError(f"{name}:{block.line}: {outcome.error}")
+    return namespace
 
 
 def _python(block: Block, name: str, namespace: dict[str, Any], folder: Path) -> Outcome:

@@ -13,6 +13,7 @@ from .blocks import FENCE
 
 __all__ = ["DRAWN", "draw", "phone_name", "shown_figures", "with_figures"]
 
+DOCS = Path(__file__).resolve().parents[1]
 DRAWN = "assets/figures"
 """Folder, below the pages, of what is drawn from the package; nothing there lies in the tree."""
 _ALONE = re.compile(rf"(?P<code>{FENCE.pattern})|^!\[(?P<caption>[^\]\n]+)\]\((?P<path>[^)\s]+\.svg)\)$", re.M | re.S)
@@ -63,18 +64,20 @@ def with_figures(text: str, page: str, words: dict[str, str]) -> str:
             return match[0]
         path, caption = match["path"], match["caption"]
         name = _drawn_name(path, page)
-        if name is None:
-            return _figure(f'<img src="{path}" alt="{escape(caption)}">', caption)
+        if name is None and (DOCS / page).parent.joinpath(path).is_file():
+            alone = not (DOCS / page).parent.joinpath(phone_name(path)).is_file()
+            return _figure(path, caption, caption, alone)
         if name not in words:
-            raise ValueError(f"{page}: there is no picture {name}")
-        narrow = f'<source media="(max-width: 599px)" srcset="{phone_name(path)}">'
-        return _figure(
-            f'<picture>{narrow}<img src="{path}" alt="{escape(words[name])}" loading="lazy"></picture>', caption
-        )
+            raise ValueError(f"{page}: there is no picture {name or path}")
+        return _figure(path, words[name], caption, False)
 
     return _ALONE.sub(figure, text)
 
 
-def _figure(inner: str, caption: str) -> str:
+def _figure(path: str, words: str, caption: str, alone: bool) -> str:
+    """A picture that has no layout for a phone is ``alone``: it is not shrunk, but scrolls there."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(caption, quote=False))
-    return f'<figure class="drawn">{inner}<figcaption>{said}</figcaption></figure>'
+    narrow = "" if alone else f'<source media="(max-width: 599px)" srcset="{phone_name(path)}">'
+    inner = f'<picture>{narrow}<img src="{path}" alt="{escape(words)}" loading="lazy"></picture>'
+    kind = "drawn wide" if alone else "drawn"
+    return f'<figure class="{kind}"><div>{inner}</div><figcaption>{said}</figcaption></figure>'

@@ -13,9 +13,10 @@ import pytest
 from sitetools import reference
 from sitetools.blocks import FENCE, blocks
 from sitetools.explorer_links import DESIGNS, address, invitation
-from sitetools.figures import DRAWN
+from sitetools.figures import DRAWN, shown_figures
 from sitetools.links import anchors, broken_links
-from sitetools.pictures import PICTURES, replicas
+from sitetools.pictures import PICTURES
+from sitetools.pictures.simulations import replicas
 
 import mlsysim
 from mlsysim.plans.evaluate import evaluate
@@ -54,6 +55,20 @@ def test_pictures_are_there_or_drawn_and_every_one_is_shown() -> None:
     ]
     drawn = {(DOCS / DRAWN / name).resolve() for name in PICTURES}
     assert all(path.is_file() or path in drawn for path in found) and drawn <= set(found)
+
+
+@pytest.mark.parametrize("page", sorted([*DOCS.glob("walls/[0-9]*.md"), *DOCS.glob("tutorials/*.md")]), ids=shown)
+def test_a_wall_and_a_tutorial_have_a_picture_that_is_drawn_for_them(page: Path) -> None:
+    names = shown_figures(page.read_text(encoding="utf-8"), str(page.relative_to(DOCS)))
+    assert names and all(name in PICTURES for name in names)
+    assert page.parent.name != "walls" or names == [f"walls/{page.name[:2]}.svg"]
+
+
+@pytest.mark.parametrize("name", [name for name in PICTURES if name.startswith("walls/")])
+def test_a_walls_picture_is_drawn_from_its_resolver(name: str) -> None:
+    figure = PICTURES[name]()
+    assert figure is not None and re.search(r"\d", figure.alt) and "nan" not in figure.svg()
+    assert figure.svg() == PICTURES[name]().svg() and len(figure.svg()) < 20_000
 
 
 def test_a_picture_shows_what_its_answers_say() -> None:

@@ -27,7 +27,7 @@ def page() -> str:
     return (DOCS / "zoo.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["zoo.md", "fallacies.md", "walls/index.md", "assets/rooms.svg"])
+@pytest.mark.parametrize("name", ["zoo.md", "fallacies.md", "walls/index.md", "assets/rooms.svg", "assets/flow.svg"])
 def test_a_committed_page_is_what_the_data_gives(generator: ModuleType, name: str) -> None:
     committed = (DOCS / name).read_text(encoding="utf-8")
     assert committed == generator.PAGES[name](), f"docs/{name} is stale; run `make docs`"
