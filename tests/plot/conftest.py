@@ -41,6 +41,16 @@ def shape_boxes(root):
             points = [tuple(map(float, pair.split(","))) for pair in get("points").split()]
             xs, ys = [x for x, _ in points], [y for _, y in points]
             yield tag, "", Box(min(xs), min(ys), max(xs), max(ys))
+        elif tag == "path" and not get("transform"):
+            shapes = re.findall(r"M(\S+) (\S+)h([\d.]+)v([\d.]+)", get("d"))
+            boxes = [
+                (float(x), float(y), float(x) + float(wide), float(y) + float(high)) for x, y, wide, high in shapes
+            ]
+            yield (
+                tag,
+                "",
+                Box(*(pick(edges) for pick, edges in zip((min, min, max, max), zip(*boxes, strict=True), strict=True))),
+            )
         elif tag == "path":
             x, y = map(float, re.fullmatch(r"translate\((\S+) (\S+)\)", get("transform")).groups())
             yield tag, "", Box(x - 3, y - 3, x + 3, y + 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from unittest import mock
 
 import pytest
 from hypothesis import assume, given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, makespan
-from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, simulate
+from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Passes, simulate
 
 EXAMPLES = settings(max_examples=40)
 
@@ -49,12 +48,20 @@ def test_the_bubble_that_is_drawn_is_the_kernels(schedule):
 def test_so_it_is_when_passes_take_other_times(schedule, inputs, weights):
     name, stages, micro_batches, virtual, group = schedule
     assume(name != "zb_v" or not stages < micro_batches < 2 * stages - 1)
-    times = {FORWARD: 4, BACKWARD: inputs + weights, INPUT_GRADIENT: inputs, WEIGHT_GRADIENT: weights}
-    with mock.patch.dict("mlsysim.plot.schedule._THIRDS", times):
-        length = 3 * simulate(*schedule).length
     whole = 4 + inputs + weights
     shares = Shares(4 / whole, inputs / whole, weights / whole)
-    assert length == pytest.approx(makespan(name, stages, micro_batches, whole, shares, v=virtual, group=group))
+    length = simulate(*schedule, Passes(*shares)).length
+    assert length == pytest.approx(makespan(name, stages, micro_batches, 1.0, shares, v=virtual, group=group))
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize("last", [0.9, 1.0, 1.25])
+def test_a_longer_or_shorter_last_stage_is_drawn_so(name, last):
+    virtual = 4 if name == "interleaved" else 1
+    line = simulate(name, 4, 16, virtual, passes=Passes(last=last))
+    assert line.length == pytest.approx(makespan(name, 4, 16, 1.0, last=last, v=virtual), rel=0.02)
+    assert line.bubble == pytest.approx(line.length - 16 * max(last, 1.0))
+    assert sum(slot.end - slot.start for slot in line.of(3)) == pytest.approx(16 * last)
 
 
 @EXAMPLES

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
+from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import compact_time
+from mlsysim.plot.scale import amount
 from mlsysim.report.build import build_report
 from mlsysim.report.content import NOT_KNOWN
-from mlsysim.report.figures import figures_of, pipeline_drawn
+from mlsysim.report.figures import figures_of
 from mlsysim.report.html import escape, to_html
 from mlsysim.report.markdown import escape as markdown_escape
 from mlsysim.report.markdown import to_markdown
@@ -116,14 +117,13 @@ def test_parts_of_the_cost_add_up():
     assert sum(part.value for part in mixed.cost_parts) == pytest.approx(mixed.value("tco").to("USD").magnitude)
 
 
-def test_a_large_pipeline_is_drawn_smaller_and_says_so():
+def test_a_large_pipeline_is_the_plans_and_says_what_is_left_out():
     report = report_of("llama3-405b-16k-h100")
-    assert pipeline_drawn(report.answer) == ("interleaved", 16, 16, 2, None)
+    (bubble,) = (part.value for part in report.answer.time_parts if part.label == "pipeline bubble")
     shown = words(to_html(report))
-    assert (
-        f"Drawn with 2 of the 8 virtual stages, so that blocks can be seen; in the plan the bubble is {report.answer.metric('bubble').text}"
-        in shown
-    )
+    assert "16 stages, 8 virtual stages each, 16 micro-batches" in shown
+    assert f"the longest stage waits {amount(bubble, 's')}" in shown
+    assert "between the beginning and the end are left out" in shown
     assert report.figures["pipeline-memory"].alt.count("stage") > 8
 
 
@@ -134,11 +134,14 @@ def test_every_schedule_is_drawn(name, count):
     split |= {"virtual_stages": 4} if name in CHUNKED else {}
     split |= {"micro_batch_group": 8} if name == "interleaved" else {}
     answer = evaluate(PIPELINE | {"parallelism": split})
-    schedule, stages, drawn, virtual, group = pipeline_drawn(answer)
-    assert (schedule, stages, group) == (name, 4, split.get("micro_batch_group"))
-    assert 8 <= drawn <= count and 1 <= virtual <= split.get("virtual_stages", 1)
     figures = figures_of(answer, None)
-    assert f"{drawn} micro-batches" in figures["pipeline"].subtitle
+    assert f"{count} micro-batches" in figures["pipeline"].subtitle
+    (bubble,) = (part.value for part in answer.time_parts if part.label == "pipeline bubble")
+    line, seconds = figures["pipeline"].line, figures["pipeline"].seconds
+    assert line.schedule == name and line.virtual_stages == split.get("virtual_stages", 2 if name in FOLDED else 1)
+    assert line.bubble * seconds == pytest.approx(bubble, abs=0.06 * line.length * seconds)
+    if name in ("gpipe", "1f1b", "breadth_first"):
+        assert line.bubble * seconds == pytest.approx(bubble, rel=0.01)
     # The fullest stage of the drawing holds what the memory of the plan has.
     assert max(figures["pipeline-memory"].peaks) == pytest.approx(answer.memory.used)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
@@ -66,6 +66,15 @@ def stage_layers(layers: Any, layout: Layout) -> tuple[Any, Any]:
     return most, maximum(most - spare, 0.0)
 
 
+class Stages(NamedTuple):
+    """Seconds of a micro-batch on the first stage, on those between and on the last, and what its passes have of them."""
+
+    first: Any
+    between: Any
+    last: Any
+    shares: Shares
+
+
 @dataclass(frozen=True, slots=True)
 class Pipelined:
     """Seconds of a step: the longest stage is busy, it is ``paced`` by waiting for other stages, and waits for messages.
@@ -77,6 +86,7 @@ class Pipelined:
     paced: Any
     sends: Any
     messages: Callable[[], Any]
+    stages: Stages | None = None
 
 
 def pipelined(
@@ -98,7 +108,7 @@ def pipelined(
     hidden delays that stage, and the schedule says how often this is on the longest path.
     """
     m = layout.micro_batches * job.accumulation
-    busy = m * stage
+    busy, stages = m * stage, Stages(stage if first is None else first, stage, stage if last is None else last, shares)
     if last is not None:
         # Even stages differ by rounding; none is shorter than their mean.
         # A device of DualPipe has half of the micro-batches on each of two stages: the outer ones have both ends.
@@ -106,7 +116,7 @@ def pipelined(
         most = 0.5 * (first + last) if layout.schedule == "dualpipe" else a.longest(first, last)
         busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
-        return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy)
+        return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy, stages)
     name, chunks = layout.schedule or "interleaved", (layout.virtual_stages, layout.group)
     alone = makespan(name, layout.pp, m, stage, shares, None, first, last, *chunks)
     delay = (1 - job.overlap.pipeline) * send
@@ -121,4 +131,4 @@ def pipelined(
     # Messages of other stages that fill and drain the pipeline may be waited for longer than one's own take.
     sends = a.beside(sends, lambda: a.tag(*line, maximum(count() * send - late, 0.0 * send)))
     paced = a.grown("pipeline bubble", 14, "bubble", busy, alone)
-    return Pipelined(busy, paced, sends, lambda: count() * send)
+    return Pipelined(busy, paced, sends, lambda: count() * send, stages)

@@ -34,7 +34,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
-from mlsysim.cases.schedule import Pipelined, pipelined, sharing, stage_layers
+from mlsysim.cases.schedule import Pipelined, Stages, pipelined, sharing, stage_layers
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
 from mlsysim.models.footprint import expert_parameters, local_parameters
@@ -77,6 +77,7 @@ class Step:
     paced: Any
     offload: Any
     update: Any = 0.0
+    stages: Stages | None = None
 
     @property
     def bubble(self) -> Any:
@@ -337,6 +338,7 @@ def first_order(
         paced=pipeline.paced,
         offload=host,
         update=update,
+        stages=pipeline.stages,
     )
 
 

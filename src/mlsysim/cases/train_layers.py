@@ -184,6 +184,7 @@ def calibrated(
         paced=pipeline.paced,
         offload=host,
         update=updated,
+        stages=pipeline.stages,
     )
 
 

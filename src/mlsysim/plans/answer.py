@@ -124,6 +124,10 @@ class Answer(Document, Record):
         default_factory=dict, description="change of the main metric with 10 % less and 10 % more of a figure"
     )
     layout: dict[str, Any] = Field(default_factory=dict)
+    stages: dict[str, float] = Field(
+        default_factory=dict,
+        description="of a pipeline: seconds of a micro-batch on the first stage, on those between and on the last; shares of its passes",
+    )
     assumptions: dict[str, str] = Field(default_factory=dict)
     assumed: tuple[Assumption, ...] = Field(default=(), description="assumptions with their values and origins")
     sources: dict[str, str] = Field(default_factory=dict)

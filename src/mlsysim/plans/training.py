@@ -92,6 +92,10 @@ def _answer(
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],
     }
+    stages = step._facts.context.get("stages") if step.parallelism["pp"] > 1 else None
+    if stages is not None:
+        named = {"first": stages.first, "between": stages.between, "last": stages.last, **stages.shares._asdict()}
+        sheet.shown["stages"] = {name: float(value) for name, value in named.items()}
     if plan.hardware.launcher is not None:
         check_launcher(plan.hardware.launcher, sheet.shown["layout"])
     seconds, band = to_si(step.step_latency_total, "s"), step.step_interval

@@ -24,7 +24,7 @@ def heading(d: Drawing, title: str, subtitle: str = "") -> float:
 
 
 class KeyEntry(NamedTuple):
-    """One line of a key: ``kind`` is fill, line, marker, wash, void, frame or limit; ``series`` its colour, hatch, dash and shape."""
+    """One line of a key: ``kind`` is fill, plain, line, marker, wash, void, faint, frame or limit; ``series`` its colour, hatch, dash and shape."""
 
     label: str
     series: int
@@ -59,6 +59,10 @@ def _sample(d: Drawing, entry: KeyEntry, x: float, y: float) -> None:
             d.rect(x + 0.5, y + 1.5, 14, 11, "void")
         case "wash":
             d.rect(x, y + 2, 15, 11, f"f{colour} wash")
+        case "faint":
+            d.rect(x, y + 2, 15, 11, "faint")
+        case "plain":
+            d.rect(x, y + 2, 15, 11, f"f{colour}")
         case "frame":
             d.rect(x + 1, y + 2, 13, 10, "mark", radius=3)
         case _:

@@ -15,8 +15,8 @@ input is there. Nothing is taken from the closed forms of :mod:`mlsysim.physics.
     dualpipe      micro-batches enter at both ends; each device holds two stages   (DeepSeek-V3, 2024)
     dualpipe_v    DualPipe cut in half: the far direction is the way back of a V   (DeepSeek, Sea AI Lab 2025)
 
-Times are in micro-batch times of a whole stage: a forward pass takes 1/3, the backward pass 2/3 (half of it the gradient
-of the input, half that of the weights), as the closed forms assume. Communication takes no time of its own here.
+Times are in micro-batch times of a whole stage. Unless :class:`Passes` says otherwise, a forward pass takes 1/3, the backward pass 2/3 (half
+of it the gradient of the input, half that of the weights), and all stages are equal. Communication takes no time of its own here.
 
 The closed forms are the same for every m that runs. DualPipe needs m >= 2p; with less than m = 2p - 1 zb_v leaves out of its order
 what does not exist, as PyTorch does.
@@ -27,8 +27,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property, partial
 from itertools import count
+from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.physics.pipeline import CHUNKED, FOLDED
@@ -36,10 +38,36 @@ from mlsysim.units.records import dataclass
 
 FORWARD, BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "backward", "input gradient", "weight gradient"
 
-# Lengths in thirds of a micro-batch time.
-_THIRDS = {FORWARD: 1, BACKWARD: 2, INPUT_GRADIENT: 1, WEIGHT_GRADIENT: 1}
+MOST_PASSES = 20_000
+"""Passes forward that are simulated at most."""
+_THIRD = Fraction(1, 3)
 
-_MOST_SLOTS = 20_000
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """How long the passes of a micro-batch are: shares of forward, gradient of inputs and gradient of weights, and the time on the first and on
+    the last stage over that on a stage between. Where a device has several chunks, what an end has more or less is at its outer chunk."""
+
+    forward: float | Fraction = _THIRD
+    inputs: float | Fraction = _THIRD
+    weights: float | Fraction = _THIRD
+    first: float | Fraction = 1
+    last: float | Fraction = 1
+
+    def lengths(self, stage_count: int, chunks: int) -> Callable[[Task], float | Fraction]:
+        """The length of a task, where a device holds so many chunks."""
+        both = self.inputs + self.weights
+        kinds = {FORWARD: self.forward, BACKWARD: both, INPUT_GRADIENT: self.inputs, WEIGHT_GRADIENT: self.weights}
+        each = Fraction(1, chunks)
+        sizes: list[float | Fraction] = [each] * stage_count
+        sizes[0], sizes[-1] = (max(each + end - 1, 0.0) for end in (self.first, self.last))
+        found = {(kind, stage): share * size for kind, share in kinds.items() for stage, size in enumerate(sizes)}
+        if self == _EVEN:  # whole numbers of thirds, which add up exactly
+            found = {what: int(length * 3 * chunks) for what, length in found.items()}
+        return lambda task: found[task.kind, task.stage]
+
+
+_EVEN = Passes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +113,19 @@ class Timeline:
     @cached_property
     def bubble_fraction(self) -> float:
         """Share of all device time in which nothing runs, measured on the slots."""
-        busy = sum(slot.end - slot.start for slot in self.slots)
-        return 1 - busy / (self.devices * self.length)
+        return 1 - sum(self._busy) / (self.devices * self.length)
+
+    @cached_property
+    def _busy(self) -> list[float]:
+        busy = [0.0] * self.devices
+        for slot in self.slots:
+            busy[slot.device] += slot.end - slot.start
+        return busy
+
+    @property
+    def bubble(self) -> float:
+        """What the device with most work waits for others."""
+        return self.length - max(self._busy)
 
     def of(self, device: int) -> list[Slot]:
         """The slots of one device, in order."""
@@ -117,7 +156,12 @@ class Timeline:
 
 
 def simulate(
-    schedule: str, stages: int, micro_batches: int, virtual_stages: int = 1, group: int | None = None
+    schedule: str,
+    stages: int,
+    micro_batches: int,
+    virtual_stages: int = 1,
+    group: int | None = None,
+    passes: Passes = _EVEN,
 ) -> Timeline:
     """Run a schedule of ``stages`` devices and ``micro_batches``.
 
@@ -142,29 +186,31 @@ def simulate(
             f"Groups of micro-batches belong to the interleaved schedule, not to {schedule}.", field="group"
         )
     chunks = 2 if schedule in FOLDED else virtual_stages
-    if stages * micro_batches * chunks * 3 > _MOST_SLOTS:
+    if stages * micro_batches * chunks > MOST_PASSES:
         raise InputError(
             f"A timeline of {stages} stages x {micro_batches} micro-batches x {chunks} virtual stages has too many "
-            f"slots to draw; at most {_MOST_SLOTS // 3:,} passes are drawn."
+            f"slots to draw; at most {MOST_PASSES:,} passes are drawn."
         )
     order = _ORDERS[schedule] if group is None else partial(_interleaved, group=group)
     orders = [order(device, stages, micro_batches, virtual_stages) for device in range(stages)]
     slots = []
-    for device, task, start, end in _run(orders, stages * chunks):
+    unit = 3 * chunks if passes == _EVEN else 1
+    for device, task, start, end in _run(orders, stages * chunks, passes.lengths(stages * chunks, chunks)):
         if schedule == "dualpipe":
             chunk = 0 if task.stage == min(device, stages - 1 - device) else 1
         else:
             chunk = task.stage // stages
-        unit = 3 * chunks
-        slots.append(Slot(device, task.kind, task.micro_batch, chunk, start / unit, end / unit))
+        slots.append(Slot(device, task.kind, task.micro_batch, chunk, float(start / unit), float(end / unit)))
     return Timeline(schedule, stages, micro_batches, chunks, tuple(slots))
 
 
-def _run(orders: list[Order], stage_count: int) -> list[tuple[int, Task, int, int]]:
-    """Start every task or pair as soon as its device is free and its inputs are there. Times in thirds."""
-    ready: dict[tuple[bool, int, int], int] = {}
+def _run(
+    orders: list[Order], stage_count: int, length: Callable[[Task], float | Fraction]
+) -> list[tuple[int, Task, Any, Any]]:
+    """Start every task or pair as soon as its device is free and its inputs are there."""
+    ready: dict[tuple[bool, int, int], Any] = {}
     waiting, free = [deque(order) for order in orders], [0] * len(orders)
-    placed: list[tuple[int, Task, int, int]] = []
+    placed: list[tuple[int, Task, Any, Any]] = []
     while any(waiting):
         before = len(placed)
         for device, queue in enumerate(waiting):
@@ -176,8 +222,8 @@ def _run(orders: list[Order], stage_count: int) -> list[tuple[int, Task, int, in
                 queue.popleft()
                 clock = max([free[device], *(ready[need] for need in needed)])
                 for task in group:
-                    placed.append((device, task, clock, clock + _THIRDS[task.kind]))
-                    clock += _THIRDS[task.kind]
+                    placed.append((device, task, clock, clock + length(task)))
+                    clock += length(task)
                 for task in group:
                     if task.kind != WEIGHT_GRADIENT:
                         ready[task.kind == FORWARD, task.micro_batch, task.stage] = clock

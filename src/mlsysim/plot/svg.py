@@ -172,6 +172,11 @@ class Drawing:
             self._hatches.add(hatch)
             self._parts.append(f'<rect {place} fill="url(#\0-h{hatch})"/>')
 
+    def blocks(self, places: Sequence[tuple[float, float, float, float]], cls: str) -> None:
+        """Many rectangles (x, y, width, height) as one shape."""
+        parts = (f"M{_n(x)} {_n(y)}h{_n(wide)}v{_n(high)}h{_n(-wide)}z" for x, y, wide, high in places)
+        self._add("path", f'd="{"".join(parts)}"', cls)
+
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         self._add("line", f'x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"', cls)
 

@@ -13,7 +13,7 @@ from mlsysim.plans.targets import levels_of
 from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
 from mlsysim.report.build import Report
-from mlsysim.report.figures import WHOLES, pipeline_drawn
+from mlsysim.report.figures import WHOLES
 from mlsysim.units.text import bytes_text, format_value
 
 NOT_KNOWN = "not known"
@@ -206,16 +206,9 @@ def _memory(report: Report) -> Iterator[Block]:
 
 
 def _pipeline(report: Report) -> Iterator[Block]:
-    drawn = pipeline_drawn(report.answer)
-    if drawn is None or "pipeline" not in report.figures or not report.answer.runs:
+    if "pipeline" not in report.figures or not report.answer.runs:
         return
-    layout, share = report.answer.layout, report.answer.metric("bubble").text
     yield from _charts(report, "pipeline")
-    counts = zip(drawn[2:4], ("micro_batches", "virtual_stages"), ("micro-batches", "virtual stages"), strict=True)
-    fewer = [f"{few} of the {layout[name]:,} {words}" for few, name, words in counts if few < layout[name]]
-    if fewer:
-        text = f"Drawn with {' and '.join(fewer)}, so that blocks can be seen; in the plan the bubble is {share} of the step."
-        yield Text(text, quiet=True)
     if "pipeline-memory" in report.figures:
         yield from _charts(report, "pipeline-memory")
         text = (

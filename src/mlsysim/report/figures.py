@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mlsysim.errors import InputError
-from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plans.answer import Answer, Part
 from mlsysim.plot.answers import (
     finish_of,
@@ -22,14 +20,12 @@ from mlsysim.plot.answers import (
 )
 from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.charts.pareto import pareto
-from mlsysim.plot.charts.timeline import memory_timeline, timeline
 from mlsysim.plot.figure import Figure
-from mlsysim.plot.schedule import SCHEDULE_NAMES, simulate
+from mlsysim.plot.pipelines import schedule_of, stage_memory_of
 from mlsysim.report.designs import THIS, Designs
 from mlsysim.units.registry import quantity
 
 WHOLES = {"training": "a training step", "serving": "a request", "rl": "a step", "inference": "a pass"}
-_MOST_BLOCKS = 100
 
 
 def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
@@ -57,7 +53,8 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
             answer, answer.sensitivities, title="10 % less and 10 % more of each figure of the hardware"
         ),
         "designs": None if designs is None else _designs(designs),
-        **_pipeline(answer),
+        "pipeline": schedule_of(answer),
+        "pipeline-memory": stage_memory_of(answer),
     }
     return {name: figure for name, figure in found.items() if figure is not None}
 
@@ -77,53 +74,3 @@ def _designs(designs: Designs) -> Figure:
         chosen=list(dict.fromkeys([THIS, designs.points[best[0]].label, designs.points[best[-1]].label])),
         title=f"{y} against {x[0].lower()}{x[1:]}",
     )
-
-
-# --- pipelines -------------------------------------------------------------------------------------------------------
-
-
-def pipeline_drawn(answer: Answer) -> tuple[str, int, int, int, int | None] | None:
-    """(schedule, stages, micro-batches, virtual stages, group) to draw for a plan with a pipeline.
-
-    A step with many micro-batches repeats its middle, and blocks of a pixel are no picture: where a row would have too
-    many, two virtual stages and fewer micro-batches are drawn.
-    """
-    layout = answer.layout
-    stages, schedule = layout.get("pp"), layout.get("schedule")
-    if not isinstance(stages, int) or stages < 2 or answer.task != "training" or schedule not in SCHEDULE_NAMES:
-        return None
-    batches, virtual = layout["micro_batches"], layout["virtual_stages"] if schedule in CHUNKED else 1
-    group = answer.plan.parallelism.micro_batch_group if schedule == "interleaved" else None
-    split = 2 if schedule in ("gpipe", "1f1b", *CHUNKED) else 6 if schedule in FOLDED else 3
-    least = stages if split == 2 or schedule == "zero_bubble" else 2 * stages
-    if batches * virtual * split > _MOST_BLOCKS:
-        virtual = min(virtual, 2)
-    if batches * virtual * split > _MOST_BLOCKS and batches > least:
-        fewer = _MOST_BLOCKS // (virtual * split)
-        if group is not None:
-            least = group = min(group, max(stages, fewer))
-        batches = max(least, fewer - fewer % (group or (stages if schedule == "interleaved" else 2)))
-    return schedule, stages, batches, virtual, group
-
-
-def _pipeline(answer: Answer) -> dict[str, Figure | None]:
-    drawn = pipeline_drawn(answer)
-    if drawn is None:
-        return {}
-    try:
-        found: dict[str, Figure | None] = {"pipeline": timeline(*drawn)}
-        line = simulate(*drawn)
-    except InputError:
-        # Such as DualPipe with less than two micro-batches per stage: the engine has a closed form, the simulation no order.
-        return {}
-    bar = answer.memory
-    held = max(line.peak_held(device) for device in range(line.devices))
-    active = sum(part.value for part in bar.parts if part.label == "activations") if bar is not None else 0.0
-    if bar is not None and active > 0 and held > 0:
-        found["pipeline-memory"] = memory_timeline(
-            *drawn,
-            activations=quantity(active / held, "byte"),
-            state=quantity(bar.used - active, "byte"),
-            capacity=quantity(bar.capacity, "byte"),
-        )
-    return found

@@ -326,6 +326,7 @@ def _shown(
         "inter_latency": net.fabric_latency,
         "step": step.seconds,
         "idle": m * step.bubble / step.busy,
+        "stages": step.stages,
         "inside": step.busy - step.compute,
         "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
         "update": step.update,
