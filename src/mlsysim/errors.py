@@ -137,10 +137,10 @@ def did_you_mean(names: Iterable[str]) -> str:
     return f"did you mean {either(map(repr, names))}?"
 
 
-def either(choices: Iterable[object]) -> str:
-    """Choices in a sentence: ``1, 2 or 4``."""
+def either(choices: Iterable[object], word: str = "or") -> str:
+    """Choices in a sentence: ``1, 2 or 4``; with another word ``1, 2 and 4``."""
     *others, last = map(str, choices)
-    return f"{', '.join(others)} or {last}" if others else last
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def unknown_name(kind: str, name: object, valid: Iterable[str], remedy: str = "") -> UnknownNameError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import sysconfig
 from pathlib import Path
@@ -87,7 +88,13 @@ def questions(text):
         ("optimize", {"what": "parallelism", "plan": plan(TRAINING, "workload", model=text)}),
         ("optimize", {"what": "batching", "plan": plan(SERVING, "workload", model=text)}),
         ("optimize", {"what": "placement", "plan": TRAINING, "regions": [text]}),
-        ("optimize", {"what": "fleet", "plan": {**TRAINING, "ops": {"deadline": "30 day"}}, "chips": [text]}),
+        ("plan", {"model": "Llama3_8B", "deadline": "30 day", "on": [text]}),
+        ("plan", {"model": text, "deadline": "30 day", "on": "H100"}),
+        ("review", {"launch": f"vllm serve {shlex.quote(text)} --tensor-parallel-size 8", "on": "8xH100"}),
+        ("review", {"launch": "vllm serve x", "model": text, "on": "8xH100"}),
+        ("review", {"launch": text, "on": "8xH100"}),
+        ("sweep", {"model": text, "on": "8xH100", "task": "training", "over": {"tp": [1]}}),
+        ("serve", {"model": "Llama3_8B", "on": "H100", "trace": text, "requests": 10}),
         ("optimize", {"what": "space", "space": plan(SPACE, "fixed", model=text)}),
         ("sweep", {"space": plan(SPACE, "fixed", model=text)}),
         ("sweep", {"space": plan(SPACE, "axes", grid=[text])}),

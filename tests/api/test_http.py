@@ -263,5 +263,8 @@ def test_every_property_of_a_request_is_described():
     """A reader of the schema alone can use it: text, a reference or a choice says what a property means."""
     for operation in OPERATIONS.values():
         schema = operation.request.model_json_schema(by_alias=True)
-        assert schema["additionalProperties"] is False
+        assert (
+            schema["additionalProperties"] is False
+            or "keys of the plan" in schema["additionalProperties"]["description"]
+        )
         assert schema["description"]

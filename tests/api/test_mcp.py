@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
+import re
 import sys
 
 import pytest
@@ -17,8 +19,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
 from mcp.server.stdio import stdio_server  # noqa: E402
 
 from mlsysim.api.limits import Limits  # noqa: E402
-from mlsysim.api.mcp_server import _messages, _tool, create_server, tool_schema  # noqa: E402
+from mlsysim.api.mcp_server import _messages, create_server  # noqa: E402
 from mlsysim.api.service import OPERATIONS, call  # noqa: E402
+from mlsysim.api.tools import INSTRUCTIONS, described, tool_schema  # noqa: E402
 from mlsysim.plans.plan import Plan  # noqa: E402
 from mlsysim.plans.schema import SAID  # noqa: E402
 
@@ -28,7 +31,7 @@ def spoken(conversation, *arguments):
 
     async def main():
         server = StdioServerParameters(
-            command=sys.executable, args=["-m", "mlsysim", "mcp", "--workers", "1", *arguments]
+            command=sys.executable, args=["-m", "mlsysim", "mcp", "--workers", "1", *arguments], env={**os.environ}
         )
         with anyio.fail_after(90):
             async with mcp.Client(stdio_client(server)) as client:
@@ -56,9 +59,12 @@ def test_a_server_process_answers_its_client(tmp_path, monkeypatch):
         asked = OPERATIONS["train"].examples["a given layout"]
         answer = await client.call_tool("train", asked)
         assert not answer.is_error
-        assert answer.structured_content == json.loads(answer.content[0].text)
-        expected = call("train", {**asked, "detail": "summary"}).document
-        assert answer.structured_content == json.loads(json.dumps(expected))
+        expected = call("train", {**asked, "detail": "summary"})
+        assert answer.structured_content == json.loads(json.dumps(expected.document))
+        text = answer.content[0].text
+        assert text == expected.words and expected.document["headline"] in text and len(text) < 4000
+        listed = await client.call_tool("zoo", {"kind": "hardware", "limit": 2})
+        assert json.loads(listed.content[0].text) == listed.structured_content
         whole = await client.call_tool("train", {**asked, "detail": "full"})
         assert "equations" in whole.structured_content and "equations" not in answer.structured_content
 
@@ -102,16 +108,17 @@ def test_limits_are_errors_of_the_tool():
 
 def test_the_tools_are_short_enough_to_be_read_first():
     """All tools together, with their descriptions and examples: what a model reads before it asks anything."""
-    tools = [_tool(operation).model_dump_json(by_alias=True, exclude_none=True) for operation in OPERATIONS.values()]
-    assert sum(map(len, tools)) < 25_000
+    texts = [described(each) + json.dumps(tool_schema(each)) for each in OPERATIONS.values()]
+    assert sum(map(len, texts)) + len(INSTRUCTIONS) < 22_000
 
 
 @pytest.mark.parametrize(("name", "task"), [("train", "training"), ("serve", "serving")])
 def test_a_short_schema_still_has_every_key(name, task):
     schema = tool_schema(OPERATIONS[name])
-    left_out = {*SAID, "name", "description"}
+    left_out = {*SAID, "name", "description", "parallelism.mode"}
     keys = {leaf.flat for leaf in Plan.leaves().values() if task in leaf.tasks and leaf.key not in left_out}
-    assert keys <= set(schema["properties"])
+    named = described(OPERATIONS[name]).partition("Examples:")[0].partition("Further keys")[2]
+    assert keys <= {*schema["properties"], *re.findall(r"\w+", named)}
     assert all(part.get("description") or part.get("enum") for part in schema["properties"].values())
     for example in OPERATIONS[name].examples.values():
         Draft202012Validator(schema).validate(example)

@@ -105,11 +105,11 @@ def test_sweep_finds_what_a_full_search_finds():
 
 
 def test_the_least_fleet_of_a_serving_plan_is_a_plan_that_serve_repeats():
-    plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}}
-    plan["serving"] = {"qps": 5.0, "prompt_tokens": 500, "output_tokens": 100, "slo": "tpot=20ms"}
-    found = call("optimize", {"what": "fleet", "plan": plan, "chips": ["H100", "L40S"]}).document
+    plan = {"model": "Llama3_8B", "qps": 5.0, "prompt_tokens": 500, "output_tokens": 100, "slo": "tpot=20ms"}
+    found = call("plan", {**plan, "on": ["H100", "L40S"]}).document
     first = found["candidates"][0]
-    assert found["best"] == "H100" and first["accelerators"] == 1 and first["headroom"] > 1
+    assert first["chip"] == "H100" and first["accelerators"] == 1 and first["headroom"] > 1
+    assert found["best"]["plan"] == first["plan"] and "answer" not in first
     again = evaluate(Plan.model_validate(first["plan"]), change=False)
     assert again.passed and again.headline == first["headline"]
 

@@ -1,11 +1,12 @@
 """What each operation takes. The classes check requests, and the JSON Schemas of both faces are made from them.
 
-``train`` and ``serve`` take the keys of a plan that matter to their task, beside each other; which those are, and what they mean,
-is the plan's own schema.
+``train``, ``serve`` and ``rl`` take the keys of a plan that matter to their task, beside each other; which those are, and what they mean,
+is the plan's own schema. Requests that hold a plan take its keys beside the rest as well, and a comparison those that both plans share.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, WithJsonSchema
@@ -15,7 +16,8 @@ from mlsysim.launch.targets import TARGETS
 from mlsysim.plans.collectives import OPS, SIZES
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import Short
-from mlsysim.plans.schema import SAID, in_words, record_of
+from mlsysim.plans.planned import task_for
+from mlsysim.plans.schema import SAID, in_words, key_named, record_of
 from mlsysim.search.kinds import KINDS
 from mlsysim.units.fields import Record
 from mlsysim.zoo.files import shipped
@@ -42,10 +44,71 @@ _SPACE["properties"]["kind"]["enum"] = [name for name in KINDS if name != "kerne
 SpaceTable = Annotated[dict[str, Any], WithJsonSchema(_SPACE)]
 
 
-class EvaluateRequest(Record):
-    """A whole plan: training, serving or one pass."""
+def apart(request: type[Record], given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What of a document are fields of the request, or nothing that is known, and what are keys of a plan that stand beside them."""
+    known = Plan.leaves()
+    loose = {
+        name: value
+        for name, value in given.items()
+        if name not in request.model_fields
+        and (key_named(str(name), known) or name in Plan.model_fields or name == "layout")
+    }
+    return {name: value for name, value in given.items() if name not in loose}, loose
+
+
+def _check_named(request: type[Record], parts: dict[str, Any], within: str = "") -> None:
+    """Refuse parts of a plan without a model or what it is on."""
+    for part, names in (("workload", ("model",)), ("hardware", ("on", "name"))):
+        held = parts.get(part) or {}
+        if isinstance(held, dict) and not any(name in held for name in names):
+            raise InputError(
+                f"{request.__name__} needs the {within + names[0]!r} field, which was not given.",
+                field=within + names[0],
+            )
+
+
+class Loose(Record):
+    """A request one of whose fields holds keys of a plan, which may stand beside it."""
+
+    within: ClassVar[tuple[str, ...]] = ("plan",)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        """The request in a document."""
+        own, loose = apart(cls, obj)
+        for name in cls.within:
+            held = own.get(name) or {}
+            if loose and isinstance(held, dict) and (held or len(cls.within) == 1):
+                own[name] = loose | held
+            if name != "settings" and isinstance(own.get(name), dict):
+                parts = None
+                with suppress(InputError):
+                    # A wrong key is refused below, with its place in the request.
+                    parts = Plan.in_parts(own[name])
+                if parts is not None:
+                    _check_named(cls, parts, "" if loose else f"{name}.")
+        return super().model_validate(own, **kwargs)
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The schema, with room for keys of the plan beside the rest."""
+        whole = super().model_json_schema(*args, **kwargs)
+        beside = {"description": "keys of the plan may stand beside the rest, under any of their names"}
+        needed = [name for name in whole.get("required", ()) if name != "plan"]
+        for name in {"Plan"} & whole.get("$defs", {}).keys():
+            whole["$defs"][name] |= {"additionalProperties": beside, "required": []}
+        return {**whole, "additionalProperties": beside, "required": needed}
+
+
+class OfAPlan(Loose):
+    """A plan and what is asked of it."""
 
     plan: Plan
+
+
+class EvaluateRequest(OfAPlan):
+    """A whole plan: training, serving or one pass."""
+
     change: Change = True
     detail: HowMuch = None
 
@@ -58,17 +121,13 @@ class FlatRequest(EvaluateRequest):
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
         """The request in a document, its errors in the words of the flat document."""
-        own = {name: value for name, value in obj.items() if name in cls.model_fields and name != "plan"}
+        own = {name: value for name, value in obj.items() if name in ("change", "detail")}
         flat = {name: value for name, value in obj.items() if name not in own}
         if flat.setdefault("task", cls.task) != cls.task:
             raise InputError(f"This operation is for {cls.task}; evaluate takes plans of every task.", field="task")
         try:
             parts = Plan.in_parts(flat)
-            for part, names in (("workload", ("model",)), ("hardware", ("on", "name"))):
-                if not any(name in (parts.get(part) or ()) for name in names):
-                    raise InputError(
-                        f"{cls.__name__} needs the {names[0]!r} field, which was not given.", field=names[0]
-                    )
+            _check_named(cls, parts)
             plan = Plan.model_validate(parts)
         except InputError as error:
             raise in_words(error, lambda leaf: f"the {leaf.flat!r} field", Plan.leaves()) from None
@@ -77,19 +136,24 @@ class FlatRequest(EvaluateRequest):
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The keys of the plan that matter to the task, and what goes beside them."""
-        whole = super().model_json_schema(*args, **kwargs)
-        kinds = whole["$defs"]
-        leaves = [leaf for leaf in Plan.leaves().values() if cls.task in leaf.tasks and leaf.key not in SAID]
-        found = {leaf.flat: _property(kinds, leaf.key) for leaf in leaves}
-        found["model"] = {**found["model"], "description": "a name of the zoo, such as Llama3_70B; no path"}
-        own = {name: schema for name, schema in whole["properties"].items() if name != "plan"}
-        layout = {**kinds["Plan"]["properties"]["parallelism"], "description": "the keys of parallelism together"}
-        return {
-            **whole,
-            "properties": {**found, "layout": layout, **own},
-            "required": ["model", "on"],
-            "$defs": {name: kind for name, kind in kinds.items() if name in ("Assertion", "ParallelismPart")},
-        }
+        return _flat(super().model_json_schema(*args, **kwargs), (cls.task,), "on")
+
+
+def _flat(whole: dict[str, Any], tasks: tuple[str, ...], *needed: str) -> dict[str, Any]:
+    """The schema of a request with the keys of a plan that matter to some tasks in the place of the plan."""
+    kinds = whole["$defs"]
+    leaves = [leaf for leaf in Plan.leaves().values() if {*tasks} & {*leaf.tasks} and leaf.key not in SAID]
+    found = {leaf.flat: _property(kinds, leaf.key) for leaf in leaves}
+    found["model"] = {**found["model"], "description": "a name of the zoo, such as Llama3_70B; no path"}
+    own = {name: schema for name, schema in whole["properties"].items() if name != "plan"}
+    layout = {**kinds["Plan"]["properties"]["parallelism"], "description": "the keys of parallelism together"}
+    return {
+        **whole,
+        "properties": {**found, "layout": layout, **own},
+        "required": ["model", *needed],
+        "additionalProperties": False,
+        "$defs": {name: kind for name, kind in kinds.items() if name in ("Assertion", "ParallelismPart")},
+    }
 
 
 def _property(kinds: dict[str, Any], key: str) -> dict[str, Any]:
@@ -120,41 +184,105 @@ class RlRequest(FlatRequest):
     task: ClassVar[str] = "rl"
 
 
-class ExplainRequest(Record):
+class PlanRequest(OfAPlan):
+    """A goal: a deadline for a training run, or requests a second and limits for a service. ``on`` are chips to compare."""
+
+    on: str | tuple[str, ...] = Field(
+        (), max_length=_NAME, description="chips to compare, such as H100,B200; the usual"
+    )
+    detail: HowMuch = None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        """The request in a document; the first chip stands in the plan."""
+        own = {name: value for name, value in obj.items() if name in ("on", "fleet", "chip", "detail")}
+        flat = {name: value for name, value in obj.items() if name not in own}
+        chips = next((own.pop(name) for name in ("on", "fleet", "chip") if name in own), ())
+        if isinstance(chips, str):
+            chips = [chip.strip() for chip in chips.split(",") if chip.strip()]
+        known = Plan.leaves()
+        keys = {key: name for name in flat if (key := key_named(str(name), known)) is not None}
+        flat.setdefault("task", task_for({key.rpartition(".")[2] for key in keys}))
+        if "workload.model" not in keys and "workload" not in flat:
+            raise InputError(f"{cls.__name__} needs the 'model' field, which was not given.", field="model")
+        try:
+            first = chips[0] if isinstance(chips, (list, tuple)) and chips else "H100"
+            plan = Plan.model_validate({**flat, "on": first})
+        except InputError as error:
+            raise in_words(error, lambda leaf: f"the {leaf.flat!r} field", known) from None
+        return super().model_validate({**own, "plan": plan, "on": chips}, **kwargs)
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The keys of a plan of training or serving, and the chips."""
+        return _flat(super().model_json_schema(*args, **kwargs), ("training", "serving"))
+
+
+class ReviewRequest(Loose):
+    """A launch command, script or configuration as text; what it leaves out may stand beside it as keys of a plan."""
+
+    within = ("settings",)
+
+    launch: str = Field(min_length=1, max_length=1_000_000, description="text of the command, script or file")
+    on: str | None = Field(None, max_length=_NAME, description="the fleet, such as 64xH100, where the text names none")
+    model: str | None = Field(None, max_length=_NAME, description="the model, where the text names none of the zoo")
+    target: str | None = Field(None, max_length=60, description="megatron, vllm ...; found from the text")
+    settings: dict[str, Any] = Field(
+        {}, description="keys of a plan that the text leaves open: prompt_tokens, seq_len ..."
+    )
+
+
+class ExplainRequest(OfAPlan):
     """A plan and a metric of its answer."""
 
-    plan: Plan
     metric: str | None = Field(None, max_length=_NAME, description="such as mfu, latency or tco; all without one")
 
 
-class CompareRequest(Record):
-    """Two plans of one task."""
+class CompareRequest(Loose):
+    """Two plans of one task; keys that both share may stand beside them."""
+
+    within = ("first", "second")
 
     first: Plan
     second: Plan
     detail: HowMuch = None
 
 
-class OptimizeRequest(Record):
-    """The best layout, batch, place, fleet or point of a space."""
+class OptimizeRequest(Loose):
+    """The best layout, batch, place or point of a space."""
 
-    what: Literal["parallelism", "batching", "placement", "fleet", "space"] = Field(
+    what: Literal["parallelism", "batching", "placement", "space"] = Field(
         description="parallelism: layout of a training plan; batching: batch of a service in a latency limit; placement: "
-        "grid for a run; fleet: least for a deadline, or for requests and limits; space: best point of a design space"
+        "region in which a run costs and emits least; space: best point of a design space"
     )
     plan: Plan | None = Field(None, description="for all but space")
     space: SpaceTable | None = Field(None, description="for space: a table as")
     sla: Short | None = Field(None, description="batching: limit on the 99th percentile of a request; 10 s")
     qps: float | None = Field(None, gt=0, le=1e9, description="batching: requests a second; 1")
     carbon_tax: float | None = Field(None, ge=0, le=1e9, description="placement: USD for a tonne of CO2e; 100")
+    objective: Literal["cost", "carbon"] | None = Field(None, description="placement: what to make least; cost")
     regions: tuple[str, ...] | None = Field(None, min_length=1, max_length=200, description="placement: grids; all")
-    chips: tuple[str, ...] | None = Field(None, min_length=1, max_length=16, description="fleet: chips to compare")
 
 
-class SweepRequest(Record):
-    """Every point of a design space."""
+class SweepRequest(Loose):
+    """A plan with some keys at several values, or every point of a design space."""
 
-    space: SpaceTable
+    plan: Plan | None = Field(None, description="with over; its keys may stand beside it")
+    over: dict[str, list[Any]] | None = Field(
+        None, description='keys of the plan at several values, such as {"tp": [1, 2, 4, 8]}'
+    )
+    space: SpaceTable | None = None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        """The request in a document."""
+        made = super().model_validate(obj, **kwargs)
+        if (made.space is None) == (made.over is None) or (made.over is None) != (made.plan is None):
+            raise InputError(
+                "Give a plan and 'over' (keys of it at several values), or a 'space'.",
+                field="space" if made.over is None else "plan",
+            )
+        return made
 
 
 class ZooRequest(Record):
@@ -195,10 +323,9 @@ class SchemaRequest(Record):
     )
 
 
-class ExportRequest(Record):
+class ExportRequest(OfAPlan):
     """A plan as something to launch."""
 
-    plan: Plan
     to: str = Field(min_length=1, max_length=60, description="the target", json_schema_extra={"enum": list(TARGETS)})
     command: str | None = Field(
         None, max_length=60, description="what runs inside kubernetes or slurm, such as vllm or megatron"

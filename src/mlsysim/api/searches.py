@@ -10,8 +10,10 @@ import math
 from typing import Any
 
 from mlsysim.api.requests import OptimizeRequest, SweepRequest
+from mlsysim.api.words import Said, as_a_key, best_of, of_best, of_points, of_space
 from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.varied import checked, varied
 from mlsysim.units.registry import to_si
 
 _MOST_AXES = 32
@@ -21,8 +23,7 @@ _MOST_ROWS = 1000
 _TAKES = {
     "parallelism": ("plan",),
     "batching": ("plan", "sla", "qps"),
-    "placement": ("plan", "carbon_tax", "regions"),
-    "fleet": ("plan", "chips"),
+    "placement": ("plan", "carbon_tax", "regions", "objective"),
     "space": ("space",),
 }
 
@@ -31,7 +32,7 @@ class OverLimit(InputError):
     """More was asked than this server computes."""
 
 
-def optimize(request: OptimizeRequest, max_points: int) -> dict[str, Any]:
+def optimize(request: OptimizeRequest, max_points: int) -> Said:
     """The best of what the request asks for."""
     takes = _TAKES[request.what]
     for name in type(request).model_fields:
@@ -44,73 +45,58 @@ def optimize(request: OptimizeRequest, max_points: int) -> dict[str, Any]:
     if request.space is not None:
         from mlsysim.search.optimize import optimize as best_point
 
-        return best_point(read_space(request.space, max_points), method="exhaustive").to_dict()
+        best = best_point(read_space(request.space, max_points), method="exhaustive")
+        return Said(best.to_dict(), str(best))
     assert request.plan is not None
-    return (_fleet if request.what == "fleet" else _of_plan)(request.plan, request)
+    return _of_plan(request.plan, request)
 
 
-def _of_plan(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
+def _of_plan(plan: Plan, request: OptimizeRequest) -> Said:
     """The best layout, batch or place; what the request leaves out has the optimizers' own defaults."""
     from mlsysim.plans import optimizing
 
     sla = None if request.sla is None else to_si(request.sla, "ms")
-    known: dict[str, tuple[Any, dict[str, Any]]] = {
-        "parallelism": (optimizing.best_parallelism, {}),
-        "batching": (optimizing.best_batching, {"sla_ms": sla, "qps": request.qps}),
-        "placement": (optimizing.best_placement, {"carbon_tax": request.carbon_tax, "regions": request.regions}),
+    places = {"carbon_tax": request.carbon_tax, "regions": request.regions, "objective": request.objective}
+    known: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "parallelism": (optimizing.best_parallelism, optimizing.layout_found, {}),
+        "batching": (optimizing.best_batching, optimizing.batch_found, {"sla_ms": sla, "qps": request.qps}),
+        "placement": (optimizing.best_placement, optimizing.place_found, places),
     }
-    search, given = known[request.what]
-    result: dict[str, Any] = search(plan, **{k: v for k, v in given.items() if v is not None}).to_dict()
-    return result
-
-
-def _fleet(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
-    from mlsysim.plans.evaluate import evaluate_plainly
-    from mlsysim.plans.least_fleet import CHIPS, least_fleet
-
-    if plan.kind == "serving":
-        return _service(plan, request)
-    found = least_fleet(plan, request.chips or CHIPS, evaluate_plainly)
-    candidates: list[dict[str, Any]] = []
-    for each in found:
-        answer = each.answer
-        told: dict[str, Any] = {"chip": each.chip, "accelerators": each.accelerators}
-        if answer is None:
-            told |= {"reason": each.reason, "headline": None, "metrics": {}, "plan": None}
-        else:
-            metrics = {metric.path: metric.to_dict() for metric in answer.metrics}
-            told |= {"reason": None, "headline": answer.headline, "metrics": metrics, "plan": answer.plan.document()}
-        candidates.append(told)
-    return {"best": next((c.chip for c in found if c.answer is not None), None), "candidates": candidates}
-
-
-def _service(plan: Plan, request: OptimizeRequest) -> dict[str, Any]:
-    from mlsysim.plans.least_service import CHIPS, described, least_services
-
-    chips = request.chips or CHIPS
-    found = least_services(plan, chips)
-    best = next((each.chip for each in found if each.answer is not None), None)
-    return {"best": best, "headline": described(found, chips)[0], "candidates": [each.outline() for each in found]}
+    search, sentence, given = known[request.what]
+    result = search(plan, **{name: value for name, value in given.items() if value is not None})
+    return Said(result.to_dict(), of_best(sentence(result), result))
 
 
 # --- spaces -------------------------------------------------------------------------------------------------------
 
 
-def sweep(request: SweepRequest, max_points: int) -> dict[str, Any]:
-    """Every point of a space, the best of them, the trade-offs, what rejected the rest, and what binds the best."""
+def sweep(request: SweepRequest, max_points: int) -> Said:
+    """Every combination of the keys of a plan; or every point of a space, the best of them, the trade-offs, what rejected the rest, and what binds
+    the best."""
+    if request.plan is not None and request.over is not None:
+        found = varied(request.plan, checked(request.over))
+        points = [each._replace(answer=each.answer and each.answer.in_words(as_a_key)) for each in found]
+        fits = [point for point in points if point.answer is not None and point.answer.feasible]
+        if all(point.answer is None for point in points) and len({point.refused for point in points}) == 1:
+            # What is wrong is the same whatever the values: it is the plan's.
+            raise InputError(points[0].refused, field="plan")
+        told = {"over": request.over, "best": best_of(fits).settings if fits else None}
+        return Said(told | {"points": [point.document() for point in points]}, of_points(points, request.over))
     from mlsysim.search.answers import explained
     from mlsysim.search.sweep import sweep as run
 
+    assert request.space is not None
     space = read_space(request.space, max_points)
     result = run(space)
     document = result.to_dict(timings=False)
     front, rows = document["pareto"], document["marginals"]
-    return document | {
+    document |= {
         "pareto_size": len(front),
         "pareto": front[:_MOST_ROWS],
         "marginals": {axis: entries[:_MOST_ROWS] for axis, entries in rows.items()},
         "explanation": explained(space, result.best),
     }
+    return Said(document, of_space(document))
 
 
 def read_space(table: dict[str, Any], max_points: int) -> Any:

@@ -21,9 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mlsysim.api import requests as ask
+from mlsysim.api import words
 from mlsysim.api.documents import Malformed, dump, plain
 from mlsysim.api.limits import Limits
 from mlsysim.api.searches import OverLimit, optimize, sweep
+from mlsysim.api.words import Said
 from mlsysim.errors import (
     DimensionalityError,
     InputError,
@@ -38,14 +40,20 @@ from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.collectives import asked
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.planned import planned
 from mlsysim.plans.resolve import without_files
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
 
 _LONGEST_SENTENCE = 1000
 _SHARED = ("plan", "space", "first", "second")
-_LEFT_OUT = ("scorecard", "roofline", "equations", "sources", "time_parts", "memory", "next_wall")
+_LEFT_OUT = (
+    *("scorecard", "roofline", "equations", "sources", "time_parts", "memory", "next_wall", "assumed", "interval_key"),
+    *("over_time", "played", "run_parts", "carbon_parts", "energy_parts"),
+)
 """What a summary of an answer leaves out."""
+_OF_A_ROW = ("answer", "metrics")
+"""What a row of a list leaves out: always, and in a summary."""
 
 
 _LARGEST_REPLY = 32_000_000
@@ -59,10 +67,11 @@ _KINDS: dict[type[Exception], str] = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What comes back: a document, and the kind of error where it is one."""
+    """What comes back: a document, the kind of error where it is one, and the same in words where there are some."""
 
     document: dict[str, Any]
     kind: str | None = None
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class Operation:
 
     name: str
     request: type[Record]
-    run: Callable[[Any, Limits], dict[str, Any]]
+    run: Callable[[Any, Limits], Said]
     summary: str
 
     @property
@@ -90,23 +99,25 @@ class Operation:
 
 def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
     """The answer of an operation to a request; never raises for anything that a request can say."""
+    operation = OPERATIONS.get(name)
     try:
-        operation = OPERATIONS.get(name)
         if operation is None:
             raise unknown_name("operation", name, OPERATIONS, f"use one of {', '.join(OPERATIONS)}.")
         if not isinstance(document, dict):
             got = _JSON_WORDS.get(type(document), "a number")
             raise Malformed(f"{name} takes a JSON object, got {got}.")
         with without_files():
-            return Reply(plain(operation.run(operation.request.model_validate(document), limits or Limits())))
+            document, said = operation.run(operation.request.model_validate(document), limits or Limits())
+            return Reply(plain(document), words=said)
     except ZooFileError:
         # Its sentence names a file of the machine.
         return failure("internal", "An entry of this server's zoo cannot be read; see its log.")
     except (MLSysError, DimensionalityError) as error:
         kind = next(kind for family, kind in _KINDS.items() if isinstance(error, family))
         details = getattr(error, "details", {})
+        sentence = str(error) if operation is None else _in_keys(str(error), operation)
         return failure(
-            kind, str(error), details.get("field"), details.get("suggestions") if kind == "unknown_name" else None
+            kind, sentence, details.get("field"), details.get("suggestions") if kind == "unknown_name" else None
         )
     except ArithmeticError as error:
         return failure("range", f"{name}: a number of the request is too large or too small to compute with ({error}).")
@@ -116,14 +127,27 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
         return failure("internal", f"{name} failed: {type(error).__name__}: {error}")
 
 
-def answer(name: str, document: Any, limits: Limits) -> tuple[bytes, str | None]:
-    """The answer of an operation as JSON text, and the kind of error where it is one."""
+def _in_keys(sentence: str, operation: Operation) -> str:
+    """A sentence in the words of a request: options of the command line as keys, the operation by its name."""
+    told = sentence.replace(operation.request.__name__, operation.name)
+    # Flags of a launch file, which a review speaks of, stay as they are.
+    flag = "|".join(operation.request.model_fields) if operation.name == "review" else r"[a-z][\w-]*"
+    told = re.sub(
+        rf"(?<=such as |....say |..write )--({flag}) ([\w.:@+=-]*\w)",
+        lambda found: f'"{found[1].replace("-", "_")}": "{found[2]}"',
+        told,
+    )
+    return re.sub(rf"(?<![\w`-])--({flag})\b", lambda found: repr(found[1].replace("-", "_")), told)
+
+
+def answer(name: str, document: Any, limits: Limits) -> tuple[bytes, str | None, str]:
+    """The answer of an operation as JSON text, the kind of error where it is one, and the words."""
     reply = call(name, document, limits)
     text = dump(reply.document)
     if len(text) > _LARGEST_REPLY:
         reply = failure("limit", f"The answer of {name} is larger than {_LARGEST_REPLY:,} bytes; ask for less.")
         text = dump(reply.document)
-    return text, reply.kind
+    return text, reply.kind, reply.words
 
 
 def failure(kind: str, sentence: str, field: Any = None, suggestions: Any = None) -> Reply:
@@ -139,8 +163,9 @@ def failure(kind: str, sentence: str, field: Any = None, suggestions: Any = None
 # --- plans --------------------------------------------------------------------------------------------------------
 
 
-def _answered(request: ask.EvaluateRequest, limits: Limits) -> dict[str, Any]:
-    return _document(evaluate(request.plan, change=request.change), request.detail)
+def _answered(request: ask.EvaluateRequest, limits: Limits) -> Said:
+    found = evaluate(request.plan, change=request.change).in_words(words.as_a_key)
+    return Said(_document(found, request.detail), words.of_answer(found))
 
 
 def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
@@ -148,64 +173,96 @@ def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
     return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in _LEFT_OUT}
 
 
-def _compare(request: ask.CompareRequest, limits: Limits) -> dict[str, Any]:
+def _planned(request: ask.PlanRequest, limits: Limits) -> Said:
+    found = planned(request.plan, request.on)
+    told = found.to_dict() | {"best": None if found.best is None else _document(found.best, request.detail)}
+    left = _OF_A_ROW if request.detail == "summary" else _OF_A_ROW[:1]
+    rows = [{key: value for key, value in row.items() if key not in left} for row in told["candidates"]]
+    return Said(told | {"candidates": rows}, words.of_planned(found))
+
+
+def _explained(request: ask.ExplainRequest, limits: Limits) -> Said:
+    found = evaluate(request.plan, change=False).in_words(words.as_a_key)
+    said = [found.subject, str(found.explain(request.metric)), found.binding.sentence]
+    return Said(found.explanation(request.metric), "\n".join(said))
+
+
+def _compare(request: ask.CompareRequest, limits: Limits) -> Said:
     from mlsysim.plans.compare import compare_answers
 
-    answers = [evaluate(plan, change=False) for plan in (request.first, request.second)]
-    found = compare_answers(*answers).to_dict()
-    return found | {name: _document(a, request.detail) for name, a in zip(("first", "second"), answers, strict=True)}
+    answers = [evaluate(plan, change=False).in_words(words.as_a_key) for plan in (request.first, request.second)]
+    found = compare_answers(*answers)
+    sides = {name: _document(a, request.detail) for name, a in zip(("first", "second"), answers, strict=True)}
+    lines = [f"{name.capitalize()}: {a.subject}. {a.headline}" for name, a in zip(sides, answers, strict=True)]
+    return Said(found.to_dict() | sides, "\n".join([*lines, str(found)]))
 
 
-def _export(request: ask.ExportRequest, limits: Limits) -> dict[str, Any]:
+def _export(request: ask.ExportRequest, limits: Limits) -> Said:
     from mlsysim.launch.targets import launched, target_named, written
 
     target = target_named(request.to)
     answer = evaluate_plainly(launched(target, request.plan, request.command))
     text = written(target, answer, command=request.command)
-    return {"target": target, "feasible": answer.feasible, "headline": answer.headline, "text": text}
+    told = {"target": target, "feasible": answer.feasible, "headline": answer.headline, "text": text}
+    return Said(told, f"{answer.headline}\n\n{text}")
 
 
-def _collectives(request: ask.CollectivesRequest, limits: Limits) -> dict[str, Any]:
+def _review(request: ask.ReviewRequest, limits: Limits) -> Said:
+    from mlsysim.launch.review import review
+    from mlsysim.launch.targets import read_launch
+    from mlsysim.plans.plan import Plan
+
+    reading = read_launch(request.launch, request.target, on=request.on, model=request.model)
+    parts = Plan.in_parts({"task": reading.document.get("task"), **request.settings})
+    given: dict[str, Any] = {part: fields for part, fields in parts.items() if isinstance(fields, dict)}
+    found = review(reading.placed(**given))
+    return Said(found.to_dict(), words.of_review(found))
+
+
+def _collectives(request: ask.CollectivesRequest, limits: Limits) -> Said:
     log = None if request.log is None else nccl_log(request.log)
-    try:
-        return asked(request.on, request.op, request.size, request.group, request.stride, log).to_dict()
-    except InputError as error:
-        raise type(error)(re.sub(r"--(\w+)", r"'\1'", error.message), **error.details) from None
+    return Said(asked(request.on, request.op, request.size, request.group, request.stride, log).to_dict())
 
 
 # --- what there is ------------------------------------------------------------------------------------------------
 
 
-def _zoo(request: ask.ZooRequest, limits: Limits) -> dict[str, Any]:
+def _zoo(request: ask.ZooRequest, limits: Limits) -> Said:
     if request.kind is None:
         if request.name is not None or request.filters or request.sort:
             raise InputError("Say which part of the zoo: hardware, models, systems or grids.", field="kind")
-        return {"zoo": catalogue.counts()}
+        return Said({"zoo": catalogue.counts()})
     zoos = catalogue.registries(request.kind)
     if request.name is not None:
         word, entry = catalogue.entry_named(request.kind, zoos, request.name)
-        return {"zoo": word, "entry": entry.model_dump(mode="json", exclude_none=True)}
+        return Said({"zoo": word, "entry": entry.model_dump(mode="json", exclude_none=True)})
     rows = catalogue.as_documents(catalogue.listing(zoos, request.filters, request.sort))
     chosen = rows[request.offset : request.offset + request.limit]
-    return {"total": len(rows), "offset": request.offset, "entries": chosen}
+    return Said({"total": len(rows), "offset": request.offset, "entries": chosen})
+
+
+def _walls(request: ask.WallsRequest, limits: Limits) -> Said:
+    return Said({"walls": catalogue.wall_cards()} if request.number is None else catalogue.wall_card(request.number))
 
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
-        Operation("evaluate", ask.EvaluateRequest, _answered, "Answer a plan: does it fit, how fast, what does it cost and emit, what binds."),
-        Operation("train", ask.TrainRequest, _answered, "Train a model on a fleet: fits, time, cost, carbon, what binds, what to change."),
-        Operation("serve", ask.ServeRequest, _answered, "Serve a language model: first token, time per token, throughput, cost of a million tokens."),
-        Operation("rl", ask.RlRequest, _answered, "A step of post-training: rollout, its long tail, training, weight transfer; the best split. Also takes keys of `train` (the trainer) and `engine`."),
-        Operation("optimize", ask.OptimizeRequest, lambda r, limits: optimize(r, limits.max_points), "The best layout, batch, place, fleet or point of a space."),
-        Operation("sweep", ask.SweepRequest, lambda r, limits: sweep(r, limits.max_points), "Every point of a design space, the best, the trade-offs, and what rejected the rest."),
-        Operation("explain", ask.ExplainRequest, lambda r, _: evaluate(r.plan, change=False).explanation(r.metric), "Where a number comes from: equations with values, assumptions, sources."),
-        Operation("compare", ask.CompareRequest, _compare, "Two plans side by side: every metric, the factor between them, which wall binds."),
+        Operation("train", ask.TrainRequest, _answered, "Train a model on a fleet: fits, days, cost, carbon, MFU, what binds, what to change."),
+        Operation("serve", ask.ServeRequest, _answered, "Serve a language model on a fleet: fits, time to the first token, time per token, throughput, cost of a million tokens, whether limits hold."),
+        Operation("rl", ask.RlRequest, _answered, "A step of post-training (GRPO, PPO ...): rollout, its long tail, training, weight transfer; the best split. Also takes keys of `train` (the trainer) and `engine`."),
+        Operation("plan", ask.PlanRequest, _planned, "How many accelerators, of which chip: the least fleet that trains by a deadline, or that serves qps within limits, with its cost."),
+        Operation("evaluate", ask.EvaluateRequest, _answered, "Answer a plan of any task: does it fit, how fast, what does it cost and emit, what binds."),
+        Operation("compare", ask.CompareRequest, _compare, "Two plans side by side, such as one model on two chips: every metric, the factor between them, which wall binds."),
+        Operation("explain", ask.ExplainRequest, _explained, "Why a number is what it is: equations with values, assumptions, sources, what binds."),
+        Operation("optimize", ask.OptimizeRequest, lambda r, limits: optimize(r, limits.max_points), "The best layout, batch, region or point of a space."),
+        Operation("sweep", ask.SweepRequest, lambda r, limits: sweep(r, limits.max_points), "A plan with keys at several values (over), or every point of a design space (space): the best, the trade-offs, what rejected the rest."),
+        Operation("review", ask.ReviewRequest, _review, "What a launch command or script (Megatron, torchtitan, DeepSpeed, vLLM, SGLang ...) costs beside the best settings, and which flags to change. Nothing is run."),
         Operation("export", ask.ExportRequest, _export, "A plan as launch arguments or files; as text, nothing is written or run."),
         Operation("collectives", ask.CollectivesRequest, _collectives, "Time and bus bandwidth of a collective by message size."),
         Operation("zoo", ask.ZooRequest, _zoo, "What the zoo has: hardware, models, systems, grids; or one entry with its sources."),
-        Operation("walls", ask.WallsRequest, lambda r, _: {"walls": catalogue.wall_cards()} if r.number is None else catalogue.wall_card(r.number), "All walls, or the card of one: equation, reference, inputs, fallacies."),
-        Operation("schema", ask.SchemaRequest, lambda r, limits: catalogue.schema_of(r.type), "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
+        Operation("walls", ask.WallsRequest, _walls, "All walls, or the card of one: equation, reference, inputs, fallacies."),
+        Operation("schema", ask.SchemaRequest, lambda r, limits: Said(catalogue.schema_of(r.type)), "JSON Schema of a plan, of the zoo's types, of a space or of a resolver."),
     )
 }  # fmt: skip
 """The operations by name."""

@@ -18,7 +18,7 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def answer_requests(pipe: Any, settings: dict[str, Any]) -> None:
-    """Answer until the pipe closes or the parent ends: (operation, document) in, (text, kind of error, bytes held) out."""
+    """Answer until the pipe closes or the parent ends: (operation, document) in, (text, kind of error, words, bytes held) out."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None:

@@ -29,10 +29,11 @@ _END_S = 5.0
 
 @dataclass(frozen=True)
 class Told:
-    """An answer as JSON text, and the kind of error where it is one."""
+    """An answer as JSON text, the kind of error where it is one, and the words where there are some."""
 
     text: bytes
     kind: str | None = None
+    words: str = ""
 
 
 class Pool:
@@ -162,12 +163,12 @@ class _Worker:
                 return _failed(
                     "timeout", f"{name} took longer than the {allowed:g} s that this server allows; ask for less."
                 )
-            text, kind, held = self.pipe.recv()
+            text, kind, words, held = self.pipe.recv()
         except (EOFError, OSError):
             self.usable = False
             return _failed("memory", f"The worker of {name} ended, most likely for lack of memory; ask for less.")
         self.usable = held < self.limits.retire_memory
-        return Told(text, kind)
+        return Told(text, kind, words)
 
     def end(self) -> None:
         """Kill the process, wherever it is."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Option, echo
 
 from mlsysim.cli.options import FORMS, AsJson, Output, chosen_form, is_plan_file
-from mlsysim.cli.output import Line, end, print_json, print_lines, print_result, print_table, print_text
+from mlsysim.cli.output import end, print_json, print_lines, print_result, print_table, print_text
 from mlsysim.cli.plan_options import named_plan, settings_of
 from mlsysim.errors import InputError
 from mlsysim.zoo.writing import written
@@ -129,41 +129,31 @@ def _print_review(found: Review, form: str) -> None:
         kinds = [["setting", *row] for row in rows] + [["format", *row] for row in narrow]
         print_table("csv", ["kind", *headers], kinds)
         return
-    well = found.exit_code == 0 and (found.loss or 0) < 0.01
-    words: list[Line] = [(found.answer.subject, "bold"), *((stop, "bold red") for stop in found.stops)]
-    words.append((found.headline, "bold green" if well else "bold red"))
-    words += [(problem, "red") for problem in found.problems if problem not in found.stops]
-    print_lines([*words, found.answer.binding.sentence] if found.answer.feasible else words)
-    for title, part, changes in (
-        ("What to change", rows, found.changes),
-        ("Narrower numbers, which change what is computed", narrow, found.formats),
+    if form == "text":
+        print_lines((text, _STYLES.get(kind)) for text, kind in found.sentences())
+        return
+    print_lines((text, None) for text, kind in found.sentences() if kind in _FIRST)
+    for title, part in (
+        ("What to change", rows),
+        ("Narrower numbers, which change what is computed", narrow),
     ):
-        if part and form == "markdown":
+        if part:
             print_table(form, headers, part, right=(3, 4), title=title)
-        elif part:
-            print_lines([("", ""), (title, "bold"), *(line for change in changes for line in _lines(change))])
-        if changes is found.changes and form == "text" and found.pasted != [edit.text for edit in found.paste]:
-            print_lines([("All of these, to paste", "bold"), *(f"  {line}" for line in found.pasted)])
-    reading = found.reading
-    print_lines((warning, "yellow") for warning in reading.warnings)
-    if reading.unread:
-        print_text("Not read: " + "; ".join(reading.unread), "yellow")
-    if found.kept:
-        print_text("Kept, without a part in the plan: " + ", ".join(found.kept), "dim")
+    print_lines((text, None) for text, kind in found.sentences() if kind in ("warning", "note"))
+
+
+_FIRST = ("subject", "stop", "well", "headline", "problem", "binding")
+_STYLES = {
+    **dict.fromkeys(("subject", "title", "flag"), "bold"),
+    **dict.fromkeys(("stop", "headline"), "bold red"),
+    **{"well": "bold green", "problem": "red", "warning": "yellow", "note": "dim"},
+}
 
 
 def _rows(change: FlagChange) -> list[list[str]]:
     """A row for each flag of a change, the first with what it does."""
     does = [change.effect, change.saves.text if change.saves else "", change.reason]
     return [[e.flag, e.now, e.better, *(does if i == 0 else [""] * 3)] for i, e in enumerate(change.edits)]
-
-
-def _lines(change: FlagChange) -> list[Line]:
-    """The text of each flag, and below it what the change does."""
-    lines: list[Line] = [(f"  {e.text}  (now {e.now})", "bold") for e in change.edits]
-    saves = change.saves.text if change.saves else ""
-    does = [f"{change.effect} alone" if change.gain else change.effect, saves and f"saves {saves}", change.reason]
-    return [*lines, "    " + "; ".join(part for part in does if part)]
 
 
 def import_launch(path: str, form: str, on: str | None = None) -> bool:

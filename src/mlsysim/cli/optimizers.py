@@ -106,16 +106,13 @@ def parallelism(context: Context, target: Target, output: Output = None, as_json
     mlsysim optimize parallelism Llama3_405B@Meta_16K -b 2048 -s 8192
     mlsysim optimize parallelism scenario:llama3-70b-512-h100
     """
-    from mlsysim.plans.optimizing import best_parallelism
+    from mlsysim.plans.optimizing import best_parallelism, layout_found
 
     form = chosen_form(context, output, as_json)
     plan = named_plan(context, target, "training")
     with busy("searching layouts ..."):
         result = best_parallelism(plan)
-    sentence, best = "No layout fits.", result.best_config
-    if result.feasible:
-        sentence = f"Best: TP{best['tp']} PP{best['pp']} DP{best['dp']}, MFU {result.best_mfu:.1%}."
-    _show(result, form, result.top_candidates, sentence, _LAYOUTS)
+    _show(result, form, result.top_candidates, layout_found(result), _LAYOUTS)
     end(0 if result.feasible else 2)
 
 
@@ -132,16 +129,13 @@ def batching(
 
     mlsysim optimize batching Llama3_8B@H100 --sla-ms 8000 --qps 4
     """
-    from mlsysim.plans.optimizing import best_batching
+    from mlsysim.plans.optimizing import batch_found, best_batching
 
     form = chosen_form(context, output, as_json)
     plan = named_plan(context, target, "serving")
     with busy("searching batches ..."):
         result = best_batching(plan, sla_ms, qps)
-    sentence = "No batch meets the target."
-    if result.is_feasible:
-        sentence = f"Best: batch {result.best_batch_size:,}, P99 {result.p99_latency.to('s').magnitude:.3g} s."
-    _show(result, form, result.top_candidates, sentence, _BATCHES)
+    _show(result, form, result.top_candidates, batch_found(result), _BATCHES)
     does_not_fit = result.binding.wall == 2
     end(0 if result.is_feasible else 2 if does_not_fit else 3)
 
@@ -152,24 +146,25 @@ def placement(
     target: Target,
     carbon_tax: Annotated[float, Option(help="USD for a tonne of CO2e")] = 100.0,
     regions: Annotated[str, Option(help="grids, such as Quebec,Poland; or all")] = "all",
+    objective: Annotated[str, Option(help="what to make least: cost, or carbon")] = "cost",
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The grid on which a run costs least, its carbon taxed.
+    """The grid on which a run costs least, its carbon taxed, or emits least.
 
     mlsysim optimize placement Llama3_70B@512xH100 --carbon-tax 100 --days 30
+    mlsysim optimize placement Llama3_70B@512xH100 --objective carbon
     """
-    from mlsysim.plans.optimizing import best_placement
+    from mlsysim.plans.optimizing import best_placement, place_found
 
     form = chosen_form(context, output, as_json)
     plan = named_plan(context, target, "training")
     names: Any = "all" if regions.strip() == "all" else [name.strip() for name in regions.split(",")]
     with busy("searching places ..."):
-        result = best_placement(plan, carbon_tax, names)
-    sentence = f"Best: {result.best_region_name}, ${result.lowest_tco.magnitude:,.0f} and {result.carbon_footprint.magnitude:,.0f} kg CO2e."
+        result = best_placement(plan, carbon_tax, names, objective)
     prices = result.assumptions.get("unpublished_prices")
     notes = [] if prices is None else [(f"USD/kWh: {prices}.", "dim")]
-    _show(result, form, result.top_candidates[:10], sentence, _PLACES, notes)
+    _show(result, form, result.top_candidates[:10], place_found(result), _PLACES, notes)
 
 
 def synthesize(

@@ -47,6 +47,13 @@ class FlagChange(Record):
     effect: str = Field(description="the gain in words")
     reason: str = ""
 
+    def lines(self) -> list[tuple[str, str]]:
+        """The text of each flag, and below it what the change does."""
+        saves = self.saves.text if self.saves else ""
+        does = [f"{self.effect} alone" if self.gain else self.effect, saves and f"saves {saves}", self.reason]
+        flags = [(f"  {edit.text}  (now {edit.now})", "flag") for edit in self.edits]
+        return [*flags, ("    " + "; ".join(part for part in does if part), "effect")]
+
 
 class Review(Summary, Record):
     """A launch file, reviewed."""
@@ -85,6 +92,28 @@ class Review(Summary, Record):
         gone = [edit.flag for edit in self.paste if not edit.paste]
         lines = pasted(self.reading, {edit.flag: edit.value for edit in self.paste if edit.paste})
         return [*lines, *([f"without {', '.join(gone)}"] if gone else [])]
+
+    def sentences(self) -> list[tuple[str, str]]:
+        """The review in words, each line with what it is: subject, stop, well, headline, problem, binding, title, flag, effect, warning or note."""
+        well = self.exit_code == 0 and (self.loss or 0) < 0.01
+        lines = [(self.answer.subject, "subject"), *((stop, "stop") for stop in self.stops)]
+        lines.append((self.headline, "well" if well else "headline"))
+        lines += [(problem, "problem") for problem in self.problems if problem not in self.stops]
+        lines += [(str(self.answer.binding.sentence), "binding")] if self.answer.feasible else []
+        for title, changes in (
+            ("What to change", self.changes),
+            ("Narrower numbers, which change what is computed", self.formats),
+        ):
+            if changes:
+                lines += [("", ""), (title, "title"), *(line for change in changes for line in change.lines())]
+            if changes is self.changes and self.pasted != [edit.text for edit in self.paste]:
+                lines += [("All of these, to paste", "title"), *((f"  {line}", "") for line in self.pasted)]
+        lines += [(warning, "warning") for warning in self.reading.warnings]
+        if self.reading.unread:
+            lines.append(("Not read: " + "; ".join(self.reading.unread), "warning"))
+        if self.kept:
+            lines.append(("Kept, without a part in the plan: " + ", ".join(self.kept), "note"))
+        return lines
 
     def corrected(self) -> str:
         """The launch file with the best settings; what the plan has no field for is kept."""

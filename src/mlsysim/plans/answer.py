@@ -193,11 +193,12 @@ class Answer(Document, Record):
         return self.model_copy(update=limits | words)
 
     def metric(self, name: str) -> Metric:
-        """A metric by its name, by its path, such as ``mfu`` or ``performance.mfu``, or by that of the documents."""
+        """A metric by its name, by its path, such as ``mfu`` or ``performance.mfu``, or by that of the documents; case does not matter."""
+        wanted = name.strip().lower().replace(" ", "_")
         for metric in self.metrics:
-            if name in (metric.name, metric.path, *kinds()[metric.name].aliases):
+            if wanted in (metric.name, metric.path, *kinds()[metric.name].aliases):
                 return metric
-        known = (kind for kind in kinds().values() if name in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
+        known = (kind for kind in kinds().values() if wanted in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
         if not self.feasible and (kind := next(known, None)) is not None:
             raise InputError(f"What does not fit has no {kind.name}. {self.headline}", field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]

@@ -101,8 +101,9 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
         if factor is not None:
             speed = 1 / factor if main.name in LOWER_IS_BETTER else factor
             better = names[1] if speed > 1 else names[0]
-            better = better.capitalize() if same else better
-            lines.append(f"{better} is {max(speed, 1 / speed):.2f} times as fast ({main.label.lower()}).")
+            lines.append(
+                f"{better[0].upper()}{better[1:]} is {max(speed, 1 / speed):.2f} times as fast ({main.label.lower()})."
+            )
     one, two = first.binding, second.binding
     if one.wall == two.wall:
         lines.append(f"The same wall binds in both: {one.wall} ({one.name}).")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.errors import InputError
@@ -38,6 +39,20 @@ class Candidate:
     @property
     def accelerators(self) -> int | None:
         return None if self.answer is None else parse_fleet(self.answer.plan.hardware.on or "").accelerators
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: what it is, the plan that ``train`` repeats, and the answer."""
+        told = {"chip": self.chip, "accelerators": self.accelerators, "reason": self.reason or None}
+        return told | outline(self.answer) | {"answer": None if self.answer is None else self.answer.to_dict()}
+
+
+def outline(answer: Answer | None) -> dict[str, Any]:
+    """What a list says of an answer: headline, metrics, and the plan."""
+    return {
+        "headline": None if answer is None else answer.headline,
+        "metrics": {} if answer is None else {metric.path: metric.to_dict() for metric in answer.metrics},
+        "plan": None if answer is None else answer.plan.document(),
+    }
 
 
 def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Answer]) -> list[Candidate]:

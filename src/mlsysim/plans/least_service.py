@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.designs import ChipDesigns, Design, Tell, price
+from mlsysim.plans.least_fleet import outline
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.records import dataclass
@@ -80,7 +81,6 @@ class Service(Summary):
 
     def outline(self) -> dict[str, Any]:
         """What it is, what it is for, and the plan that ``serve`` repeats, as JSON."""
-        answer = self.answer
         asked = None if self.answer is None else self.answer.layout.get("qps")
         return {
             "chip": self.chip,
@@ -92,9 +92,7 @@ class Service(Summary):
             "headroom_qps": None if self.headroom is None or asked is None else self.headroom * asked,
             "odds": self.odds,
             "reason": self.reason or None,
-            "headline": None if answer is None else answer.headline,
-            "metrics": {} if answer is None else {metric.path: metric.to_dict() for metric in answer.metrics},
-            "plan": None if answer is None else answer.plan.document(),
+            **outline(self.answer),
         }
 
 

@@ -48,8 +48,10 @@ def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any
     )
 
 
-def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str] | str = "all") -> Any:
-    """The grid on which the run of a plan costs least, its carbon taxed: for the time and at the power that the plan's answer has, in the hours
+def best_placement(
+    plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str] | str = "all", objective: str = "cost"
+) -> Any:
+    """The grid on which the run of a plan costs least, its carbon taxed, or emits least: for the time and at the power that the plan's answer has, in the hours
     from its start on where it says when that is."""
     fleet, answer = find_fleets(plan.hardware).one, evaluate_plainly(plan)
     found = {name: metric.value for name, metric in answer.held.items()}
@@ -61,6 +63,7 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
         options["cooling"] = plan.hardware.cooling
     options["duration_days"] = found["run_time"] if "run_time" in found else plan.ops.days or run_days()
     options["regions"] = regions if isinstance(regions, str) else list(regions)
+    options["objective"] = objective
     if plan.ops.start is not None:
         for name in ("pause_above", "demand_response"):
             if getattr(plan.ops, name) is not None:
@@ -70,3 +73,24 @@ def best_placement(plan: Plan, carbon_tax: float = 100.0, regions: Sequence[str]
         hours = to_si(days, "h") if isinstance(days, Quantity) else days * 24.0
         options["regions"] = [seen_from(plan, key, hours) for key in keys]
     return PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)
+
+
+def layout_found(result: Any) -> str:
+    """The best layout in a sentence."""
+    best = result.best_config
+    if not result.feasible:
+        return "No layout fits."
+    return f"Best: TP{best['tp']} PP{best['pp']} DP{best['dp']}, MFU {result.best_mfu:.1%}."
+
+
+def batch_found(result: Any) -> str:
+    """The best batch in a sentence."""
+    if not result.is_feasible:
+        return "No batch meets the target."
+    return f"Best: batch {result.best_batch_size:,}, P99 {result.p99_latency.to('s').magnitude:.3g} s."
+
+
+def place_found(result: Any) -> str:
+    """The best place in a sentence."""
+    cost, carbon = result.lowest_tco.magnitude, result.carbon_footprint.magnitude
+    return f"Best: {result.best_region_name}, ${cost:,.0f} and {carbon:,.0f} kg CO2e."

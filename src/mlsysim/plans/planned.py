@@ -28,7 +28,7 @@ class Planned(Summary):
     """The outcome. ``rows`` are the candidates, cheapest first; ``notes`` say what columns mean and why a chip has no row; ``candidates`` and
     ``facts`` are what JSON has beside the best."""
 
-    told: ClassVar = ("best", "candidates")
+    told: ClassVar = ("sentence", "best", "candidates")
     at_times: ClassVar = ("tokens",)
 
     sentence: str
@@ -43,7 +43,7 @@ class Planned(Summary):
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON."""
         best = None if self.best is None else self.best.to_dict()
-        return {**self.facts, "best": best, "candidates": list(self.candidates)}
+        return {"sentence": self.sentence, **self.facts, "best": best, "candidates": list(self.candidates)}
 
     def __str__(self) -> str:
         table = [self.headers, *self.rows] if self.rows else []
@@ -115,15 +115,7 @@ def _trained(plan: Plan, names: list[str], tell: Tell) -> Planned:
             for each in found
         ),
         notes=tuple(f"{each.chip}: {each.reason}" for each in found if each.answer is None),
-        candidates=tuple(
-            {
-                "chip": each.chip,
-                "accelerators": each.accelerators,
-                "reason": each.reason or None,
-                "answer": None if each.answer is None else each.answer.to_dict(),
-            }
-            for each in found
-        ),
+        candidates=tuple(each.to_dict() for each in found),
         facts={"tokens": tokens},
     )
 

@@ -13,7 +13,7 @@ from mlsysim.cases import rl as case
 from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.cases.layout import divisors
 from mlsysim.cases.ledger import Ledger
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, either
 from mlsysim.plans.change_candidates import fleet_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, refuse_foreign, workload_of
@@ -56,16 +56,17 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
         assumed.say("algorithm", name, DEFAULT)
     algorithm = case.algorithm(name)
     each = part.samples if part.samples is not None else algorithm.samples
-    for key, value, words in (
-        ("prompts", part.prompts, "prompts"),
-        ("samples", each, "samples of each prompt"),
-        ("response", part.response, "mean tokens of a response"),
-    ):
-        if value is None:
-            raise InputError(
-                f"How long a step of {name.upper()} takes goes by its {words}, which are not given: give {key}.",
-                field=key,
-            )
+    needed = (
+        ("prompts", part.prompts, "prompts (such as 512)"),
+        ("samples", each, "samples of each prompt (16)"),
+        ("response", part.response, "mean tokens of a response (2000)"),
+    )
+    missing = {key: words for key, value, words in needed if value is None}
+    if missing:
+        raise InputError(
+            f"How long a step of {name.upper()} takes goes by its {either(missing.values(), 'and')}; give {either(missing, 'and')}.",
+            field=next(iter(missing)),
+        )
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
         raise InputError(

@@ -47,9 +47,16 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
                 f"What is varied is such as staleness=1,2,4, each key once, got {text[:60]!r}.", field="over"
             )
         found[name.strip()] = listed
-    if prod(map(len, found.values())) > _MOST:
+    return checked(found)
+
+
+def checked(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Keys and values, where there are some and not too many."""
+    if not axes or not all(axes.values()):
+        raise InputError("What is varied is one key at least, each with its values.", field="over")
+    if prod(map(len, axes.values())) > _MOST:
         raise InputError(f"At most {_MOST:,} combinations are tried; give fewer values.", field="over")
-    return found
+    return axes
 
 
 def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> list[Point]:
