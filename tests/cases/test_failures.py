@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import MODES, Checkpoint, run_checkpoint
-from mlsysim.cases.failures import Said, interruption_rate, joining_time, kept_of, note
+from mlsysim.cases.failures import (
+    Said,
+    goodput_band,
+    interruption_rate,
+    joining_time,
+    kept_of,
+    note,
+    spread_of_rates,
+)
 from mlsysim.cases.goodput import Saving, all_there, daly_interval, exact_goodput_of, exact_interval
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
@@ -219,3 +227,50 @@ def test_the_old_name_of_a_restart_is_taken():
     answers = [trained("Llama3_8B", "64xH100", 128, **{name: "900 s"}) for name in ("restart_time", "recovery_time")]
     assert {answer.value("goodput") for answer in answers} == {answers[0].value("goodput")}
     assert to_si(answers[0].value("restart_time"), "s") == 900
+
+
+# --- how far one fleet is from another --------------------------------------------------------------------------------
+
+
+def band_of(chip: str, count: int, **said: object):
+    saved = run_checkpoint(Models["GPT3_175B"], Clusters["Meta_16K"], count, "bf16", "adam")
+    kept = kept_of(Hardware[chip], count, saved, Said(**said))
+    return kept, goodput_band(Hardware[chip], count, saved, Said(**said), kept)
+
+
+def test_rates_of_counted_fleets_are_in_the_spread_of_each_other():
+    hours = [interruption_rate(Hardware[chip]).hours for chip in ("H100", "A100", "TPU_v4")]
+    assert 2.0 < spread_of_rates() < 5.0 and max(hours) / min(hours) < spread_of_rates()
+
+
+def test_a_larger_fleet_is_less_sure_of_its_goodput():
+    widths = []
+    for count in (8, 512, 16384, 98304):
+        kept, (low, high) = band_of("H100", count)
+        assert 0 < low < 1 < high and kept.ratio * high < 1
+        widths.append(high / low)
+    assert widths == sorted(widths) and widths[0] < 1.01
+
+
+def test_a_rate_that_was_said_is_taken_as_certain():
+    assert band_of("H100", 16384, mtbf=3.0)[1] is None
+
+
+def test_a_run_of_many_is_less_sure_than_its_step():
+    def ratio(answer, name: str) -> float:
+        low, high = answer.metric(name).factors
+        return high / low
+
+    work = {"seq_len": 8192, "tokens": 1e12}
+    plan = {"model": "Llama3_405B", "batch_size": 2048, "precision": "bf16", **work}
+    answer = evaluate_plainly(
+        Plan.model_validate({"task": "training", "workload": plan, "hardware": {"on": "16384xH100"}})
+    )
+    told = evaluate_plainly(
+        Plan.model_validate(
+            {"task": "training", "workload": plan, "hardware": {"on": "16384xH100"}, "ops": {"mtbf": "3.1 h"}}
+        )
+    )
+    assert ratio(answer, "run_time") > 1.05 * ratio(answer, "latency")
+    assert ratio(told, "run_time") == pytest.approx(ratio(told, "latency"))
+    assert "interval_of_goodput" in answer.assumptions and "interval_of_goodput" not in told.assumptions

@@ -409,10 +409,10 @@ def test_an_engine_keeps_nothing_back_of_a_cpu() -> None:
 
 def test_a_run_has_the_interval_of_its_steps() -> None:
     """Days and money follow the time of a step where the tokens are given; where the days are, only the price of a token does. The
-    electricity in it is as uncertain as the power, which is less than a thousandth of the whole here."""
+    electricity in it is as uncertain as the power, and failures of so few accelerators as uncertain as their rate: less than a thousandth."""
     run, month = trained(tokens=1e12), trained()
     wide = float(run.held["latency"].high / run.held["latency"].value)
-    assert float(run.held["run_time"].high / run.held["run_time"].value) == pytest.approx(wide)
+    assert float(run.held["run_time"].high / run.held["run_time"].value) == pytest.approx(wide, rel=1e-3)
     for held in (run.held["tco"], run.held["usd_per_mtoken"], month.held["usd_per_mtoken"]):
         assert wide <= float(held.high / held.value) == pytest.approx(wide, rel=1e-3)
     assert 1 < float(month.held["tco"].high / month.held["tco"].value) < 1.01

@@ -88,10 +88,7 @@ def test_changes_are_ranked_and_can_be_done_beside_each_other(frontier):
 
 def test_the_failure_rate_is_a_risk_where_failures_cost(frontier):
     said = frontier.risks[0]
-    hours = frontier.value("mtbf").to("h").magnitude
-    for factor in (2, 0.5):
-        other = evaluate(FRONTIER.replacing(ops={"mtbf": f"{hours * factor:.6g} h"}), change=False)
-        assert other.metric("goodput").text in said
+    assert "The failure rate" in said and frontier.metric("goodput").interval in said
     calm = evaluate(
         Plan.model_validate({"workload": {"model": "ResNet50"}, "hardware": {"on": "8xA100"}, "task": "training"})
     )

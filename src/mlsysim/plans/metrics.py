@@ -29,7 +29,11 @@ _SIZES = {
 """Units by the least value that is printed in them."""
 _LARGER = {
     "kgCO2e": ((1e3, "tCO2e"),),
-    "megawatt_hour": ((1e4, "GWh"),),
+    "kilowatt_hour": ((1e6, "GWh"), (1e3, "MWh")),
+    "megawatt_hour": ((1e3, "GWh"),),
+    "watt": ((1e6, "MW"), (1e3, "kW")),
+    "kilowatt": ((1e3, "MW"),),
+    "millisecond": ((1e3, "s"),),
     "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us")),
 }
 """Units that a value is told in, and those that it is printed in from some size on."""
@@ -174,14 +178,7 @@ class Metric(Document, Record):
         """The interval as it is printed, or nothing."""
         if self.low is None or self.high is None:
             return ""
-        sides = [self.low, self.high]
-        if (
-            isinstance(self.high, Quantity)
-            and unit_name(self.high.units) == "millisecond"
-            and self.high.magnitude >= _LONG
-        ):
-            sides = [side.to("s") for side in sides]
-        return " to ".join(value_text(self.name, side) for side in sides)
+        return " to ".join(value_text(self.name, side) for side in (self.low, self.high))
 
 
 def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, binding: int = 0) -> Metric:
@@ -195,14 +192,12 @@ def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, bi
     return Metric(name=name, label=label, level=kind.level, value=value, wall=wall, low=low, high=high)
 
 
-_LONG = 1e4
-"""Milliseconds from which a time is read in seconds."""
 _RATES = ("1 / second", "1 / s")
 """Units of counts a second, which labels name in words."""
 
 
 def value_text(name: str, value: Any) -> str:
-    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it."""
+    """A value as it is printed: fractions as per cent, money with thousands, the rest as the tutorial prints it, in the unit that suits its size."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Quantity):
@@ -211,12 +206,10 @@ def value_text(name: str, value: Any) -> str:
             return money_text(size)
         if unit == "token" and size >= 1e6:
             return count_text(size)
-        if unit in _LARGER:
-            larger = next((each for least, each in _LARGER[unit] if abs(size) >= least), unit)
-            return format_value(value.to(larger))
         if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
-        return format_value(value.to("s") if unit == "millisecond" and abs(size) >= _LONG else value)
+        larger = next((each for least, each in _LARGER.get(unit, ()) if abs(size) >= least), unit)
+        return format_value(value if larger == unit else value.to(larger))
     if isinstance(value, float):
         return f"{value:.1%}" if name in kinds() and kinds()[name].share else format_value(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -5,25 +5,23 @@ Each sentence names an input that the answer rests on and is least sure of, or m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import HARDWARE
-from mlsysim.plans.plan import Plan
 from mlsysim.plans.ruling import LOST
-from mlsysim.units.registry import to_si
 
 _MOVES = 0.005
 """What 10 % of a figure must do to the main metric to be named."""
 
 
-def risks_of(answer: Answer, evaluate: Callable[[Plan], Answer]) -> tuple[str, ...]:
+def risks_of(answer: Answer) -> tuple[str, ...]:
     """The sentences, of what runs."""
-    return tuple(_risks(answer, evaluate)) if answer.runs else ()
+    return tuple(_risks(answer)) if answer.runs else ()
 
 
-def _risks(answer: Answer, evaluate: Callable[[Plan], Answer]) -> Iterator[str]:
-    yield from _failures(answer, evaluate)
+def _risks(answer: Answer) -> Iterator[str]:
+    yield from _failures(answer)
     yield from _interval(answer)
     if (steps := answer.assumptions.get("run")) is not None:
         yield f"The run: {steps}."
@@ -31,20 +29,16 @@ def _risks(answer: Answer, evaluate: Callable[[Plan], Answer]) -> Iterator[str]:
     yield from answer.warnings
 
 
-def _failures(answer: Answer, evaluate: Callable[[Plan], Answer]) -> Iterator[str]:
-    """What half and twice the failures leave of a run."""
+def _failures(answer: Answer) -> Iterator[str]:
+    """What the rates of other fleets would leave of a run."""
     held = answer.held
     if "goodput" not in held or "mtbf" not in held or held["goodput"].value > 1 - LOST:
         return
-    hours = float(to_si(held["mtbf"].value, "h"))
-    rarer, oftener = (
-        evaluate(answer.plan.replacing(ops={"mtbf": f"{hours * factor:.6g} h"})).metric("goodput").text
-        for factor in (2.0, 0.5)
-    )
     rests = answer.assumptions.get("mtbf", "").partition("(")[2].rstrip(")")
     known = f" ({rests})" if rests else ""
-    now = f"with one every {held['mtbf'].text}{known} goodput is {held['goodput'].text}"
-    yield f"The failure rate: {now}; with half as many {rarer}, with twice as many {oftener}."
+    others = held["goodput"].interval
+    differ = f"; fleets differ, and nine times in ten it is {others}" if others else ""
+    yield f"The failure rate: with one every {held['mtbf'].text}{known} goodput is {held['goodput'].text}{differ}."
 
 
 def _interval(answer: Answer) -> Iterator[str]:

@@ -140,13 +140,13 @@ def _answer(
     if spares:
         shares.append(Share(fleet.model_copy(update={"count": spares, "name": f"spares of {fleet.name}"}), waiting))
     made = tokens if kept.lasting else 0.0
-    spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=by_hour and by_hour.place(ran.covered))
+    spend(sheet, days, made, *shares, slower=ran.longer, draws=draws, seen=by_hour and by_hour.place(ran.covered))
     if step.feasible and kept.lasting:
         sheet.shown["run_parts"] = run_parts(kept, days * _SECONDS_PER_DAY, sheet.facts.get("share_of_full_rate", 1.0))
     if played is not None:
         played.tell(sheet, powers)
     if plan.workload.tokens is None:
-        sheet.add("tokens", tokens, _inverse(tokens, band, seconds))
+        sheet.add("tokens", tokens, ran.longer and (tokens / ran.longer[1], tokens / ran.longer[0]))
     _scaling(sheet, model, made)
     hourly = told(sheet, by_hour, ran.covered, ran.computing, tokens) if by_hour is not None and kept.lasting else []
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], "training step of one device")

@@ -24,11 +24,13 @@ from mlsysim.models.base import Workload
 from mlsysim.plans.hours import Timed
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import Sheet
+from mlsysim.plans.spending import times
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time
 from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.zoo.constants import constant
+from mlsysim.zoo.intervals import Factors, independent
 
 if TYPE_CHECKING:
     from mlsysim.plans.training_run import Simulated
@@ -40,7 +42,8 @@ _AS_A_BENCHMARK = "steps as fast as benchmark runs of the layout; production run
 
 class Ran(NamedTuple):
     """Days of a run, what it trains on, what failures and checkpoints leave of it, the share of the time that it computes (where it gives way
-    to hours: of the time that it is not held), its hours and what it covers of them, and how it was played."""
+    to hours: of the time that it is not held), its hours and what it covers of them, how it was played, and the interval of the time that it
+    takes, over it."""
 
     days: float
     tokens: float
@@ -49,6 +52,7 @@ class Ran(NamedTuple):
     hours: Timed | None
     covered: Covered
     played: Simulated | None
+    longer: Factors | None
 
     def power(self, sheet: Sheet, computing: float, waiting: float) -> float:
         """Mean watts of an accelerator over the run, of one that computes and of one that waits; what its equation shows."""
@@ -87,6 +91,8 @@ def run_of(
     chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
     kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
+    risk = failures.goodput_band(chip, count, saved, said, kept) if slower else None
+    longer = independent(slower, risk and (1.0 / risk[1], 1.0 / risk[0]))
     played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
     if seeds:
         ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
@@ -138,10 +144,10 @@ def run_of(
             sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
         # A run that never ends has no time.
         own = days if kept.lasting else None
-        sheet.add("run_time", own, slower and own and (own * slower[0], own * slower[1]))
+        sheet.add("run_time", own, own and times(own, longer))
     sheet.add("mtbf", kept.mtbf)
     sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
-    sheet.add("goodput", goodput)
+    sheet.add("goodput", goodput, risk and (goodput * risk[0], min(1.0, goodput * risk[1])))
     sheet.add("checkpoint_time", saving.write)
     sheet.add("checkpoint_lag", saving.lag or None)
     sheet.add("checkpoint_interval", kept.interval)
@@ -149,7 +155,7 @@ def run_of(
     sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
     sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
     made = tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0)
-    return Ran(days, made, kept, computing, by_hour, covered, played)
+    return Ran(days, made, kept, computing, by_hour, covered, played, longer)
 
 
 def said_of(plan: Plan, fleet: Fleet) -> failures.Said:

@@ -26,12 +26,12 @@ from itertools import pairwise
 from math import frexp
 from typing import NamedTuple
 
+from mlsysim.units.uncertain import STUDENT
+
 EXACT, BATCHES, ABOVE, FORGETS, FEWEST = 200_000, 20, 10, 4.0, 3
 _FINE = 512
 _TWICE = 2 * _FINE
 _NORMAL = 1.645
-_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
-"""Quantiles at 95 % of Student's distribution, by degrees of freedom from 1 on."""
 LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 """Percentiles that are always there, by name."""
 
@@ -331,4 +331,4 @@ def _half_width(values: Sequence[float], whole: float) -> float:
         return math.nan
     mean = sum(values) / m
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (m - 1))
-    return _STUDENT[m - 2] * spread / math.sqrt(m) + max(whole - mean, 0.0) / (math.sqrt(m) - 1)
+    return STUDENT[m - 2] * spread / math.sqrt(m) + max(whole - mean, 0.0) / (math.sqrt(m) - 1)

@@ -42,6 +42,8 @@ _NUMBERED = re.compile(r"\s*[+-]?\.?\d")
 _BARE = re.compile(r"[\d\s.,_eE+-]*")
 _CALL = re.compile(r"([A-Za-z_]+)\s*\(([^()]*)\)\s*(.*)", re.DOTALL)
 _SPREAD = re.compile(r"±|\+/-|\+-")
+STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729)  # fmt: skip
+"""Quantiles at 95 % of Student's distribution, by degrees of freedom from 1 on."""
 BELOW_ONE = math.nextafter(1.0, 0.0)
 ABOVE_ZERO = 2.0**-60
 
