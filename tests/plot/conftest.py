@@ -110,8 +110,6 @@ def problems(svg: str, whole_words: bool = True) -> list[str]:
     labelled = root.get("aria-labelledby").split()
     if root.get("role") != "img" or len(labelled) != 2 or not set(labelled) <= set(ids):
         found.append("the figure has no role, title or description")
-    if set(re.findall(r"url\(#([^)]+)\)", svg)) - set(ids):
-        found.append("a hatch is not defined")
     used = {name for node in root.iter() for name in (node.get("class") or "").split()}
     if undefined := {name for name in used if f".{name}" not in stylesheet()}:
         found.append(f"the theme does not know {undefined}")

@@ -15,8 +15,8 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import compact_time
 from mlsysim.plot.scale import amount
 from mlsysim.report.build import build_report
-from mlsysim.report.content import NOT_KNOWN
 from mlsysim.report.figures import figures_of
+from mlsysim.report.front import NOT_KNOWN
 from mlsysim.report.html import escape, to_html
 from mlsysim.report.markdown import escape as markdown_escape
 from mlsysim.report.markdown import to_markdown
@@ -67,21 +67,21 @@ def test_names_are_text_and_never_markup(failing):
 def test_a_plan_that_does_not_fit_is_told_first(failing):
     assert failing.answer.exit_code == 2
     text = to_html(failing)
-    assert '<p class="badge bad">Does not fit</p>' in text
+    assert '<p class="verdict fails"><b>Does not fit.</b>' in text
     assert "makes it fit" in text or "then it fits" in text
-    assert "What does not fit has no cost." in words(text) and "How sure" not in words(text)
+    assert "What does not fit has no cost." in words(text) and "What would change our mind" not in words(text)
     assert not re.search(r"Time of a step|Tokens a second|Cost of owning|utilisation", words(text))
-    assert "**Does not fit.**" in to_markdown(failing)
+    assert "> **Does not fit.**" in to_markdown(failing)
     assert "designs" not in failing.figures
 
 
 def test_what_is_not_known_is_said():
     nowhere = build_report(PIPELINE)
     for text in (words(to_html(nowhere)), unescaped(to_markdown(nowhere))):
-        assert f"Carbon {NOT_KNOWN}" in text or f"Carbon | {NOT_KNOWN}" in text
+        assert f"Carbon of electricity {NOT_KNOWN}" in text or f"Carbon of electricity | {NOT_KNOWN}" in text
+        assert f"arbon {NOT_KNOWN}: no region is given" in text
     laptop = words(to_html(report_of("llama3-8b-on-a-laptop")))
-    assert f"Cost of owning {NOT_KNOWN}" in laptop
-    assert f"Cost of a million output tokens {NOT_KNOWN}" in laptop
+    assert f"Cost of owning {NOT_KNOWN}" in laptop and "Cost Not known" in laptop
     assert "unknown is not free" in laptop
 
 
@@ -90,8 +90,8 @@ def test_a_missed_limit_is_marked():
     missed = plan.replacing(constraints={"assert": [{"metric": "throughput", "min": 1e9}]})
     report = build_report(missed)
     assert report.answer.exit_code == 3
-    assert report.status == "Fits, but misses a limit"
-    assert '<tr class="marked"><td>FAILS</td>' in to_html(report)
+    assert report.answer.ruling.claim.startswith("Does not hold: samples a second of at least")
+    assert '<p class="verdict fails">' in to_html(report) and '<tr class="marked"><td>FAILS</td>' in to_html(report)
     assert "| **FAILS** |" in to_markdown(report)
 
 

@@ -12,7 +12,7 @@ from mlsysim.report.content import sections_of
 from mlsysim.report.html import to_html
 from mlsysim.report.markdown import to_markdown
 
-from .reading import SCENARIOS, even, local, parsed, report_of, unescaped, words
+from .reading import SCENARIOS, even, faults, local, parsed, report_of, unescaped, words
 
 EVERY = pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
 LOADING = {"src", "srcset", "data", "poster", "action", "formaction", "background", "href"}
@@ -28,8 +28,8 @@ def told(report) -> list[str]:
     found += [text for e in answer.equations for text in (e.text, e.value, *e.inputs.values())]
     found += [cited.title for cited in report.documents]
     found += [score.value for score in answer.scorecard]
-    if answer.change is not None:
-        found.append(answer.change.sentence.split(": ", 1)[1][1:])
+    found += [text for change in answer.changes for text in (change.words[1:], change.effects)]
+    found += [answer.ruling.claim, *answer.ruling.because, *answer.risks]
     if answer.next_wall is not None:
         found.append(answer.next_wall.sentence)
     return [even(text) for text in found if text]
@@ -75,6 +75,11 @@ def test_the_page_is_whole(name):
 
 
 @EVERY
+def test_the_first_page_is_the_answers(name):
+    assert faults(report_of(name)) == []
+
+
+@EVERY
 def test_markdown_says_the_same(name):
     report = report_of(name)
     text = to_markdown(report)
@@ -95,10 +100,10 @@ def test_every_part_of_the_answer_has_its_place(name):
     report = report_of(name)
     answer = report.answer
     names = [section.name for section in sections_of(report)]
-    assert names[0] == "verdict" and names[-1] == "plan"
+    assert names[0] == "walls" and names[-1] == "plan"
     drawn = answer.task != "rl" and answer.layout.get("pp", 1) > 1
     assert ("pipeline" in names) == drawn
-    expected = {"scorecard", "time", "memory", "roofline", "designs"}
+    expected = {"whole", "scorecard", "time", "memory", "roofline", "designs"}
     assert expected <= set(report.figures)
     assert ("sensitivity" in report.figures) == bool(answer.sensitivities)
     assert all(isinstance(figure, Figure) and figure.title and figure.alt for figure in report.figures.values())

@@ -15,7 +15,7 @@ from mlsysim.labs.explorer import Document, explore
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
-from mlsysim.plot.answers import shares_of
+from mlsysim.plot.answers import whole_of
 from mlsysim.zoo.examples import shipped_files
 
 GROUPS = {
@@ -36,6 +36,8 @@ _FIGURES = {
 
 _SHOWN = 3
 _WIDTH = 380
+_FEW = 4
+"""Parts that a small bar tells apart."""
 
 
 def gallery() -> tuple[str, dict[str, Document]]:
@@ -62,7 +64,7 @@ def _card(name: str, answer: Answer) -> str:
     headline = answer.headline.split(": ", 1)[-1]
     figures = [answer.held[figure] for figure in _FIGURES[answer.task] if figure in answer.held][:_SHOWN]
     rows = "".join(f"<div><dt>{escape(figure.label)}</dt><dd>{escape(figure.text)}</dd></div>" for figure in figures)
-    figure = shares_of(answer, title="Where the time goes", width=_WIDTH)
+    figure = whole_of(answer, title="Where the time goes", most=_FEW, width=_WIDTH)
     chart = f'<div class="chart">{figure.svg()}</div>' if figure is not None else ""
     return (
         f'<li class="card scenario" data-scenario="{name}">\n'

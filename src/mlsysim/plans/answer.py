@@ -9,16 +9,20 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr
 
 from mlsysim.cases.assumptions import Assumption
-from mlsysim.cases.ledger import STREAMED, Ledger
+from mlsysim.cases.ledger import RESERVE, STREAMED, Ledger
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.explained import Equation, Explained, as_document, explained
-from mlsysim.plans.metrics import Level, Metric, kinds
+from mlsysim.plans.metrics import Level, Metric, kinds, value_text
 from mlsysim.plans.plan import Plan, Task
 from mlsysim.plans.ruling import Ruling, ruling_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
+from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import compact_time
 from mlsysim.walls.document import Document
+
+_DAY = 86400.0
 
 
 class Part(Record):
@@ -30,14 +34,25 @@ class Part(Record):
 
 
 class MemoryBar(Record):
-    """What fills one accelerator; bytes."""
+    """What fills one accelerator; bytes. ``of`` names it where a plan has several kinds."""
 
     capacity: float
     parts: tuple[Part, ...]
+    of: str = ""
 
     @property
     def used(self) -> float:
         return sum(part.value for part in self.parts)
+
+    @property
+    def reserve(self) -> float:
+        """What is kept free on purpose, and counts as used."""
+        return sum(part.value for part in self.parts if part.label == RESERVE)
+
+    @property
+    def spare(self) -> float:
+        """What is left; below zero where it does not fit."""
+        return self.capacity - self.used
 
 
 class Limit(Record):
@@ -97,7 +112,7 @@ class Checked(Record):
 class Answer(Document, Record):
     """The answer to a plan."""
 
-    beside: ClassVar = ("passed", "change", "whole_parts", "ruling")
+    beside: ClassVar = ("passed", "change", "whole_parts", "ruling", "carbon_in_all")
 
     name: str
     task: Task
@@ -236,6 +251,12 @@ class Answer(Document, Record):
         owned = None if self.plan.ops.price is not None else held.get("tco")
         return owned or held.get("rent") or held.get("tco")
 
+    @property
+    def carbon_in_all(self) -> str:
+        """Carbon of running and of making together, as it is printed; nothing where one of them is not known."""
+        whole = sum(part.value for part in self.carbon_parts)
+        return value_text("carbon_footprint", quantity(whole, "kgCO2e")) if self.carbon_parts else ""
+
     def value(self, name: str) -> Any:
         """The value of a metric."""
         return self.metric(name).value
@@ -251,11 +272,11 @@ class Answer(Document, Record):
     def period(self) -> str:
         """The time that costs are of."""
         if self.task == "training" and "run_time" in self.held:
-            return self.held["run_time"].text
+            return compact_time(to_si(self.held["run_time"].value, "s"))
         if self.task == "rl":
             return "a thousand steps"
         days = self.plan.ops.days or (1.0 if self.task == "serving" else run_days())
-        return "a day" if days == 1 else f"{days:g} days"
+        return "a day" if days == 1 else compact_time(days * _DAY)
 
     @property
     def runs(self) -> bool:

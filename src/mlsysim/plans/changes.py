@@ -177,7 +177,7 @@ def _change(
         effects = "then it fits"
         sentence = f"{told}; {effects}."
     elif not before.passed:
-        effects = "then all that was asked holds"
+        effects = f"then all that was asked holds{_taking(tried)}"
         sentence = f"{told}; {effects}."
     else:
         sentence = f"{told}: {effects}."
@@ -193,6 +193,12 @@ def _change(
 
 def _words(candidate: Candidate, tried: Answer) -> str:
     return candidate.words if isinstance(candidate.words, str) else candidate.words(tried)
+
+
+def _taking(tried: Answer) -> str:
+    """What a run that keeps what was asked takes."""
+    paid, time = tried.paid, tried.held.get("run_time")
+    return f" (the run takes {time.text} and {paid.text})" if paid is not None and time is not None else ""
 
 
 _FASTER = {"latency": "", "tpot": " tokens", "ttft": " first tokens"}

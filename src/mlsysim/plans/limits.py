@@ -151,7 +151,14 @@ def _open(metric: Metric, odds: float | None) -> str:
 
 
 def _small(label: str) -> str:
-    return label[:1].lower() + label[1:]
+    """A label in a sentence.
+
+    >>> _small("Goodput"), _small("Time to the first token, 99th percentile")
+    ('goodput', '99th percentile of the time to the first token')
+    """
+    name, _, percentile = label.partition(", ")
+    name = name[:1].lower() + name[1:]
+    return f"{percentile} of the {name}" if percentile else name
 
 
 def _odds(metric: Metric, ratio: float) -> float | None:

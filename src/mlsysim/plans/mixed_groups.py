@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from mlsysim.plans.answer import Answer, Part
+from mlsysim.plans.answer import Answer, MemoryBar, Part
 from mlsysim.plans.equations import Together, summed
 from mlsysim.plans.metrics import Metric
 from mlsysim.plans.plan import Plan
@@ -59,6 +59,13 @@ def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
     return tuple(sums.values())
 
 
+def _fullest_bar(groups: Named) -> MemoryBar | None:
+    """The memory of the fullest group, which it names."""
+    full = fullest([answer for _, answer in groups])
+    name = next(name for name, answer in groups if answer is full)
+    return full.memory and full.memory.model_copy(update={"of": name.partition(" x ")[2] or name})
+
+
 def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline: str, **found: Any) -> Answer:
     """The answer of all groups: that of one of them, with what holds for all in its place."""
     names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
@@ -72,7 +79,9 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
         "feasible": unfit is None,
         "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
         "headline": headline,
-        "memory": fullest([answer for _, answer in groups]).memory,
+        "memory": _fullest_bar(groups),
+        # What failures take of one group says little of all of them.
+        "run_parts": (),
         "cost_parts": _added(answer.cost_parts for answer in costs),
         "carbon_parts": _added(answer.carbon_parts for answer in costs),
         "energy_parts": _added(answer.energy_parts for answer in costs),

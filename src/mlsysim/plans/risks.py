@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import HARDWARE
 from mlsysim.plans.ruling import LOST
+from mlsysim.units.registry import to_si
+from mlsysim.units.text import compact_time
 
 _MOVES = 0.005
 """What 10 % of a figure must do to the main metric to be named."""
@@ -25,7 +27,8 @@ def _risks(answer: Answer) -> Iterator[str]:
     yield from _interval(answer)
     if (steps := answer.assumptions.get("run")) is not None:
         yield f"The run: {steps}."
-    yield from _figures(answer)
+    if answer.feasible:
+        yield from _figures(answer)
     yield from answer.warnings
 
 
@@ -38,7 +41,7 @@ def _failures(answer: Answer) -> Iterator[str]:
     known = f" ({rests})" if rests else ""
     others = held["goodput"].interval
     differ = f"; fleets differ, and nine times in ten it is {others}" if others else ""
-    yield f"The failure rate: with one every {held['mtbf'].text}{known} goodput is {held['goodput'].text}{differ}."
+    yield f"The failure rate: with one every {compact_time(to_si(held['mtbf'].value, 's'))}{known} goodput is {held['goodput'].text}{differ}."
 
 
 def _interval(answer: Answer) -> Iterator[str]:
@@ -59,7 +62,7 @@ def _figures(answer: Answer) -> Iterator[str]:
         size, name, less = max(moved)
         if size >= _MOVES:
             label = answer.metric(answer.main).label
-            moves = f"10 % less than the datasheet says changes {label[:1].lower()}{label[1:]} by {less:+.1%}"
+            moves = f"10 % less of it than assumed changes {label[:1].lower()}{label[1:]} by {less:+.1%}"
             yield f"{HARDWARE[name]}: {moves}; no other figure of the hardware counts more."
     if sides.get("memory_capacity", (0.0,))[0] is None:
         yield "Memory is just enough: with 10 % less of it the plan does not fit."

@@ -42,7 +42,7 @@ def ruling_of(answer: Answer) -> Ruling:
     if decides is None:
         kept = [check.asked for check in answer.checks if check.asked][:_SHOWN]
         if not kept:
-            return Ruling(state="holds", claim=_failures(answer) or "Fits.", because=(*lost, _capital(why)))
+            return Ruling(state="holds", claim=_failures(answer).strip() or "Fits.", because=(*lost, _capital(why)))
         more = len(answer.checks) - len(kept)
         listed = _listed([*kept, f"{more} more"] if more else kept)
         told = tuple(check.sentence for check in answer.checks[:_SHOWN])
@@ -52,7 +52,8 @@ def ruling_of(answer: Answer) -> Ruling:
     rest = {0: "hold" if others > 1 else "holds"}.get(missed, f"{'do' if missed > 1 else 'does'} not hold")
     which = f"The other {others} limits" if others > 1 else "The other limit"
     rest = f"{missed} of the other {others} limits {rest}." if 0 < missed < others else f"{which} {rest}."
-    because = (decides.sentence, *([rest] if others else []), *lost)
+    why = decides.sentence if decides.certain else decides.sentence.replace("; too close to call, its", "; its")
+    because = (why, *([rest] if others else []), *lost)
     if decides.certain:
         return Ruling(state="fails", claim=f"{_failures(answer)}Does not hold: {decides.asked}.", because=because)
     claim = f"{_failures(answer)}Too close to call: {decides.asked}, with odds of {decides.odds:.0%} that it holds."
@@ -83,8 +84,11 @@ def _lost(answer: Answer) -> Iterator[str]:
     largest = sorted(kinds.items(), key=lambda each: -each[1])
     _, size, unit = next(each for each in _UNITS if whole >= each[0])
     taken = [f"{value / size:,.3g} to {kind}" for kind, value in largest if value >= _NAMED * whole]
-    work = f"Of {whole / size:,.4g} {unit} {useful.value / size:,.3g} are work"
-    yield f"{work} (goodput {answer.metric('goodput').text}); {_listed(taken)}."
+    told = any(check.limit == "goodput" for check in answer.checks)
+    share = "" if told else f" (goodput {answer.metric('goodput').text})"
+    first, *others = taken
+    goes = _listed([first.replace(" to ", " go to ", 1), *others])
+    yield f"Of {whole / size:,.4g} {unit} {useful.value / size:,.3g} are work{share}; {goes}."
 
 
 def _capital(text: str) -> str:

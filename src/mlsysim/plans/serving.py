@@ -155,9 +155,14 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}
     degrees |= {"cp": contexts} if (contexts := server.plan.parallelism.cp or 1) > 1 else {}
     sheet.shown["layout"] = degrees | {"replicas": served.replicas, "concurrency": served.clients}
+    if served.writing is not None:
+        sheet.shown["layout"] |= {"decode_tp": served.writing.tp, "decode_replicas": served.writers}
     if served.come is not None:
         sheet.shown["layout"]["qps"] = served.come
     ledger = sheet.read(served.ledger)
+    if server.decode_fleet is not None:
+        of = {"of": served.result.named("fullest").name}
+        sheet.shown["memory"] = sheet.shown["memory"].model_copy(update=of)
     steady = math.isfinite(served.ttft)
     asked = "tpot" if served.further else "ttft" if steady else None
     main = (server.part.qps and asked) or "tokens_per_second"
@@ -202,12 +207,20 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         fidelity="simulated" if isinstance(served, Played) else "",
         calibrated=server.calibrated,
         feasible=bool(result.feasible) and not served.overloaded,
-        subject=f"serving {server.model.name} on {server.fleet.name}",
+        subject=f"serving {server.model.name} on {_where(served)}",
         headline=headline(sheet, served),
         verdict=verdict(sheet, served, tried),
         main=main,
         binding=_binding(served),
     )
+
+
+def _where(served: Served) -> str:
+    """The accelerators, those of both pools where prompts and answers have their own."""
+    pools = [served.server.fleet.name]
+    if (writers := served.server.decode_fleet) is not None:
+        pools = [f"{pools[0]} (prompts)", f"{writers.name} (answers)"]
+    return " and ".join(pools)
 
 
 def _facts(sheet: Sheet, served: Served) -> None:

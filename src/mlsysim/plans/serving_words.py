@@ -42,7 +42,10 @@ def headline(sheet: Sheet, served: Served) -> str:
     split = f"{many(served.replicas, 'replica')} of {split_text(served.split)}{f' DCP{context}' if context > 1 else ''}"
     if served.writing is not None and (pool := served.server.decode_fleet) is not None:
         writers = f"{many(served.writers, 'replica')} of {split_text(served.writing)}"
-        split = f"{split} that read prompts and {writers} on {pool.name} that write answers"
+        reads, writes = (
+            f"{verb}s" if n == 1 else verb for verb, n in (("read", served.replicas), ("write", served.writers))
+        )
+        split = f"{split} that {reads} prompts and {writers} on {pool.name} that {writes} answers"
     further = f", then one every {sheet.text('tpot')}{sheet.band('tpot')}" if served.further else ""
     return (
         f"Fits: {sheet.text('memory')} of {sheet.text('memory_capacity')} with {split}; "

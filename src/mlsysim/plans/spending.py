@@ -38,7 +38,7 @@ _COST_PARTS = {
     "opex_energy_usd": "Electricity",
 }
 _CARBON_PARTS = {
-    "carbon_footprint_kg": "Electricity of the run",
+    "carbon_footprint_kg": "Electricity",
     "embodied_carbon_kg": "Making of the chips, their share",
 }
 
@@ -253,9 +253,9 @@ def _score(sheet: Sheet, spent: dict[str, Any], hardware: float, region: Any) ->
     elif spent["rent"] is not None:
         sheet.score(17, f"{money_text(spent['rent'])} of rent")
     if spent["carbon_footprint"] is not None:
-        sheet.score(18, f"{spent['carbon_footprint']:,.0f} kg CO2e", note=region.name if region else "")
+        sheet.score(18, sheet.text("carbon_footprint"), note=region.name if region else "")
     elif spent["energy"] is not None:
-        sheet.score(18, f"{spent['energy']:,.0f} kWh")
+        sheet.score(18, sheet.text("energy"))
 
 
 def cost_sentence(sheet: Sheet, days: float, what: str) -> list[str]:

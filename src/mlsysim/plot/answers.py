@@ -31,8 +31,8 @@ Named = Sequence[tuple[str, Answer]]
 _WHOLE = {"training": "Step", "serving": "Request", "rl": "Step", "inference": "Pass"}
 _CAUSES = 7
 """Causes that a bar tells apart."""
-_FEW = 4
-"""Parts that a small bar tells apart."""
+_SEEN, _NOTHING = 0.015, 0.0005
+"""Shares of a bar that are seen, and that are nothing."""
 
 
 def scorecard_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure:
@@ -76,19 +76,39 @@ def time_of(answer: Answer, *, whole: str = "", title: str, width: int = WIDE) -
     return waterfall(parts, **named, width=width)
 
 
-def shares_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
-    """Where the time goes, as one bar; the smaller parts together, since the bar is for a small place."""
-    parts = [(part.label, part.value) for part in answer.time_parts if part.value > 0]
-    if not parts or "latency" not in answer.held:
+def whole_of(answer: Answer, *, title: str, most: int = _CAUSES, width: int = WIDE) -> Figure | None:
+    """Where the time goes as one bar: the largest parts of a step, request or pass, then what failures and checkpoints take of a run; ``most`` of
+    each."""
+    found = answer.whole_parts
+    whole = sum(part.value for part in found)
+    if not whole > 0 or (not answer.run_parts and "latency" not in answer.held):
         return None
-    return share_bar(_largest(parts, "the rest", _FEW), sum(value for _, value in parts), title=title, width=width)
+    lost: dict[str, float] = {}
+    for part in answer.run_parts[1:]:
+        kind = part.label.rpartition(": ")[2]
+        lost[kind] = lost.get(kind, 0.0) + part.value
+    steps = [(part.label, part.value) for part in found[: len(answer.time_parts)]]
+    own = _largest(steps, whole, "other parts", most)
+    rest = "other losses" if max(lost.values(), default=0.0) >= _SEEN * whole else "failures and checkpoints"
+    failed = _largest([*lost.items()], whole, rest, most)
+    subtitle = ""
+    if failed and "goodput" in answer.held:
+        subtitle = f"Steps have {answer.held['goodput'].text} of it; to the right of the line is what failures and checkpoints take."
+    split = len(own) if subtitle else None
+    return share_bar([*own, *failed], title=title, subtitle=subtitle, split=split, width=width)
 
 
-def _largest(parts: Sequence[tuple[str, float]], rest: str, most: int = _CAUSES) -> list[tuple[str, float, str]]:
-    """The largest parts of a bar in their order, and what is left as one."""
-    ordered = sorted(parts, key=lambda item: -item[1])
-    left = sum(value for _, value in ordered[most:])
-    return [(name, value, "s") for name, value in [*ordered[:most], *([(rest, left)] if left else [])]]
+def _largest(
+    parts: Sequence[tuple[str, float]], whole: float, rest: str, most: int = _CAUSES
+) -> list[tuple[str, float, str]]:
+    """The largest parts of a bar first, those that are small or many together, what is next to nothing not at all."""
+    ordered = sorted(parts, key=lambda each: -each[1])
+    shown = [each for each in ordered[:most] if each[1] >= _SEEN * whole]
+    others = ordered[len(shown) :]
+    left = sum(value for _, value in others)
+    if left >= _NOTHING * whole:
+        shown += others if len(others) == 1 else [(rest, left)]
+    return [(name, value, "s") for name, value in shown]
 
 
 def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:
@@ -154,7 +174,7 @@ def lost_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     whole = sum(part.value for part in answer.run_parts)
     if not lost or not whole > 0:
         return None
-    return share_bar(_largest([*lost.items()], "other causes"), whole, title=title, width=width)
+    return share_bar(_largest([*lost.items()], sum(lost.values()), "other causes"), whole, title=title, width=width)
 
 
 def finish_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from mlsysim.errors import InputError
-from mlsysim.plot.theme import HATCHES, stylesheet
+from mlsysim.plot.hatch import KINDS, hatch_path
+from mlsysim.plot.theme import stylesheet
 
 # Hundredths of an em of the printable ASCII characters, from the space on (DejaVu Sans 2.37).
 _ASCII = (
@@ -157,7 +158,6 @@ class Drawing:
         self.narrow = width < 500
         self.height = 0.0
         self._parts: list[str] = []
-        self._hatches: set[int] = set()
 
     def rect(
         self, x: float, y: float, wide: float, high: float, cls: str, radius: float = 0, hatch: int = 0, tip: str = ""
@@ -167,10 +167,9 @@ class Drawing:
         if radius:
             place += f' rx="{_n(radius)}"'
         self._add("rect", place, cls, tip)
-        hatch = (hatch + hatch // len(HATCHES)) % len(HATCHES)
-        if hatch:
-            self._hatches.add(hatch)
-            self._parts.append(f'<rect {place} fill="url(#\0-h{hatch})"/>')
+        shape, over = hatch_path((hatch + hatch // KINDS) % KINDS, x, y, wide, high)
+        if shape:
+            self._add("path", f'd="{shape}"', over)
 
     def blocks(self, places: Sequence[tuple[float, float, float, float]], cls: str) -> None:
         """Many rectangles (x, y, width, height) as one shape."""
@@ -226,10 +225,6 @@ class Drawing:
                 f"The id of a figure is a letter with letters, digits, '-', '_' or '.' behind it, got {identity!r:.60}."
             )
         width, height = _n(self.width), _n(self.height)
-        patterns = [
-            f'<pattern id="{identity}-h{number}" width="8" height="8" patternUnits="userSpaceOnUse">{HATCHES[number]}</pattern>'
-            for number in sorted(self._hatches)
-        ]
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="mlp" id="{identity}" viewBox="0 0 {width} {height}" '
             f'width="100%" style="max-width:{width}px;height:auto" role="img" '
@@ -237,9 +232,8 @@ class Drawing:
             f'<title id="{identity}-t">{escape(title)}</title>',
             f'<desc id="{identity}-d">{escape(description)}</desc>',
             f"<style>{stylesheet()}</style>",
-            *(["<defs>", *patterns, "</defs>"] if patterns else []),
             f'<rect width="{width}" height="{height}" class="bg"/>',
-            body.replace("\0", identity),
+            body,
             "</svg>",
         ]
         return "\n".join(lines) + "\n"

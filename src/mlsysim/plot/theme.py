@@ -31,18 +31,6 @@ DARK = {
     "q3": "#2a5879", "q4": "#5b9cc9", "q5": "#8fc0e2", "q6": "#cbe3f4",
 }  # fmt: skip
 
-# Drawn over a fill in the colour of the background; the first is none.
-HATCHES = (
-    "",
-    '<path d="M-2 2L2 -2M0 8L8 0M6 10L10 6" class="hatch"/>',
-    '<circle cx="2" cy="2" r="1.1" class="dot"/><circle cx="6" cy="6" r="1.1" class="dot"/>',
-    '<path d="M-2 6L2 10M0 0L8 8M6 -2L10 2" class="hatch"/>',
-    '<path d="M0 2H8M0 6H8" class="hatch"/>',
-    '<path d="M2 0V8M6 0V8" class="hatch"/>',
-    '<path d="M0 0L8 8M0 8L8 0" class="hatch"/>',
-    '<path d="M0 4H8M4 0V8" class="hatch"/>',
-)
-
 
 def _variables(colours: dict[str, str]) -> str:
     own = {**colours, "bg": f"var(--figure-background,{colours['bg']})"}

@@ -16,16 +16,26 @@ class Text(NamedTuple):
     quiet: bool = False
 
 
-class Facts(NamedTuple):
-    """Words with what is said about them."""
-
-    rows: tuple[tuple[str, str], ...]
-
-
 class Cards(NamedTuple):
     """The few numbers that matter: (label, value, remark)."""
 
     rows: tuple[tuple[str, str, str], ...]
+
+
+class Verdict(NamedTuple):
+    """What is claimed, why, and whether that is good (holds), bad (fails) or undecided (open)."""
+
+    state: str
+    claim: str
+    because: str
+
+
+class Points(NamedTuple):
+    """A list under a heading; ``numbered`` where the order counts. A point is what it is about and what is said."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+    numbered: bool = False
 
 
 class Table(NamedTuple):
@@ -68,12 +78,13 @@ class Documents(NamedTuple):
     cited: tuple[Cited, ...]
 
 
-Block = Text | Facts | Cards | Table | Chart | Code | Formulas | Documents
+Block = Text | Cards | Verdict | Points | Table | Chart | Code | Formulas | Documents
 
 
 class Section(NamedTuple):
-    """A section with its heading."""
+    """A section that can be opened: its heading, and in a few words what is in it."""
 
     name: str
     title: str
+    summary: str
     blocks: tuple[Block, ...]

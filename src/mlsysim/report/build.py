@@ -13,7 +13,9 @@ from mlsysim.plot.svg import clean
 from mlsysim.report.designs import Designs, designs_around
 from mlsysim.report.figures import figures_of
 from mlsysim.report.provenance import Cited, assumptions_of, documents_of
+from mlsysim.report.words import as_said, capital, counted
 from mlsysim.units.records import dataclass
+from mlsysim.units.text import count_text
 
 
 @dataclass(frozen=True)
@@ -29,25 +31,34 @@ class Report:
 
     @property
     def title(self) -> str:
-        """The name of the plan, or what it is about where it has none."""
-        named = clean(self.answer.plan.name)
-        default = Plan.model_fields["name"].default
-        subject = self.answer.subject
-        return named if named and named != default else subject[0].upper() + subject[1:]
+        """What runs on what, and for how long or how much."""
+        return capital(f"{self.answer.subject}{_amount(self.answer)}")
 
     @property
-    def status(self) -> str:
-        """The verdict in a few words."""
-        if not self.answer.feasible:
-            return "Does not fit"
-        if not self.answer.passed:
-            return "Fits, but misses a limit"
-        return "Fits and meets every limit" if self.answer.checks else "Fits"
+    def name(self) -> str:
+        """What the plan is called; nothing where it has no name."""
+        named = clean(self.answer.plan.name)
+        return "" if named == Plan.model_fields["name"].default else named
+
+
+def _amount(answer: Answer) -> str:
+    """How much is asked for: tokens, days, or requests."""
+    plan, layout, held = answer.plan, answer.layout, answer.held
+    if answer.task == "training" and answer.runs:
+        tokens = plan.workload.tokens
+        what = "samples" if held["tokens_per_second"].label.startswith("Samples") else "tokens"
+        return f" for {answer.period}" if tokens is None else f": {count_text(tokens)} {what}"
+    if answer.task == "serving" and plan.serving is not None:
+        if plan.serving.qps is not None:
+            return f" at {plan.serving.qps:,g} {'request' if plan.serving.qps == 1 else 'requests'} a second"
+        if isinstance(layout.get("concurrency"), int) and answer.runs:
+            return f", {counted(layout['concurrency'], 'request')} in flight"
+    return ""
 
 
 def build_report(plan: Plan | dict[str, Any]) -> Report:
     """The report of a plan. The same plan gives the same report: nothing in it depends on when or where it was made."""
-    answer = evaluate(plan, change=True)
+    answer = evaluate(plan, change=True).in_words(as_said)
     designs = designs_around(answer)
     sources = assumptions_of(answer), documents_of(answer)
     return Report(answer, designs, figures_of(answer, designs), *sources, version=version("mlsysim"))

@@ -1,115 +1,158 @@
-"""The sections of a report: the first for a manager, the rest for an engineer."""
+"""The sections behind the first page, for an engineer: each is a fold with a line that says what is in it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
+from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, SOFTWARE
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import HARDWARE, settled
+from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
-from mlsysim.plans.metrics import Level, kinds, readable
+from mlsysim.plans.metrics import Level, kinds
 from mlsysim.plans.sheet import percentile_label, percentile_texts
 from mlsysim.plans.targets import levels_of
-from mlsysim.plot.scale import amount
-from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
+from mlsysim.report.blocks import Block, Chart, Code, Documents, Formulas, Section, Table, Text
 from mlsysim.report.build import Report
 from mlsysim.report.figures import WHOLES
-from mlsysim.units.text import bytes_text, format_value
+from mlsysim.report.front import NOT_KNOWN
+from mlsysim.report.words import capital, counted, listed
 
-NOT_KNOWN = "not known"
-
-_KEY = {
-    "training": ("run_time", "tokens", "latency", "mfu", "tokens_per_second", "tco", "carbon_footprint"),
-    "serving": ("ttft", "tpot", "tokens_per_second", "requests_per_second", "usd_per_mtoken", "carbon_per_mtoken"),
-    "rl": ("latency", "rollout_time", "training_time", "training_mfu", "tokens_per_second_per_device", "tco"),
-    "inference": ("latency", "throughput", "mfu", "memory", "energy_per_sample"),
-}
-"""Numbers of the first page by task; those of money and carbon are there even where they are not known."""
-_ALWAYS = ("tco", "carbon_footprint", "usd_per_mtoken", "carbon_per_mtoken", "energy_per_sample")
 _COSTS = ("tco", "energy", "carbon_footprint", "water")
 _MACRO = {"training": _COSTS, "serving": _COSTS, "rl": _COSTS, "inference": ("energy_per_sample",)}
 """Costs that are listed even where they are not known."""
 _MOST_ON_FRONT = 10
+_MATTERS = 0.1
+"""Share of a wall that is used from which it matters."""
 
 
 def sections_of(report: Report) -> tuple[Section, ...]:
     """All sections in their order; one without blocks is left out."""
-    equations = report.answer.equations
+    answer = report.answer
+    run = "runs" if answer.task == "training" else "requests"
     found = (
-        ("verdict", "Verdict", _verdict(report)),
-        ("walls", "Scorecard by wall", _charts(report, "scorecard")),
-        ("numbers", "Numbers", _numbers(report.answer)),
-        ("time", "Where the time goes", _time(report)),
-        (
-            "percentiles",
-            f"Percentiles of the {'runs' if report.answer.task == 'training' else 'requests'}",
-            _percentiles(report),
-        ),
-        ("run", "The run over time", _charts(report, "run", "lost", "finish", "hours")),
-        ("memory", "Memory", _memory(report)),
-        ("pipeline", "The pipeline", _pipeline(report)),
-        ("cost", "Cost and carbon", _cost(report)),
-        ("sensitivity", "What moves the answer", _sensitivity(report)),
-        ("designs", "Designs around this plan", _designs(report)),
-        ("assumptions", "Assumptions and sources", _assumptions(report)),
-        ("equations", "Equations with their numbers", [Formulas(equations)] if equations else ()),
-        ("plan", "The plan", _plan(report)),
-    )
-    sections = (Section(name, title, tuple(blocks)) for name, title, blocks in found)
+        ("walls", "Walls", _walls_said(answer), _walls(report)),
+        ("time", "Time", _time_said(answer), _time(report)),
+        ("percentiles", f"Percentiles of the {run}", answer.assumptions.get("simulated", "").partition(",")[0], _percentiles(report)),
+        ("run", "The run over time", _run_said(answer), _charts(report, "run", "lost", "finish", "hours")),
+        ("memory", "Memory", _memory_said(answer), _charts(report, "memory")),
+        ("pipeline", "Pipeline", _pipeline_said(answer), _pipeline(report)),
+        ("cost", "Cost and carbon", _cost_said(answer), _cost(report)),
+        ("sensitivity", "Sensitivities", "10 % less and more of each figure of the hardware", _charts(report, "sensitivity")),
+        ("designs", "Designs nearby", _designs_said(report), _designs(report)),
+        ("numbers", "All numbers", counted(len(answer.metrics), "metric"), _numbers(answer)),
+        ("assumptions", "Assumptions and sources", _assumed_said(answer), _assumptions(report)),
+        ("equations", "Equations with their numbers", counted(len(answer.equations), "equation"), _equations(answer)),
+        ("plan", "The plan", "as it was given, and with all that was chosen", _plan(report)),
+    )  # fmt: skip
+    sections = (Section(name, title, summary, tuple(blocks)) for name, title, summary, blocks in found)
     return tuple(section for section in sections if section.blocks)
+
+
+# --- what is in a section, in a few words --------------------------------------------------------------------------------
+
+
+def _walls_said(answer: Answer) -> str:
+    scored = [score for score in answer.scorecard if score.status != "not asked"]
+    matter = [s for s in scored if s.status in ("binds", "fails") or (s.load or 0.0) >= _MATTERS]
+    return f"{len(scored)} scored, {len(matter)} {'matters' if len(matter) == 1 else 'matter'}"
+
+
+def _time_said(answer: Answer) -> str:
+    parts = answer.time_parts
+    largest = max(parts, key=lambda part: part.value, default=None)
+    whole = sum(part.value for part in parts)
+    most = f", most of it {largest.label} ({largest.value / whole:.0%})" if largest is not None and whole else ""
+    return f"{WHOLES[answer.task]} in {counted(len(parts), 'part')}{most}"
+
+
+def _run_said(answer: Answer) -> str:
+    return f"goodput {answer.held['goodput'].text}" if "goodput" in answer.held else ""
+
+
+def _memory_said(answer: Answer) -> str:
+    held = answer.held
+    if "memory" not in held:
+        return ""
+    whose = f" of each {answer.memory.of}" if answer.memory is not None and answer.memory.of else ""
+    return f"{held['memory'].text} of {held['memory_capacity'].text}{whose}"
+
+
+def _pipeline_said(answer: Answer) -> str:
+    return f"bubble {answer.held['bubble'].text} of a step" if "bubble" in answer.held else ""
+
+
+def _cost_said(answer: Answer) -> str:
+    paid, energy = answer.paid, answer.held.get("energy") or answer.held.get("energy_per_sample")
+    money = "" if paid is None else f"{paid.text} to {'rent' if paid.name == 'rent' else 'own'} for {answer.period}"
+    return ", ".join(filter(None, (money, "" if energy is None else f"{energy.text} of energy")))
+
+
+def _designs_said(report: Report) -> str:
+    found = report.designs
+    return (
+        "" if found is None else f"{len(found.points):,} of {found.tried:,} run, {found.near:,} within 5 % of this plan"
+    )
+
+
+_ORIGINS = {SOFTWARE: "from the software", CHIP: "from the chip", INFERRED: "inferred", DEFAULT: "defaults"}
+
+
+def _assumed_said(answer: Answer) -> str:
+    counts = Counter(each.origin for each in answer.assumed if each.name in answer.assumptions)
+    told = [f"{counts[origin]:,} {words}" for origin, words in _ORIGINS.items() if counts[origin]]
+    return f"{len(answer.assumptions):,}, of which {listed(told)}" if told else f"{len(answer.assumptions):,}"
+
+
+# --- the sections --------------------------------------------------------------------------------------------------------
+
+
+def _walls(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    yield from _charts(report, "scorecard")
+    margin = answer.binding.margin
+    ahead = f" It has {margin:.3g} times as much as the next." if margin is not None and answer.feasible else ""
+    yield Text(f"{answer.binding.sentence}{ahead}")
+    if answer.next_wall is not None:
+        yield Text(f"Next: {answer.next_wall.sentence}")
+
+
+def _of_cost(line: str) -> bool:
+    """Whether a sentence of the verdict is about money, energy or carbon."""
+    return "$" in line or NOT_KNOWN in line or "energy" in line or "emits" in line
+
+
+def _time(report: Report) -> Iterator[Block]:
+    answer = report.answer
+    told = [answer.headline, *(line for line in answer.verdict if not _of_cost(line))]
+    yield Text(" ".join(told))
+    yield from _charts(report, "time", "roofline")
+
+
+def _equations(answer: Answer) -> Iterator[Block]:
+    if answer.equations:
+        yield Formulas(answer.equations)
 
 
 def _charts(report: Report, *names: str) -> Iterator[Block]:
     yield from (Chart(name, report.figures[name]) for name in names if name in report.figures)
 
 
-def _verdict(report: Report) -> Iterator[Block]:
-    answer = report.answer
-    yield Text(answer.headline)
-    if answer.verdict:
-        yield Text(" ".join(answer.verdict))
-    yield Cards(tuple(_cards(answer)))
-    yield Facts(tuple(_facts(answer)))
-    if answer.checks:
-        rows = tuple(("holds" if check.passed else "FAILS", check.sentence) for check in answer.checks)
-        missed = tuple(k for k, check in enumerate(answer.checks) if not check.passed)
-        yield Table(("Asked for", ""), rows, marked=missed)
-
-
-def _cards(answer: Answer) -> Iterator[tuple[str, str, str]]:
-    for name in _KEY[answer.task]:
-        metric = answer.paid if name == "tco" else answer.held.get(name)
-        if metric is not None:
-            yield metric.label, metric.text, metric.interval
-        elif name in _ALWAYS and answer.runs:
-            yield kinds()[name].label_of(answer.task), NOT_KNOWN, ""
-
-
-def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
-    binding = answer.binding
-    margin = f" Margin over the next: {binding.margin:.3g} times." if binding.margin is not None else ""
-    yield "What binds", f"{binding.sentence}{margin if answer.feasible else ''}"
-    if answer.next_wall is not None:
-        yield "The next wall", answer.next_wall.sentence
-    change = "Not looked for on several kinds of accelerator."
-    if answer.change is not None:
-        change = capital(answer.change.sentence.removeprefix("Cheapest change: "))
-    elif not _several(answer):
-        helps = "helps by 2 % or more" if answer.feasible else "makes it fit"
-        change = f"None of the settings, formats, networks and chips that were tried {helps}."
-    yield "Cheapest change", change
-    if answer.runs:
-        yield "How sure", answer.interval or "No measured runs of this kind are known; take it as a first-order bound."
-    if answer.warnings:
-        yield "Note", " ".join(answer.warnings)
-
-
-def capital(text: str) -> str:
-    """A text that begins a line."""
-    return text[:1].upper() + text[1:]
+_STATES = {True: "holds", False: "FAILS"}
 
 
 def _numbers(answer: Answer) -> Iterator[Block]:
+    if answer.checks:
+        asked = tuple(
+            (
+                _STATES[check.passed] if check.certain else "open",
+                check.sentence,
+                "" if check.odds is None else f"{check.odds:.0%}",
+            )
+            for check in answer.checks
+        )
+        missed = tuple(k for k, check in enumerate(answer.checks) if not check.passed and check.certain)
+        yield Table(("Asked for", "", "Odds that it holds"), asked, right=(2,), marked=missed)
     for level in ("feasibility", "performance"):
         rows = _rows(answer, level)
         if rows:
@@ -141,6 +184,8 @@ _SPLIT = {
     "dp": "Data parallelism", "micro_batches": "Micro-batches of a step", "virtual_stages": "Virtual stages",
     "schedule": "Pipeline schedule", "zero": "ZeRO stage", "recompute": "Recomputation", "batch_size": "Batch",
     "seq_len": "Sequence length", "replicas": "Replicas", "concurrency": "Requests in flight",
+    "decode_tp": "Tensor parallelism of the pool that writes answers", "decode_replicas": "Replicas of that pool",
+    "qps": "Requests that come a second",
 }  # fmt: skip
 
 
@@ -163,26 +208,6 @@ def walls_table(answer: Answer) -> Table:
     return Table(("Wall", "Name", "Domain", "Status", "Used", "Found"), tuple(rows), right=(0, 4), marked=stops)
 
 
-def _time(report: Report) -> Iterator[Block]:
-    answer = report.answer
-    yield from _charts(report, "time", "roofline")
-    points = []
-    for point in answer.roofline:
-        roof = min(point["peak_flops"], point["intensity"] * point["bandwidth"])
-        reached = (amount(point["achieved"], "FLOP/s"), f"{point['achieved'] / roof:.1%}")
-        chip = f"{point['chip']}, {point['precision']}"
-        points.append((point["label"], chip, f"{point['intensity']:,.4g} FLOP/B", *reached))
-    if points:
-        yield Table(("Work", "Chip", "Intensity", "Reached", "Of its roof"), tuple(points), right=(2, 3, 4))
-    total = sum(part.value for part in answer.time_parts)
-    if total > 0:
-        parts = tuple(
-            (part.label, format_value(readable(part.value, "s")), f"{part.value / total:.1%}", f"{part.wall or ''}")
-            for part in answer.time_parts
-        )
-        yield Table((f"Part of {WHOLES[answer.task]}", "Time", "Share", "Wall"), parts, right=(1, 2, 3))
-
-
 def _percentiles(report: Report) -> Iterator[Block]:
     found = report.answer.percentiles
     if not found:
@@ -192,17 +217,6 @@ def _percentiles(report: Report) -> Iterator[Block]:
     levels = levels_of(next(iter(found.values())))
     yield Table(("Time", *levels), rows, right=tuple(range(1, 1 + len(levels))))
     yield Text("± is the sampling error of 90 %; the model's own error is the interval in the table of numbers.")
-
-
-def _memory(report: Report) -> Iterator[Block]:
-    bar = report.answer.memory
-    if bar is None:
-        return
-    yield from _charts(report, "memory")
-    rows = [(part.label, bytes_text(part.value), f"{part.value / bar.capacity:.1%}") for part in bar.parts]
-    rows.append(("all", report.answer.metric("memory").text, f"{bar.used / bar.capacity:.1%}"))
-    rows.append(("capacity", bytes_text(bar.capacity), "100.0%"))
-    yield Table(("Memory of one accelerator", "Size", "Of the capacity"), tuple(rows), right=(1, 2))
 
 
 def _pipeline(report: Report) -> Iterator[Block]:
@@ -226,30 +240,17 @@ def _cost(report: Report) -> Iterator[Block]:
     missing = [kinds()[name] for name in _MACRO[answer.task] if name not in answer.held]
     rows += [(kind.label_of(answer.task), NOT_KNOWN, "", f"{kind.wall}") for kind in missing]
     yield _metrics(answer.questions["macro"], rows)
-    reasons = [line for line in answer.verdict if NOT_KNOWN in line]
-    assumed = [(name.replace("_", " ").capitalize(), text) for name, text in answer.assumptions.items()]
-    reasons += [f"{name} is {text}." for name, text in assumed if text.startswith("unknown")]
+    told = [line for line in answer.verdict if _of_cost(line)]
+    if told:
+        yield Text(" ".join(told))
+    reasons = []
+    assumed = [(capital(name.replace("_", " ")), text) for name, text in answer.assumptions.items()]
+    reasons += [f"{name}: {text}." for name, text in assumed if text.startswith("unknown")]
     if answer.task == "inference":
         reasons.append("One pass has no duration and no fleet, so there is no cost of owning and no carbon to tell.")
     if reasons:
         yield Text(" ".join(reasons), quiet=True)
     yield from _charts(report, "cost", "carbon")
-
-
-def _sensitivity(report: Report) -> Iterator[Block]:
-    answer = report.answer
-    if not answer.sensitivities:
-        return
-    yield from _charts(report, "sensitivity")
-    rows = tuple((HARDWARE[name], *(_shift(side) for side in sides)) for name, sides in answer.sensitivities.items())
-    main = answer.metric(answer.main)
-    yield Table((f"{main.label} ({main.text}) with", "10 % less", "10 % more"), rows, right=(1, 2))
-
-
-def _shift(side: float | None) -> str:
-    if side is None:
-        return "does not fit"
-    return f"{side:+.1%}" if abs(side) >= 0.0005 else "no change"
 
 
 def _designs(report: Report) -> Iterator[Block]:

@@ -29,6 +29,7 @@ from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
 
 THIS = "this plan"
+_NEAR = 0.05
 _MOST = 150
 _MOST_MIXED = 12
 
@@ -62,6 +63,13 @@ class Designs:
     def front(self) -> tuple[int, ...]:
         """Those that no other beats, along the first axis."""
         return tuple(front([point.place for point in self.points], self.goals))
+
+    @property
+    def near(self) -> int:
+        """Other designs whose place differs from this plan's by at most 5 % on both axes."""
+        own = self.points[0].place
+        ratios = [[abs(a / b - 1) if b else 1.0 for a, b in zip(p.place, own, strict=True)] for p in self.points[1:]]
+        return sum(max(each) <= _NEAR for each in ratios)
 
     @property
     def sentence(self) -> str:

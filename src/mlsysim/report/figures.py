@@ -17,6 +17,7 @@ from mlsysim.plot.answers import (
     scorecard_of,
     time_of,
     tornado_of,
+    whole_of,
 )
 from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.charts.pareto import pareto
@@ -32,6 +33,7 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
     """The charts by the name of their place in the report."""
     whole = WHOLES[answer.task]
     found = {
+        "whole": whole_of(answer, title=_where_to(answer)),
         "scorecard": scorecard_of(answer, title="The walls: what was found at each"),
         "roofline": roofline_of([("", answer)]),
         "time": time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
@@ -39,7 +41,9 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "percentiles": percentiles_of(answer, title="Times within which shares of the requests are"),
         "traffic": over_time_of(answer, title="Requests over the time that was played"),
         "run": run_of(answer, title="The simulated run in the middle, row by row"),
-        "lost": lost_of(answer, title="What it lost its time to, and the share of the run"),
+        "lost": lost_of(answer, title="What it loses its time to, and the share of the run")
+        if answer.percentiles
+        else None,
         "finish": finish_of(answer, title="When simulated runs have ended"),
         "hours": hours_of(answer, title="Carbon of the hours by month"),
         "cost": _parts(
@@ -48,7 +52,7 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
             "" if answer.paid is None else answer.paid.label,
             f"What is paid for {answer.period} consists of",
         ),
-        "carbon": _parts(answer.carbon_parts, "kgCO2e", "Both", "Carbon of running, and of making the chips"),
+        "carbon": _parts(answer.carbon_parts, "kgCO2e", "In all", "Carbon of electricity, and of making the chips"),
         "sensitivity": tornado_of(
             answer, answer.sensitivities, title="10 % less and 10 % more of each figure of the hardware"
         ),
@@ -57,6 +61,11 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         "pipeline-memory": stage_memory_of(answer),
     }
     return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _where_to(answer: Answer) -> str:
+    """Where the time goes, of a run with its steps and failures on one scale."""
+    return f"Where the time of {'the run' if answer.run_parts else WHOLES[answer.task]} goes"
 
 
 def _parts(parts: Iterable[Part], unit: str, total: str, title: str) -> Figure | None:

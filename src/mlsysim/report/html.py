@@ -13,27 +13,31 @@ from importlib.resources import files
 from mlsysim.plot.figure import PHONE
 from mlsysim.plot.svg import clean
 from mlsysim.plot.theme import stylesheet
-from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
+from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Formulas, Points, Section, Table, Text, Verdict
 from mlsysim.report.build import Report
-from mlsysim.report.content import capital, sections_of
+from mlsysim.report.content import sections_of
 from mlsysim.report.formula import mathml
+from mlsysim.report.front import asked, front_of
+from mlsysim.report.words import capital
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-_TONES = {0: "good", 2: "bad", 3: "bad"}
 
 
 def to_html(report: Report) -> str:
     """The whole file."""
-    sections = sections_of(report)
     answer = report.answer
-    title = escape(report.title)
+    texts = {
+        "title": report.title,
+        "kicker": report.name or "Report",
+        "asked": asked(answer),
+        "version": report.version,
+    }
     description = clean(answer.plan.description)
     lead = f'<p class="lead">{escape(description)}</p>' if description else ""
-    links = "".join(f'<li><a href="#{s.name}">{escape(s.title)}</a></li>' for s in sections[1:])
-    first, *rest = (_section(section, report) for section in sections)
-    texts = {"subject": capital(answer.subject), "fidelity": answer.fidelity, "version": report.version}
-    parts = {"title": title, "lead": lead, "first": first, "links": links, "body": "\n".join(rest)}
-    return _page().format(policy=_POLICY, **parts, **{name: escape(text) for name, text in texts.items()})
+    front = "\n".join(_block(block) for block in front_of(report))
+    folds = "\n".join(_fold(section) for section in sections_of(report))
+    told = {name: escape(text) for name, text in texts.items()}
+    return _page().format(policy=_POLICY, lead=lead, front=front, folds=folds, **told)
 
 
 def escape(text: object) -> str:
@@ -53,27 +57,22 @@ def _page() -> str:
     return _read("page.html").replace("{style}", style.replace("{", "{{").replace("}", "}}"))
 
 
-def _section(section: Section, report: Report) -> str:
-    blocks = list(section.blocks)
-    inner = ""
-    if section.name == "verdict":
-        headline = blocks.pop(0)
-        assert isinstance(headline, Text)
-        tone = _TONES.get(report.answer.exit_code, "bad")
-        inner = (
-            f'<p class="badge {tone}">{escape(report.status)}</p>\n<p class="headline">{escape(headline.text)}</p>\n'
-        )
-    inner += "\n".join(_block(block) for block in blocks)
-    heading = f'<h2 id="{section.name}-title">{escape(section.title)}</h2>'
-    return f'<section id="{section.name}" aria-labelledby="{section.name}-title">\n{heading}\n{inner}\n</section>'
+def _fold(section: Section) -> str:
+    summary = f'<span class="said">{escape(section.summary)}</span>' if section.summary else ""
+    inner = "\n".join(_block(block) for block in section.blocks)
+    heading = f"<summary><h2>{escape(section.title)}</h2> {summary}</summary>"
+    return f'<details id="{section.name}">\n{heading}\n<div class="inside">\n{inner}\n</div>\n</details>'
 
 
 def _block(block: Block) -> str:
     if isinstance(block, Text):
         return f'<p class="quiet">{escape(block.text)}</p>' if block.quiet else f"<p>{escape(block.text)}</p>"
-    if isinstance(block, Facts):
-        rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in block.rows)
-        return f'<dl class="facts">{rows}</dl>'
+    if isinstance(block, Verdict):
+        because = f" {escape(block.because)}" if block.because else ""
+        return f'<p class="verdict {block.state}"><b>{escape(block.claim)}</b>{because}</p>'
+    if isinstance(block, Points):
+        tag = "ol" if block.numbered else "ul"
+        return f'<h2>{escape(block.title)}</h2>\n<{tag} class="points">{"".join(_point(*row) for row in block.rows)}</{tag}>'
     if isinstance(block, Cards):
         return f'<ul class="cards">{"".join(_card(*row) for row in block.rows)}</ul>'
     if isinstance(block, Code):
@@ -86,8 +85,13 @@ def _block(block: Block) -> str:
 
 
 def _card(label: str, value: str, remark: str) -> str:
-    note = f'<span class="note">{escape(remark)}</span>' if remark else ""
+    lines = remark.split("; ") if remark else ()
+    note = "".join(f'<span class="note">{escape(capital(line))}</span>' for line in lines)
     return f'<li><span class="label">{escape(label)}</span><span class="value">{escape(value)}</span>{note}</li>'
+
+
+def _point(about: str, said: str) -> str:
+    return f"<li><b>{escape(about)}</b>: {escape(said)}.</li>" if about else f"<li>{escape(said)}</li>"
 
 
 def _table(table: Table) -> str:

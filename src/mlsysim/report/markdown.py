@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator
 
 from mlsysim.plot.svg import clean
-from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Facts, Formulas, Section, Table, Text
+from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Formulas, Points, Section, Table, Text, Verdict
 from mlsysim.report.build import Report
 from mlsysim.report.content import sections_of, walls_table
+from mlsysim.report.front import asked, front_of
 
 
 def to_markdown(report: Report) -> str:
     """The whole file."""
     answer = report.answer
-    pieces = [f"# {escape(report.title)}", f"{escape(answer.subject)}, {escape(answer.fidelity)}"]
-    description = clean(answer.plan.description)
-    if description:
-        pieces.append(escape(description))
+    pieces = [f"# {escape(report.title)}", f"*{escape(report.name)}*" if report.name else "", escape(asked(answer))]
+    pieces.append(escape(answer.plan.description))
+    pieces += [_block(block) for block in front_of(report)]
     for section in sections_of(report):
         pieces += _section(section, report)
     return "\n\n".join(piece for piece in pieces if piece) + "\n"
@@ -31,29 +31,30 @@ def escape(text: object) -> str:
 
 def _section(section: Section, report: Report) -> Iterator[str]:
     yield f"## {escape(section.title)}"
-    blocks = list(section.blocks)
-    if section.name == "verdict":
-        headline = blocks.pop(0)
-        assert isinstance(headline, Text)
-        yield f"**{escape(report.status)}.** {escape(headline.text)}"
-    if section.name == "walls":
-        yield _table(walls_table(report.answer))
-        return
-    for block in blocks:
-        yield _block(block)
+    yield f"*{escape(section.summary)}*" if section.summary else ""
+    for block in section.blocks:
+        if isinstance(block, Chart) and block.name == "scorecard":
+            yield _table(walls_table(report.answer))
+        else:
+            yield _block(block)
 
 
 def _block(block: Block) -> str:
     if isinstance(block, Text):
         return escape(block.text)
-    if isinstance(block, Facts):
-        return "\n".join(f"- **{escape(name)}:** {escape(text)}" for name, text in block.rows)
+    if isinstance(block, Verdict):
+        return f"> **{escape(block.claim)}** {escape(block.because)}".rstrip()
+    if isinstance(block, Points):
+        mark = "1." if block.numbered else "-"
+        rows = (f"**{escape(about)}**: {escape(said)}." if about else escape(said) for about, said in block.rows)
+        return "\n".join((f"## {escape(block.title)}", "", *(f"{mark} {row}" for row in rows)))
     if isinstance(block, Cards):
-        return _table(Table(("", "Value", "90 % interval"), block.rows, right=(1, 2)))
+        return _table(Table(("", "", ""), block.rows, right=(1,)))
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Chart):
-        return f"*{escape(block.figure.title)}.* {escape(block.figure.alt)}"
+        title, alt = block.figure.title, block.figure.alt
+        return f"*{escape(title)}.* {escape(alt.removeprefix(f'{title}: '))}"
     if isinstance(block, Code):
         return _fenced(block.text, block.language)
     return _formulas(block) if isinstance(block, Formulas) else _documents(block)

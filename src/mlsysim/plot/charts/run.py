@@ -166,6 +166,7 @@ class _Shares(Figure):
     parts: Parts
     unit: str
     whole: float
+    split: int | None
 
     @property
     def alt(self) -> str:
@@ -185,6 +186,9 @@ class _Shares(Figure):
             left, before = scale(before), before + value
             tip = f"{label}: {amount(value, self.unit)}"
             d.rect(left, y + 3, scale(before) - left, 28, f"f{k % 8} edge", hatch=k, tip=tip)
+        if self.split:
+            line = scale(sum(value for _, value in self.parts[: self.split]))
+            d.line(line, y - 2, line, y + 36, "limit")
         return after
 
     def _axes(self, ax: Any) -> None:
@@ -196,10 +200,12 @@ class _Shares(Figure):
         ax.legend(fontsize="small")
 
 
-def share_bar(parts: Any, whole: Any = None, *, title: str, subtitle: str = "", width: int = WIDE) -> Figure:
-    """Parts (label, value) as one bar; their shares are of ``whole``, or of their sum."""
+def share_bar(
+    parts: Any, whole: Any = None, *, title: str, subtitle: str = "", split: int | None = None, width: int = WIDE
+) -> Figure:
+    """Parts (label, value) as one bar; their shares are of ``whole``, or of their sum. A line stands behind the first ``split`` of them."""
     read, unit = read_parts(parts)
     if not read or not sum(value for _, value in read) > 0:
         raise InputError("A bar has parts that add up to more than nothing.")
     total = sum(value for _, value in read) if whole is None else plain(whole, "whole")
-    return _Shares(read_label(title), subtitle, width, read, unit, total)
+    return _Shares(read_label(title), subtitle, width, read, unit, total, split)
