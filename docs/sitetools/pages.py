@@ -8,34 +8,52 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from .explorer_links import invitation
 from .figures import DRAWN, draw, with_figures
 from .formulas import with_mathml
+from .options import options_page
 from .pictures import PICTURES
 from .reference import PAGES, render
+from .zoo import PAGES as ZOO
+from .zoo import render_zoo
 
-__all__ = ["DOCS", "finished", "sources", "write_pages"]
+__all__ = ["DOCS", "MADE", "finished", "sources", "write_pages"]
 
 DOCS = Path(__file__).resolve().parents[1]
 _WALL = re.compile(r"walls/(\d\d)-")
 _SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(README|CONTRIBUTING|CHANGELOG)\.md(?:#[\w-]*)?\)")
-_EXPLORER = '<p><a class="md-button md-button--primary" href="labs/index.html">Try it in the browser</a></p>'
+_EXPLORER = (
+    '<p class="doors"><a class="md-button md-button--primary" href="labs/index.html">Look at scenarios</a> '
+    '<a class="md-button" href="labs/index.html#explore">Try your own in the browser</a> '
+    '<a class="md-button" href="labs/index.html#labs">Labs</a></p>'
+)
+_LABS = '<p class="doors"><a class="md-button md-button--primary" href="labs/index.html#labs">Open the labs</a></p>'
 _FIRST = "---\nhide:\n  - navigation\n  - toc\n---\n\n"
 """What generators that know it do on the first page: no list of pages beside it."""
+
+
+MADE: dict[str, Callable[[], str]] = {
+    **{f"reference/{page.name}.md": partial(render, page) for page in PAGES},
+    "reference/options.md": options_page,
+    **{f"zoo/{page.name}.md": partial(render_zoo, page) for page in ZOO},
+}
+"""Pages that do not lie in the tree, and what makes each."""
 
 
 def sources() -> dict[str, str]:
     """Every page before it is finished, by its path: those of the tree, and those that are made."""
     found = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
-    return found | {f"reference/{page.name}.md": render(page) for page in PAGES}
+    return found | {page: make() for page, make in MADE.items()}
 
 
 def finished(page: str, text: str, words: dict[str, str], labs: bool) -> str:
     """A page as it is rendered; ``words`` are those of the drawn pictures."""
     if labs:
-        text = text.replace("<!-- explorer -->", _EXPLORER)
+        text = text.replace("<!-- explorer -->", _EXPLORER).replace("<!-- labs -->", _LABS)
         if wall := _WALL.match(page):
             offer = invitation(int(wall[1]), "../labs/")
             text = re.sub(r"^## Try it\n", lambda found: f"{found[0]}\n{offer}", text, flags=re.MULTILINE)

@@ -13,7 +13,14 @@ import mlsysim.labs
 
 from .conftest import Watch, served
 
-PAGES = ("index.html", "walls/14-communication.html", "recipes.html", "reference/index.html", "zoo.html")
+PAGES = (
+    "index.html",
+    "walls/14-communication.html",
+    "recipes.html",
+    "reference/index.html",
+    "zoo/chips.html",
+    "fidelities.html",
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,73 @@ def test_search_finds_a_wall(open_page) -> None:
     page.wait_for_selector(".md-search-result__item a[href*='14-communication']", timeout=20_000)
 
 
-@pytest.mark.parametrize("path", ["index.html", "walls/14-communication.html", "recipes.html"])
+@pytest.mark.parametrize(
+    ("typed", "key"), [("--slo", "serving.slo"), ("pause-above", "ops.pause_above"), ("zero_stage", "parallelism.zero")]
+)
+def test_search_finds_an_option_as_it_is_typed(open_page, typed: str, key: str) -> None:
+    page = open_page("index.html")
+    page.keyboard.press("/")
+    page.keyboard.type(typed)
+    page.wait_for_selector(
+        f".md-search-result__item a[href$='reference/options.html?h={key}'], .md-search-result__item a[href$='#{key}']",
+        state="attached",
+        timeout=20_000,
+    )
+
+
+def test_a_table_of_the_zoo_is_filtered_and_sorted(open_page) -> None:
+    page = open_page("zoo/chips.html")
+    shown = "[...document.querySelectorAll('.zoo-table tbody tr:not([hidden])')].map(row => row.id)"
+    every = page.evaluate(shown)
+    page.get_by_label("vendor").select_option("NVIDIA")
+    page.get_by_label("Filter", exact=True).fill("cloud 2022")
+    some = page.evaluate(shown)
+    assert "H100" in some and "MI250X" not in some and len(some) < len(every)
+    assert page.locator(".zoo-count").inner_text() == f"{len(some)} of {len(every)} chips"
+    head = page.get_by_role("columnheader", name="bandwidth")
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    speeds = page.evaluate(
+        "[...document.querySelectorAll('.zoo-table tbody tr:not([hidden])')].map(row => Number(row.cells[8].dataset.sort))"
+    )
+    assert speeds == sorted(speeds, reverse=True) and len(speeds) > 2
+    assert "chips.vendor=NVIDIA" in page.url and "chips.sort=-bandwidth" in page.url
+    page.reload()
+    assert page.evaluate(shown) and len(page.evaluate(shown)) == len(some)
+    page.get_by_role("button", name="Clear").click()
+    assert len(page.evaluate(shown)) == len(every)
+
+
+def test_a_table_of_the_zoo_is_a_table_without_a_script(open_page) -> None:
+    page = open_page("zoo/chips.html#H100", java_script_enabled=False)
+    assert page.locator("tr#H100 td").count() == 12 and page.locator(".zoo-bar").count() == 0
+
+
+def test_an_old_heading_of_the_zoo_leads_to_its_page(open_page) -> None:
+    page = open_page("zoo.html#grids-119")
+    page.wait_for_url("**/zoo/places.html")
+
+
+def test_a_picture_follows_the_page_and_the_screen(open_page) -> None:
+    page = open_page("walls/14-communication.html", viewport={"width": 390, "height": 844})
+    figure = page.locator("figure.drawn img")
+    figure.scroll_into_view_if_needed()
+    assert figure.evaluate("image => image.currentSrc").endswith("14-phone.svg")
+    assert figure.evaluate("image => image.decode().then(() => image.naturalWidth)") == 360
+    assert "H100" in figure.get_attribute("alt") and page.locator("figure.drawn figcaption").count() == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "index.html",
+        "walls/14-communication.html",
+        "recipes.html",
+        "zoo/chips.html",
+        "architecture.html",
+        "reference/options.html",
+    ],
+)
 def test_a_phone_need_not_scroll_sideways(open_page, path: str) -> None:
     page = open_page(path, viewport={"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

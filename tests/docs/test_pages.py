@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
-from sitetools import reference
+from sitetools import reference, zoo
 from sitetools.blocks import FENCE, blocks
 from sitetools.explorer_links import DESIGNS, address, invitation
 from sitetools.figures import DRAWN, shown_figures
@@ -27,7 +27,12 @@ from mlsysim.walls.catalog import RESOLVERS, resolver
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
-GENERATED = {(DOCS / "reference" / f"{page.name}.md").resolve() for page in reference.PAGES}
+MADE = [
+    *(f"reference/{page.name}.md" for page in reference.PAGES),
+    "reference/options.md",
+    *(f"zoo/{page.name}.md" for page in zoo.PAGES),
+]
+GENERATED = {(DOCS / name).resolve() for name in MADE}
 
 
 def shown(page: Path) -> str:
@@ -100,7 +105,7 @@ def test_resolvers_are_spelled_as_they_are_called(page: Path) -> None:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    pages |= {f"reference/{page.name}.md" for page in reference.PAGES}
+    pages |= {*MADE}
     assert sorted(in_navigation()) == sorted(pages)
 
 
@@ -116,6 +121,15 @@ def test_the_link_checker_notices(tmp_path: Path) -> None:
     assert broken_links(text, page) == ["gone.md", "other.md#nothing"]
     assert broken_links("[`name`](gone.md)", page) == ["gone.md"]
     assert broken_links("[b](gone.md#x)", page, {(tmp_path / "gone.md").resolve()}) == []
+
+
+def test_the_first_page_says_what_the_readme_says_of_its_accuracy() -> None:
+    first, readme = (
+        (folder / name).read_text(encoding="utf-8") for folder, name in ((DOCS, "index.md"), (ROOT, "README.md"))
+    )
+    table = first[first.index("## How sure") : first.index("## Where to start")]
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    assert len(rows) > 4 and all(row in readme for row in rows)
 
 
 def test_there_are_recipes_enough() -> None:

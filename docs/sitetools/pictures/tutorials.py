@@ -17,12 +17,12 @@ from mlsysim.plot.charts.pareto import pareto
 from mlsysim.plot.figure import Figure
 from mlsysim.units.registry import quantity, to_si
 
+from ..answer_picture import QUESTION, answer_figure
 from ..blocks import namespace_of
 
 __all__ = ["PICTURES"]
 
 DOCS = Path(__file__).resolve().parents[2]
-_AUDITED: dict[str, Any] = {"on": "512xH100", "tokens": 2e12, "region": "Quebec"}
 
 
 def _of_page(page: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def first_minute() -> Figure:
 
 def audit() -> Figure:
     """Every wall that the audited plan meets."""
-    answer = mlsysim.train("Llama3_70B", **_AUDITED)
+    answer = mlsysim.train(**QUESTION)
     return scorecard_of(answer, title="Llama 3.1 70B on 512 H100: how much each wall takes")
 
 
@@ -153,6 +153,7 @@ def fidelities() -> Figure:
 
 
 PICTURES: dict[str, Callable[[], Figure | None]] = {
+    "first-question.svg": answer_figure,
     "first-minute.svg": first_minute,
     "audit.svg": audit,
     "training-fleets.svg": training_fleets,
