@@ -113,8 +113,9 @@ def _pages(cards: str = "") -> dict[str, bytes]:
     found = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
     views = {name: found.pop(name) for name in list(found) if name.startswith("views/")}
     document = found["index.html"].decode()
-    for name, content in views.items():
-        document = document.replace(f"<!-- view: {PurePosixPath(name).stem} -->", "\n" + content.decode())
+    for _ in range(2):  # a view may have another in it
+        for name, content in views.items():
+            document = document.replace(f"<!-- view: {PurePosixPath(name).stem} -->", "\n" + content.decode())
     return found | {"index.html": document.replace("<!-- gallery -->", cards).encode()}
 
 

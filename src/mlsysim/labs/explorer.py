@@ -287,9 +287,10 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
 
 
 @offer
-def scenario(plan: Document) -> str:
-    """The plan as a TOML file that every command takes."""
-    return plan_to_toml(_plan(plan))
+def scenario(plan: Document, models: dict[str, str] | None = None) -> str:
+    """The plan as a TOML file that every command takes, with the configurations of those imported models that it names."""
+    used = json.dumps(plan)
+    return plan_to_toml(_plan(plan), {key: text for key, text in (models or {}).items() if json.dumps(key) in used})
 
 
 @offer

@@ -1,5 +1,7 @@
 """Plans as files: TOML, JSON, and YAML where PyYAML is installed; written as TOML; described by JSON Schema.
 
+A file may bring the configuration of a model that the zoo has not (:mod:`mlsysim.plans.embedded`).
+
 The plan of the original package loads too (``version``, ``workload.name``, ``hardware.{name,nodes,precision,efficiency}``,
 ``ops.{region,duration_days}``, ``constraints.assert``). It is first order with an efficiency of 0.5, as it was there.
 """
@@ -7,12 +9,14 @@ The plan of the original package loads too (``version``, ``workload.name``, ``ha
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import check_bounds, load_json, read_text
 from mlsysim.importers.markup import DEEPEST, assignments, read_toml, read_yaml, table_lines
+from mlsysim.plans.embedded import models_as_toml, take_models
 from mlsysim.plans.plan import Plan
 from mlsysim.zoo.examples import example
 
@@ -43,7 +47,9 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
     version = document.get("version", "1")
     if isinstance(version, bool) or str(version) not in _VERSIONS:
         raise InputError(f"{name}: the version of a plan is 1, got {str(version)[:40]!r}.", field="version")
-    document = {key: value for key, value in document.items() if key not in ("version", "$schema")}
+    if "models" in document:
+        take_models(document["models"], name)
+    document = {key: value for key, value in document.items() if key not in ("version", "$schema", "models")}
     try:
         return Plan.model_validate(document)
     except InputError as error:
@@ -91,14 +97,22 @@ def plan_schema() -> dict[str, Any]:
     """JSON Schema of a plan file, for editors."""
     schema = Plan.model_json_schema(by_alias=True)
     schema["properties"]["version"] = {"enum": [1, 1.0, *_VERSIONS]}
+    model = {
+        "type": "object",
+        "properties": {"config": {"type": "string"}},
+        "required": ["config"],
+        "additionalProperties": False,
+    }
+    schema["properties"]["models"] = {"type": "object", "additionalProperties": model}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "mlsysim plan", **schema}
 
 
-def plan_to_toml(plan: Plan) -> str:
-    """A plan as TOML; reading it again gives an equal plan."""
+def plan_to_toml(plan: Plan, models: Mapping[str, str] | None = None) -> str:
+    """A plan as TOML; reading it again gives an equal plan. ``models`` are configurations of models that the zoo has not, by name."""
     document = plan.document()
     lines = assignments({key: value for key, value in document.items() if not isinstance(value, dict)})
     for part, fields in document.items():
         if isinstance(fields, dict):
             lines += table_lines(part, fields, apart=True)
+    lines += models_as_toml(models or {})
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@
 import { FREE, KEYS } from "./plan_keys.js";
 import { get, set } from "./state.js";
 
-export const ALL = ["training", "serving", "inference"];
+export const ALL = ["training", "serving", "inference", "rl"];
 
 function powers(from, to) {
   const stops = [];
@@ -279,6 +279,7 @@ export function forTask(plan, task, { chosen }) {
   if (task === "serving") {
     return { task, workload, hardware: hardware(8), serving: { prompt_tokens: 2048, output_tokens: 256, concurrency: 64 }, ops };
   }
+  if (task === "rl") return { task, workload, hardware: hardware(64), rl: { prompts: 64, samples: 32, response: 2500 }, serving: { prompt_tokens: 512 }, ops };
   if (task === "inference") return { task, workload: { ...workload, batch_size: 1 }, hardware: hardware(1), ops };
   const layout = { tp: 8, zero: 1, micro_batch: 1 };
   return { task, workload: { ...workload, batch_size: 512, seq_len: 4096 }, hardware: hardware(64), parallelism: layout, ops };

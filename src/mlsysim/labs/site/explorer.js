@@ -2,6 +2,7 @@
 //
 // Two engines: one answers while a control moves, the other searches in the background (cheapest change, sensitivities,
 // layouts), so that a search never stands before the next answer. The second starts once the first has answered.
+import * as beside from "./beside.js";
 import { engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
@@ -90,6 +91,7 @@ async function why(metric) {
 
 // Imported models are known to an engine for as long as it runs.
 async function teach(brain, taught) {
+  await beside.teachTraces(brain);
   for (const [key, text] of Object.entries(state.models)) {
     if (taught.has(key)) continue;
     const item = await brain.call("take_model", { text });
@@ -131,6 +133,7 @@ const deep = new Newest(async (_, newest) => {
   showChange(found, answer.feasible);
   byId("apply").onclick = () => apply(found.plan);
   root.dataset.complete = "";
+  await beside.deeper(plan, widths().width, current);
 });
 const deeper = later(1000, () => deep.ask());
 
@@ -182,6 +185,7 @@ async function comparison() {
 const address = later(250, () => {
   const hash = `#${encode(state)}`;
   if (root.dataset.view === "explore" && hash !== location.hash) history.pushState(null, "", hash);
+  beside.placed(hash);
 });
 
 function ask() {
@@ -203,6 +207,7 @@ async function restore() {
   Object.assign(state, found);
   if (!decode(location.hash)) history.replaceState(null, "", `#${encode(state)}`);
   elsewhere = true;
+  beside.placed(location.hash);
   byId("comparison").hidden = !state.pin;
   return ask();
 }
@@ -253,7 +258,7 @@ async function guarded(action) {
   }
 }
 byId("export-toml").addEventListener("click", () => guarded(async () =>
-  download(`${fileName()}.toml`, "application/toml", await engine.call("scenario", { plan: state.plan }))));
+  download(`${fileName()}.toml`, "application/toml", await engine.call("scenario", { plan: state.plan, models: state.models }))));
 byId("export-json").addEventListener("click", () => guarded(async () => {
   const { plan } = state;
   const whole = await engine.call("evaluate", { plan });
@@ -265,46 +270,6 @@ byId("copy-link").addEventListener("click", () => guarded(async () => {
   await navigator.clipboard.writeText(location.href);
   say("The address of this design is in the clipboard.");
 }));
-
-const LARGEST = 1_000_000;
-
-async function take(file) {
-  if (!file) return;
-  if (file.size > LARGEST) return say(`${file.name} has ${file.size.toLocaleString("en")} bytes, which neither a model's configuration nor a plan has.`, true);
-  const text = await file.text();
-  const toml = /\.toml$/i.test(file.name);
-  await guarded(async () => {
-    if (toml || /"workload"\s*:/.test(text)) {
-      elsewhere = true;
-      return change(await engine.call("read_plan", { text, form: toml ? "toml" : "json" }));
-    }
-    const item = await engine.call("take_model", { text, name: file.name });
-    state.models = { ...state.models, [item.key]: text };
-    known.add(item.key);
-    if (lists.models && !lists.models.some(({ key }) => key === item.key)) lists.models = [item, ...lists.models];
-    const notes = [`${item.name}: ${item.note}.`, ...item.warnings];
-    if (item.unread.length) notes.push(`Not read: ${item.unread.join(", ")}.`);
-    byId("imported").textContent = notes.join(" ");
-    byId("imported").hidden = false;
-    change({ ...state.plan, workload: { ...state.plan.workload, model: item.key } });
-  });
-}
-
-byId("import").addEventListener("change", (event) => {
-  take(event.target.files[0]);
-  event.target.value = "";
-});
-addEventListener("dragover", (event) => {
-  if (![...event.dataTransfer.types].includes("Files")) return;
-  event.preventDefault();
-  root.dataset.dropping = "";
-});
-addEventListener("dragleave", (event) => { if (!event.relatedTarget) delete root.dataset.dropping; });
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  delete root.dataset.dropping;
-  if (root.dataset.failed === undefined && root.dataset.view === "explore" && answer) take(event.dataTransfer.files[0]);
-});
 
 // --- the page itself -----------------------------------------------------------------------------------------------
 
@@ -319,7 +284,33 @@ addEventListener("resize", later(200, () => {
 
 // --- the view ------------------------------------------------------------------------------------------------------
 
+beside.mount({
+  state,
+  inBackground,
+  guarded,
+  change(plan) {
+    elsewhere = true;
+    change(plan);
+  },
+  visit(hash) {
+    history.pushState(null, "", hash);
+    restore().catch(fail);
+  },
+  addModel(item, text) {
+    state.models = { ...state.models, [item.key]: text };
+    known.add(item.key);
+    if (lists.models && !lists.models.some(({ key }) => key === item.key)) lists.models = [item, ...lists.models];
+  },
+});
+
 export async function mount() {
+  const early = await beside.writtenBefore(location.hash);
+  if (early) {
+    byId("content").hidden = false;
+    Object.assign(state, decode(location.hash));
+    show(state.plan, early.answer);
+    root.dataset.early = "";
+  }
   await engine.ready;
   byId("content").hidden = false; // so that the charts know how wide they may be
   await restore();
@@ -328,6 +319,7 @@ export async function mount() {
 }
 
 export function unmount() {
+  beside.leave();
   byId("why").close();
 }
 

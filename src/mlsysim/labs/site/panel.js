@@ -3,7 +3,7 @@ import { ALL, CONTROLS, GROUPS, isShown, planWith, valueOf } from "./controls.js
 import { Combobox } from "./combobox.js";
 import { element } from "./dom.js";
 
-const TASKS = { training: "Training", serving: "Serving", inference: "One pass" };
+const TASKS = { training: "Training", serving: "Serving", inference: "One pass", rl: "RL" };
 const CLOSED = ["chip", "more"];
 const CLOSED_ON_PHONES = ["chip", "parallelism", "place", "more"];
 

@@ -4,6 +4,7 @@ import { byId, download, element } from "./dom.js";
 const KEYS = {
   training: ["latency", "mfu", "tokens_per_second", "run_time", "goodput", "rent", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
   serving: ["ttft", "ttft_p99", "tpot", "tokens_per_second", "requests_per_second", "rent", "tco", "usd_per_mtoken", "energy_per_token", "carbon_footprint"],
+  rl: ["latency", "tokens_per_second", "mfu", "rollout_time", "run_time", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
   inference: ["latency", "throughput", "mfu", "arithmetic_intensity", "energy_per_sample", "carbon_per_million", "purchase"],
 };
 export const CHARTS = { roofline: "Roofline", waterfall: "Time", memory: "Memory", percentiles: "Percentiles",

@@ -1,0 +1,135 @@
+"""Beside the answer in a real browser: undo and redo, files, the design over time, other machines, and answers before Python has started."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+
+import pytest
+
+from mlsysim.labs.address import address
+from mlsysim.labs.machines import machine
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan, plan_from_text
+
+from .conftest import READY_MILLISECONDS, expect, wait_until_ready
+from .test_explorer import CONFIG
+
+SERVING = {
+    "task": "serving",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "1xH100"},
+    "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0},
+}
+TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k / 5},500,100\n" for k in range(100))
+
+
+@pytest.fixture(scope="module")
+def page(ready_page):
+    ready_page.evaluate("hash => { location.hash = hash; }", address(SERVING))
+    settled(ready_page)
+    return ready_page
+
+
+def settled(page):
+    page.wait_for_timeout(400)
+    page.wait_for_selector("html[data-ready]", state="attached", timeout=READY_MILLISECONDS)
+
+
+def drop(page, name: str, text: str):
+    page.set_input_files("#import", {"name": name, "mimeType": "text/plain", "buffer": text.encode()})
+    expect(page.locator("#imported")).to_contain_text(name)
+    settled(page)
+
+
+def test_undo_and_redo_by_button_and_by_key(page):
+    field = page.locator("#serving-prompt-tokens")
+    expect(page.get_by_role("button", name="Redo")).to_be_disabled()
+    field.fill("750")
+    settled(page)
+    page.get_by_role("button", name="Undo").click()
+    settled(page)
+    expect(field).to_have_value("500")
+    page.locator("h1:visible").first.focus()
+    page.keyboard.press("Control+Shift+Z")
+    settled(page)
+    expect(field).to_have_value("750")
+    page.keyboard.press("Control+Z")
+    settled(page)
+    expect(field).to_have_value("500")
+
+
+def test_other_machines_come_one_by_one_and_one_can_be_taken(page):
+    row = page.locator("#machines-table [data-chip=H200]")
+    expect(row).to_be_visible(timeout=READY_MILLISECONDS)
+    expected = machine(SERVING, "H200")
+    expect(row).to_contain_text(expected["price"]["text"])
+    expect(row.locator(".state")).to_have_text(expected["word"])
+    row.get_by_role("button").click()
+    settled(page)
+    assert "H200" in page.url
+    page.get_by_role("button", name="Undo").click()
+    settled(page)
+
+
+def test_traffic_plays_and_pauses(page):
+    expect(page.locator("#live-title")).to_contain_text("seconds of this traffic", timeout=READY_MILLISECONDS)
+    assert page.locator("#live-charts svg[role=img]").count() == 2
+    page.get_by_role("button", name="Play", exact=True).click()
+    page.wait_for_function("() => document.getElementById('live-time').valueAsNumber > 0.5")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    clock = page.locator("#live-clock").inner_text()
+    page.wait_for_timeout(200)
+    assert page.locator("#live-clock").inner_text() == clock
+    page.emulate_media(reduced_motion="reduce")
+    page.locator("#live-time").focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#live-clock")).to_contain_text("0.0 s of")
+    page.emulate_media(reduced_motion="no-preference")
+
+
+def test_a_trace_and_a_launch_script_are_taken_and_a_bad_file_is_told(page):
+    drop(page, "busy.csv", TRACE)
+    expect(page.locator("#imported")).to_contain_text("taken for a trace: 100 requests")
+    drop(page, "serve.sh", "vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2")
+    expect(page.locator("#parallelism-tp")).to_have_value("2")
+    page.set_input_files("#import", {"name": "note.txt", "mimeType": "text/plain", "buffer": b"hello"})
+    expect(page.get_by_role("alert")).to_contain_text("note.txt was not taken")
+
+
+def test_a_saved_scenario_brings_its_imported_model_along(page, tmp_path):
+    import json
+
+    drop(page, "config.json", json.dumps(CONFIG))
+    with page.expect_download() as saved:
+        page.locator("#export-toml").click()
+    text = saved.value.path().read_text()
+    key = tomllib.loads(text)["workload"]["model"]
+    assert tomllib.loads(text)["models"].keys() == {key}
+    assert evaluate(plan_from_text(text), change=False).feasible
+    with page.expect_download() as saved:
+        page.locator("#export-csv").click()
+    rows = list(csv.DictReader(saved.value.path().read_text().splitlines()))
+    assert len(rows) > 10 and rows[0]["unit"] == "GB"
+
+
+def test_a_scenario_is_answered_before_python_has_started(fresh_page, site):
+    """The runtime never comes, and the answer is there."""
+    fresh_page.route("**/pyodide.asm.wasm*", lambda route: None)
+    plan = load_plan("scenario:llama3-70b-512-h100")
+    fresh_page.goto(f"{site}{address(plan.document())}")
+    fresh_page.wait_for_selector("html[data-early]", state="attached")
+    answer = evaluate(plan, change=False)
+    expect(fresh_page.locator("#binding")).to_have_text(answer.binding.sentence)
+    assert fresh_page.locator("html[data-engine]").count() == 0
+    fresh_page.unroute_all(behavior="ignoreErrors")
+
+
+def test_the_first_picture_comes_within_a_second(fresh_page, site):
+    fresh_page.goto(site)
+    painted = fresh_page.evaluate(
+        "new Promise((done) => new PerformanceObserver((list) => done(list.getEntries().at(-1).startTime))"
+        ".observe({ type: 'largest-contentful-paint', buffered: true }))"
+    )
+    assert painted < 1000 * (1 if fresh_page.evaluate("navigator.hardwareConcurrency") > 2 else 5)
+    wait_until_ready(fresh_page)
