@@ -93,6 +93,20 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """Names by key; the resolvers' own first."""
 
+MEANT = {
+    **dict.fromkeys(("gpus", "gpu", "num_gpus", "n_gpus", "accelerators", "hardware", "chip", "cluster", "fleet"), ("on", "512xH100")),
+    **dict.fromkeys(("nodes", "nnodes", "num_nodes"), ("on", "64xDGX_H100")),
+    **dict.fromkeys(("rate", "requests_per_second", "load"), ("qps", "5")),
+    **dict.fromkeys(("users", "clients"), ("concurrency", "16")),
+    **dict.fromkeys(("latency", "sla", "p99"), ("slo", "ttft_p99=500ms,tpot=30ms")),
+    **dict.fromkeys(("country", "location", "grid"), ("region", "Quebec")),
+    **dict.fromkeys(("days", "time"), ("deadline", "30d")),
+    **dict.fromkeys(("format", "dtype", "quantization"), ("precision", "fp8")),
+    **dict.fromkeys(("chunked_prefill", "chunk"), ("chunk_tokens", "2048")),
+    "hours": ("deadline", "5h"),
+}  # fmt: skip
+"""Words that are no names of a key, and the key that was meant, with an example; looked up where nothing has the name."""
+
 VALUES = {
     **{"zb_h1": "zero_bubble", "zbh1": "zero_bubble", "zb": "zero_bubble", "zb_2p": "zb_h2", "zbv": "zb_v"},
     **{

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlsysim.api.limits import Limits
 from mlsysim.api.requests import file
+from mlsysim.api.responses import responses
 from mlsysim.api.service import OPERATIONS, Operation
 
 _SAID = file("description.toml")
@@ -20,14 +21,17 @@ _OF_BODIES = (413, 415, 422)
 
 def openapi(limits: Limits) -> dict[str, Any]:
     """The whole description, for a server with these limits."""
-    schemas: dict[str, Any] = {"Error": _SAID["error"]}
-    paths: dict[str, Any] = {f"/v1/{name}": {"post": _post(each, schemas)} for name, each in OPERATIONS.items()}
+    answer, answers = responses()
+    schemas: dict[str, Any] = {"Error": _SAID["error"], **answers}
+    paths: dict[str, Any] = {
+        f"/v1/{name}": {"post": _post(each, schemas, answer(name))} for name, each in OPERATIONS.items()
+    }
     for address, get in _SAID["get"].items():
         told: dict[str, Any] = {"operationId": get["name"], "tags": [get["group"]], "summary": get["summary"]}
         if "takes" in get:
             told["parameters"] = [_SAID["parameter"][name] for name in get["takes"]]
         statuses = (404, 422, *_OF_ALL) if "takes" in get else _OF_HTTP
-        paths.setdefault(address, {})["get"] = told | {"responses": _responses(statuses)}
+        paths.setdefault(address, {})["get"] = told | {"responses": _responses(statuses, answer(get["name"]))}
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
@@ -46,7 +50,7 @@ def openapi(limits: Limits) -> dict[str, Any]:
     }
 
 
-def _post(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+def _post(operation: Operation, schemas: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     name = operation.request.__name__
     schema = operation.request.model_json_schema(by_alias=True, ref_template="#/components/schemas/{model}")
     schemas |= schema.pop("$defs", {})
@@ -58,14 +62,14 @@ def _post(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "tags": [next(name for name, group in _SAID["group"].items() if operation.name in group["has"])],
         "summary": operation.summary,
         "requestBody": {"required": True, "content": {"application/json": body}},
-        "responses": _responses((*_OF_BODIES, *_OF_ALL)),
+        "responses": _responses((*_OF_BODIES, *_OF_ALL), answer),
     }
 
 
-def _responses(errors: tuple[int, ...]) -> dict[str, Any]:
-    def response(description: str, schema: dict[str, str]) -> dict[str, Any]:
+def _responses(errors: tuple[int, ...], answer: dict[str, Any]) -> dict[str, Any]:
+    def response(description: str, schema: dict[str, Any]) -> dict[str, Any]:
         return {"description": description, "content": {"application/json": {"schema": schema}}}
 
     error = {"$ref": "#/components/schemas/Error"}
     failed = {str(status): response(_SAID["meaning"][str(status)], error) for status in sorted(errors)}
-    return {"200": response("The answer.", {"type": "object"}), **failed}
+    return {"200": response("The answer.", answer), **failed}

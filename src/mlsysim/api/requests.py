@@ -61,8 +61,9 @@ def _check_named(request: type[Record], parts: dict[str, Any], within: str = "")
     for part, names in (("workload", ("model",)), ("hardware", ("on", "name"))):
         held = parts.get(part) or {}
         if isinstance(held, dict) and not any(name in held for name in names):
+            example = "Llama3_70B" if part == "workload" else "8xH100 or 512xH100"
             raise InputError(
-                f"{request.__name__} needs the {within + names[0]!r} field, which was not given.",
+                f"{request.__name__} needs the {within + names[0]!r} field, which was not given: such as {example}.",
                 field=within + names[0],
             )
 
@@ -204,7 +205,7 @@ class PlanRequest(OfAPlan):
         keys = {key: name for name in flat if (key := key_named(str(name), known)) is not None}
         flat.setdefault("task", task_for({key.rpartition(".")[2] for key in keys}))
         if "workload.model" not in keys and "workload" not in flat:
-            raise InputError(f"{cls.__name__} needs the 'model' field, which was not given.", field="model")
+            _check_named(cls, {"hardware": {"on": ""}})
         try:
             first = chips[0] if isinstance(chips, (list, tuple)) and chips else "H100"
             plan = Plan.model_validate({**flat, "on": first})

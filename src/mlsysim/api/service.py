@@ -40,14 +40,16 @@ from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.collectives import asked
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import planned
 from mlsysim.plans.resolve import without_files
+from mlsysim.plans.schema import spoken
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
 
 _LONGEST_SENTENCE = 1000
 _SHARED = ("plan", "space", "first", "second")
-_LEFT_OUT = (
+LEFT_OUT = (
     *("scorecard", "roofline", "equations", "sources", "time_parts", "memory", "next_wall", "assumed", "interval_key"),
     *("over_time", "played", "run_parts", "carbon_parts", "energy_parts"),
 )
@@ -115,7 +117,10 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
     except (MLSysError, DimensionalityError) as error:
         kind = next(kind for family, kind in _KINDS.items() if isinstance(error, family))
         details = getattr(error, "details", {})
-        sentence = str(error) if operation is None else _in_keys(str(error), operation)
+        told = str(error)
+        if details.get("of_a_plan"):
+            told = spoken(error.message, words.as_a_key, Plan.leaves())  # type: ignore[union-attr]
+        sentence = told if operation is None else _in_keys(told, operation)
         return failure(
             kind, sentence, details.get("field"), details.get("suggestions") if kind == "unknown_name" else None
         )
@@ -170,7 +175,7 @@ def _answered(request: ask.EvaluateRequest, limits: Limits) -> Said:
 
 def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
     whole = answer.to_dict()
-    return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in _LEFT_OUT}
+    return whole if detail != "summary" else {key: value for key, value in whole.items() if key not in LEFT_OUT}
 
 
 def _planned(request: ask.PlanRequest, limits: Limits) -> Said:
@@ -210,7 +215,6 @@ def _export(request: ask.ExportRequest, limits: Limits) -> Said:
 def _review(request: ask.ReviewRequest, limits: Limits) -> Said:
     from mlsysim.launch.review import review
     from mlsysim.launch.targets import read_launch
-    from mlsysim.plans.plan import Plan
 
     reading = read_launch(request.launch, request.target, on=request.on, model=request.model)
     parts = Plan.in_parts({"task": reading.document.get("task"), **request.settings})

@@ -25,7 +25,8 @@ from mlsysim.cli.output import print_json
 from mlsysim.cli.plan_options import in_options, plan_command
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
-from mlsysim.errors import MLSysError, did_you_mean, nearest
+from mlsysim.errors import MLSysError, did_you_mean, either, nearest
+from mlsysim.vocabulary import MEANT
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 app = typer.Typer(
@@ -124,19 +125,12 @@ def main() -> None:
 
 
 _WRITTEN_SO = {
-    **dict.fromkeys(("--gpus", "--gpu", "--num-gpus", "--n-gpus", "--accelerators", "--hardware", "--chip", "--cluster", "--fleet"), "--on 512xH100"),
+    **{f"--{word.replace('_', '-')}": f"--{key.replace('_', '-')} {example}" for word, (key, example) in MEANT.items()},
     **dict.fromkeys(("--fidelity", "--mfu", "--calibrated"), "-e 0.5 for first order, or nothing for calibrated"),
-    **dict.fromkeys(("--rate", "--requests-per-second", "--load"), "--qps 5"),
-    **dict.fromkeys(("--users", "--clients"), "--concurrency 16"),
-    **dict.fromkeys(("--latency", "--sla", "--p99"), "--slo ttft_p99=500ms,tpot=30ms"),
-    **dict.fromkeys(("--country", "--location", "--grid"), "--region Quebec"),
-    **dict.fromkeys(("--days", "--time"), "--deadline 30d"),
     **dict.fromkeys(("--format", "--dtype", "--quantization"), "-p fp8"),
     **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes"), "--on 64xDGX_H100, or --on 512xH100"),
     **dict.fromkeys(("--epochs", "--steps"), "--tokens 2T, all that the run reads"),
-    "--hours": "--deadline 5h",
     "--carbon": "--region Quebec, which says what its electricity emits",
-    **dict.fromkeys(("--chunked-prefill", "--chunk"), "--chunk-tokens 2048"),
     **dict.fromkeys(("--host", "--port"), "`mlsysim export vllm` for something to launch"),
     "--csv": "-o csv",
     **dict.fromkeys(("--verbose", "--debug", "--why"), "`mlsysim explain METRIC` after an answer"),
@@ -145,6 +139,21 @@ _WRITTEN_SO = {
 
 
 _VALUES = {"--on": "--on 512xH100", "--qps": "--qps 5", "--tokens": "--tokens 2T", "--deadline": "--deadline 30d"}
+
+
+_COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}
+
+
+def _belongs(name: str) -> str:
+    """What an option that is a key of a plan is for, and which command takes it; nothing of others."""
+    from mlsysim.plans.plan import Plan
+    from mlsysim.plans.schema import key_named
+
+    known = Plan.leaves()
+    key = key_named(name, known)
+    tasks = known[key].tasks if key is not None else ()
+    said = either((("post-training" if task == "rl" else task) for task in tasks), "and") if tasks else ""
+    return f"{said} ({either(f'`mlsysim {_COMMANDS[task]}`' for task in tasks)})" if tasks else ""
 
 
 def _of_usage(error: Exception, said: str) -> str:
@@ -158,6 +167,8 @@ def _of_usage(error: Exception, said: str) -> str:
     if name:
         near = getattr(error, "possibilities", None) or ()
         instead = _WRITTEN_SO.get(name.replace("_", "-"))
+        if near and not instead and (owner := _belongs(name)):
+            return f"There is no option {name} here: it belongs to {owner}."
         hint = (
             f"write {instead}."
             if instead

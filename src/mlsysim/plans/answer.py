@@ -323,6 +323,11 @@ class Answer(Document, Record):
         return super().to_dict() | {"metrics": {metric.path: metric.to_dict() for metric in self.metrics}}
 
     @classmethod
+    def written_as(cls) -> dict[str, Any]:
+        """What a document has in another form than the fields."""
+        return {"metrics": dict[str, Metric]}
+
+    @classmethod
     def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(document.get("metrics"), Mapping):
             raise InputError("An answer is read from the document that to_dict() or --json wrote, with its 'metrics'.")

@@ -27,6 +27,14 @@ def evaluate_inference(plan: Plan) -> Answer:
     for name in (*NETWORKED, "congestion", "straggler"):
         if getattr(plan.hardware, name) is not None:
             raise InputError(f"{name} belongs to training; one pass has no use for it.", field=name)
+    for leaf in Plan.leaves().values():
+        name = leaf.key.rpartition(".")[2]
+        foreign = leaf.part == "parallelism" and name != "mode" and "inference" not in leaf.tasks
+        if foreign and getattr(plan.parallelism, name) is not None:
+            raise InputError(
+                f"{leaf.flat} splits a model that is trained or served; one pass is of one accelerator. Ask train or serve.",
+                field=leaf.flat,
+            )
     groups = find_fleets(plan.hardware)
     fleet = groups.one
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, "inference", "pass")

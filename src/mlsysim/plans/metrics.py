@@ -145,6 +145,11 @@ class Metric(Document, Record):
     low: Any = None
     high: Any = None
 
+    @classmethod
+    def written_as(cls) -> dict[str, Any]:
+        """What a document has in another form than the fields."""
+        return {"value": bool | int | float | str | Quantity, **dict.fromkeys(("low", "high"), float | Quantity | None)}
+
     @property
     def path(self) -> str:
         return f"{self.level}.{self.name}"

@@ -18,7 +18,7 @@ from pydantic import model_validator
 from mlsysim.errors import InputError, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
-from mlsysim.vocabulary import PARTS, Setting, Wording, names_of, plain
+from mlsysim.vocabulary import MEANT, PARTS, Setting, Wording, names_of, plain
 
 ALL_TASKS = ("training", "serving", "inference", "rl")
 
@@ -132,6 +132,10 @@ class Part(Record):
 
 def unknown_key(path: str, name: str, fields: list[str], names: list[str]) -> InputError:
     """The error for a name that is no key of a plan: the nearest field, else the nearest of all names."""
+    if plain(name) in MEANT:
+        key, example = MEANT[plain(name)]
+        text = f"{path + name[:200]!r} is not a key of a plan; write {key!r}, such as {example!r}."
+        return InputError(text, record="Plan", field=name[:200], suggestions=[key])
     close = nearest(name, fields) or nearest(name, names)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "the keys are " + ", ".join(fields) + "."
     text = f"{path + name[:200]!r} is not a key of a plan; {hint}"

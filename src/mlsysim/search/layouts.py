@@ -144,6 +144,10 @@ def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
                 least = 1 if x.zero_shard else 0
                 stages = range(least, x.max_zero_stage + 1) if dp * cp > 1 else (fixed.get("zero_stage", 0),)
                 zeros = only("zero_stage", stages)
+                if reason is None and not counts and "microbatch_count" in fixed:
+                    number = fixed["microbatch_count"]
+                    divides = f"do not divide a replica's share of {x.batch_size:,} sequences"
+                    reason = f"{number:,} micro-batches {divides if local % number else 'are fewer than the stages'}"
                 if reason is None and not (eps and pipelines and counts and zeros):
                     reason = FIXED
                 if reason is None:

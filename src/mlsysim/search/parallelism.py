@@ -186,7 +186,13 @@ def _nothing_fits(
     miss: layouts.Miss | None,
 ) -> str:
     """Why there is no layout: what does not divide, or the nearest miss, and the least fleet that would do."""
-    fixed = " with " + ", ".join(f"{n} {v}" for n, v in x.fixed.items()) if x.fixed else ""
+    said = {
+        "microbatch_count": "micro-batches",
+        "micro_batch": "micro-batches of",
+        "v_stages": "virtual stages",
+        "zero_stage": "ZeRO",
+    }
+    fixed = " with " + ", ".join(f"{said.get(n, n.upper())} {v}" for n, v in x.fixed.items()) if x.fixed else ""
     where = f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{fixed}"
     if miss is None and not x.fixed and x.zero_shard is None:
         return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"

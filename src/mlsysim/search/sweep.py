@@ -43,7 +43,7 @@ LOCAL = "local"
 
 _SMALLEST_PART, _LARGEST_PART, _PARTS = 2**18, 2**24, 256
 _MOST_WORKERS = 1024
-_TIMINGS = ("seconds", "cpu_seconds", "points_per_second", "resumed_points")
+TIMINGS = ("seconds", "cpu_seconds", "points_per_second", "resumed_points")
 
 Progress = Callable[[int, int, Reduction], None]
 
@@ -77,7 +77,7 @@ class SweepResult(Document):
 
     def to_dict(self, *, timings: bool = True) -> dict[str, Any]:
         """Everything as JSON; without timings it is the same for the same space, however it was computed."""
-        return {name: value for name, value in super().to_dict().items() if timings or name not in _TIMINGS}
+        return {name: value for name, value in super().to_dict().items() if timings or name not in TIMINGS}
 
 
 def part_size(space: Space, stored: bool = False) -> int:

@@ -35,7 +35,7 @@ class Document:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, and what stands beside them; quantities as {"magnitude", "unit"}."""
-        return {name: as_plain(getattr(self, name)) for name in (*_types(type(self)), *self._made())}
+        return {name: as_plain(getattr(self, name)) for name in (*types_of(type(self)), *self._made())}
 
     def _made(self) -> list[str]:
         return [name for name in self.beside if hasattr(self, name)]
@@ -52,7 +52,7 @@ class Document:
         """
         if not isinstance(document, Mapping):
             raise InputError(f"A {cls.__name__} is read from a table of its fields, got {type(document).__name__}.")
-        types = _types(cls)
+        types = types_of(cls)
         try:
             told = {name: value for name, value in cls._fields_of(document).items() if name not in cls.beside}
             unknown = next((name for name in told if name not in types), None)
@@ -134,7 +134,8 @@ class Told:
         return json.dumps(finite(self.entries, named=True), indent=indent, ensure_ascii=False)
 
 
-def _types(kind: Any) -> dict[str, Any]:
+def types_of(kind: Any) -> dict[str, Any]:
+    """The fields of a record or dataclass, with their types."""
     return _declared(kind)
 
 
@@ -165,7 +166,7 @@ def _read(kind: Any, value: Any) -> Any:
         if hasattr(kind, "from_dict"):
             return kind.from_dict(value)
         if is_dataclass(kind):
-            types = _types(kind)
+            types = types_of(kind)
             return kind(**{name: _read(types.get(name, Any), item) for name, item in value.items()})
     return from_plain(value)
 
@@ -179,7 +180,7 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: as_plain(getattr(value, name)) for name in _types(type(value))}
+        return {name: as_plain(getattr(value, name)) for name in types_of(type(value))}
     if isinstance(value, Mapping):
         return {str(key): as_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

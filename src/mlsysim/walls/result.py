@@ -147,6 +147,11 @@ class Result(Document, BaseModel):
     _facts: Facts = PrivateAttr(default_factory=Facts)
 
     @classmethod
+    def written_as(cls) -> dict[str, Any]:
+        """What a document has in another form than the fields."""
+        return {"binding": Binding | None}
+
+    @classmethod
     def of(
         cls,
         assumed: dict[str, str],

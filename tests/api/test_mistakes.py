@@ -1,0 +1,112 @@
+"""The mistakes that are tested for the command line, made in requests and in Python: one sentence, in the words of who asks, and never a fault."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+import mlsysim
+from mlsysim.api.service import call
+from mlsysim.errors import MLSysError
+
+_PATH = Path(__file__).parents[1] / "cli" / "test_natural_mistakes.py"
+_SPEC = spec_from_file_location("natural_mistakes", _PATH)
+assert _SPEC is not None and _SPEC.loader is not None
+TABLE = module_from_spec(_SPEC)
+_SPEC.loader.exec_module(TABLE)
+SHORT = {"-p": "precision", "-b": "batch_size", "-s": "seq_len", "-e": "efficiency"}
+OWN = ("--output", "-o", "--json", "--help", "--write", "--over")
+
+
+def asked(command: str) -> tuple[str, dict[str, object]] | None:
+    """A command that answers a plan as an operation and its document; None where it is about the command line itself."""
+    name, *words = shlex.split(command)
+    if name not in ("train", "serve", "rl", "plan") or any(word.startswith(OWN) for word in words):
+        return None
+    document: dict[str, object] = {}
+    while words:
+        word = words.pop(0)
+        if word.startswith("-") and len(word) > 1:
+            flag, mark, value = word.partition("=")
+            key = SHORT.get(flag, flag.lstrip("-").replace("-", "_"))
+            if not mark and (not words or (words[0].startswith("--"))):
+                return None
+            if key == "layout":
+                return None
+            document[key] = value if mark else words.pop(0)
+            if key == "assert":
+                document[key] = [document[key]]
+        elif "model" not in document:
+            document["model"] = word
+        elif "on" not in document and "--on" not in words:
+            document["on"] = word
+        else:
+            return None
+    return name, document
+
+
+ASKED = {command: found for command in TABLE.MISTAKES if (found := asked(command)) is not None}
+# Said of options alone: files of the machine, and words of the command line.
+OF_OPTIONS = re.compile(
+    r"no option|Missing argument|On which hardware|serve needs a chip|cannot be read|no such file|--help"
+)
+
+
+def test_most_of_the_table_can_be_asked():
+    assert len(ASKED) > 200
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_a_mistake_in_a_request_gets_its_sentence(command):
+    name, document = ASKED[command]
+    reply = call(name, document)
+    if reply.kind is None:
+        # What a key of a request may be, where an option may not: a number as text, a key that is left empty.
+        assert command in ANSWERED, reply.document.get("headline")
+        return
+    told = reply.document["error"]["sentence"]
+    assert reply.kind not in ("internal", "malformed") and not TABLE.LEAKS.search(told), told
+    assert "\n" not in told and not re.search(r"(?<![\w`-])--[a-z]", told), told
+    if {"model", "on"} - document.keys() and name != "plan":
+        assert "field, which was not given" in told
+    elif OF_OPTIONS.search(" ".join(TABLE.MISTAKES[command])):
+        return
+    else:
+        assert_said(command, told)
+
+
+def assert_said(command: str, told: str) -> None:
+    """Something that the command line is told is told here too."""
+    wanted = [plainly(words) for words in TABLE.MISTAKES[command]]
+    missing = [words for words in wanted if words not in plainly(told) and words.partition(" ")[2] not in plainly(told)]
+    assert len(missing) < len(wanted), (missing, told)
+
+
+def plainly(text: str) -> str:
+    """Words without what differs between faces: quotes, dashes of options, and how a setting is written."""
+    text = re.sub(r"--([a-z][\w-]*)", lambda found: found[1].replace("-", "_"), text.removeprefix("mlsysim: "))
+    return re.sub(
+        r"The '?([\w.]+)'? field", r"\1", text.replace(" = ", " ").replace(": ", " ").replace(",", "")
+    ).translate({ord(mark): None for mark in "'\"`"})
+
+
+ANSWERED = ("train Llama3_70B 512xH100",)
+"""What is no mistake in a request: a fleet has a key of its own, not a place."""
+
+
+@pytest.mark.parametrize(
+    "command", [c for c, (name, document) in ASKED.items() if {"model", "on"} <= document.keys()][::4]
+)
+def test_a_mistake_in_python_gets_a_sentence(command):
+    name, document = ASKED[command]
+    try:
+        getattr(mlsysim, name)(document.pop("model"), document.pop("on"), **document)
+    except MLSysError as error:
+        told = str(error)
+        assert "\n" not in told and not TABLE.LEAKS.search(told), told
+    except TypeError as error:
+        pytest.fail(f"{command}: {error}")
