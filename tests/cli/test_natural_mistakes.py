@@ -134,7 +134,7 @@ MISTAKES = {
     TRAIN + "--layout tp=8,pp=100": ["PP may be 16, 32 or 64"],
     TRAIN + "--tp 3 --pp 7": ["TP 3 x PP 7", "does not divide 512"],
     TRAIN + "--ep 8": ["has none", "leave EP out"],
-    TRAIN + "--micro-batch 3": ["micro_batch 3", "3 do not divide the batch of 512"],
+    TRAIN + "--micro-batch 3": ["micro-batches of 3", "3 do not divide the batch of 512"],
     "train Mixtral_8x7B --on 64xH100 --ep 3": ["8 experts", "EP 1, 2 or 4"],
     SERVE + "--tp 3": ["--tp 3 does not divide the 64 attention heads", "2 and 4"],
     SERVE + "--tp 16": ["8 accelerators do not hold", "TP16"],
@@ -473,6 +473,11 @@ MISTAKES = {
     "api --port x": ["--port takes a whole number, and what was given is none"],
     "mcp --port 8000": ["no option --port", "write `mlsysim export vllm` for something to launch"],
     TRAIN + "--hours 5": ["no option --hours", "write --deadline 5h"],
+    TRAIN + "--qps 5": ["no option --qps here: it belongs to serving (`mlsysim serve`)"],
+    TRAIN + "--isl 500": ["no option --isl here: it belongs to serving and post-training"],
+    SERVE + "--tokens 2T": ["no option --tokens here: it belongs to training (`mlsysim train`)"],
+    TRAIN + "--micro-batches 7": ["7 micro-batches do not divide a replica's share of"],
+    "eval Llama3_8B H100 --tp 2": ["one pass is of one accelerator. Ask train or serve"],
     "train ResNet50 --on 8xH100 --tp 2": [
         "Networks of fixed shape are calibrated under data parallelism alone; a vision transformer is split by a traini"
     ],
