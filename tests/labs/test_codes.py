@@ -11,25 +11,18 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
-from mlsysim.labs.codes import (
-    Submission,
-    _lab_mark,
-    derived_key,
-    grade_submissions,
-    make_code,
-    read_code,
-    read_submissions,
-)
+from mlsysim.labs.codes import _lab_mark, derived_key, make_code, read_code
 from mlsysim.labs.lab import lab, labs
+from mlsysim.labs.submissions import Submission, grade_submissions, read_submissions
 
 ROOFLINE = lab("roofline")
-SOLVED = {"ridge": 1, "pass": 2, "crossover": 3, "upgrade": 1}
+SOLVED = {"ridge": 1, "pass": 2, "crossover": 3, "serve": 4, "upgrade": 1}
 CODE = make_code(ROOFLINE, "ann", SOLVED)
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def test_a_code_is_short_and_always_the_same():
-    assert CODE == "0B380-AZ3TF-9J4HH-66WWY-3WQ"
+    assert CODE == "05HM0-9FHX7-MS20G-30G0G-JPYGF-DRH"
     assert make_code(ROOFLINE, " ANN ", SOLVED) == CODE
     assert len({_lab_mark(each.id) for each in labs()}) == len(labs())
 
@@ -76,7 +69,7 @@ def test_what_is_no_code_is_refused_with_a_sentence(text):
 
 def test_a_key_separates_sites():
     keyed = make_code(ROOFLINE, "ann", SOLVED, derived_key("secret"))
-    assert keyed != CODE and read_code(keyed, "secret").score == 4
+    assert keyed != CODE and read_code(keyed, "secret").score == 5
     for key in ("", "other"):
         with pytest.raises(InputError, match="does not check"):
             read_code(keyed, key)
@@ -99,14 +92,14 @@ def test_another_version_is_told(monkeypatch):
 
 
 def test_the_table_of_an_instructor(tmp_path):
-    bob = make_code(lab("geography"), "bob", {"energy": 1})
+    bob = make_code(lab("geography"), "bob", {"power": 1})
     file = tmp_path / "codes.csv"
     file.write_text(f"Student,Code\nann,{CODE}\nbob,{bob}\neve,{CODE}\nann,{CODE[:-1]}0\n", encoding="utf-8")
     results = grade_submissions(read_submissions([str(file)]))
     assert [(one.student, one.lab, one.score_text) for one in results] == [
-        ("ann", "roofline", "4/4"), ("bob", "geography", "1/4"), ("eve", "roofline", "0/4"), ("ann", "", "-"),
+        ("ann", "roofline", "5/5"), ("bob", "geography", "1/5"), ("eve", "roofline", "0/5"), ("ann", "", "-"),
     ]  # fmt: skip
-    assert results[0].attempts_text == "1 2 3 1" and not results[0].note
+    assert results[0].attempts_text == "1 2 3 4 1" and not results[0].note
     assert "not of eve" in results[2].note and results[3].note
     of_lab = grade_submissions([Submission(bob, "bob")], name="roofline")
     assert "of the lab geography" in of_lab[0].note
@@ -133,16 +126,24 @@ def test_commands():
     assert "-> grid" in shown and "{" not in shown
     assert "->" not in run("show", "geography").output
     graded = run("grade", CODE, "--student", "ann", "--lab", "roofline", "--json")
-    assert graded.exit_code == 0 and json.loads(graded.output)[0]["score"] == 4
+    assert graded.exit_code == 0 and json.loads(graded.output)[0]["score"] == 5
     refused = run("grade", CODE, "--student", "bob")
     assert refused.exit_code == 2 and "not of bob" in refused.output
 
 
 def test_answers_in_the_terminal_give_the_code_of_the_page():
     right = run(
-        "answer", "roofline", "ridge=153 FLOP/B", "pass=7.113 ms", "crossover=77", "upgrade=none", "--student", "ann"
+        "answer",
+        "roofline",
+        "ridge=153 FLOP/B",
+        "pass=7.109 ms",
+        "crossover=77",
+        "serve=chip=H200, batch=64",
+        "upgrade=none",
+        "--student",
+        "ann",
     )
-    assert right.exit_code == 0 and "4 of 4 points" in right.output
+    assert right.exit_code == 0 and "5 of 5 points" in right.output
     code = right.output.strip().rsplit(" ", 1)[1]
     assert code == make_code(ROOFLINE, "ann", dict.fromkeys(SOLVED, 1))
     wrong = run("answer", "roofline", "ridge=153", "pass=7 s")

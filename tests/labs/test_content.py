@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlsysim.errors import InputError
+from mlsysim.labs.design import all_designs, scope_of, start_of, tried, written
 from mlsysim.labs.grading import grade, right_answer
 from mlsysim.labs.lab import Lab, lab, lab_from_text, labs
 from mlsysim.labs.lab_charts import draw
@@ -40,6 +41,11 @@ STUDENTS = ["ann", "bob"]
 
 
 def typed(scope, question) -> str:
+    """The right answer as a student writes it; of a design one that holds."""
+    if question.kind == "words":
+        return "Memory decides, I think."
+    if question.kind == "design":
+        return next(written(plan) for plan in all_designs(question) if tried(scope, question, plan).holds)
     right = right_answer(scope, question)
     return right if question.is_choice else f"{right.magnitude:.6g} {question.unit}"
 
@@ -58,14 +64,21 @@ def test_a_lab_is_one_file_that_holds_no_numeric_answer(name):
     assert raw["id"] == name
     of = lab(name)
     for question in of.questions:
-        named = {text for text in of.expressions() if text == question.answer}
-        assert named and not question.answer.replace(".", "").isdigit()
+        if question.answer is not None:
+            assert question.answer in of.expressions() and not question.answer.replace(".", "").isdigit()
+        for target in question.targets:
+            assert (
+                target.unit
+                or target.at_most is None
+                or not target.at_most.replace(".", "").isdigit()
+                or name == "sensitivity"
+            )
 
 
 @pytest.mark.parametrize("name", WANTED)
 def test_every_variant_has_values_answers_and_texts(name):
     of = lab(name)
-    count = check_lab(of, charts=False)
+    count = check_lab(of, charts=False, designs=False)
     assert count == len(list(all_variants(of))) > 1
 
 
@@ -81,24 +94,35 @@ def test_a_student_can_complete_it_and_wrong_answers_are_refused(name):
         with pytest.raises(InputError, match="Predict first"):
             lab_compute(name, {}, student)
         computed = lab_compute(name, predictions, student, width=400)
-        assert len(computed["compared"]) == len(of.predictions)
+        assert len(computed["compared"]) == len([q for q in of.predictions if q.kind != "words"])
         for question in of.graded:
             assert lab_answer(name, question.id, right[question.id], student)["correct"], question.id
-            for wrong in wrong_answers(question, right[question.id]):
+            for wrong in wrong_answers(scope, question, right[question.id]):
                 refused = lab_answer(name, question.id, wrong, student)
                 assert not refused["correct"], (question.id, wrong)
                 assert refused["message"] and (refused["hint"] or not refused["counts"])
         attempts = {question.id: 1 for question in of.graded}
         done = lab_finish(name, predictions, right, attempts, student)
         assert done["complete"] and done["score"] == done["points"] and done["code"]
+        assert [one["said"] for one in done["confronted"]] == ["Memory decides, I think."] and "{" not in done[
+            "confronted"
+        ][0]["came"]
         assert "{" not in done["explanation"] and "nan" not in done["explanation"].lower()
         first = of.graded[0].id
         partly = lab_finish(name, predictions, {**right, first: ""}, attempts, student)
         assert partly["open"] == [first] and not partly["explanation"] and partly["code"] != done["code"]
 
 
-def wrong_answers(question, right: str) -> list[str]:
-    """Off by twice the tolerance, without its unit, of another dimension, another option, nothing."""
+def wrong_answers(scope, question, right: str) -> list[str]:
+    """Off by twice the tolerance, without its unit, of another dimension, another option, nothing; of a design its start."""
+    if question.kind == "design":
+        return [
+            written(start_of(scope, question)),
+            "",
+            "such and such",
+            f"{question.moves[0].parameter}=none such",
+            "no=1",
+        ]
     if question.is_choice:
         return [option.value for option in question.options if option.value != right] + ["", "no such option"]
     number = float(right.split()[0])
@@ -108,6 +132,32 @@ def wrong_answers(question, right: str) -> list[str]:
     if question.unit not in ("", "percent"):
         found.append(f"{number:.6g}")
     return found
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_every_lab_has_something_to_build_words_to_confront_and_named_misconceptions(name):
+    of = lab(name)
+    assert [q.kind for q in of.predictions].count("words") == 1
+    assert sum(q.kind == "design" for q in of.questions) == 1
+    asked = [q for q in of.graded if q.slips]
+    assert len(asked) >= len(of.graded) - 1 and sum(len(q.slips) for q in of.graded) >= 5
+    for question in of.graded:
+        shown_already = [
+            key for key in of.show if question.kind == "number" and question.answer in (key, of.values[key].of)
+        ]
+        assert not shown_already, f"{question.id} is read off the page"
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_designs_are_solved_in_more_than_no_way_and_their_slips_are_met(name):
+    of = lab(name)
+    question = next(q for q in of.questions if q.kind == "design")
+    scope = Scope.of_student(of, STUDENTS[0])
+    outcomes = [(plan, tried(scope, question, plan)) for plan in all_designs(question)]
+    assert any(found.holds for _, found in outcomes) and not all(found.holds for _, found in outcomes)
+    failed = [scope_of(scope, question, plan) for plan, found in outcomes if not found.holds and not found.refusal]
+    for slip in question.slips:
+        assert any(inside.evaluate(slip.of) for inside in failed), slip.name
 
 
 @pytest.mark.parametrize("name", WANTED)
@@ -165,6 +215,7 @@ id = "small"
 number = 1
 version = 1
 title = "A small one"
+track = "foundations"
 minutes = 10
 walls = [1]
 summary = "s"
@@ -202,6 +253,14 @@ answer = "t"
 unit = "ms"
 hint = "look"
 [[questions]]
+id = "b"
+stage = "build"
+text = "Build."
+moves = [{ parameter = "batch", label = "Batch", values = [1, 2, 4] }]
+targets = [{ of = "rate", label = "Rate", unit = "1/s", at_least = "q('500 1/s')" }]
+goal = { lowest = "t", label = "Pass", unit = "ms" }
+hint = "look"
+[[questions]]
 id = "e"
 stage = "explain"
 text = "rate?"
@@ -227,6 +286,12 @@ def test_a_lab_of_ones_own_is_checked():
         ('show = ["t", "rate"]', 'show = ["t", "rates"]', "did you mean 'rate'"),
         ('stage = "explain"', 'stage = "compute"', "'explain'"),
         ("minutes = 10", "minutes = 5", "minutes"),
+        ('track = "foundations"', 'track = "fundations"', "track"),
+        ("values = [1, 2, 4]", f"values = {list(range(60))}", "64"),
+        ('at_least = "q(', 'at_leest = "q(', "at_leest"),
+        ('goal = { lowest = "t"', 'goal = { lowest = "t", highest = "t"', "one of 'lowest' and 'highest'"),
+        ('moves = [{ parameter = "batch", label', 'moves = [{ parameter = "bach", label', "did you mean 'batch'"),
+        ('stage = "build"', 'stage = "compute"', "belongs to the stage 'build'"),
         ('answer = "t"', 'answer = "__import__(1)"', "function"),
         ('id = "e"', 'id = "c"', "same id"),
         ('title = "A small one"', "title = ", "no TOML"),
@@ -244,6 +309,19 @@ def test_a_bad_file_is_refused_with_a_sentence(old, new, sentence):
     ("old", "new", "sentence"),
     [
         ("values = [1, 2]", "values = [2, 4]", "lacks 1"),
+        ("values = [1, 2, 4]", "values = [2, 4]", "starts 'Batch' at 1"),
+        ("q('500 1/s')", "q('1 1/s')", "solved before anything is moved"),
+        ("q('500 1/s')", "q('5 GHz')", "no design that holds"),
+        (
+            'hint = "look"\n[[questions]]\nid = "b"',
+            'hint = "look"\nslips = [{ of = "1.01 * t", name = "a", says = "b" }]\n[[questions]]\nid = "b"',
+            "is the right answer",
+        ),
+        (
+            'hint = "look"\n[[questions]]\nid = "b"',
+            'hint = "look"\nslips = [{ of = "2 * t", name = "a", says = "b" }, { of = "2.02 * t", name = "c", says = "d" }]\n[[questions]]\nid = "b"',
+            "not told from another",
+        ),
         ('of = "batch / one.latency", unit = "1/s"', 'of = "batch + one.latency", unit = "1/s"', "has no value"),
         ('"one.latency", unit', '"t * 2", unit', "from itself"),
         ('hardware = "H100"', 'hardware = "H1000"', "H100"),

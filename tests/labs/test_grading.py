@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from mlsysim.errors import InputError
 from mlsysim.labs.expression import Formula
 from mlsysim.labs.grading import compare_prediction, grade, grade_all, read_answer, right_answer
-from mlsysim.labs.lab import Option, Question, lab
+from mlsysim.labs.lab import lab
 from mlsysim.labs.markdown import to_html
+from mlsysim.labs.question import Misconception, Option, Question
 from mlsysim.labs.scope import Scope, shown
 from mlsysim.units.registry import Q_
 
@@ -41,7 +42,7 @@ def test_the_same_time_in_any_unit_is_right(text):
         ("13 ms", "too large by more than 2 %", True),
         ("11 ms", "too small by more than 2 %", True),
         ("12 s", "neighbouring prefixes", True),
-        ("96 ms", "bits and bytes", True),
+        ("96 ms", "too large by more than 2 %.", True),
         ("-12 ms", "wrong sign", True),
         ("0 ms", "not zero", True),
     ],
@@ -103,6 +104,32 @@ def test_choices():
 def test_an_answer_that_cannot_be_graded_is_an_error_of_the_lab(answer):
     with pytest.raises(InputError):
         right_answer(OWN, asked("", answer))
+
+
+EIGHT_USERS = Misconception(of="8 * q('12 ms')", name="eight users", says="they are served together at batch {batch}.")
+BITS = Misconception(of="q('12 ms') / 8", name="bits for bytes", says="count bytes.")
+
+
+def test_a_misconception_is_told_by_its_name_and_not_by_its_ratio():
+    question = asked(slips=[EIGHT_USERS, BITS])
+    users, bits, other = (grade(OWN, question, text) for text in ("96 ms", "1.5 ms", "70 ms"))
+    assert "Eight users: they are served together at batch 4." in users.message and users.slip == 1
+    assert "Bits for bytes" in bits.message and bits.slip == 2
+    assert other.slip == 0 and ":" not in other.message
+    assert grade(OWN, question, "12 ms").slip == 0
+
+
+def test_a_misconception_counts_only_where_it_leads_elsewhere():
+    never = EIGHT_USERS.model_copy(update={"when": "batch > 4"})
+    assert grade(OWN, asked(slips=[never]), "96 ms").slip == 0
+
+
+def test_a_choice_has_misconceptions_too():
+    options = [Option(value="a", text="A"), Option(value="b", text="B"), Option(value="c", text="C")]
+    slip = Misconception(of="'b'", name="the second", says="it is the first.")
+    question = asked("", "'a'", options=options, slips=[slip])
+    assert "The second: it is the first." in grade(OWN, question, "b").message
+    assert grade(OWN, question, "c").message == "That is not it."
 
 
 def test_predictions_are_compared_in_words():
@@ -196,3 +223,14 @@ def test_numbers_as_they_are_shown_are_accepted():
     question = asked("ms", "q('12.345678 ms')", 0.001)
     assert grade(OWN, question, shown(Q_("12.345678 ms"), "ms")).correct
     assert read_answer(question, "12 ms").magnitude == 12
+
+
+def test_stress_marks_single_letters():
+    made = to_html("A batch of *B* uses each weight *B* times; 2 * 3 * 4 stays.")
+    assert made == "<p>A batch of <em>B</em> uses each weight <em>B</em> times; 2 * 3 * 4 stays.</p>"
+
+
+def test_equations_become_mathml_with_the_values_of_the_student():
+    made = to_html(OWN.text("So\n\n```math\nI = \\frac{\\val{peak}}{\\val{bandwidth}}\n```"))
+    assert "<mfrac>" in made and "<mn>989</mn>" in made and "3.35" in made and "val" not in made
+    assert "<code>" in to_html("```math\n\\unknown{x}\n```")

@@ -28,8 +28,10 @@ from mlsysim.importers.hf import read_config
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.trace import KernelTime, KindTime, TraceReport
 from mlsysim.importers.trace_what_if import WhatIf, what_if
-from mlsysim.labs.codes import Submission
+from mlsysim.labs.classroom import Classroom, LabOfClass, Predicted, Said, Task
+from mlsysim.labs.design import Reached, Tried
 from mlsysim.labs.grading import Grade
+from mlsysim.labs.submissions import Submission
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.review import Review, review
 from mlsysim.launch.targets import read_launch
@@ -184,6 +186,13 @@ MADE = {
     Service: lambda: Service("H100", answer=evaluate(PLANS[2], change=False), headroom=1.5),
     PipelineResult: lambda: Pipeline([SingleNodeModel]).run(model="Llama3_8B", hardware="H100"),
     Submission: lambda: Submission("A-1", attempts={"q": 2}),
+    Reached: lambda: Reached("Time", "2 s", "at most 1 s", False, "1 s too much"),
+    Tried: lambda: Tried([Reached("Time", "2 s", "at most 1 s", False, "1 s too much")]),
+    Task: lambda: Task("q", "?", [1, 0, 0, 0], 2, {"bits for bytes": 1}),
+    Said: lambda: Said("ann", "12 ms", "close"),
+    Predicted: lambda: Predicted("p", "?", [Said("ann", "12 ms")]),
+    LabOfClass: lambda: LabOfClass("roofline", "The roofline", 1, 4.5, 5, [], []),
+    Classroom: lambda: Classroom([LabOfClass("roofline", "The roofline", 1, 4.5, 5, [], [])], [Submission("A-1")]),
     SweepResult: lambda: sweep(_space()),
     Swept: lambda: Swept.of(sweep(_space()), _space()),
     SystemEvaluation: _evaluation,

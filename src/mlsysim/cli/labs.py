@@ -64,9 +64,10 @@ def list_labs(as_json: Annotated[bool, Option("--json", help="as JSON")] = False
         print_json(found)
         return
     rows = [
-        [str(lab["number"]), lab["id"], lab["title"], f"{lab['minutes']} min", str(lab["questions"])] for lab in found
+        [str(lab["number"]), lab["track"], lab["id"], lab["title"], f"{lab['minutes']} min", str(lab["questions"])]
+        for lab in found
     ]
-    print_table("table", ["", "lab", "title", "time", "questions"], rows)
+    print_table("table", ["", "track", "lab", "title", "time", "questions"], rows)
 
 
 @labs.command("show")
@@ -78,24 +79,32 @@ def show_lab(
     """The text of a lab with a student's numbers, its questions, and the right answers if you ask for them."""
     from mlsysim.labs.grading import right_answer
     from mlsysim.labs.lab import lab
+    from mlsysim.labs.quoting import for_terminal
     from mlsysim.labs.scope import Scope, shown
 
     of = lab(name)
     scope = Scope.of_student(of, student)
     echo(
-        f"{of.number}. {of.title} ({of.minutes} minutes, version {of.version})\n\n{scope.text(of.introduction).strip()}\n"
+        f"{of.number}. {of.title} ({of.minutes} minutes, version {of.version})\n\n"
+        f"{for_terminal(scope.text(of.introduction)).strip()}\n"
     )
     echo(f"{scope.text(of.task).strip()}\n")
     for question in of.questions:
         echo(f"[{question.stage}] {question.id}: {scope.text(question.text)}")
         for option in question.options:
             echo(f"    {option.value}: {scope.text(option.text)}")
-        if answers:
+        for move in question.moves:
+            echo(f"    {move.parameter}: {', '.join(map(str, move.values))} ({move.label})")
+        if answers and question.kind == "words":
+            echo(f"    -> {scope.text(question.outcome)}")
+        elif answers:
             right = right_answer(scope, question)
-            within = "" if question.is_choice else f" (within {question.tolerance * 100:g} %)"
-            echo(f"    -> {right if question.is_choice else shown(right, question.unit)}{within}")
+            within = f" (within {question.tolerance * 100:g} %)" if question.kind == "number" else ""
+            echo(f"    -> {shown(right, question.unit) if within else right}{within}")
+            for slip in question.slips:
+                echo(f"       {slip.name}: {scope.text(slip.says)}")
     if answers:
-        echo(f"\n{scope.text(of.explanation).strip()}")
+        echo(f"\n{for_terminal(scope.text(of.explanation)).strip()}")
 
 
 @labs.command("check")
@@ -151,7 +160,9 @@ def answer_lab(
 def grade_codes(
     given: Annotated[
         list[str],
-        Argument(metavar="CODE...|FILE.csv", help="result codes, or a CSV with columns student and code"),
+        Argument(
+            metavar="CODE...|FILE", help="result codes, or files of them: .csv with columns student and code, .txt"
+        ),
     ],
     student: Annotated[str, Option(help="whose code it has to be")] = "",
     name: Annotated[str, Option("--lab", help="which lab it has to be of")] = "",
@@ -159,7 +170,7 @@ def grade_codes(
     as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
 ) -> None:
     """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""
-    from mlsysim.labs.codes import grade_submissions, read_submissions
+    from mlsysim.labs.submissions import grade_submissions, read_submissions
 
     results = grade_submissions(read_submissions(given, student), name, key)
     if as_json:
@@ -167,4 +178,54 @@ def grade_codes(
     else:
         rows = [[r.student or "-", r.lab or "-", r.score_text, r.attempts_text, r.note or "valid"] for r in results]
         print_table("table", ["student", "lab", "score", "attempts", "code"], rows)
-    end(2 if any(result.note for result in results) else 0)
+    end(0 if all(result.counts for result in results) else 2)
+
+
+@labs.command("class")
+def show_class(
+    given: Annotated[
+        list[str],
+        Argument(
+            metavar="CODE...|FILE", help="result codes, or files of them: .csv with columns student and code, .txt"
+        ),
+    ],
+    key: Annotated[str, Option(help="the key that the site was built with")] = "",
+    as_csv: Annotated[bool, Option("--csv", help="a row for each question of each code")] = False,
+    as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
+) -> None:
+    """A class from its result codes: attempts until each question was solved, misconceptions, predictions."""
+    from mlsysim.labs.classroom import class_csv, classroom
+    from mlsysim.labs.submissions import grade_submissions, read_submissions
+
+    graded = grade_submissions(read_submissions(given), key=key)
+    found = classroom(graded)
+    if as_csv:
+        echo(class_csv(graded), nl=False)
+    elif as_json:
+        print_json(found.to_dict())
+    else:
+        for of in found.labs:
+            echo(
+                f"\n{of.title}: {of.students} {'student' if of.students == 1 else 'students'}, {of.mean_score:.3g} of {of.points} points in the mean"
+            )
+            head = ["question", "at once", "2nd", "3rd", "later", "open", "misconceptions"]
+            print_table(
+                "table",
+                head,
+                [
+                    [
+                        task.id,
+                        *map(str, task.at),
+                        str(task.open),
+                        ", ".join(f"{n} x {name}" for name, n in task.slips.items()),
+                    ]
+                    for task in of.tasks
+                ],
+            )
+            for asked in of.predictions:
+                echo(f"\n{asked.text}")
+                for one in asked.said:
+                    echo(f"  {one.student or '-'}: {one.said}" + (f"  [{one.came}]" if one.came else ""))
+        for note in found.notes:
+            echo(f"\n{note.student or '-'}: {note.note}")
+    end(0 if all(one.counts for one in graded) else 2)

@@ -4,7 +4,7 @@
     *.html, *.js, *.css        the other files as they are in ``site/``
     plan_keys.js               the keys of a plan, of which the explorer's controls are made
     gallery/                   what the explorer shows of each scenario until Python has started
-    labs.json                  the list of labs, and the mark that an instructor's key leaves in result codes
+    labs.json                  the list of labs with a picture of each, and the mark that an instructor's key leaves in result codes
     pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
     wheels/                    our own package, pint, pydantic and what they need
     licences.txt               what is inside, under which licence
@@ -39,7 +39,9 @@ from mlsysim.labs.catalogue import keys_module
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin, fetch, pins
 from mlsysim.labs.gallery import gallery, told_json
-from mlsysim.labs.runner import list_labs
+from mlsysim.labs.lab import lab
+from mlsysim.labs.pictures import picture
+from mlsysim.labs.runner import list_labs, list_tracks
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import write_whole
 
@@ -82,7 +84,9 @@ def contents(
     cache: Path | None = None, say: Callable[[str], None] = lambda text: None, key: str = ""
 ) -> dict[str, bytes]:
     """Every file of the site by its name below the folder."""
-    listed = _json({"key": derived_key(key), "labs": list_labs()})
+    say("the pictures of the labs")
+    shown = [{**each, "picture": picture(lab(each["id"]))} for each in list_labs()]
+    listed = _json({"key": derived_key(key), "tracks": list_tracks(), "labs": shown})
     say("the answers of the gallery")
     cards, told = gallery()
     made = {**_pages(cards), **{f"gallery/{name}.json": told_json(each) for name, each in told.items()}}

@@ -1,10 +1,14 @@
 """Result codes: what a student hands in, and an instructor checks without a network.
 
-    bytes   2 lab, 1 version, 4 student, half a byte for each graded question, 5 checksum
+    bytes   2 lab, 1 version, 4 student, half a byte of attempts and half a byte of slips for each graded question, 5 checksum
 
-Half a byte is 0 for a question that was not solved, else the number of attempts until it was, 15 for fifteen or more. The
+Attempts are 0 for a question that was not solved, else their number until it was, 15 for fifteen or more. A slip is the number
+of the first misconception that the student met there, 0 for none. The
 text is Crockford's base 32 in groups of five: no I, L, O or U, and case does not matter. The checksum is the start of an
 HMAC-SHA256 over the rest, keyed with the instructor's key where the site was built with one.
+
+After a full stop may follow what the student wrote, predictions and reflection: JSON, compressed, in base 64, with a checksum that
+also covers the code before it. Where it was damaged on the way the results still count, and the damage is named.
 
 What this is worth: a code with a typo, of another student or of another lab is noticed. It is no proof against somebody
 who reads the site's files, since all of it, key included, runs on the student's machine; an examination needs a
@@ -15,18 +19,20 @@ Reference: https://www.crockford.com/base32.html
 
 from __future__ import annotations
 
-import csv
+import base64
+import binascii
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
-from pathlib import Path
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.labs.lab import Lab, lab, labs
 from mlsysim.labs.scope import student_name
 from mlsysim.units.records import dataclass
-from mlsysim.walls.document import Document
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _LOOKALIKES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
@@ -34,11 +40,16 @@ _DIGITS = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
 _LAB, _STUDENT, _CHECK = 2, 4, 5
 _FIXED = _LAB + 1 + _STUDENT + _CHECK
 _MOST_ATTEMPTS = 15
+_MOST_WORDS = 20_000
 
 
 @dataclass(frozen=True)
 class ResultCode:
-    """What a code says. ``attempts`` has 0 for what was not solved."""
+    """What a code says.
+
+    ``attempts`` has 0 for what was not solved, ``slips`` the names of misconceptions that were met, ``words`` what was written,
+    by the id of the prediction; ``note`` is a sentence where the words were lost.
+    """
 
     lab: str
     version: int
@@ -46,6 +57,9 @@ class ResultCode:
     attempts: dict[str, int]
     score: int
     points: int
+    slips: dict[str, str] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    note: str = ""
 
     def is_of(self, student: str) -> bool:
         """Whether this student made it."""
@@ -61,25 +75,50 @@ def _mark(student: str) -> bytes:
     return _digest("student", student_name(student))[:_STUDENT]
 
 
-def make_code(of: Lab, student: str, attempts: Mapping[str, int], site_key: str = "") -> str:
+def make_code(
+    of: Lab, student: str, attempts: Mapping[str, int], site_key: str = "", slips: Mapping[str, int] | None = None
+) -> str:
     """The code of a student's results: attempts until solved for each question, 0 or nothing where it was not.
 
-    ``site_key`` is what :func:`derived_key` gives.
+    ``site_key`` is what :func:`derived_key` gives, ``slips`` the number of the misconception that was met at a question.
     """
     if not student_name(student):
         raise InputError("A result code needs the student's id; without one this is practice.")
-    for name in attempts:
+    met = slips or {}
+    for name in (*attempts, *met):
         if name not in {question.id for question in of.graded}:
             raise InputError(f"The lab {of.id!r} has no graded question {name!r}.")
-    counts = [min(max(attempts.get(question.id, 0), 0), _MOST_ATTEMPTS) for question in of.graded]
-    padded = counts + [0] * (len(counts) % 2)
-    nibbles = bytes(high << 4 | low for high, low in zip(padded[::2], padded[1::2], strict=True))
-    body = _lab_mark(of.id) + bytes([of.version]) + _mark(student) + nibbles
+    results = bytes(
+        min(max(attempts.get(question.id, 0), 0), _MOST_ATTEMPTS) << 4
+        | min(max(met.get(question.id, 0), 0), len(question.slips))
+        for question in of.graded
+    )
+    body = _lab_mark(of.id) + bytes([of.version]) + _mark(student) + results
     return _text(body + _check(body, site_key))
+
+
+def add_words(code: str, words: Mapping[str, str], site_key: str = "") -> str:
+    """A code that carries what the student wrote."""
+    packed = zlib.compress(json.dumps(dict(words), ensure_ascii=False, separators=(",", ":")).encode(), 9)
+    raw = _check(_bytes(code) + packed, site_key) + packed
+    return f"{code}.{base64.urlsafe_b64encode(raw).decode().rstrip('=')}"
+
+
+def _read_words(body: bytes, text: str, site_key: str) -> dict[str, str]:
+    """The words of a code; None of them is trusted before the checksum holds."""
+    plain = "".join(text.split())
+    raw = base64.b64decode(plain + "=" * (-len(plain) % 4), altchars=b"-_", validate=True)
+    check, packed = raw[:_CHECK], raw[_CHECK:]
+    if not hmac.compare_digest(check, _check(body + packed, site_key)):
+        raise ValueError("altered")
+    reader = zlib.decompressobj()
+    found: Any = json.loads(reader.decompress(packed, _MOST_WORDS))
+    return {str(name): str(said) for name, said in found.items()}
 
 
 def read_code(text: str, key: str = "") -> ResultCode:
     """What a code says; one sentence where it cannot be true. ``key`` is the instructor's."""
+    text, _, written = text.strip().partition(".")
     raw = _bytes(text)
     if len(raw) <= _FIXED:
         raise InputError(f"The code {text[:60]!r} is too short; was all of it copied?")
@@ -95,14 +134,24 @@ def read_code(text: str, key: str = "") -> ResultCode:
     of = lab(known[body[:_LAB]])
     if body[_LAB] != of.version:
         raise InputError(f"The code {text[:60]!r} is of version {body[_LAB]} of {of.id}; this is version {of.version}.")
-    nibbles = [half for byte in body[_LAB + 1 + _STUDENT :] for half in (byte >> 4, byte & 15)]
-    graded = of.graded
-    if len(nibbles) != len(graded) + len(graded) % 2 or any(nibbles[len(graded) :]):
-        raise InputError(f"The code {text[:60]!r} has results of {len(nibbles)} questions; {of.id} has {len(graded)}.")
-    attempts = {question.id: count for question, count in zip(graded, nibbles, strict=False)}
+    results, graded = body[_LAB + 1 + _STUDENT :], of.graded
+    if len(results) != len(graded):
+        raise InputError(f"The code {text[:60]!r} has results of {len(results)} questions; {of.id} has {len(graded)}.")
+    attempts = {question.id: result >> 4 for question, result in zip(graded, results, strict=True)}
+    slips = {
+        question.id: question.slips[(result & 15) - 1].name
+        for question, result in zip(graded, results, strict=True)
+        if 0 < result & 15 <= len(question.slips)
+    }
     score = sum(question.points for question in graded if attempts[question.id])
     student = body[_LAB + 1 : _LAB + 1 + _STUDENT]
-    return ResultCode(of.id, of.version, student, attempts, score, of.points)
+    words, note = {}, ""
+    if written:
+        try:
+            words = _read_words(raw, written, derived_key(key))
+        except (ValueError, TypeError, AttributeError, binascii.Error, zlib.error):
+            note = f"The results of {text[:60]} count; what was written with them was cut off or altered on the way."
+    return ResultCode(of.id, of.version, student, attempts, score, of.points, slips, words, note)
 
 
 def _digest(what: str, text: str) -> bytes:
@@ -131,73 +180,3 @@ def _bytes(text: str) -> bytes:
     if number >> 8 * size:
         raise InputError(f"{text[:60]!r} is not a result code; was a part of it lost or added?")
     return number.to_bytes(size, "big")
-
-
-# --- many codes at once: rows of a CSV in, rows with scores out; a bad code is a row with a sentence, not an end ---------
-
-
-@dataclass(frozen=True)
-class Submission(Document):
-    """A code that somebody handed in, and what became of it; ``note`` says why it does not count."""
-
-    code: str
-    student: str = ""
-    lab: str = ""
-    score: int = 0
-    points: int = 0
-    attempts: dict[str, int] = field(default_factory=dict)
-    note: str = ""
-
-    @property
-    def score_text(self) -> str:
-        return f"{self.score}/{self.points}" if self.points else "-"
-
-    @property
-    def attempts_text(self) -> str:
-        """Attempts until each question was solved, in their order; - for one that was not."""
-        return " ".join(str(count) if count else "-" for count in self.attempts.values())
-
-
-def read_submissions(given: Iterable[str], student: str = "") -> list[Submission]:
-    """Codes as they are, and those of CSV files, whose first line names the columns ``code`` and, if wanted, ``student``."""
-    found: list[Submission] = []
-    for item in given:
-        if not item.lower().endswith(".csv"):
-            found.append(Submission(item, student))
-            continue
-        try:
-            with Path(item).open(encoding="utf-8-sig", newline="") as file:
-                rows = list(csv.DictReader(file))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"The file {item} cannot be read: {error}.") from None
-        if not rows or "code" not in {str(name).strip().lower() for name in rows[0]}:
-            raise InputError(f"The file {item} needs a first line with a column 'code', and 'student' beside it.")
-        for row in rows:
-            plain = {str(name).strip().lower(): (value or "").strip() for name, value in row.items() if name}
-            found.append(Submission(plain["code"], plain.get("student", "") or student))
-    return found
-
-
-def grade_submissions(given: Iterable[Submission], name: str = "", key: str = "") -> list[Submission]:
-    """Each submission graded: the code has to check, to be of this student, of this lab, and not handed in twice."""
-    if name:
-        lab(name)
-    seen: dict[tuple[str, bytes], str] = {}
-    results = []
-    for one in given:
-        try:
-            code = read_code(one.code, key)
-        except InputError as error:
-            results.append(replace(one, note=str(error)))
-            continue
-        note = ""
-        if one.student and not code.is_of(one.student):
-            note = f"This code is not of {one.student}."
-        elif name and code.lab != name:
-            note = f"This code is of the lab {code.lab}, not of {name}."
-        elif seen.get((code.lab, code.student), one.student) != one.student:
-            note = f"{seen[(code.lab, code.student)]} handed in the same code."
-        seen.setdefault((code.lab, code.student), one.student)
-        score = 0 if note else code.score
-        results.append(Submission(one.code, one.student, code.lab, score, code.points, code.attempts, note))
-    return results

@@ -3,6 +3,10 @@
 ``12.0 ms`` and ``0.012 s`` are the same answer. A number without a unit where one belongs, and a unit of something else, are
 refused with what was expected; they are no attempt at the number. Money may be written as ``$1.2M``, a share
 as ``12 %`` or ``0.12``. The answer key is never stored: it is computed from the lab's own expression each time.
+
+A wrong answer is looked for among the misconceptions that the question names: each is an expression, and the one whose value
+the answer is within tolerance is told by its name. Only where none is met does the ratio to the right answer speak, and only
+of prefixes and units of time, which are slips in any question.
 """
 
 from __future__ import annotations
@@ -10,10 +14,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from mlsysim.errors import InputError, UnitError, unknown_name
-from mlsysim.labs.lab import Lab, Question
+from mlsysim.labs.design import Reached, best_design, read_design, scope_of, tried, word_on, written
+from mlsysim.labs.lab import Lab
+from mlsysim.labs.question import Misconception, Question
 from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
@@ -23,14 +30,13 @@ _MONEY = re.compile(r"^\$\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*(k|K|M|B|bn|thousand|m
 _SCALES = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
 _CARBON = re.compile(r"\b(g|kg|t|tonnes?)\s*(?:of\s+)?(CO2(?:eq?)?)\b", re.IGNORECASE)
 _EXACT = 1e-9
+_LEAST_WORDS = 12
 _SLIPS = (
-    (8.0, "a factor of 8 lies between bits and bytes"),
     (1e3, "a factor of 1,000 lies between neighbouring prefixes"),
     (1e6, "a factor of a million is two steps of prefixes"),
     (100.0, "a factor of 100 lies between a fraction and per cent"),
     (3600.0, "a factor of 3,600 lies between seconds and hours"),
     (24.0, "a factor of 24 lies between hours and days"),
-    (2.0, "check what you count twice, or only once"),
 )
 _DIMENSIONS = {
     "dimensionless": "a plain number", "[time]": "a time", "1 / [time]": "a rate", "[currency]": "an amount of money",
@@ -43,16 +49,27 @@ _DIMENSIONS = {
 
 @dataclass(frozen=True)
 class Grade(Document):
-    """What came of an answer. ``counts`` is false for one that could not be read, which is no attempt."""
+    """What came of an answer.
+
+    ``counts`` is false for one that could not be read, which is no attempt. ``slip`` is the number of the misconception that
+    was met, from 1 on in the order of the question's, and 0 for none; ``targets`` are those of a design.
+    """
 
     correct: bool
     counts: bool
     message: str
     hint: str = ""
+    slip: int = 0
+    targets: list[Reached] = field(default_factory=list)
 
 
 def right_answer(scope: Scope, question: Question) -> Any:
-    """What the engine says: a quantity in the question's unit, or the value of an option."""
+    """What the engine says: a quantity in the question's unit, the value of an option, or the best design as it is written."""
+    if question.answer is None:
+        best = best_design(scope, question)
+        if best is None:
+            raise InputError(f"No design of {question.id!r} holds its targets.")
+        return written(best)
     value = scope.evaluate(question.answer)
     if question.is_choice:
         value = ("yes" if value else "no") if isinstance(value, bool) else str(value)
@@ -75,6 +92,12 @@ def read_answer(question: Question, text: str) -> Any:
     text = text.strip()
     if not text:
         raise InputError("There is no answer yet.")
+    if question.kind == "design":
+        return read_design(question, text)
+    if question.kind == "words":
+        if len(text) < _LEAST_WORDS:
+            raise InputError(f"Write a sentence of at least {_LEAST_WORDS} characters.")
+        return text
     if question.is_choice:
         return _option(question, text, "option")
     given = _quantity(text)
@@ -109,20 +132,71 @@ def _quantity(text: str) -> Any:
     return made
 
 
-def grade(scope: Scope, question: Question, text: str) -> Grade:
-    """One answer. A wrong one is refused, with what is wrong about it and the lab's hint."""
-    hint = scope.text(question.hint)
+def grade(scope: Scope, question: Question, text: str, compare: bool = False) -> Grade:
+    """One answer. A wrong one is refused, with what is wrong about it and the lab's hint.
+
+    With ``compare`` a design that holds is told what it is worth beside the best one, for which all of them are tried.
+    """
     try:
         given = read_answer(question, text)
     except InputError as error:
         return Grade(False, False, str(error))
+    hint = scope.text(question.hint)
+    if question.kind == "design":
+        return _graded_design(scope, question, given, hint, compare)
     right = right_answer(scope, question)
+    if _same(question, given, right):
+        return Grade(
+            True, True, "Right." if question.is_choice else f"Right: the engine says {shown(right, question.unit)}."
+        )
+    leads = ((slip, slip_answer(scope, question, slip)) for slip in question.slips if scope.evaluate(slip.when))
+    met = next((slip for slip, answer in leads if _same(question, given, answer)), None)
+    return _refused(
+        scope, question, "That is not it." if question.is_choice else _off(given, right, question), hint, met
+    )
+
+
+def _graded_design(scope: Scope, question: Question, plan: dict[str, Any], hint: str, compare: bool) -> Grade:
+    found = tried(scope, question, plan)
+    if found.holds:
+        word = word_on(scope, question, plan) if compare else ""
+        return Grade(True, True, f"Every target holds. {word}".strip(), targets=found.targets)
+    inside = scope_of(scope, question, plan)
+    if found.refusal:
+        return Grade(False, True, f"This plan does not run: {found.refusal}", hint)
+    met = next((slip for slip in question.slips if inside.evaluate(slip.when) and inside.evaluate(slip.of)), None)
+    held = sum(target.holds for target in found.targets)
+    missed = next(target for target in found.targets if not target.holds)
+    by = f": {missed.value}, {missed.miss}" if missed.miss else " does not hold"
+    message = f"{held} of {len(found.targets)} targets hold. {missed.label}{by}."
+    return _refused(inside, question, message, hint, met, found.targets)
+
+
+def _refused(
+    scope: Scope,
+    question: Question,
+    message: str,
+    hint: str,
+    met: Misconception | None,
+    targets: list[Reached] | None = None,
+) -> Grade:
+    if met is None:
+        return Grade(False, True, message, hint, 0, targets or [])
+    said = f"{message} {met.name[0].upper()}{met.name[1:]}: {scope.text(met.says)}"
+    return Grade(False, True, said, hint, question.slips.index(met) + 1, targets or [])
+
+
+def slip_answer(scope: Scope, question: Question, slip: Misconception) -> Any:
+    """The answer that a misconception leads to, in the question's unit or as an option."""
+    value = scope.evaluate(slip.of)
+    return str(value) if question.is_choice else as_unit(value, question.unit)
+
+
+def _same(question: Question, given: Any, wanted: Any) -> bool:
     if question.is_choice:
-        return Grade(True, True, "Right.") if given == right else Grade(False, True, "That is not it.", hint)
+        return bool(given == wanted)
     tolerance = max(question.tolerance, _EXACT)
-    if abs(given.magnitude - right.magnitude) <= tolerance * abs(right.magnitude) * (1 + _EXACT):
-        return Grade(True, True, f"Right: the engine says {shown(right, question.unit)}.")
-    return Grade(False, True, _off(given, right, question), hint)
+    return bool(abs(given.magnitude - wanted.magnitude) <= tolerance * abs(wanted.magnitude) * (1 + _EXACT))
 
 
 def _off(given: Any, right: Any, question: Question) -> str:
@@ -147,7 +221,9 @@ def grade_all(lab: Lab, student: str, answers: Mapping[str, str]) -> dict[str, G
 
 
 def compare_prediction(scope: Scope, question: Question, text: str) -> str:
-    """A prediction beside what the engine says, in one sentence."""
+    """A prediction beside what the engine says, in one sentence; of words what came out."""
+    if question.kind == "words":
+        return scope.text(question.outcome)
     given, right = read_answer(question, text), right_answer(scope, question)
     if question.is_choice:
         words = {option.value: option.text for option in question.options}

@@ -5,41 +5,38 @@
     values       named results with a unit: what texts quote as {name} and what the page shows
     controls     which parameters the student moves, over which values
     charts       drawn of what was computed
-    questions    of the stages predict, compute and explain, each with the expression of its right answer
+    questions    of the stages predict, compute, build and explain (:mod:`mlsysim.labs.question`)
 
-A right answer is always an expression over what the engine computes: a file holds no answers.
+A right answer is always an expression over what the engine computes, and a design is right when its targets hold: a file
+holds no answers.
 """
 
 from __future__ import annotations
 
-import re
 import tomllib
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.labs.expression import formula
+from mlsysim.labs.question import ID, Column, Control, Question, Stage
+from mlsysim.labs.quoting import PLACEHOLDER, quoted
 from mlsysim.units.fields import Record
 from mlsysim.walls.catalog import RESOLVERS
 
-PLACEHOLDER = re.compile(r"\{([a-z]\w*(?:\.\w+)*)\}")
-_ID = r"^[a-z][a-z0-9_]{0,39}$"
-Stage = Literal["predict", "compute", "explain"]
-
-
-def _checked(text: str) -> str:
-    try:
-        formula(text)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    return text
-
-
-Expression = Annotated[str, AfterValidator(_checked)]
+Track = Literal["foundations", "serving", "training", "fleet", "design"]
+TRACKS: dict[Track, str] = {
+    "foundations": "Foundations",
+    "serving": "Serving",
+    "training": "Training",
+    "fleet": "Fleet and operations",
+    "design": "Design",
+}
+"""The tracks in the order of the page."""
 
 
 class Compute(Record):
@@ -78,28 +75,12 @@ class Compute(Record):
         return self
 
 
-class Column(Record):
-    """A column of a table or an axis of a chart: an expression, the unit it is shown in, and a label."""
-
-    of: Expression
-    label: str
-    unit: str = ""
-
-
 class Value(Column):
     """A named result."""
 
     label: str = ""
     wall: int | None = Field(default=None, ge=1)
     changed: dict[str, str] = Field(default_factory=dict, description="parameters that differ, as expressions")
-
-
-class Control(Record):
-    """A parameter that the student moves over some values."""
-
-    parameter: str
-    label: str
-    values: list[str | int | float] = Field(min_length=2, max_length=64)
 
 
 class Axis(Control):
@@ -126,52 +107,15 @@ class Chart(Record):
     schedule: dict[str, Any] = Field(default_factory=dict)
 
 
-class Option(Record):
-    """One of several answers."""
-
-    value: str
-    text: str
-
-
-class Question(Record):
-    """A question, the expression of its answer, and what to say to those who miss it."""
-
-    id: str = Field(pattern=_ID)
-    stage: Stage
-    text: str
-    answer: Expression
-    unit: str = ""
-    tolerance: float = Field(default=0.02, ge=0, le=0.5)
-    options: list[Option] = Field(default_factory=list, max_length=8)
-    hint: str = ""
-    points: int = Field(default=1, ge=1, le=10)
-
-    @property
-    def is_choice(self) -> bool:
-        return bool(self.options)
-
-    @property
-    def is_graded(self) -> bool:
-        """Predictions are kept, not graded: being wrong there is how one learns."""
-        return self.stage != "predict"
-
-    @model_validator(mode="after")
-    def _hinted(self) -> Question:
-        if self.is_graded and not self.hint:
-            raise ValueError(f"question {self.id!r} is graded, so it needs a hint")
-        if len({option.value for option in self.options}) != len(self.options) or len(self.options) == 1:
-            raise ValueError(f"question {self.id!r} needs at least two options, each with its own value")
-        return self
-
-
 class Lab(Record):
     """A whole lab."""
 
-    id: str = Field(pattern=_ID)
+    id: str = Field(pattern=ID)
     number: int = Field(ge=1, le=999)
     version: int = Field(ge=1, le=255)
     title: str
-    minutes: int = Field(ge=10, le=30)
+    track: Track
+    minutes: int = Field(ge=10, le=45)
     walls: list[int] = Field(min_length=1)
     summary: str
     objectives: list[str] = Field(min_length=2)
@@ -199,12 +143,13 @@ class Lab(Record):
         searched = [found for c in self.compute.values() for found in (c.least, c.best) if found]
         axes = [axis.parameter for chart in self.charts for axis in (chart.rows, chart.columns) if axis]
         changed = [key for table in self._changes() for key in table]
-        self._known([*moved, *searched, *axes, *changed], list(self.parameters), "parameter")
+        designed = [move.parameter for question in self.questions for move in question.moves]
+        self._known([*moved, *searched, *axes, *changed, *designed], list(self.parameters), "parameter")
         self._known([name for chart in self.charts for name in chart.of], list(self.compute), "thing computed")
         for text in self.expressions():
             self._known(formula(text).names, named, f"name for {text!r}")
-        for text in (self.introduction, self.task, self.explanation, *(q.text for q in self.questions)):
-            self._known([name.split(".")[0] for name in PLACEHOLDER.findall(text)], named, "placeholder")
+        for text in (*self.texts(), *(text for q in self.questions for text in q.texts())):
+            self._known([name.split(".")[0] for name in quoted(text)], named, "placeholder")
         ids = [question.id for question in self.questions]
         if len(set(ids)) != len(ids):
             raise ValueError("two questions have the same id")
@@ -219,7 +164,12 @@ class Lab(Record):
                 raise ValueError(str(unknown_name(f"{what} of the lab {self.id!r}", name, valid)))
 
     def _changes(self) -> list[dict[str, str]]:
-        return [each.changed for each in self.compute.values()] + [each.changed for each in self.values.values()]
+        computed = [each.changed for each in self.compute.values()] + [each.changed for each in self.values.values()]
+        return [*computed, *(dict(question.given) for question in self.questions)]
+
+    def texts(self) -> list[str]:
+        """The texts around the questions."""
+        return [self.introduction, self.task, self.explanation]
 
     def expressions(self) -> list[str]:
         """Every expression of the lab."""
@@ -231,7 +181,8 @@ class Lab(Record):
             found += _inside(computed.inputs) + _inside(computed.plan)
         for chart in self.charts:
             found += [*(column.of for column in (*chart.parts, *chart.cells)), *chart.chips, chart.capacity]
-        return [text for text in (*found, *(question.answer for question in self.questions)) if text]
+        found += [text for question in self.questions for text in question.expressions()]
+        return [text for text in found if text]
 
     @property
     def graded(self) -> list[Question]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.labs.lab import Axis, Chart, Column
+from mlsysim.labs.lab import Axis, Chart
+from mlsysim.labs.question import Column
 from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.plans.answer import Answer
 from mlsysim.plot import heat_map, memory_bar, pareto, regime_map, roofline, timeline, tornado, waterfall

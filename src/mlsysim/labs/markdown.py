@@ -1,7 +1,8 @@
 """The subset of Markdown that labs are written in, as HTML: everything is escaped first, so no text can bring markup.
 
 Paragraphs, ``###`` headings, lists with ``-`` or ``1.``, tables with ``|``, fenced code, ``**strong**``, ``*stress*``, ```code``` and
-links to pages of the same site (``[text](#lab/roofline)``).
+links to pages of the same site (``[text](#lab/roofline)``). A fence of ``math`` holds equations in LaTeX, one a line, which
+become MathML.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import html
 import re
 
+from mlsysim.report.formula import mathml
+
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:[\w-]+\.html)?(?:[?#][\w=&;./-]*)?)\)")
 _STRONG = re.compile(r"\*\*(.+?)\*\*")
-_STRESS = re.compile(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])")
+_STRESS = re.compile(r"(?<![\w*])\*([^\s*](?:[^*]*[^\s*])?)\*(?![\w*])")
 _CODE = re.compile(r"`([^`]+)`")
 _ITEM = re.compile(r"^(?:-|(\d+)\.)\s+(.*)$")
 _RULE = re.compile(r"^\|[\s:|-]+\|$")
@@ -30,6 +33,8 @@ def to_html(text: str) -> str:
 def _block(lines: list[str]) -> str:
     if lines[0].startswith("```"):
         inner = lines[1:-1] if lines[-1].startswith("```") else lines[1:]
+        if lines[0] == "```math":
+            return f'<div class="equations">{"".join(map(_equation, inner))}</div>'
         return f"<pre><code>{html.escape(chr(10).join(inner))}</code></pre>"
     heading = re.match(r"^(#{2,4})\s+(.*)$", lines[0])
     if heading:
@@ -41,6 +46,10 @@ def _block(lines: list[str]) -> str:
     if _ITEM.match(lines[0]):
         return _list(lines)
     return f"<p>{_inline(' '.join(line.strip() for line in lines))}</p>"
+
+
+def _equation(line: str) -> str:
+    return f'<div class="equation">{mathml(line) or f"<code>{html.escape(line)}</code>"}</div>'
 
 
 def _list(lines: list[str]) -> str:

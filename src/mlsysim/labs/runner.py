@@ -11,20 +11,28 @@ from functools import lru_cache
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.labs.codes import make_code
-from mlsysim.labs.grading import compare_prediction, grade, read_answer, right_answer
-from mlsysim.labs.lab import Control, Lab, Question, lab, labs
+from mlsysim.labs.codes import add_words, make_code
+from mlsysim.labs.design import all_designs, start_of, tried
+from mlsysim.labs.grading import compare_prediction, grade, read_answer, right_answer, slip_answer
+from mlsysim.labs.lab import TRACKS, Lab, lab, labs
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.markdown import to_html
+from mlsysim.labs.question import Control, Question
 from mlsysim.labs.rpc import offer
-from mlsysim.labs.scope import Scope, all_variants, student_name
+from mlsysim.labs.scope import Scope, all_variants, shown, student_name
 
 
 @offer
 def list_labs() -> list[dict[str, Any]]:
     """Every lab with what a student chooses it by."""
-    told = ("id", "number", "title", "summary", "minutes", "walls", "objectives", "after")
+    told = ("id", "number", "title", "track", "summary", "minutes", "walls", "objectives", "after")
     return [{**{name: getattr(each, name) for name in told}, "questions": len(each.graded)} for each in labs()]
+
+
+@offer
+def list_tracks() -> dict[str, str]:
+    """The tracks of the labs with their titles, in their order."""
+    return {str(track): title for track, title in TRACKS.items()}
 
 
 @offer
@@ -52,7 +60,15 @@ def _control(scope: Scope, control: Control) -> dict[str, Any]:
 def _question(scope: Scope, question: Question) -> dict[str, Any]:
     told = question.model_dump(include={"id", "stage", "unit", "points"})
     options = [{"value": option.value, "text": scope.text(option.text)} for option in question.options]
-    return {**told, "text": to_html(scope.text(question.text)), "options": options}
+    start = start_of(scope, question)
+    moves = [_control(scope, move) | {"value": start[move.parameter]} for move in question.moves]
+    return {
+        **told,
+        "kind": question.kind,
+        "text": to_html(scope.text(question.text)),
+        "options": options,
+        "moves": moves,
+    }
 
 
 @offer
@@ -76,7 +92,7 @@ def lab_compute(
     scope = Scope.of_student(of, student, moved) if moved else own
     labels = {key: scope.text(of.values[key].label or key.replace("_", " ")) for key in of.show}
     return {
-        "compared": {q.id: compare_prediction(own, q, predictions[q.id]) for q in of.predictions},
+        "compared": {q.id: compare_prediction(own, q, predictions[q.id]) for q in of.predictions if q.kind != "words"},
         "values": [
             {"name": key, "label": label, "text": scope.shown(key), "wall": of.values[key].wall}
             for key, label in labels.items()
@@ -91,7 +107,7 @@ def lab_answer(name: str, question: str, answer: str, student: str = "") -> dict
     asked = lab(name).question(question)
     if not asked.is_graded:
         raise InputError(f"{question!r} is a prediction, which is not graded.")
-    given = grade(_own(name, student), asked, answer)
+    given = grade(_own(name, student), asked, answer, compare=True)
     return {**given.to_dict(), "hint": to_html(given.hint) if given.hint else ""}
 
 
@@ -103,22 +119,44 @@ def lab_finish(
     attempts: dict[str, int],
     student: str = "",
     site_key: str = "",
+    slips: dict[str, int] | None = None,
+    reflection: str = "",
 ) -> dict[str, Any]:
-    """The score, graded anew; the explanation, once everything is right; and a code where a student gave an id."""
+    """The score, graded anew; predictions beside what came out and the explanation, once everything is right; the codes.
+
+    ``code`` is short, for those who copy it by hand; ``full_code`` carries what the student predicted and wrote too.
+    """
     of = lab(name)
     _require_predictions(of, predictions)
     scope = _own(name, student)
     solved = {q.id: grade(scope, q, answers.get(q.id, "")).correct for q in of.graded}
     counted = {key: max(int(attempts.get(key, 1)), 1) if right else 0 for key, right in solved.items()}
     complete = all(solved.values())
+    code = make_code(of, student, counted, site_key, slips) if student_name(student) else ""
+    words = {q.id: predictions[q.id] for q in of.predictions} | ({"reflection": reflection} if reflection else {})
     return {
         "score": sum(q.points for q in of.graded if solved[q.id]),
         "points": of.points,
         "open": [key for key, right in solved.items() if not right],
         "complete": complete,
-        "code": make_code(of, student, counted, site_key) if student_name(student) else "",
+        "code": code,
+        "full_code": add_words(code, words, site_key) if code else "",
+        "confronted": _confronted(scope, of, predictions) if complete else [],
         "explanation": to_html(scope.text(of.explanation)) if complete else "",
     }
+
+
+def _confronted(scope: Scope, of: Lab, predictions: Mapping[str, str]) -> list[dict[str, str]]:
+    """What the student said in words before anything was computed, beside what came out."""
+    return [
+        {
+            "asked": to_html(scope.text(q.text)),
+            "said": predictions[q.id],
+            "came": to_html(compare_prediction(scope, q, predictions[q.id])),
+        }
+        for q in of.predictions
+        if q.kind == "words"
+    ]
 
 
 @lru_cache(maxsize=8)
@@ -135,10 +173,10 @@ def _require_predictions(of: Lab, predictions: Mapping[str, str]) -> None:
             raise InputError(f"Predict first: {error}") from None
 
 
-def check_lab(lab: Lab, charts: bool = True) -> int:
+def check_lab(lab: Lab, charts: bool = True, designs: bool = True) -> int:
     """Whether a lab works for every student: each combination of parameters has every value, answer, text and chart.
 
-    Returns the number of combinations; raises one sentence for the first thing that is wrong.
+    Without ``designs`` those of the first combination alone are tried, which takes less time. Returns the number of combinations; raises one sentence for the first thing that is wrong.
     """
     scopes = [Scope(lab, parameters) for parameters in all_variants(lab)]
     for scope in scopes:
@@ -148,14 +186,47 @@ def check_lab(lab: Lab, charts: bool = True) -> int:
                 raise InputError(f"The control {control.label!r} of {lab.id} lacks {own!r}, which some students get.")
         for name in lab.values:
             scope.shown(name)
-        for text in (lab.introduction, lab.task, lab.explanation):
+        for text in lab.texts():
             scope.text(text)
         for question in lab.questions:
-            scope.text(question.text)
-            right = right_answer(scope, question)
-            typed = right if question.is_choice else f"{right.magnitude:.12g} {question.unit}"
-            if not grade(scope, question, typed).correct:
-                raise InputError(f"The question {question.id!r} of {lab.id} refuses its own answer {typed!r}.")
+            for text in question.texts():
+                scope.text(text)
+            if question.kind != "design":
+                _check_question(scope, question)
+            elif designs or scope is scopes[0]:
+                _check_design(scope, question)
     for chart in lab.charts if charts else ():
         draw(scopes[0], chart, 720)
     return len(scopes)
+
+
+def _check_design(scope: Scope, question: Question) -> None:
+    """That a design has to be moved, and that there is one that holds."""
+    name = f"The question {question.id!r} of {scope.lab.id}"
+    start = start_of(scope, question)
+    for move in question.moves:
+        if start[move.parameter] not in move.values:
+            raise InputError(f"{name} starts {move.label!r} at {start[move.parameter]!r}, which the control lacks.")
+    if tried(scope, question, start).holds:
+        raise InputError(f"{name} is solved before anything is moved.")
+    if not any(tried(scope, question, plan).holds for plan in all_designs(question)):
+        raise InputError(f"{name} has no design that holds its targets.")
+
+
+def _check_question(scope: Scope, question: Question) -> None:
+    """That the right answer is accepted, and that each slip leads somewhere of its own."""
+    name = f"The question {question.id!r} of {scope.lab.id}"
+    if question.kind == "words":
+        return
+    right = right_answer(scope, question)
+    typed = right if question.is_choice else f"{right.magnitude:.12g} {question.unit}"
+    if not grade(scope, question, typed).correct:
+        raise InputError(f"{name} refuses its own answer {typed!r}.")
+    for number, slip in enumerate(question.slips, 1):
+        if not scope.evaluate(slip.when):
+            continue
+        led = slip_answer(scope, question, slip)
+        met = grade(scope, question, led if question.is_choice else f"{led.magnitude:.12g} {question.unit}")
+        if met.slip != number:
+            became = "is the right answer" if met.correct else "is not told from another"
+            raise InputError(f"{name}: what {slip.name!r} leads to, {shown(led, question.unit)}, {became}.")

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.labs.expression import formula
-from mlsysim.labs.lab import PLACEHOLDER, Compute, Lab
+from mlsysim.labs.lab import Compute, Lab
+from mlsysim.labs.quoting import PLACEHOLDER, quote
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
@@ -103,7 +107,7 @@ class Scope:
 
     def text(self, text: str) -> str:
         """A text with the values of its placeholders."""
-        return PLACEHOLDER.sub(lambda found: self.shown(found[1]), text)
+        return quote(text, self.shown)
 
     def shown(self, name: str) -> str:
         """A value as it is printed; of what is no value of the lab, such as a field of one, the plain number."""
@@ -122,7 +126,7 @@ class Scope:
         if computed.copy_of is not None:
             return self.evaluate(computed.copy_of, computed.changed)
         if computed.plan is not None:
-            return evaluate_plainly(Plan.model_validate(self._filled(computed.plan)))
+            return _answered(json.dumps(self._filled(computed.plan), sort_keys=True))
         if computed.resolver is None:
             return self._least(computed) if computed.least is not None else self._best(computed)
         kind = resolver(computed.resolver)
@@ -159,6 +163,12 @@ class Scope:
         """Of equal ones the first."""
         pick, text = (min, computed.lowest) if computed.lowest is not None else (max, computed.highest or "")
         return pick(computed.among, key=lambda item: self.changed({str(computed.best): item}).evaluate(text))
+
+
+@lru_cache(maxsize=256)
+def _answered(plan: str) -> Answer:
+    """The answer of a plan; designs and rows of tables ask for the same ones again and again."""
+    return evaluate_plainly(Plan.model_validate(json.loads(plan)))
 
 
 def as_unit(value: Any, unit: str) -> Any:

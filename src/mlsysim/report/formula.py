@@ -11,14 +11,24 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import escape
 
-_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\s+|.", re.DOTALL)
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\{,\}\d{3})*(?:\.\d+)?|\s+|.", re.DOTALL)
 
 _LETTERS = {
     "alpha": "α", "Phi": "Φ", "beta": "β", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
     "rho": "ρ", "sigma": "σ", "tau": "τ", "varphi": "φ", "gamma": "γ", "omega": "ω", "phi": "φ", "pi": "π",
     **{word: word for word in ("min", "max", "ln", "log", "exp", "arg")},
 }  # fmt: skip
-_OPERATORS = {"times": "×", "cdot": "·", "sum": "∑", "partial": "∂", "le": "≤", "ge": "≥", "approx": "≈"}
+_OPERATORS = {
+    "times": "×",
+    "cdot": "·",
+    "sum": "∑",
+    "partial": "∂",
+    "le": "≤",
+    "ge": "≥",
+    "approx": "≈",
+    "%": "%",
+    "$": "$",
+}
 _FENCES = {"lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "|": "‖"}
 _SPACES = {",": "0.17em", ";": "0.28em", " ": "0.33em", "quad": "1em"}
 _SIMPLE = {
@@ -116,8 +126,8 @@ class _Parser:
             return f"<mrow>{inner}</mrow>" if _elements(inner) != 1 else inner
         if token[0] == "\\":
             return self._command(token[1:])
-        if token.isdigit() or token.replace(".", "", 1).isdigit():
-            return f"<mn>{token}</mn>"
+        if token[0].isdigit():
+            return f"<mn>{token.replace('{,}', ',')}</mn>"
         if token.isalpha():
             while upright and not single and (following := self.next()) is not None and following.isalpha():
                 token += self._take()
@@ -135,6 +145,8 @@ class _Parser:
             return f"<msqrt>{self._argument()}</msqrt>"
         if name == "mathrm":
             return self._argument(upright=True)
+        if name == "text":
+            return f"<mtext>{escape(self._words())}</mtext>"
         if name == "left":
             opening = self._fence()
             inner = self.row(("\\right",))
@@ -143,6 +155,15 @@ class _Parser:
         if name not in _SIMPLE:
             raise _Unknown
         return _SIMPLE[name]
+
+    def _words(self) -> str:
+        """What stands in braces, as it is."""
+        self._take("{")
+        said = ""
+        while self.next() != "}":
+            said += self._take()
+        self._take()
+        return said
 
     def _fence(self) -> str:
         token = self._take()

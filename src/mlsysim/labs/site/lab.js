@@ -1,5 +1,6 @@
-// One lab: predict, compute, explain. The engine grades; this page keeps what the student did.
-import { byId, element } from "./dom.js";
+// One lab: predict, compute, build, explain. The engine grades; this page keeps what the student did.
+import { byId, download, element } from "./dom.js";
+import { design, showTargets, showTries } from "./lab_design.js";
 import { chart, control, given, lock, markup, question, tell, values } from "./lab_parts.js";
 import { labsOfSite } from "./labs.js";
 import { readState, rememberStudent, studentName, writeState } from "./lab_state.js";
@@ -48,8 +49,9 @@ async function open() {
   byId("introduction").innerHTML = lab.introduction;
   byId("task").innerHTML = lab.task;
   byId("predict-questions").replaceChildren(...asked("predict").map((one) => question(one, state.predictions[one.id], null)));
-  for (const stage of ["compute", "explain"]) {
+  for (const stage of ["compute", "build", "explain"]) {
     byId(`${stage}-questions`).replaceChildren(...asked(stage).map((one) => {
+      if (one.kind === "design") return building(one);
       const made = question(one, state.answers[one.id], (answer, body) => busy(() => check(one, answer, body)).catch(fail));
       if (state.solved[one.id]) settle(made.firstChild, "Right.");
       return made;
@@ -65,8 +67,17 @@ async function open() {
   progress();
 }
 
+// A design stays open when its targets hold: a better plan may be looked for.
+function building(one) {
+  state.plans[one.id] ??= {};
+  const made = design(one, state.plans[one.id], save, (answer, body, plan) => busy(() => check(one, answer, body, plan)).catch(fail));
+  showTries(made.firstChild, one, state.tries[one.id] ?? []);
+  if (state.solved[one.id]) tell(made.firstChild, "right", "Every target holds; a better plan may be looked for.");
+  return made;
+}
+
 function locked() {
-  for (const id of ["compute", "explain", "result"]) byId(id).hidden = true;
+  for (const id of ["compute", "build", "explain", "result"]) byId(id).hidden = true;
   byId("keep").hidden = false;
   byId("explanation").hidden = true;
 }
@@ -74,8 +85,7 @@ function locked() {
 async function unlocked() {
   for (const body of byId("predict-questions").children) lock(body);
   byId("keep").hidden = true;
-  byId("compute").hidden = false;
-  byId("result").hidden = false;
+  for (const id of ["compute", "build", "result"]) byId(id).hidden = false;
   await busy(async () => {
     await compute();
     await finish();
@@ -88,10 +98,10 @@ function settle(body, message) {
 }
 
 function progress() {
-  const tried = asked("compute").every((one) => state.attempts[one.id]);
+  const tried = (stage) => asked(stage).every((one) => state.attempts[one.id]);
   const all = lab.questions.filter((one) => one.stage !== "predict").every((one) => state.solved[one.id]);
-  const now = !state.kept ? 0 : all ? 3 : tried ? 2 : 1;
-  byId("explain").hidden = now < 2;
+  const now = !state.kept ? 0 : all ? 4 : !tried("compute") ? 1 : !tried("build") ? 2 : 3;
+  byId("explain").hidden = now < 3;
   [...byId("steps").children].forEach((item, index) => {
     item.toggleAttribute("data-done", index < now);
     if (index === now) item.setAttribute("aria-current", "step");
@@ -116,13 +126,20 @@ function move(parameter, value) {
   busy(compute).then(() => say("")).catch((error) => (error.kind === "input" ? say(error.message) : fail(error)));
 }
 
-async function check(one, answer, body) {
+async function check(one, answer, body, plan = null) {
   const grade = await engine.call("lab_answer", { name, student, question: one.id, answer });
-  if (grade.counts) state.attempts[one.id] = (state.attempts[one.id] ?? 0) + 1;
+  if (grade.counts && !state.solved[one.id]) state.attempts[one.id] = (state.attempts[one.id] ?? 0) + 1;
+  if (grade.slip) state.slips[one.id] ??= grade.slip;
+  if (plan) {
+    (state.tries[one.id] ??= []).push({ plan, message: grade.message });
+    showTargets(body, grade.targets);
+    showTries(body, one, state.tries[one.id]);
+  }
   if (grade.correct) {
     state.answers[one.id] = answer;
     state.solved[one.id] = true;
-    settle(body, grade.message);
+    if (plan) tell(body, "right", grade.message);
+    else settle(body, grade.message);
   } else {
     tell(body, "wrong", grade.message, grade.hint);
   }
@@ -132,15 +149,20 @@ async function check(one, answer, body) {
 }
 
 async function finish() {
-  const { predictions, answers, attempts } = state;
-  const found = await engine.call("lab_finish", { name, student, predictions, answers, attempts, site_key: siteKey });
+  const { predictions, answers, attempts, slips, reflection } = state;
+  const found = await engine.call("lab_finish", { name, student, predictions, answers, attempts, slips, reflection, site_key: siteKey });
   byId("score").textContent = found.complete
     ? `Complete: ${found.score} of ${found.points} points.`
     : `${found.score} of ${found.points} points so far; ${found.open.length} ${found.open.length > 1 ? "questions are" : "question is"} open.`;
   byId("code-line").hidden = !found.code;
   byId("code").textContent = found.code;
+  byId("code").dataset.full = found.full_code;
+  byId("confronted").replaceChildren(...found.confronted.map((one) => element("div", { class: "confronted" },
+    markup("div", one.asked, { class: "muted" }),
+    element("div", {}, element("h4", {}, "You wrote, before anything was computed"), element("blockquote", {}, one.said)),
+    element("div", {}, element("h4", {}, "What came out"), markup("div", one.came)))));
   byId("explanation").hidden = !found.complete;
-  byId("explanation").innerHTML = found.explanation;
+  byId("explanation-text").innerHTML = found.explanation;
 }
 
 byId("predict").addEventListener("submit", (event) => {
@@ -156,7 +178,7 @@ byId("predict").addEventListener("submit", (event) => {
       else state.predictions[one.id] = answer;
     }
     save();
-    if (first) return first.querySelector("input").focus();
+    if (first) return first.querySelector("input, textarea").focus();
     state.kept = true;
     save();
     await unlocked();
@@ -176,9 +198,14 @@ byId("reflect").addEventListener("input", () => {
   state.reflection = byId("reflect").value;
   save();
 });
+byId("reflect").addEventListener("change", () => busy(finish).catch(fail)); // the saved code carries it
 byId("copy").addEventListener("click", async () => {
   await navigator.clipboard.writeText(byId("code").textContent);
   byId("copy").textContent = "Copied";
+});
+byId("save-result").addEventListener("click", () => {
+  const cell = `"${student.replaceAll('"', '""')}"`;
+  download(`${lab.id}-${student.replace(/[^\w.@-]+/g, "_")}.csv`, "text/csv", `student,code\n${cell},${byId("code").dataset.full}\n`);
 });
 byId("print").addEventListener("click", () => print());
 byId("again").addEventListener("click", () => {

@@ -10,7 +10,7 @@ export function markup(tag, html, attributes = {}) {
 
 const EXAMPLES = { USD: "such as $1,000", percent: "such as 10 %", "": "a number" };
 
-// A question with its field or its options; `check` is called with the answer, null for predictions, which are kept together.
+// A question with its field, its options or its lines; `check` is called with the answer, null for predictions, which are kept together.
 export function question(asked, answer, check) {
   const name = `answer-${asked.id}`;
   const feedback = element("p", { class: "feedback", id: `${name}-feedback`, role: "status", "aria-live": "polite" });
@@ -24,6 +24,10 @@ export function question(asked, answer, check) {
       element("input", { type: "radio", name, value: option.value, checked: option.value === answer }), element("span", {}, option.text)));
     body = element("fieldset", { class: "question", "data-question": asked.id, "aria-describedby": described },
       markup("legend", asked.text), element("div", { class: "options" }, ...options), button, feedback, hint);
+  } else if (asked.kind === "words") {
+    const field = element("textarea", { name, id: name, rows: 3, maxlength: 2000, "aria-labelledby": `${name}-text`, "aria-describedby": described });
+    field.value = answer ?? "";
+    body = element("div", { class: "question", "data-question": asked.id }, markup("div", asked.text, text), field, feedback, hint);
   } else {
     const field = element("input", { type: "text", name, id: name, value: answer ?? "", maxlength: 60, "aria-labelledby": `${name}-text`,
       "aria-describedby": described, placeholder: EXAMPLES[asked.unit] ?? `such as 10 ${asked.unit}`, autocapitalize: "off", spellcheck: "false" });
@@ -38,7 +42,7 @@ export function question(asked, answer, check) {
 }
 
 export function given(body) {
-  const field = body.querySelector("input[type=text]") ?? body.querySelector("input:checked");
+  const field = body.querySelector("input[type=text], textarea") ?? body.querySelector("input:checked");
   return field ? field.value.trim() : "";
 }
 
@@ -46,16 +50,16 @@ export function tell(body, state, message, hint = "") {
   body.dataset.state = state;
   body.querySelector(".feedback").textContent = message;
   body.querySelector(".hint").innerHTML = hint;
-  for (const field of body.querySelectorAll("input")) field.setAttribute("aria-invalid", String(state === "wrong"));
+  for (const field of body.querySelectorAll("input:not([type=range]), textarea")) field.setAttribute("aria-invalid", String(state === "wrong"));
 }
 
 export function lock(body, locked = true) {
-  for (const field of body.querySelectorAll("input, button")) field.disabled = locked;
+  for (const field of body.querySelectorAll("input, button, textarea, select")) field.disabled = locked;
 }
 
 // A slider over a list of numbers, or a menu over a list of names.
 export function control(spec, value, moved) {
-  const id = `control-${spec.parameter}`;
+  const id = `control-${spec.id ?? spec.parameter}`;
   const label = element("label", { for: id }, spec.label);
   if (!spec.slides) {
     const menu = element("select", { id, onchange: () => moved(spec.parameter, menu.value) },

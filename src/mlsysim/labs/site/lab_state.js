@@ -1,5 +1,5 @@
 // What a browser remembers of a lab: per student, so that two who share a computer do not see each other's answers.
-const EMPTY = { predictions: {}, kept: false, moved: {}, answers: {}, attempts: {}, solved: {}, reflection: "" };
+const EMPTY = { predictions: {}, kept: false, moved: {}, answers: {}, attempts: {}, slips: {}, plans: {}, tries: {}, solved: {}, reflection: "" };
 const key = (lab, student) => `mlsysim-lab/${lab}/${student.trim().toLowerCase()}`;
 
 function stored(name) {

@@ -1,8 +1,9 @@
-// One document, four views; the address behind the # says which. Python starts once and stays.
+// One document, five views; the address behind the # says which. Python starts once and stays.
 //
 //   #gallery (or nothing)     scenarios with answers that were written when the site was built
 //   #explore, #task=...&...   a design and its answer
 //   #labs, #lab/roofline      the list of labs, and one of them
+//   #class                    a class from its result codes
 //
 // A view is a module with
 //   mount(root, { engine, rest })   the reader came to an address of this view; `root` is its part of the document and
@@ -18,6 +19,7 @@ const VIEWS = {
   explore: { title: "Explore", nav: "explore", module: () => import("./explorer.js") },
   labs: { title: "Labs", nav: "labs", module: () => import("./labs.js") },
   lab: { title: "Lab", nav: "labs", module: () => import("./lab.js") },
+  class: { title: "A class", nav: "labs", module: () => import("./class.js") },
 };
 const sections = Object.fromEntries([...document.querySelectorAll("[data-view]")].map((one) => [one.dataset.view, one]));
 const links = [...byId("nav").querySelectorAll("[data-to]")];
