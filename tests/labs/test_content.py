@@ -15,7 +15,7 @@ from mlsysim.labs.grading import grade, right_answer
 from mlsysim.labs.lab import Lab, lab, lab_from_text, labs
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.runner import check_lab, lab_answer, lab_compute, lab_finish, lab_open
-from mlsysim.labs.scope import Scope, all_variants, parameters_of
+from mlsysim.labs.scope import Scope, all_variants, parameters_of, shown
 
 WANTED = [
     "roofline",
@@ -177,12 +177,14 @@ def test_students_get_different_numbers_and_always_the_same():
         mine = [tuple(map(str, parameters_of(of, f"student {k}").values())) for k in range(40)]
         assert len(set(mine)) > 1, of.id
         assert parameters_of(of, " Student 3 ") == parameters_of(of, "student 3")
-    assert parameters_of(lab("roofline"), "ann") == {"chip": "A100", "model": "Mistral_7B", "batch": 4}
+    ann = parameters_of(lab("roofline"), "ann")
+    assert (ann["chip"], ann["model"], ann["batch"]) == ("A100", "Mistral_7B", 4)
 
 
 def test_practice_takes_the_first_of_each_list():
     of = lab("roofline")
-    assert parameters_of(of) == {"chip": "H100", "model": "Llama3_8B", "batch": 4}
+    first = {name: value[0] if isinstance(value, list) else value for name, value in of.parameters.items()}
+    assert parameters_of(of) == first and (first["chip"], first["model"]) == ("H100", "Llama3_8B")
 
 
 def test_known_answers_by_hand():
@@ -287,7 +289,7 @@ def test_a_lab_of_ones_own_is_checked():
         ('stage = "explain"', 'stage = "compute"', "'explain'"),
         ("minutes = 10", "minutes = 5", "minutes"),
         ('track = "foundations"', 'track = "fundations"', "track"),
-        ("values = [1, 2, 4]", f"values = {list(range(60))}", "64"),
+        ("values = [1, 2, 4]", "values = [1]", "values"),
         ('at_least = "q(', 'at_leest = "q(', "at_leest"),
         ('goal = { lowest = "t"', 'goal = { lowest = "t", highest = "t"', "one of 'lowest' and 'highest'"),
         ('moves = [{ parameter = "batch", label', 'moves = [{ parameter = "bach", label', "did you mean 'batch'"),
@@ -351,4 +353,5 @@ def test_controls_do_not_move_the_right_answer():
     question = of.question("pass")
     assert grade(own, question, typed(own, question)).correct
     moved = Scope.of_student(of, "ann", {"batch": 512})
-    assert not grade(own, question, typed(moved, question)).correct
+    assert shown(moved["latency"], "ms") != shown(own["latency"], "ms")
+    assert lab_answer("roofline", "crossover", str(own["cross"]), "ann")["correct"]

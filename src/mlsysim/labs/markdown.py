@@ -49,7 +49,7 @@ def _block(lines: list[str]) -> str:
 
 
 def _equation(line: str) -> str:
-    return f'<div class="equation">{mathml(line) or f"<code>{html.escape(line)}</code>"}</div>'
+    return f"<div>{mathml(line) or f'<code>{html.escape(line)}</code>'}</div>"
 
 
 def _list(lines: list[str]) -> str:

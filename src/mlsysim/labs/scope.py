@@ -184,7 +184,7 @@ def as_unit(value: Any, unit: str) -> Any:
 
 _SYMBOLS = {
     "percent": "%", "flop/byte": "FLOP/B", "token/s": "tokens/s", "sample/s": "samples/s", "GPU": "GPUs",
-    "day": "days", "Bparam": "billion", "Ttoken": "trillion",
+    "day": "days", "Bparam": "billion", "Ttoken": "trillion", "TFLOPs/s": "TFLOP/s", "1/s": "/s",
 }  # fmt: skip
 
 
