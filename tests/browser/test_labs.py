@@ -8,13 +8,17 @@ import re
 import pytest
 
 from mlsysim.labs.codes import derived_key, make_code, read_code
-from mlsysim.labs.grading import right_answer
-from mlsysim.labs.lab import lab, labs
-from mlsysim.labs.scope import Scope, shown
+from mlsysim.labs.design import all_designs, read_design, start_of, tried, written
+from mlsysim.labs.grading import right_answer, slip_answer
+from mlsysim.labs.lab import TRACKS, lab, labs
+from mlsysim.labs.scope import Scope
 
 from .conftest import Watch, expect, wait_until_ready
 
 STUDENT = "ann@example.org"
+WROTE = "The weights decide, since they are read for every token."
+CODES: dict[str, str] = {}
+"""What the page saved, by lab."""
 BY_HAND = ["roofline", "memory_wall", "two_phases"]
 """The first three, since each page leads to the next."""
 
@@ -29,8 +33,15 @@ def answers_of(of, student: str) -> dict[str, str]:
     scope = Scope.of_student(of, student)
     found = {}
     for question in of.questions:
-        right = right_answer(scope, question)
-        found[question.id] = right if question.is_choice else f"{right.magnitude:.6g} {question.unit}"
+        if question.kind == "words":
+            found[question.id] = WROTE
+        elif question.kind == "design":
+            found[question.id] = next(
+                written(plan) for plan in all_designs(question) if tried(scope, question, plan).holds
+            )
+        else:
+            right = right_answer(scope, question)
+            found[question.id] = right if question.is_choice else f"{right.magnitude:.6g} {question.unit}"
     return found
 
 
@@ -43,15 +54,26 @@ def fill(page, question, answer: str) -> None:
     place = page.locator(f"[data-question={question.id}]")
     if question.is_choice:
         place.locator(f"input[value={json.dumps(answer)}]").check()
+    elif question.kind == "design":
+        for move in question.moves:
+            wanted = read_design(question, answer).get(move.parameter)
+            control = place.locator(f"#control-{question.id}-{move.parameter}")
+            if control.evaluate("one => one.tagName") == "SELECT":
+                control.select_option(str(wanted))
+                continue
+            control.focus()
+            page.keyboard.press("Home")
+            for _ in range(move.values.index(wanted)):
+                page.keyboard.press("ArrowRight")
     else:
-        place.locator("input[type=text]").fill(answer)
+        place.locator("input[type=text], textarea").fill(answer)
 
 
 def check(page, question, answer: str):
     """Type an answer, press the button, and give the question's box."""
     fill(page, question, answer)
     place = page.locator(f"[data-question={question.id}]")
-    place.get_by_role("button", name="Check").click()
+    place.get_by_role("button", name="Try this plan" if question.kind == "design" else "Check").click()
     idle(page)
     return place
 
@@ -70,7 +92,12 @@ def lab_page(chromium, site):
 
 def test_the_list_links_to_every_lab(lab_page):
     links = lab_page.locator("#list a").evaluate_all("all => all.map((link) => link.getAttribute('href'))")
-    assert links == [f"#lab/{each.id}" for each in labs()]
+    assert links == [f"#lab/{each.id}" for track in TRACKS for each in labs() if each.track == track]
+    assert lab_page.locator("#list h2").all_inner_texts() == list(TRACKS.values())
+    assert (
+        lab_page.locator("#list .picture svg").count() == len(labs()) and not lab_page.locator("#list svg text").count()
+    )
+    expect(lab_page.locator("[data-lab=memory_wall]")).to_contain_text("After: The roofline")
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -101,7 +128,7 @@ def test_a_lab_is_done_by_hand(lab_page, site, name):
     keep.click()
     idle(page)
     assert page.locator("#compute").is_visible() and not page.locator("#explain").is_visible()
-    assert page.locator("#compared li").count() == len(of.predictions)
+    assert page.locator("#compared li").count() == len(of.predictions) - 1, "words are confronted in the end"
     assert page.locator("#lab-charts svg[role=img]").count() + page.locator("#lab-charts table").count() == len(
         of.charts
     )
@@ -116,9 +143,21 @@ def test_a_lab_is_done_by_hand(lab_page, site, name):
     idle(page)
     assert page.locator("#values").inner_text() != before
 
-    tries = 0
+    tries, scope = 0, Scope.of_student(of, STUDENT)
     for question in of.graded:
-        if not question.is_choice:
+        if question.kind == "design":
+            refused = check(page, question, written(start_of(scope, question)))
+            assert refused.get_attribute("data-state") == "wrong"
+            expect(refused.locator(".feedback")).to_contain_text("targets hold")
+            assert refused.locator(".targets tr[data-holds=false]").count()
+            expect(refused.locator(".tries summary")).to_have_text("1 plan tried")
+        elif question.kind == "number" and question.slips:
+            slip = question.slips[0]
+            led = slip_answer(scope, question, slip)
+            refused = check(page, question, f"{led.magnitude:.6g} {question.unit}")
+            expect(refused.locator(".feedback")).to_contain_text(slip.name[1:])
+            tries += 1
+        elif not question.is_choice:
             refused = check(page, question, f"{float(right[question.id].split()[0]) * 3} {question.unit}")
             assert refused.get_attribute("data-state") == "wrong"
             assert refused.locator(".hint").inner_text()
@@ -128,7 +167,17 @@ def test_a_lab_is_done_by_hand(lab_page, site, name):
             tries += 1
         solved = check(page, question, right[question.id])
         assert solved.get_attribute("data-state") == "right"
-    assert tries > 1
+    assert tries
+    said = page.locator("#confronted")
+    expect(said.locator("blockquote")).to_have_text(WROTE)
+    expect(said).to_contain_text("What came out")
+    clipped = (
+        "[...document.querySelectorAll('.equations > div')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    )
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.locator("#lab math").count() + 1 and page.evaluate(clipped) == 0
+    page.set_viewport_size({"width": 1280, "height": 800})
+    idle(page)
     expect(page.locator("#score")).to_contain_text(f"{of.points} of {of.points} points")
     assert page.locator("#explanation").is_visible() and "{" not in page.locator("#explanation").inner_text()
 
@@ -137,8 +186,15 @@ def test_a_lab_is_done_by_hand(lab_page, site, name):
     assert (result.lab, result.score, result.points) == (name, of.points, of.points)
     assert result.is_of(STUDENT) and not result.is_of("bob")
     assert result.attempts == {q.id: 1 if q.is_choice else 2 for q in of.graded}
+    assert result.slips == {q.id: q.slips[0].name for q in of.graded if q.kind == "number" and q.slips} | {
+        q.id: result.slips[q.id] for q in of.graded if q.kind == "design" and q.id in result.slips
+    }
+    page.locator("#reflect").fill("because memory")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save with my predictions").click()
+    CODES[name] = saved.value.path().read_text()
+    assert read_code(CODES[name].strip().rsplit(",", 1)[1]).words["in_words"] == WROTE
 
-    page.get_by_label(re.compile(of.reflect[:20])).fill("because memory")
     if name != BY_HAND[-1]:
         return
     page.reload()
@@ -163,7 +219,9 @@ def test_every_lab_can_be_completed_and_refuses_wrong_answers(lab_page):
         assert len(computed["charts"]) == len(of.charts)
         for question in of.graded:
             wrong = (
-                next(o.value for o in question.options if o.value != right[question.id])
+                written(start_of(scope, question))
+                if question.kind == "design"
+                else next(o.value for o in question.options if o.value != right[question.id])
                 if question.is_choice
                 else f"{float(right[question.id].split()[0]) * (1 + 2 * max(question.tolerance, 0.01)):.9g} {question.unit}"
             )
@@ -203,7 +261,7 @@ def test_practice_needs_no_id_and_gives_no_code(lab_page):
 
 def test_roles_and_names_for_those_who_do_not_see(lab_page):
     page = lab_page
-    assert page.get_by_role("heading", level=2).all_inner_texts() == ["1. Predict", "2. Compute", "Result"]
+    assert page.get_by_role("heading", level=2).all_inner_texts() == ["1. Predict", "2. Compute", "3. Build", "Result"]
     for slider in page.get_by_role("slider").all():
         assert slider.get_attribute("aria-valuetext")
     unnamed = page.evaluate(
@@ -220,19 +278,37 @@ def test_a_phone_shows_it_without_scrolling_sideways(lab_page):
     lab_page.set_viewport_size({"width": 1280, "height": 800})
 
 
-def test_what_is_shown_is_what_is_graded(lab_page):
-    """A number read off the page and typed with its unit is accepted."""
-    of = lab("two_phases")
-    scope = Scope.of_student(of, STUDENT)
-    answer = shown(scope["ttft"], "ms")
-    grade = lab_page.evaluate(
-        CALL, ["lab_answer", {"name": of.id, "student": STUDENT, "question": "first", "answer": answer}]
-    )
-    assert grade["value"]["correct"]
+def test_a_class_from_what_pages_saved(lab_page, site):
+    assert list(CODES) == BY_HAND
+    page = lab_page
+    page.goto(f"{site}#class")
+    wait_until_ready(page)
+    page.get_by_role("button", name="Show the class").click()
+    expect(page.locator("#class-said")).to_contain_text("There is no code yet")
+    bob = make_code(lab("roofline"), "bob", {"ridge": 4})
+    altered = bob[:-1] + ("0" if bob[-1] != "0" else "1")
+    page.get_by_label("Result codes").fill(f"bob {bob}\neve {altered}")
+    files = [{"name": f"{name}.csv", "mimeType": "text/csv", "buffer": text.encode()} for name, text in CODES.items()]
+    page.locator("#class-files").set_input_files(files)
+    page.get_by_role("button", name="Show the class").click()
+    expect(page.locator("#class-said")).to_contain_text("5 codes read; 1 do not count")
+    expect(page.locator("#class-notes")).to_contain_text("eve: The code")
+    roofline = page.locator("[data-lab=roofline]")
+    expect(roofline).to_contain_text("2 students")
+    expect(roofline.get_by_role("img", name="1 2nd, 1 later")).to_be_visible()
+    expect(roofline).to_contain_text("1 × bits for bytes")
+    roofline.get_by_text("In your own words").click()
+    expect(roofline).to_contain_text(WROTE)
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.set_viewport_size({"width": 1280, "height": 800})
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as CSV").click()
+    assert saved.value.path().read_text().startswith("student,lab,score")
 
 
 def test_an_unknown_lab_is_named(lab_page):
-    lab_page.locator("#next").evaluate("link => { link.href = '#lab/roofine'; link.click(); }")
+    lab_page.evaluate("location.hash = '#lab/roofine'")
     expect(lab_page.get_by_role("alert")).to_contain_text("did you mean 'roofline'")
     expect(lab_page.locator("#lab")).to_be_hidden()
     lab_page.get_by_role("link", name="Labs").click()

@@ -77,6 +77,11 @@ def test_the_last_code_of_a_student_counts_and_bad_ones_are_named():
     assert len(found.notes) == 4 and all(note.note and "\n" not in note.note for note in found.notes)
 
 
+def test_saved_files_may_follow_what_was_pasted():
+    graded = grade_submissions(pasted(f'bob {BOB}\nstudent,code\n"ann",{ANN}\n'))
+    assert [one.student for one in graded] == ["bob", "ann"] and all(one.counts for one in graded)
+
+
 def test_the_table_has_every_question_and_every_bad_code():
     graded = grade_submissions(pasted(f"ann {ANN}\nno code at all"))
     rows = list(csv.DictReader(io.StringIO(class_csv(graded))))

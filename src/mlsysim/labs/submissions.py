@@ -98,8 +98,11 @@ def submissions_of(text: str, student: str = "") -> list[Submission] | None:
 def _lines(text: str, student: str = "") -> list[Submission]:
     found = []
     for line in filter(None, (line.strip() for line in text.splitlines())):
+        if re.fullmatch(r"(student[,;\t])?code", line.lower()):
+            continue  # a saved file after codes that were pasted
         parts = _LAST.match(line)
-        found.append(Submission(parts[2], parts[1].strip()) if parts else Submission(line, student))
+        name = parts[1].strip().strip('"').replace('""', '"') if parts else student
+        found.append(Submission(parts[2], name) if parts else Submission(line, name))
     return found
 
 
