@@ -29,7 +29,7 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.importers.trace import KernelTime, KindTime, TraceReport
 from mlsysim.importers.trace_what_if import WhatIf, what_if
 from mlsysim.labs.classroom import Classroom, LabOfClass, Predicted, Said, Task
-from mlsysim.labs.design import Reached, Tried
+from mlsysim.labs.design import Reached
 from mlsysim.labs.grading import Grade
 from mlsysim.labs.submissions import Submission
 from mlsysim.launch.reading import Reading
@@ -187,7 +187,6 @@ MADE = {
     PipelineResult: lambda: Pipeline([SingleNodeModel]).run(model="Llama3_8B", hardware="H100"),
     Submission: lambda: Submission("A-1", attempts={"q": 2}),
     Reached: lambda: Reached("Time", "2 s", "at most 1 s", False, "1 s too much"),
-    Tried: lambda: Tried([Reached("Time", "2 s", "at most 1 s", False, "1 s too much")]),
     Task: lambda: Task("q", "?", [1, 0, 0, 0], 2, {"bits for bytes": 1}),
     Said: lambda: Said("ann", "12 ms", "close"),
     Predicted: lambda: Predicted("p", "?", [Said("ann", "12 ms")]),

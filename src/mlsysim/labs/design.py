@@ -36,7 +36,7 @@ class Reached(Document):
 
 
 @dataclass(frozen=True)
-class Tried(Document):
+class Tried:
     """A design that was tried: its targets, or the sentence with which the engine refuses the plan."""
 
     targets: list[Reached] = field(default_factory=list)
