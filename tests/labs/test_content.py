@@ -35,6 +35,9 @@ WANTED = [
     "full_stack_audit",
     "llama3",
     "weeks",
+    "power_caps",
+    "traffic",
+    "rl_split",
 ]
 CONTENT = Path(str(files("mlsysim.labs"))) / "content"
 STUDENTS = ["ann", "bob"]
