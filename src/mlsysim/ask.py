@@ -7,6 +7,7 @@
     mlsysim.plan("Llama3_8B", on="H100,L40S", qps=50, isl=1000, osl=200, slo="ttft_p99=500ms")
     mlsysim.compare(answer, mlsysim.train("Llama3_70B", on="512xB200", tokens="15T"))
     mlsysim.sweep("space.toml").best[0]
+    mlsysim.sweep(answer, over={"power_cap": ["700 W", "500 W"]}).points
 
 A keyword is a key of a plan under any of its names (``tp=8``, ``tensor_parallel=8``, ``isl=500``, ``prompt_tokens=500``). Models, chips and clusters
 may be names, paths or objects; an object that is not of the zoo is added to it under its name for as long as the program runs.
@@ -18,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from mlsysim.engine.explain import Difference
 from mlsysim.engine.explain import compare as compare_results
@@ -30,9 +31,11 @@ from mlsysim.models.types import Workload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import Planned, planned, task_for
 from mlsysim.plans.schema import Leaf
+from mlsysim.plans.varied import Varied, varied
 from mlsysim.systems.registry import Systems
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.walls.result import Result
@@ -82,10 +85,26 @@ def compare(a: Any, b: Any) -> Comparison | Difference:
     )
 
 
-def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any) -> Swept:
+@overload
+def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any) -> Swept: ...
+
+
+@overload
+def sweep(space: str | PathLike[str] | Plan | Answer, over: Mapping[str, Iterable[Any]]) -> Varied: ...
+
+
+def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options: Any) -> Swept | Varied:
     """Every point of a space (a file, a table with its keys, or a Space): the best, the Pareto front, what stopped the others.
 
-    Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ..."""
+    Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ... With keys to go ``over``, every answer to a plan (a
+    file, a Plan, or the plan of an answer) at their values: ``sweep(answer, over={"spares": [0, 16, 64]})``."""
+    if over is not None:
+        if options:
+            raise InputError(f"{next(iter(options))} belongs to a space; a sweep of a plan goes over its keys.")
+        plan = space.plan if isinstance(space, Answer) else space
+        return varied(
+            plan if isinstance(plan, Plan) else load_plan(fspath(plan)), {k: list(v) for k, v in over.items()}
+        )
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import sweep as evaluated
     from mlsysim.swept import Swept

@@ -17,7 +17,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.rl_steps import Stepper
 from mlsysim.plans.schema import ALL_TASKS
-from mlsysim.plans.varied import axes_of, varied
+from mlsysim.plans.varied import axes_of
 from mlsysim.simulate.rl import Lengths, imbalance
 from mlsysim.units.registry import to_si
 
@@ -157,13 +157,26 @@ def test_without_a_rollout_it_is_training():
 
 def test_keys_at_several_values():
     plan = Plan.model_validate(SMALL)
-    points = varied(plan, axes_of(["split=none,8", "staleness=0,1"]))
+    found = mlsysim.sweep(plan, over=axes_of(["split=none,8", "staleness=0,1"]))
+    points = found.points
     steps = [point.answer and to_si(point.answer.value("latency"), "s") for point in points]
     assert steps[1] is None and "take turns" in points[1].sentence and steps[3] < steps[2]
     assert points[3].document()["settings"] == {"split": "8", "staleness": "1"}
-    for wrong in (["split"], ["split=none", "split=8"], [f"prompts={','.join(map(str, range(1, 2000)))}"]):
-        with pytest.raises(InputError):
+    headers, rows = found.table()
+    assert headers[:2] == ["split", "staleness"] and headers[-1] == "Binds" and rows[1][-1] == "refused"
+    assert len({len(row) for row in rows} | {len(headers)}) == 1
+    best = found.ranked("latency").points
+    assert best[0] is points[3] and best[-1] is points[1]
+    assert [point.value("latency") for point in best[:3]] == sorted(each for each in steps if each)
+    for wrong in (["split"], ["split=none", "split=8"]):
+        with pytest.raises(InputError, match="each key once"):
             axes_of(wrong)
+    with pytest.raises(InputError, match="At most"):
+        mlsysim.sweep(plan, over={"prompts": range(1, 2000)})
+    with pytest.raises(InputError, match="needs keys"):
+        mlsysim.sweep(plan, over={})
+    with pytest.raises(InputError, match="no metric named"):
+        found.ranked("speed")
 
 
 RL = [

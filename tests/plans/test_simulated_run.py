@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+import mlsysim
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
@@ -62,6 +63,25 @@ def test_parts_add_up_and_percentiles_are_in_order():
     assert held["run_time"]["p50"] == pytest.approx(played.value("run_time").magnitude)
     assert held["rent"]["p50"] == pytest.approx(played.value("rent").magnitude)
     assert Answer.from_dict(played.to_dict()) == played
+
+
+def test_spares_are_swept():
+    """Every number of spares is a simulated run of its own; one without an end has no cost, and is ranked last."""
+    found = mlsysim.sweep(plan_of(simulate=True, seeds=8, mtbf="6 h"), over={"spares": [0, 40], "seeds": [4]}).ranked(
+        "rent"
+    )
+    assert [point.settings["spares"] for point in found.points] == [40, 0]
+    assert found.points[0].answer == asked(simulate=True, seeds=4, mtbf="6 h", spares=40)
+    headers, rows = found.table()
+    held = [dict(zip(headers, row, strict=True)) for row in rows]
+    assert held[1]["Nine in ten within"] == "no end" and held[1]["Cost"] == "" and held[0]["Cost"].startswith("$")
+
+
+@pytest.mark.parametrize("key", ["simulate", "start", "staleness"])
+def test_a_space_says_that_plans_are_swept(key):
+    space = {"kind": "training", "fixed": {"model": "Llama3_8B", "fleet": "64xH100"}, "axes": {key: [1, 2]}}
+    with pytest.raises(InputError, match=f"mlsysim sweep PLAN {key}="):
+        mlsysim.sweep(space)
 
 
 def test_the_same_seeds_are_the_same_runs():

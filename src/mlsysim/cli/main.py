@@ -41,14 +41,14 @@ app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
 app.command(cls=plan_command("rl"))(plans.rl)
 app.command(cls=plan_command())(planning.plan)
-for _on_plans in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review):
+for _on_plans in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review, sweep):
     app.command(cls=plan_command())(_on_plans)
 _SIZES = ("workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens")
 app.command(cls=plan_command(None, *_SIZES))(synthesize)
 app.command()(zoo.zoo)
 app.command()(zoo.walls)
 app.command("import")(zoo.import_)
-for _other in (zoo.scenarios, collectives, zoo.schema, doctor, validate, calibrate, verify, sweep, api, mcp):
+for _other in (zoo.scenarios, collectives, zoo.schema, doctor, validate, calibrate, verify, api, mcp):
     app.command()(_other)
 app.add_typer(optimize)
 app.add_typer(labs)

@@ -114,7 +114,6 @@ def rl(
     context: Context,
     model: Model,
     on: Annotated[str, Option(help="the fleet: 64xH100, 8xDGX_H100@NDR")],
-    over: Annotated[list[str] | None, Option(help="keys at several values, a table: staleness=1,2,4")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -122,39 +121,9 @@ def rl(
 
     mlsysim rl Llama3_8B --on 64xH100 --algorithm grpo --prompts 512 --samples 16 --prompt-len 1024 --response 2000
     mlsysim rl Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 --max-response 4k --split auto
-    mlsysim rl Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 --over split=16,32,48 --over staleness=1,2
     """
     form = chosen_form(context, output, as_json)
-    plan = plan_of(context, task="rl", model=model, on=on)
-    if over:
-        return _vary(plan, over, form)
-    _finish(plan, form)
-
-
-_TOLD = ("latency", "rollout_time", "tail_time", "training_time", "tokens_per_second_per_device")
-
-
-def _vary(plan: Plan, over: list[str], form: str) -> None:
-    """A table of the plan with keys at several values; ends with 2 where none of them fits."""
-    from mlsysim.plans.varied import axes_of, varied
-
-    axes = axes_of(over)
-    with busy("evaluating ..."):
-        points = varied(plan, axes)
-    rows, fits = [], [point for point in points if point.answer is not None and point.answer.feasible]
-    for point in points:
-        settings, answer = list(point.settings.values()), point.answer
-        if answer is None or not answer.feasible:
-            rows.append([*settings, *[""] * 6, "refused" if answer is None else "does not fit"])
-            continue
-        held = answer.held
-        told = [held[name].text if name in held else "" for name in _TOLD]
-        rows.append([*settings, *told, "" if answer.paid is None else answer.paid.text, answer.binding.name])
-    columns = ["Step", "Rollout", "Long tail", "Training", "Tokens/s each", "1,000 steps", "Binds"]
-    why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in points if point not in fits)]
-    document = {"axes": axes, "points": [point.document() for point in points]}
-    print_result(form, document, [*axes, *columns], rows, right=range(len(axes), len(axes) + 6), after=why)
-    end(0 if fits else 2)
+    _finish(plan_of(context, task="rl", model=model, on=on), form)
 
 
 def report(

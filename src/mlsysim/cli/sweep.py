@@ -1,4 +1,5 @@
-"""``mlsysim sweep SPACE.toml``: every design of a space, the best ones, the trade-offs and what rejected the rest.
+"""``mlsysim sweep SPACE.toml``: every design of a space, the best ones, the trade-offs and what rejected the rest. With a plan in place of a space,
+``mlsysim sweep PLAN KEY=VALUES ...`` (:mod:`mlsysim.cli.plan_sweep`).
 
 ``-o FILE`` writes every point as CSV or Parquet, ``--plot FILE`` a chart, ``--out DIR`` leaves ``result.json``, every point under ``points/`` and the
 finished parts under ``parts/``. Exit codes: 0, 1 for
@@ -15,9 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Exit, Option
+from typer import Argument, Context, Exit, Option
 
+from mlsysim.cli.options import chosen_form
 from mlsysim.cli.output import console, end, print_line, print_table, print_text
+from mlsysim.cli.plan_sweep import is_of_a_plan, refuse_of_spaces, sweep_plan
 from mlsysim.errors import InputError
 from mlsysim.zoo.writing import written
 
@@ -29,7 +32,14 @@ _MANY = 10_000_000
 
 
 def sweep(
-    paths: Annotated[list[str], Argument(metavar="SPACE.toml", help="a space file; or: merge DIR ...")],
+    context: Context,
+    paths: Annotated[
+        list[str],
+        Argument(
+            metavar="SPACE.toml|PLAN KEY=VALUES",
+            help="a space file; a plan file, or a model with --on, and its keys at several values; or: merge DIR ...",
+        ),
+    ],
     workers: Annotated[int, Option(help="processes (0: one for each core)")] = 1,
     dask: Annotated[
         str | None, Option(help="address of a Dask scheduler, or 'local' for a cluster of --workers processes")
@@ -52,11 +62,22 @@ def sweep(
     maximize: Annotated[str | None, Option(help="rank by this output, more is better")] = None,
     as_json: Annotated[bool, Option("--json", help="one JSON document and nothing else on stdout")] = False,
 ) -> None:
-    """Evaluate every design of a space, or merge what the jobs of an array left.
+    """Evaluate every design of a space, or a plan at several values of its keys; or merge what the jobs of an array left.
 
     mlsysim sweep space:compression-pareto --top 3
     mlsysim sweep chips.toml -o points.csv --plot front.svg
+    mlsysim sweep scenario:llama3-405b-16k-h100 spares=0,16,64 --simulate --seeds 20
+    mlsysim sweep Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 split=16,32,48 staleness=1,2
     """
+    if is_of_a_plan(context, paths):
+        several = workers if workers != 1 else None
+        spaces = {"workers": several, "dask": dask, "shard": shard, "resume": resume, "out": out, "points": points}
+        refuse_of_spaces(spaces | {"plot": plot, "pareto": pareto})
+        if minimize is not None and maximize is not None:
+            raise InputError("A sweep has one objective: --minimize or --maximize, not both.")
+        wanted = minimize or maximize
+        goal = None if wanted is None else (wanted, maximize is not None)
+        return sweep_plan(context, paths, goal, top, chosen_form(context, output, as_json))
     from mlsysim.search.answers import explained
     from mlsysim.search.folder import Checkpoint, write_json
     from mlsysim.search.space import Space

@@ -1,18 +1,33 @@
-"""A plan with some of its keys at several values: every combination, answered or refused with its sentence."""
+"""A plan with some of its keys at several values: every combination, answered or refused with its sentence.
+
+This is the sweep of what only whole answers have: runs that are simulated or counted by the hour, steps of post-training, services with percentiles.
+A space (:mod:`mlsysim.search.space`) sweeps millions of points of what has a closed form on arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.sheet import percentile_texts
+from mlsysim.units.registry import Quantity, to_si
 
 _MOST = 1000
+_SPENT = ("energy", "carbon_footprint")
+_TOLD = {
+    "training": ("run_time", "tokens", "goodput", "deadline_kept", *_SPENT),
+    "serving": ("ttft", "tpot", "attained", "tokens_per_second", "usd_per_mtoken"),
+    "inference": ("latency", "throughput", "mfu", "energy_per_sample"),
+    "rl": ("latency", "rollout_time", "tail_time", "training_time", "tokens_per_second_per_device"),
+}
+"""Metrics of a table, by task; the cost and what binds stand in all."""
 
 
 class Point(NamedTuple):
@@ -23,17 +38,93 @@ class Point(NamedTuple):
     refused: str = ""
 
     @property
+    def feasible(self) -> bool:
+        """Whether it is answered and fits."""
+        return self.answer is not None and self.answer.feasible
+
+    @property
+    def ends(self) -> bool:
+        """Whether a run of so many tokens ends; what has no end has no cost either."""
+        answer = self.answer
+        given = answer is not None and answer.task == "training" and answer.plan.workload.tokens is not None
+        return self.feasible and not (given and answer is not None and "run_time" not in answer.held)
+
+    @property
     def sentence(self) -> str:
         """What is said of it first."""
         return self.refused if self.answer is None else str(self.answer.headline)
+
+    def value(self, name: str) -> float | None:
+        """A metric as a plain number; None where it is not known."""
+        held = self.answer.held.get(name) if self.answer is not None and self.ends else None
+        if held is None:
+            return None
+        return float(to_si(held.value, kinds()[name].unit) if isinstance(held.value, Quantity) else held.value)
 
     def document(self) -> dict[str, Any]:
         """As JSON: settings, and what was found."""
         if self.answer is None:
             return {"settings": self.settings, "feasible": False, "headline": self.sentence}
         told = self.answer.to_dict()
-        kept = ("feasible", "headline", "metrics", "binding", "layout")
-        return {"settings": self.settings, **{name: told[name] for name in kept}}
+        kept = ("feasible", "headline", "metrics", "binding", "layout", "percentiles")
+        return {"settings": self.settings, **{name: told[name] for name in kept if name in told}}
+
+
+class Varied(NamedTuple):
+    """The keys with their values, and what was found at every combination."""
+
+    axes: dict[str, list[Any]]
+    points: list[Point]
+
+    @property
+    def feasible(self) -> list[Point]:
+        """Those that are answered and fit."""
+        return [point for point in self.points if point.feasible]
+
+    def ranked(self, metric: str, larger: bool = False) -> Varied:
+        """The same, best first by a metric; what has none of it last."""
+        if metric not in kinds():
+            raise unknown_name("metric", metric, list(kinds()))
+        sign = -1.0 if larger else 1.0
+
+        def rank(point: Point) -> tuple[bool, float]:
+            value = point.value(metric)
+            return value is None, sign * (value or 0.0)
+
+        return self._replace(points=sorted(self.points, key=rank))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"axes": self.axes, "points": [point.document() for point in self.points]}
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Headers and rows of texts: settings, metrics that the task is asked for, the latest of nine in ten simulated runs, cost, what binds."""
+        answers = [point.answer for point in self.feasible if point.answer is not None]
+        names = [name for task in {a.task: 0 for a in answers} for name in _TOLD[task]]
+        names = [name for name in names if any(name in answer.held for answer in answers)]
+        labels = [next(a.held[name].label for a in answers if name in a.held) for name in names]
+        late = any("run_time" in answer.percentiles for answer in answers)
+        headers = [*self.axes, *labels, *(["Nine in ten within"] if late else []), "Cost", "Binds"]
+        return headers, [list(self._row(point, names, late)) for point in self.points]
+
+    def _row(self, point: Point, names: list[str], late: bool) -> Iterator[str]:
+        yield from map(str, point.settings.values())
+        answer = point.answer
+        if answer is None or not answer.feasible:
+            yield from [""] * (len(names) + late + 1)
+            yield "refused" if answer is None else "does not fit"
+            return
+        if not point.ends:
+            yield from ("no end" if name == "run_time" else "" for name in names)
+            yield from ["no end"] * late
+            yield from ("", answer.binding.name)
+            return
+        yield from (answer.held[name].text if name in answer.held else "" for name in names)
+        if late:
+            held = answer.percentiles.get("run_time")
+            yield "" if held is None else percentile_texts("run_time", held)[-1]
+        yield "" if answer.paid is None else answer.paid.text
+        yield answer.binding.name
 
 
 def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -43,29 +134,26 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
         name, mark, values = text.partition("=")
         listed = [value.strip() for value in values.split(",") if value.strip()]
         if not mark or not listed or name.strip() in found:
-            raise InputError(
-                f"What is varied is such as staleness=1,2,4, each key once, got {text[:60]!r}.", field="over"
-            )
+            raise InputError(f"What is varied is such as staleness=1,2,4, each key once, got {text[:60]!r}.")
         found[name.strip()] = listed
-    return checked(found)
+    return found
 
 
-def checked(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Keys and values, where there are some and not too many."""
-    if not axes or not all(axes.values()):
-        raise InputError("What is varied is one key at least, each with its values.", field="over")
-    if prod(map(len, axes.values())) > _MOST:
-        raise InputError(f"At most {_MOST:,} combinations are tried; give fewer values.", field="over")
-    return axes
-
-
-def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """Every combination of the values, in order."""
-    points = []
-    for chosen in product(*axes.values()):
-        settings = dict(zip(axes, chosen, strict=True))
+def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
+    """Every combination of the values, in order; refused where none of them is a plan."""
+    listed = {name: [values] if isinstance(values, str) else list(values) for name, values in axes.items()}
+    if not listed or not all(listed.values()):
+        raise InputError("A sweep of a plan needs keys at one value or more, such as staleness=1,2,4.")
+    if prod(map(len, listed.values())) > _MOST:
+        raise InputError(f"At most {_MOST:,} combinations are tried; give fewer values.")
+    points, refused = [], None
+    for chosen in product(*listed.values()):
+        settings = dict(zip(listed, chosen, strict=True))
         try:
             points.append(Point(settings, evaluate_plainly(plan.with_settings(settings))))
         except InputError as error:
+            refused = error
             points.append(Point(settings, None, str(error)))
-    return points
+    if refused is not None and all(point.answer is None for point in points):
+        raise refused
+    return Varied(listed, points)

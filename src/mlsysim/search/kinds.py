@@ -83,7 +83,8 @@ KINDS: dict[str, Kind] = {name: Kind(name) for name in ("compression", "kernel",
 def kind_named(name: Any) -> Kind:
     """The kind of that name, or an error with the nearest."""
     if not isinstance(name, str) or name not in KINDS:
-        raise unknown_name("kind of space", name, KINDS, "use one of " + ", ".join(KINDS) + ".")
+        words = "a plan of any task is swept by its keys, without a space: mlsysim sweep PLAN KEY=VALUE,VALUE"
+        raise unknown_name("kind of space", name, KINDS, f"use one of {', '.join(KINDS)}; {words}.")
     return KINDS[name]
 
 

@@ -20,6 +20,11 @@ _KEYS = (
     *("name", "description", "kind", "fidelity", "axes", "fixed", "constraints", "subject_to"),
     *("minimize", "maximize", "pareto", "top", *KEYS),
 )
+_OF_PLANS = (
+    *("simulate", "seeds", "start", "pause_above", "demand_response", "elastic", "repair_crews", "maintenance"),
+    *("slow_nodes", "preempted_every", "deadline", "prompts", "samples", "response", "split", "staleness"),
+)
+"""Inputs of runs that are played or counted by the hour, and of post-training, which have no closed form on arrays."""
 MOST_TOP = 10_000
 """Designs that may be kept at most."""
 OBJECTIVES = (2, 6)
@@ -102,6 +107,9 @@ def _by_their_names(table: dict[str, Any], inputs: Mapping[str, Any]) -> dict[st
     found: dict[str, Any] = {}
     for name, value in table.items():
         key = same_as(name, inputs) or name
+        if key in _OF_PLANS and key not in inputs:
+            words = "needs whole answers, which a space has not; sweep a plan instead"
+            raise InputError(f"{key!r} {words}: mlsysim sweep PLAN {key}=VALUE,VALUE.", field=key)
         if key in found:
             raise InputError(f"{name!r} and another name of {key!r} are given; give one of them.", field=name)
         found[key] = value

@@ -1,0 +1,58 @@
+"""``mlsysim sweep PLAN KEY=VALUES ...``: a plan with some of its keys at several values, each an answer of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer import Context
+
+from mlsysim.cli.options import is_plan_file
+from mlsysim.cli.output import busy, end, print_result
+from mlsysim.cli.plan_options import named_plan, plan_of, settings_of
+from mlsysim.errors import InputError
+
+if TYPE_CHECKING:
+    from mlsysim.plans.varied import Varied
+
+_NOTHING_FITS = 2
+
+
+def is_of_a_plan(context: Context, paths: list[str]) -> bool:
+    """Whether a sweep is asked of a plan: keys with values, or options of a plan, are given."""
+    return any("=" in path for path in paths[1:]) or bool(settings_of(context))
+
+
+def sweep_plan(context: Context, paths: list[str], goal: tuple[str, bool] | None, top: int | None, form: str) -> None:
+    """A table of the combinations; ends with 2 where none of them fits."""
+    found = _found(context, paths)
+    if goal is not None:
+        found = found.ranked(*goal)
+    fits, shown = found.feasible, found._replace(points=found.points[:top])
+    headers, rows = shown.table()
+    why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in shown.points if not point.feasible)]
+    numbers = range(len(found.axes), len(headers) - 1)
+    print_result(form, shown.to_dict, headers, rows, right=numbers, after=why)
+    end(0 if fits else _NOTHING_FITS)
+
+
+def _found(context: Context, paths: list[str]) -> Varied:
+    from mlsysim.plans.varied import axes_of, varied
+
+    target, *texts = paths
+    if not texts:
+        words = "needs keys at several values, such as spares=0,16,64; a space takes none of its options"
+        raise InputError(f"Options of a plan are given: the sweep of one {words}.")
+    inline = not is_plan_file(target) and "@" not in target
+    if inline and not {"on", "hardware_name"} & set(settings_of(context)):
+        raise InputError(f"{target[:60]!r} needs a fleet to run on: --on, such as --on 8xH100.", field="on")
+    plan = plan_of(context, model=target) if inline else named_plan(context, target)
+    with busy("evaluating ..."):
+        return varied(plan, axes_of(texts))
+
+
+def refuse_of_spaces(given: dict[str, Any]) -> None:
+    """Options that only a space has."""
+    named = next((name for name, value in given.items() if value), None)
+    if named is not None:
+        words = "the combinations of a plan's keys are answered one after another"
+        raise InputError(f"--{named} belongs to a space file; {words}.", field=named)
