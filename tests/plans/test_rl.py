@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import mlsysim
 from mlsysim.cases import rl as case
 from mlsysim.errors import InputError
+from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.rl_steps import Stepper
@@ -155,6 +156,55 @@ def test_without_a_rollout_it_is_training():
     assert math.isclose(trained, tuned.trainer.step.ledger.seconds, rel_tol=0.02)
 
 
+def test_a_step_shorter_than_published_ones_may_be_shorter_still():
+    """The framework's constant seconds were fitted to long steps: of a short one the interval goes down, and the answer says so."""
+    short, long = (
+        mlsysim.rl("Llama3_8B", "8xH100", tp=1, prompts=prompts, samples=8, response=500, generator_tp=1)
+        for prompts in (8, 1024)
+    )
+    own = case.framework(None)
+    held = [answer.held["latency"] for answer in (short, long)]
+    lows = [each.factors[0] for each in held]
+    assert lows[1] == pytest.approx(own.interval[0]) and lows[0] < 0.9 * lows[1]
+    assert all(each.factors[1] == pytest.approx(own.interval[1]) for each in held)
+    assert "may be shorter" in short.interval and "may be shorter" not in long.interval
+    # The constant is believed up to the share that it had where it was fitted.
+    seconds = to_si(short.value("latency"), "s")
+    beyond = own.colocated / seconds - own.colocated / own.shortest[0]
+    assert lows[0] == pytest.approx(own.interval[0] * (1 - beyond))
+    for name, constant in (("rollout_time", "generation"), ("training_time", "training")):
+        low, high = long.held[name].factors
+        assert low < own.moved[constant][0] < 1 < own.moved[constant][1] < high and low < own.interval[0]
+
+
+def test_both_pools_are_one_fleet():
+    """Split or not, the same accelerators are paid for, their network included; the mean power is that of what they do."""
+    turns, split = (evaluate_plainly(Plan.model_validate(document)) for document in (SMALL, SPLIT))
+    each = [to_si(a.value("tco"), "USD") / to_si(a.value("latency"), "s") for a in (turns, split)]
+    assert each[0] == pytest.approx(each[1], rel=0.02)
+    assert to_si(turns.value("purchase"), "USD") == to_si(split.value("purchase"), "USD")
+    equation = next(found for found in split.equations if found.gives == "run_power")
+    held = {name: float(text.split()[0]) for name, text in equation.inputs.items()}
+    rest = 1 - held["s_t"] - held["s_g"]
+    watts = held["s_t"] * held["p_t"] + held["s_g"] * held["p_g"] + rest * held["p_wait"]
+    assert watts == pytest.approx(to_si(split.value("run_power"), "W"), rel=1e-3)
+
+
+def test_trainers_and_generators_of_different_chips():
+    """Generators of the same chip beside the trainers are the split of a fleet of both; a chip with more bandwidth writes faster and trains alike."""
+    beside = SMALL | {"hardware": {"on": "8xH100"}}
+    same, other = (way(beside, generate_on=on) for on in ("8xH100", "8xH200"))
+    split = way(SPLIT)
+    assert math.isclose(same.step.training, split.step.training) and math.isclose(same.step.rollout, split.step.rollout)
+    assert other.step.rollout < same.step.rollout and math.isclose(other.step.training, same.step.training)
+    assert other.text == "8 H100 train and 8 H200 generate" and same.text == split.text
+    answer = evaluate_plainly(Plan.model_validate(beside | {"rl": beside["rl"] | {"generate_on": "8xH200"}}))
+    alone = [to_si(mlsysim.Hardware[name].unit_cost, "USD") for name in ("H100", "H200")]
+    assert to_si(answer.value("purchase"), "USD") > 8 * sum(alone)
+    with pytest.raises(InputError, match="leave split out"):
+        way(beside, generate_on="8xH200", split="4")
+
+
 def test_keys_at_several_values():
     plan = Plan.model_validate(SMALL)
     found = mlsysim.sweep(plan, over=axes_of(["split=none,8", "staleness=0,1"]))
@@ -181,7 +231,7 @@ def test_keys_at_several_values():
 
 RL = [
     ("algorithm", SMALL, "ppo"), ("prompts", SMALL, 64), ("samples", SMALL, 16), ("response", SMALL, 700),
-    ("response_cv", SMALL, 0.2), ("max_response", SMALL, 900), ("split", SMALL, "8"), ("staleness", SPLIT, 4.0),
+    ("response_cv", SMALL, 0.2), ("max_response", SMALL, 900), ("split", SMALL, "8"), ("generate_on", SMALL, "8xH200"), ("staleness", SPLIT, 4.0),
     ("partial", SPLIT | {"rl": SPLIT["rl"] | {"max_response": 30000, "samples": 1, "response_cv": 3.0}}, True),
     ("framework", SMALL, "other"), ("environment_time", SMALL, "20 s"), ("logprob_passes", SMALL, 1), ("teacher", SMALL, "Llama3_70B"),
     ("generator_tp", SMALL, 2), ("generator_pp", SMALL, 2), ("generator_ep", SMALL, 2),

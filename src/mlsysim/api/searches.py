@@ -77,9 +77,6 @@ def sweep(request: SweepRequest, max_points: int) -> Said:
         found = varied(request.plan, request.over).points
         points = [each._replace(answer=each.answer and each.answer.in_words(as_a_key)) for each in found]
         fits = [point for point in points if point.answer is not None and point.answer.feasible]
-        if all(point.answer is None for point in points) and len({point.refused for point in points}) == 1:
-            # What is wrong is the same whatever the values: it is the plan's.
-            raise InputError(points[0].refused, field="plan")
         told = {"over": request.over, "best": best_of(fits).settings if fits else None}
         return Said(told | {"points": [point.document() for point in points]}, of_points(points, request.over))
     from mlsysim.search.answers import explained

@@ -89,7 +89,8 @@ def fit(rows: Sequence[Measured], priors: Mapping[str, Prior], left: Mapping[str
 
 
 _HEAD = """# Fitted constants of post-training frameworks, laid over rl.toml; written by `python -m mlsysim.calibrate FOLDER --only rl`. What each means is said in cases/rl.py.
-# error: the standard error as a factor; least, most: over the fits that leave rows out. interval: factors within which 90 % of left-out steps lay."""
+# error: the standard error as a factor; least, most: over the fits that leave rows out. interval: factors within which 90 % of left-out steps lay.
+# shortest: seconds of the shortest step, colocated and split."""
 
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
@@ -115,6 +116,9 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
         for constant, each in found.table().items():
             print(f"    {constant} {each}")
             lines.append(f"{constant} = {stated(each['value'], each['error'], (each['least'], each['most']))}")
+        steps = [(row.worked.staleness is None, row.measured["step_s"]) for row in rows if "step_s" in row.measured]
+        shortest = (min(step for turns, step in steps if turns is here) for here in (True, False))
+        lines.append(f"shortest = [{', '.join(f'{step:.4g}' for step in shortest)}]")
         lines += [f"interval = [{1 / band:.4g}, {band:.4g}]", f"rows = {len(rows)}"]
         if left and not next(iter(left)).startswith("part "):
             priors = {c: Prior(each["value"], priors[c].spread) for c, each in found.table().items()}

@@ -18,12 +18,12 @@ bandwidth W is nothing.
 
 Five constants belong to a framework, fitted on published steps: a_g and a_t (how much longer than the serving and the training case), c
 colocated (sleeping, waking, moving the optimizer) and split, w. Left out: idle time between micro-batches of different length (I has that of
-ranks), failures, groups that are sampled again, a reward model's own memory.
+ranks), failures, groups that are sampled again, a reward model's own memory; how c falls with a small model or few accelerators (the interval has it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from mlsysim.cases.request import ANSWER, COMMUNICATION, FIRST, SOFTWARE, TAIL, 
 from mlsysim.errors import unknown_name
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.profile import software_file
+from mlsysim.zoo.intervals import Factors, independent
 
 ROLLOUT, TRAINING, PASSES = "rollout", "training", "log-probabilities"
 LONG_TAIL, ENVIRONMENT = f"{ROLLOUT}: long tail", "environment: tools and rewards"
@@ -60,7 +61,8 @@ class Algorithm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """Constants of a framework: see the module's text. ``interval`` are the factors within which 90 % of left-out steps lay."""
+    """Constants of a framework: see the module's text. ``interval`` are the factors within which 90 % of left-out steps lay, ``shortest`` the seconds of
+    the shortest step that was fitted, colocated and split, ``moved`` how far constants moved when rows were left out, over their values."""
 
     name: str
     generation: float
@@ -70,11 +72,31 @@ class Framework:
     transfer: float
     interval: tuple[float, float]
     rows: int
+    shortest: tuple[float, float]
+    moved: Mapping[str, Factors]
     memory: tuple[float, float]
     slots: int
     zero: int
     passes: float = 1.0
     known: bool = True
+
+    def fixed(self, staleness: float | None) -> float:
+        """Seconds of a step, whatever it does."""
+        return self.colocated if staleness is None else self.split
+
+    def seen(self, staleness: float | None) -> float:
+        """The largest share of a step that they had where they were fitted."""
+        return self.fixed(staleness) / self.shortest[0 if staleness is None else 1]
+
+    def band(self, seconds: float, staleness: float | None, rollout: bool) -> Factors:
+        """The interval of a step of so many seconds. In one that is shorter than all that were fitted the constant may be as much less: what
+        it consists of (state that is moved to the host and back, samples, calls to every rank) is less too, which no published row tells apart."""
+        beyond = max(0.0, self.fixed(staleness) / seconds - self.seen(staleness)) if rollout else 0.0
+        return self.interval[0] * (1 - beyond), self.interval[1]
+
+    def part_band(self, constant: str) -> Factors:
+        """The interval of a part: that of a step, and what its constant moved, which trades against the others."""
+        return independent(self.interval, self.moved[constant]) or self.interval
 
 
 def algorithms() -> dict[str, Any]:
@@ -106,6 +128,8 @@ def framework(name: str | None) -> Framework:
         raise unknown_name("framework", name or "", (*fitted, "other"))
     key = found or DEFAULT
     row: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (held[key] | fitted[key]).items()}
+    spread = {k: v for k, v in row.items() if isinstance(v, dict) and "least" in v}
+    row["moved"] = {k: (v["least"] / v["value"], v["most"] / v["value"]) for k, v in spread.items()}
     row = {k: v["value"] if isinstance(v, dict) and "value" in v else v for k, v in row.items()}
     kept: dict[str, Any] = {k: v for k, v in row.items() if k in Framework.__dataclass_fields__}
     if found is None:
@@ -171,7 +195,7 @@ def step(
     seconds, sent, over = transfer
     moved = own.transfer * seconds
     if serving is not None:
-        fixed = own.colocated if staleness is None else own.split
+        fixed = own.fixed(staleness)
         parts += [Part(TRANSFER, COMMUNICATION, over, "t = w W / B", moved, elastic=moved, sent=sent)] if moved else []
         parts.append(Part(FIXED, SOFTWARE, "host", "t = c", fixed, elastic=fixed))
     ledger = Ledger(sum(part.exposed for part in parts), tuple(parts), training.held, training.capacity)

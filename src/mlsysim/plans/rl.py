@@ -14,10 +14,12 @@ from mlsysim.cases.pools import Pool
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.rl_steps import AUTO, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time, count_text
@@ -75,11 +77,11 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
     precision = trainer.options["precision"]
     chip = trainer.fleet.node.accelerator
     sheet.shown["roofline"] = roof_point(ledger_of(trainer), chip, precision, "training step of one device")
-    sheet.assumed.say("interval", f"post-training {own.name}", INFERRED, _interval(own))
+    sheet.assumed.say("interval", f"post-training {own.name}", INFERRED, _interval(way) if fits else _fitted(own))
     return sheet.answer(
         calibrated=trainer.options["efficiency"] == "calibrated",
         feasible=fits,
-        subject=f"post-training of {trainer.model.name} on {sheet.plan.hardware.on or trainer.fleet.name}",
+        subject=f"post-training of {trainer.model.name} on {_where(sheet.plan) or trainer.fleet.name}",
         headline=_headline(sheet, way) if fits else unfit(full.binding),
         verdict=(*_verdict(sheet, way, ways), *sheet.unknown) if fits else (),
         main="latency" if fits else "memory",
@@ -87,7 +89,25 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
     )
 
 
-def _interval(own: case.Framework) -> str:
+def _where(plan: Plan) -> str:
+    return " and ".join(filter(None, (plan.hardware.on, plan.rl and plan.rl.generate_on)))
+
+
+def _interval(way: Way) -> str:
+    """How sure a step is; of one that the framework's constant has more of than where it was fitted, that as well."""
+    own, said = way.asked.framework, _fitted(way.asked.framework)
+    if _band(way)[0] == own.interval[0]:
+        return said
+    fixed, most = own.fixed(way.staleness), own.seen(way.staleness)
+    share = f"{own.name}'s constant of {fixed:.0f} s is {fixed / way.seconds:.0%} of this step and was at most {most:.0%} of those"
+    return f"{said}; {share}, so that a step may be shorter"
+
+
+def _band(way: Way) -> tuple[float, float]:
+    return way.asked.framework.band(way.seconds, way.staleness, way.served is not None)
+
+
+def _fitted(own: case.Framework) -> str:
     if not own.known:
         return (
             f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
@@ -138,7 +158,7 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
     asked, trainer, found = way.asked, way.trainer, way.step
     samples, own, ledger = asked.samples, asked.framework, sheet.ledger
     seconds = float(ledger.seconds)
-    band = own.interval
+    band = _band(way)
     late = ledger.gross(case.ENVIRONMENT)
     uneven = ledger.gross(case.UNEVEN)
     tokens = samples.all * (samples.prompt + samples.lengths.mean)
@@ -165,16 +185,18 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
     }
     sheet.add("latency", seconds, times(seconds, band))
     if way.rollout is not None:
-        sheet.add("rollout_time", found.rollout)
+        writes = own.part_band("generation")
+        sheet.add("rollout_time", found.rollout, times(found.rollout, writes))
         tail = ledger.gross(case.LONG_TAIL)
         sheet.facts |= {"even_lengths": quantity((found.rollout - late - tail) / own.generation, "s")}
-        sheet.add("tail_time", tail)
+        sheet.add("tail_time", tail, times(tail, writes))
         sheet.add("clipped", samples.lengths.clipped if samples.lengths.spread else None)
-    sheet.add("training_time", found.training)
-    sheet.add("logprob_time", found.passes or None)
-    sheet.add("transfer_time", found.transfer or None)
+    trains = own.part_band("training")
+    sheet.add("training_time", found.training, times(found.training, trains))
+    sheet.add("logprob_time", found.passes or None, times(found.passes, trains))
+    sheet.add("transfer_time", found.transfer or None, times(found.transfer, own.part_band("transfer")))
     used = worked / (found.training * trainer.fleet.total_accelerators * base["peak"])
-    sheet.add("training_mfu", float(used))
+    sheet.add("training_mfu", float(used), (used / trains[1], min(1.0, used / trains[0])))
     rate = tokens / seconds
     sheet.add("tokens_per_second", rate, (rate / band[1], rate / band[0]))
     each = rate / total
@@ -182,34 +204,40 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
 
 
 def _costs(sheet: Sheet, way: Way, tokens: float) -> None:
-    """Power, energy and money of a thousand steps."""
-    trainer, served, found = way.trainer, way.served, way.step
-    seconds, fleet = way.seconds, way.trainer.fleet
-    chip = fleet.node.accelerator
-    idle = waiting_power_of(chip) if chip.tdp is not None else 0.0
-    trains = None if trainer.step.accelerator_power is None else to_si(trainer.step.accelerator_power, "W")
-    writes = None
-    if served is not None and chip.tdp is not None:
-        writes = power_of(sheet, served, chip, Pool(served.replicas, served.split.devices))
-
-    def mean(*busy: tuple[float | None, float]) -> float | None:
-        """Watts of an accelerator that is busy for so many seconds of a step, and waits for the rest."""
-        if any(watts is None for watts, _ in busy):
-            return None
-        rest = max(seconds - sum(spent for _, spent in busy), 0.0)
-        return (sum((watts or 0.0) * spent for watts, spent in busy) + idle * rest) / seconds
-
-    training, generating = (trains, found.training + found.passes), (writes, found.rollout)
-    used = sheet.metrics["training_mfu"].value * found.training / seconds
-    if way.staleness is None or served is None:
-        shares = [Share(fleet, mean(training, generating) if served is not None else mean(training), used)]
-    else:
-        shares = [Share(fleet, mean(training), used), Share(served.server.fleet, mean(generating))]
-    sheet.add("accelerator_power", shares[0].power)
+    """Power, energy and money of a thousand steps: of one fleet, also where it is split into pools, or of one that trains and one that generates."""
+    trainer, found, seconds = way.trainer, way.step, way.seconds
+    training, rollout = (found.training + found.passes) / seconds, found.rollout / seconds
+    fleet, trainers = find_fleets(sheet.plan.hardware).one, trainer.fleet.total_accelerators
+    writers = way.generators if way.staleness is not None else trainers
+    count = fleet.total_accelerators
+    beside = sheet.plan.rl is not None and sheet.plan.rl.generate_on is not None
+    own = (training * trainers / count, 0.0 if beside else rollout * writers / count)
+    used = sheet.metrics["training_mfu"].value * found.training / seconds * trainers / count
+    shares = []
+    if beside:
+        shares.append(Share(way.generating, _power(sheet, way, way.generating, 0.0, rollout)))
+    drawn = _power(sheet, way, fleet, *own)
+    shares.insert(0, Share(fleet, drawn, used))
+    sheet.add("run_power", drawn)
     sheet.assumed.pop("idle_devices", None)
     days = _STEPS * seconds / _DAY
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": _STEPS * tokens}
-    spend(sheet, days, _STEPS * tokens, *shares, slower=way.asked.framework.interval)
+    spend(sheet, days, _STEPS * tokens, *shares, slower=_band(way))
+
+
+def _power(sheet: Sheet, way: Way, fleet: Fleet, works: float, writes: float) -> float | None:
+    """Mean watts of an accelerator of a fleet that trains and generates so much of its time, and waits for the rest; None where no TDP is known."""
+    chip, step, served = fleet.node.accelerator, way.trainer.step, way.served
+    if chip.tdp is None or step.accelerator_power is None:
+        return None
+    trains, wait = to_si(step.accelerator_power, "W"), waiting_power_of(chip)
+    told = wait
+    if served is not None and writes:
+        told = power_of(sheet, served, chip, Pool(served.replicas, served.split.devices)) or wait
+    powers = {"training_power": trains, "generating_power": told, "waiting_power": wait}
+    sheet.facts |= {name: quantity(value, "W") for name, value in powers.items()}
+    sheet.facts |= {"share_training": works, "share_generating": writes}
+    return works * trains + writes * told + max(1 - works - writes, 0.0) * wait
 
 
 def _shares(way: Way) -> Iterator[tuple[str, float]]:

@@ -24,6 +24,7 @@ class RlPart(Part):
     response_cv: Real = _within(0, 10, "variation (cv) of their lengths before the most; 1")
     max_response: Int = _within(1, 10**7, "most tokens of a response; 8 times the mean")
     split: Text = _text(20, "generators of their own: how many accelerators, or auto; none: colocated")
+    generate_on: Text = _text(_TEXT, "a fleet that generates beside that which trains, such as 32xH200")
     staleness: Real = _within(0, 100, "steps that samples may be old; 1 where split")
     partial: Flag = _open("responses go on over an update")
     framework: Text = _text(40, "such as NeMo-RL or verl; other")

@@ -23,6 +23,7 @@ from mlsysim.plans.serving import server_of
 from mlsysim.plans.serving_load import Server
 from mlsysim.plans.training import Trained, trained
 from mlsysim.simulate.rl import Lengths, Rollout, Samples, imbalance, rollout
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -96,7 +97,7 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
         )
     staleness = part.staleness
     if staleness is None:
-        staleness = 1.0 if part.split not in (None, COLOCATED) else 0.0
+        staleness = 1.0 if part.generate_on or part.split not in (None, COLOCATED) else 0.0
     samples = Samples(part.prompts, each, prompt, Lengths(float(part.response), cv, float(most)))
     passes: float = algorithm.passes if part.logprob_passes is None else part.logprob_passes
     if part.teacher is not None:
@@ -156,7 +157,14 @@ class Way(NamedTuple):
         count = self.trainer.fleet.total_accelerators
         if self.staleness is None:
             return f"all {count:,} take turns" if count > 1 else "training and generation take turns"
-        return f"{count:,} train and {self.generators:,} generate"
+        chips = [each.node.accelerator.metadata.key for each in (self.trainer.fleet, self.generating)]
+        one, other = ("", "") if chips[0] == chips[1] else (f" {key}" for key in chips)
+        return f"{count:,}{one} train and {self.generators:,}{other} generate"
+
+    @property
+    def generating(self) -> Fleet:
+        """The fleet that generates."""
+        return self.trainer.fleet if self.served is None else self.served.server.fleet
 
 
 def ledger_of(trainer: Trained) -> Ledger:
@@ -180,10 +188,17 @@ class Stepper:
             raise InputError(f"At first order a response has no length in time: {words}.", field="efficiency")
         self.assumed = Assumptions()
         self.asked = asked_of(plan, self.assumed)
+        self.beside = None if self.part.generate_on is None else find_fleets(self._beside().hardware).one
 
     def ways(self) -> list[Way]:
         """All ways that the plan leaves open, the best first."""
         total, split = self.fleet.total_accelerators, self.part.split
+        if self.beside is not None:
+            if split is not None or not self.asked.algorithm.rollout:
+                field = "generate_on" if split is None else "split"
+                words = "there is no rollout" if split is None else "generate_on has all generators"
+                raise InputError(f"Nothing is split off the trainers: {words}; leave {field} out.", field=field)
+            return [self.way(self.beside.total_accelerators)]
         if not self.asked.algorithm.rollout:
             if split not in (None, COLOCATED):
                 words = "without a rollout there is nothing to generate"
@@ -221,7 +236,7 @@ class Stepper:
         """The step with so many accelerators that generate alone; 0: all take turns."""
         asked = self.asked
         staleness = None if not generators else asked.staleness
-        trainer = self._trained(self.fleet.total_accelerators - generators)
+        trainer = self._trained(self.fleet.total_accelerators - (0 if self.beside else generators))
         layout = trainer.step.parallelism
         shards = layout["tp"] * layout["pp"] * max(1, layout["ep"] // layout["tp"])
         served, seen, stream = None, None, None
@@ -230,8 +245,9 @@ class Stepper:
         times = self._times(trainer, seen, stream)
         weights = 2.0 * self.model.parameter_count
         near = shards <= self.fleet.node.accelerators_per_node if not generators else self.fleet.count == 1
+        near, ends = near and not self.beside, (self.fleet, self.beside or self.fleet)
         missing = weights * (1 - 1 / shards) if not generators else weights
-        moved = case.transfer_time(datasheet_network(self.fleet), missing, near)
+        moved = max(case.transfer_time(datasheet_network(each), missing, near) for each in ends)
         steps = asked.samples.all / asked.batch * asked.algorithm.trained
         whole = ledger_of(trainer) * (steps * self._of_tokens(trainer))
         ledger = None if served is None else served.ledger
@@ -239,6 +255,10 @@ class Stepper:
         return Way(asked, trainer, served, seen, worked.step(asked.framework), generators, staleness, worked)
 
     # --- the trainer ------------------------------------------------------------------------------------------
+
+    def _beside(self) -> Plan:
+        """The plan on the fleet that only generates."""
+        return self.plan.replacing(hardware={"on": self.part.generate_on, "fabric": None, "chip": None})
 
     def _hardware(self, count: int) -> dict[str, Any]:
         """So many of the fleet's accelerators, as a plan writes them."""
@@ -339,7 +359,8 @@ class Stepper:
             "max_num_seqs": (given and given.max_num_seqs) or own.slots,
         }
         degrees = {"tp": part.generator_tp, "pp": part.generator_pp, "ep": part.generator_ep}
-        hard = plan.replacing(hardware=self._hardware(generators or self.fleet.total_accelerators)).hardware
+        shared = self._hardware(generators or self.fleet.total_accelerators) if self.beside is None else {}
+        hard = (plan.replacing(hardware=shared) if self.beside is None else self._beside()).hardware
         named = {name: value for name, value in hard if name not in _OF_TRAINERS}
         work = {name: getattr(plan.workload, name) for name in ("model", "precision", "dimensions")}
         kept = {name: getattr(given, name) for name in ("engine", "cache_precision", "chunk_tokens")} if given else {}

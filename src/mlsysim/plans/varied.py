@@ -140,7 +140,7 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
-    """Every combination of the values, in order; refused where none of them is a plan."""
+    """Every combination of the values, in order; refused where all are, for the same reason."""
     listed = {name: [values] if isinstance(values, str) else list(values) for name, values in axes.items()}
     if not listed or not all(listed.values()):
         raise InputError("A sweep of a plan needs keys at one value or more, such as staleness=1,2,4.")
@@ -154,6 +154,7 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
         except InputError as error:
             refused = error
             points.append(Point(settings, None, str(error)))
-    if refused is not None and all(point.answer is None for point in points):
+    if refused is not None and all(point.refused == str(refused) for point in points):
+        # What is wrong is the same whatever the values: it is the plan's.
         raise refused
     return Varied(listed, points)
