@@ -124,7 +124,7 @@ def shown(page) -> dict[str, str]:
 def words(page) -> str:
     """Everything the answer says: numbers, sentences and the texts of the charts."""
     return page.evaluate(
-        "[...document.querySelectorAll('#headline, #sentences, #binding, #metrics, #assumptions, #charts desc')]"
+        "[...document.querySelectorAll('#headline, #sentences, #binding, #metrics, #origins, #charts desc')]"
         ".map((part) => part.textContent).join('\\n')"
     )
 
@@ -154,20 +154,28 @@ def test_the_numbers_are_those_of_the_terminal(page, tmp_path, plan):
     printed = json.loads(done.stdout)
     assert shown(page) == {path: metric["text"] for path, metric in printed["metrics"].items()}
     assert page.locator("#binding").inner_text() == printed["binding"]["sentence"]
-    assert page.locator("#sentences li").all_inner_texts()[: len(printed["verdict"])] == printed["verdict"]
+    assert page.locator("#sentences li").all_text_contents()[: len(printed["verdict"])] == printed["verdict"]
+    assert page.locator("#badge").inner_text() == printed["ruling"]["claim"]
 
 
 def test_the_badge_says_whether_it_fits(page):
     near = {**PLAYED, "serving": PLAYED["serving"] | {"slo": "ttft=30ms"}}
-    cases = ((MIXTRAL, "Fits"), (TOO_BIG, "Does not fit"), (CLUSTER, "Misses a limit"), (near, "Too close to call"))
-    for plan, badge in cases:
+    cases = (
+        (MIXTRAL, "Fits.", "good"),
+        (TOO_BIG, "Does not fit.", "bad"),
+        (CLUSTER, "Does not hold: ", "bad"),
+        (near, "Too close to call: ", "warn"),
+    )
+    for plan, badge, colour in cases:
         go(page, plan)
-        assert page.locator("#badge").inner_text() == badge
+        assert page.locator("#badge").inner_text().startswith(badge)
+        assert page.locator("#claim").get_attribute("data-state") == colour
 
 
 def test_every_chart_is_drawn(page):
     go(page, MIXTRAL)
-    for name in ("roofline", "waterfall", "memory", "scorecard"):
+    page.locator("#walls summary").click()
+    for name in ("roofline", "memory", "scorecard"):
         chart = page.locator(f"#chart-{name} svg[role=img]")
         assert chart.is_visible() and chart.locator("title").first.text_content()
     assert "Binds." in page.locator("#chart-scorecard").text_content()
@@ -249,8 +257,8 @@ def test_switching_the_task_keeps_model_and_chip_and_comes_back(page):
     page.locator("#design").get_by_text("Serving", exact=True).click()
     settled(page)
     assert "performance.ttft" in shown(page)
-    expect(page.locator("#subject")).to_contain_text("Llama-3.1-70B")
-    expect(page.locator("#subject")).to_contain_text("H100")
+    expect(page.locator("#sentence")).to_contain_text("Serving Llama-3.1-70B")
+    expect(page.locator("#sentence")).to_contain_text("H100")
     page.locator("#design").get_by_text("Training", exact=True).click()
     settled(page)
     assert shown(page) == before
@@ -336,6 +344,7 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
 
 def test_a_number_says_where_it_comes_from(page):
     go(page, PASS)
+    page.locator("#numbers > summary").click()
     page.locator("#metrics [data-metric='performance.latency']").click()
     dialog = page.get_by_role("dialog", name=re.compile("Time of a pass"))
     expect(dialog).to_be_visible()
@@ -344,6 +353,169 @@ def test_a_number_says_where_it_comes_from(page):
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(page.locator("#metrics [data-metric='performance.latency']")).to_be_focused()
+
+
+# --- the sentence, the gauges, the curve, the bar of time ---------------------------------------------------------
+
+
+def handle(page, path):
+    return page.locator(f'[data-handle="{path}"]')
+
+
+def curved(page):
+    """Wait until the curve has all its points."""
+    page.wait_for_selector('.hero[data-left="0"]', timeout=READY_MILLISECONDS)
+
+
+def test_a_handle_opens_its_control_and_gives_it_back(page):
+    go(page, MIXTRAL)
+    home = page.locator('#design [data-control="workload.batch_size"]')
+    assert home.count() == 1
+    handle(page, "workload.batch_size").click()
+    sheet = page.get_by_role("dialog", name="Batch")
+    expect(sheet).to_be_visible()
+    assert home.count() == 0 and handle(page, "workload.batch_size").get_attribute("aria-expanded") == "true"
+    sheet.get_by_role("spinbutton").fill("1024")
+    settled(page)
+    expect(handle(page, "workload.batch_size")).to_have_text("1,024")
+    sheet.get_by_role("button", name="Done").click()
+    expect(sheet).to_be_hidden()
+    assert home.count() == 1
+    expect(handle(page, "workload.batch_size")).to_be_focused()
+    handle(page, "ops.region").click()
+    page.locator("#sheet select").select_option("Poland")
+    settled(page)
+    expect(page.locator("#sentence")).to_contain_text("in Poland")
+    page.mouse.click(5, 5)
+    expect(page.locator("#sheet")).to_be_hidden()
+
+
+def drag(page, box, across):
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for part in range(1, 11):
+        page.mouse.move(x + across * part / 10, y)
+    page.mouse.up()
+
+
+def test_a_handle_is_dragged_along_the_stops(page):
+    go(page, MIXTRAL)
+    before = shown(page)
+    drag(page, handle(page, "workload.batch_size").bounding_box(), 40)
+    settled(page)
+    expect(handle(page, "workload.batch_size")).to_have_text("2,048")
+    assert page.locator("#workload-batch-size").input_value() == "2048" and shown(page) != before
+    expect(page.locator("#sheet")).to_be_hidden()
+    drag(page, handle(page, "workload.batch_size").bounding_box(), -40)
+    settled(page)
+    assert shown(page) == before
+
+
+def test_gauges_have_three_states_in_words(page):
+    words = {"5 s": ("holds", "holds"), "1 ms": ("fails", "does not hold"), "29 ms": ("open", "too close to call")}
+    for limit, (state, word) in words.items():
+        go(page, {**PLAYED, "serving": PLAYED["serving"] | {"seed": None, "requests": None, "ttft": limit}})
+        gauge = page.locator('[data-gauge="fast"]')
+        assert gauge.get_attribute("data-state") == state
+        row = gauge.locator('[data-row="performance.ttft"]')
+        expect(row).to_contain_text(word)
+        assert row.locator(".tick").count() == row.locator(".band").count() == 1
+    go(page, TOO_BIG)
+    expect(page.locator('[data-gauge="fits"]')).to_contain_text("does not fit")
+    expect(page.locator('[data-gauge="fits"]')).to_contain_text("too much")
+
+
+def test_the_curve_follows_the_control_and_its_dot_moves_it(page):
+    go(page, MIXTRAL)
+    curved(page)
+    assert page.locator("#hero-control").input_value() == "accelerators"
+    expect(page.locator("#chart-hero desc")).to_contain_text("you are at 64")
+    page.locator("#workload-batch-size").fill("1024")
+    settled(page)
+    curved(page)
+    assert page.locator("#hero-control").input_value() == "workload.batch_size"
+    expect(page.locator("#chart-hero desc")).to_contain_text("you are at 1,024")
+    dot = page.get_by_role("slider", name="Batch").and_(page.locator("#hero-dot"))
+    dot.focus()
+    page.keyboard.press("ArrowRight")
+    settled(page)
+    expect(page.locator("#workload-batch-size")).to_have_value("2048")
+    curved(page)
+    expect(page.locator("#chart-hero desc")).to_contain_text("you are at 2,048")
+    assert dot.get_attribute("aria-valuetext") == "2,048 sequences"
+    box = dot.bounding_box()
+    drag(page, box, -400)
+    settled(page)
+    assert int(page.locator("#workload-batch-size").input_value()) < 1024
+    page.locator("#hero-metric").select_option(label="Time of a step")
+    curved(page)
+    expect(page.locator("#chart-hero title").first).to_have_text("Time of a step by batch")
+
+
+def test_a_point_of_the_curve_is_the_answer_there(page):
+    go(page, MIXTRAL)
+    curved(page)
+    there = page.evaluate("plan => engine.call('explore', { plan })", {**MIXTRAL, "hardware": {"on": "128xH100"}})
+    text = next(metric["text"] for metric in there["metrics"] if metric["path"] == "performance.tokens_per_second")
+    assert f"128: {text}" in page.locator("#chart-hero svg").inner_html()
+
+
+def test_the_pinned_design_is_a_ghost_and_a_bar_on_the_same_scale(page):
+    go(page, MIXTRAL)
+    page.locator("#pin").click()
+    page.locator("#accelerators").fill("128")
+    settled(page)
+    curved(page)
+    expect(page.locator("#chart-hero svg")).to_contain_text("pinned")
+    widths = page.evaluate("""[...document.querySelectorAll(".time-line")].map((line) =>
+      [...line.querySelectorAll(".slice")].reduce((sum, slice) => sum + slice.getBoundingClientRect().width, 0))""")
+    seconds = page.evaluate(
+        """plans => Promise.all(plans.map(async (plan) =>
+      (await engine.call("explore", { plan })).time_bar.seconds))""",
+        [{**MIXTRAL, "hardware": {"on": "128xH100"}}, MIXTRAL],
+    )
+    assert widths[0] / widths[1] == pytest.approx(seconds[0] / seconds[1], rel=0.01)
+    page.locator("#unpin").click()
+    expect(page.locator(".time-line")).to_have_count(1)
+
+
+def test_a_part_of_the_time_opens_into_its_operators(page):
+    go(page, MIXTRAL)
+    part = page.locator("#time button.slice").first
+    name = part.get_attribute("aria-label")
+    part.click()
+    table = page.get_by_role("table", name=re.compile("Operators of"))
+    expect(table).to_be_visible()
+    bar = page.evaluate("plan => engine.call('explore', { plan })", MIXTRAL)["time_bar"]["parts"][0]
+    assert name.startswith(bar["label"])
+    assert table.locator("tbody th").all_inner_texts() == [line["label"] for line in bar["operators"]]
+    page.get_by_role("button", name="Equation with its numbers").click()
+    expect(page.get_by_role("dialog", name=re.compile("Time of a step"))).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator("#time button.slice").first.click()
+    expect(table).to_be_hidden()
+
+
+def test_on_a_phone_the_verdict_stays_in_sight_and_no_controls_stand_before_the_numbers(page):
+    go(page, MIXTRAL)
+    try:
+        page.set_viewport_size({"width": 360, "height": 740})
+        page.evaluate("scrollTo(0, 0)")
+        settled(page)
+        places = page.evaluate("""["claim", "gauges", "hero", "time", "design"].map((id) =>
+          document.getElementById(id).getBoundingClientRect().top)""")
+        assert places == sorted(places) and places[1] < 740
+        page.locator("#accelerators").scroll_into_view_if_needed()
+        assert page.evaluate("document.getElementById('claim').getBoundingClientRect().top") == 0
+        page.evaluate("scrollTo(0, 0)")
+        handle(page, "workload.batch_size").click()
+        sheet = page.locator("#sheet").bounding_box()
+        assert sheet["y"] + sheet["height"] == pytest.approx(740, abs=1) and sheet["width"] == 360
+        assert page.locator("#claim").bounding_box()["y"] < sheet["y"]
+        page.keyboard.press("Escape")
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 720})
 
 
 # --- the address --------------------------------------------------------------------------------------------------
@@ -396,8 +568,11 @@ def test_two_designs_side_by_side(page):
     now = shown(page)
     assert {path: cells[0] for path, cells in rows.items()}.items() <= pinned.items()
     assert {path: cells[1] for path, cells in rows.items()}.items() <= now.items()
-    for name in ("roofline", "memory", "waterfall_pinned", "waterfall_now"):
+    for name in ("roofline", "memory"):
         expect(page.locator(f"#compare-{name} svg")).to_be_visible()
+    lines = {line.get_attribute("data-line"): line for line in page.locator(".time-line").all()}
+    assert pinned["performance.latency"] in lines["pinned"].inner_text()
+    assert now["performance.latency"] in lines["this design"].inner_text()
     page.locator("#swap").click()
     settled(page)
     assert shown(page) == pinned
@@ -459,7 +634,7 @@ def test_a_scenario_is_dropped_or_chosen(page):
     page.locator("#import").set_input_files(
         {"name": "p.json", "mimeType": "application/json", "buffer": json.dumps(PASS).encode()}
     )
-    page.wait_for_function("() => document.getElementById('subject').textContent.includes('8B')")
+    page.wait_for_function("() => document.getElementById('sentence').textContent.includes('8B')")
     settled(page)
     assert shown(page) == dropped
 
@@ -492,7 +667,7 @@ def test_landmarks_roles_and_names(page):
         ("combobox", "Region"),
         ("slider", "Batch"),
         ("spinbutton", "Batch"),
-        ("table", "All metrics of the design"),
+        ("slider", "Fleet"),
         ("button", "Pin to compare"),
     ):
         found = page.get_by_role(role, name=name, exact=True) if name else page.get_by_role(role)
@@ -518,10 +693,9 @@ def test_the_keyboard_is_enough(page):
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "verdict" and "workload.model=" in page.url
     before = shown(page)
-    for _ in range(12):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.id") == "workload-model":
-            break
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.handle") == "workload.model"
+    page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "workload-model"
     page.keyboard.press("ArrowDown")
     expect(page.get_by_role("listbox", name="Model")).to_be_visible()
@@ -533,16 +707,20 @@ def test_the_keyboard_is_enough(page):
     expect(page.get_by_role("listbox", name="Model")).to_be_hidden()
     chosen = shown(page)
     assert chosen != before
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "workload-batch-size-range"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.dataset.handle") == "workload.model"
+    while page.evaluate("document.activeElement.dataset.handle") != "workload.batch_size":
+        page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
     settled(page)
     assert page.locator("#workload-batch-size-range").get_attribute("aria-valuetext") == "1,024 sequences"
+    assert page.evaluate("document.activeElement.textContent") == "1,024"
     assert shown(page) != chosen
+    page.locator("#numbers > summary").focus()
+    page.keyboard.press("Enter")
     page.locator("#metrics [data-metric]").first.focus()
     page.keyboard.press("Enter")
-    page.get_by_role("dialog").wait_for()
+    page.get_by_role("dialog", name=re.compile("Memory")).wait_for()
     page.keyboard.press("Escape")
 
 
@@ -591,6 +769,11 @@ def test_text_is_readable_in_light_and_dark(page, scheme):
     parts = [
         "#headline",
         "#badge",
+        ".handle",
+        ".gauge-head h2",
+        ".gauge .state",
+        ".names li",
+        ".slice-name",
         ".facts dt",
         ".unit",
         "#status",
@@ -618,7 +801,7 @@ def test_a_dropped_model_is_used_and_a_reload_restores_everything(page):
     go(page, PASS)
     page.locator("#pin").click()
     drop(page, "config.json", json.dumps(CONFIG))
-    expect(page.locator("#subject")).to_contain_text("small-model")
+    expect(page.locator("#sentence")).to_contain_text("small-model")
     expect(page.locator("#imported")).to_contain_text("1.24 B parameters")
     assert page.locator("#workload-model").input_value() == "small-model"
     page.wait_for_url(re.compile("model.Imported_small_model"))

@@ -209,7 +209,7 @@ print(call("explore", '{"plan": {"workload": {"model": "Llama3_8B"}, "hardware":
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)["value"]
-    assert answer["feasible"] and set(answer["charts"]) == {"roofline", "waterfall", "memory", "scorecard"}
+    assert answer["feasible"] and set(answer["charts"]) == {"roofline", "memory", "scorecard"}
 
 
 # --- labs open ----------------------------------------------------------------------------------------------------

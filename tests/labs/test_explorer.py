@@ -86,7 +86,7 @@ def test_the_quick_answer_is_the_answer(document):
 @pytest.mark.parametrize("document", PLANS.values(), ids=PLANS)
 def test_charts_are_drawn_for_the_width_that_is_asked(document):
     charts = ask("explore", plan=document, width=320, wide=910)["charts"]
-    assert {"waterfall", "memory", "scorecard"} <= set(charts)
+    assert {"memory", "scorecard"} <= set(charts)
     for name, svg in charts.items():
         drawn = ET.fromstring(svg)
         assert drawn.get("viewBox").split()[2] == ("910" if name == "scorecard" else "320")
@@ -103,13 +103,13 @@ def test_a_minute_of_traffic_has_percentiles_and_their_charts():
     assert not {"percentiles", "traffic"} & set(ask("explore", plan=steady)["charts"])
 
 
-def test_a_server_that_is_overloaded_is_an_answer_without_a_waterfall():
+def test_a_server_that_is_overloaded_is_an_answer_without_a_bar_of_time():
     load = {"prompt_tokens": 500, "output_tokens": 100, "qps": 500}
     plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}, "serving": load}
     for limits in ({}, {"slo": "ttft_p99=500ms"}):
         found = explorer.explore(plan | {"serving": load | limits})
         assert found["overloaded"] and found["headline"].startswith("Overloaded")
-        assert "waterfall" not in found["charts"] and "memory" in found["charts"]
+        assert found["time_bar"] is None and "memory" in found["charts"]
 
 
 def test_the_controls_of_a_simulated_answer_are_calibrated():
@@ -214,7 +214,9 @@ def test_a_comparison_has_factors_and_charts_of_both():
     rows = {row["path"]: row for row in found["rows"]}
     assert rows["macro.purchase"]["factor"] == "0.5 x"
     assert found["sentences"][0].startswith("The pinned design is ") and found["subjects"][0].startswith("training ")
-    assert set(found["charts"]) == {"roofline", "memory", "waterfall_pinned", "waterfall_now"}
+    assert set(found["charts"]) == {"roofline", "memory"}
+    assert found["pinned"]["time_bar"]["text"] == rows["performance.latency"]["first"]
+    assert found["pinned"]["chosen"]["accelerators"] == 512
     assert "(pinned)" in found["charts"]["roofline"] and "(now)" in found["charts"]["roofline"]
     assert "one task" in refused("compare", first=TRAINING, second=SERVING)
 

@@ -6,10 +6,10 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
-from mlsysim.labs import classroom, dropped, explorer, exports, live, machines, runner
+from mlsysim.labs import classroom, curves, dropped, explorer, exports, live, machines, runner
 from mlsysim.labs.rpc import call, offer, offered
 
-__all__ = ["about", "call", "classroom", "dropped", "explorer", "exports", "live", "machines", "runner"]
+__all__ = ["about", "call", "classroom", "curves", "dropped", "explorer", "exports", "live", "machines", "runner"]
 
 
 @offer

@@ -16,7 +16,11 @@ from typing import Any
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.hf import read_config
 from mlsysim.labs import catalogue as lists
+from mlsysim.labs.gauges import gauges
+from mlsysim.labs.origins import origins
 from mlsysim.labs.rpc import offer
+from mlsysim.labs.sentence import sentence
+from mlsysim.labs.time_bar import time_bar
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import AUDITED
@@ -33,7 +37,6 @@ from mlsysim.plot.answers import (
     percentiles_of,
     roofline_of,
     scorecard_of,
-    time_of,
     tornado_of,
 )
 from mlsysim.plot.figure import Figure
@@ -43,7 +46,7 @@ from mlsysim.units.text import format_value
 
 Document = dict[str, Any]
 
-_KEPT = 64
+_KEPT = 256
 _LARGEST_CONFIG = 1_000_000
 _TOLD = (
     "task",
@@ -68,34 +71,53 @@ def _plan(document: Document) -> Plan:
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept(text: str) -> Answer:
-    return answer_to(_plan(json.loads(text)), change=False)
+def _kept(text: str) -> Answer | InputError:
+    """The answer, or why there is none: a curve asks for both again and again."""
+    try:
+        return answer_to(_plan(json.loads(text)), change=False)
+    except InputError as error:
+        return error
 
 
-def _answer(document: Document) -> Answer:
-    return _kept(json.dumps(document, sort_keys=True))
+def answer_of(document: Document) -> Answer:
+    """The answer to a plan, kept by its document."""
+    found = _kept(json.dumps(document, sort_keys=True))
+    if isinstance(found, InputError):
+        raise found.with_traceback(None)
+    return found
+
+
+def computed() -> int:
+    """How many answers were not kept, and so computed."""
+    return _kept.cache_info().misses
 
 
 @offer
 def evaluate(plan: Document) -> Document:
     """The answer to a plan as JSON, without charts and change."""
-    return _answer(plan).to_dict()
+    return answer_of(plan).to_dict()
 
 
 @offer
 def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
     """The quick answer: words, texts of metrics, charts for a width, and what the controls should show."""
-    answer = _answer(plan)
+    answer = answer_of(plan)
+    chosen = _chosen(answer)
     return {
         **{name: getattr(answer, name) for name in _TOLD},
         "verdict": list(answer.verdict),
         "binding": answer.binding.sentence,
         "next_wall": None if answer.next_wall is None else answer.next_wall.sentence,
-        "checks": [check.model_dump() | {"certain": check.certain} for check in answer.checks],
+        "ruling": answer.ruling.model_dump(),
+        "sentence": sentence(answer, chosen),
+        "gauges": gauges(answer),
+        "time_bar": time_bar(answer),
+        "origins": origins(answer),
+        "checks": [check.model_dump() | {"certain": check.certain, "state": check.state} for check in answer.checks],
         "main": answer.metric(answer.main).path,
         "metrics": [_metric(metric) for metric in answer.metrics],
         "charts": charts_of(answer, width, wide),
-        "chosen": _chosen(answer),
+        "chosen": chosen,
         "figures": _figures(answer.plan),
     }
 
@@ -181,14 +203,13 @@ def _figures(plan: Plan) -> Document:
 
 # --- charts, as SVG texts by name; what an answer has no data for is left out -----------------------------------------
 
-_ROOFLINE, _MEMORY, _TIME = "Roofline of one chip", "Memory of one accelerator", "Where the time goes"
+_ROOFLINE, _MEMORY = "Roofline of one chip", "Memory of one accelerator"
 
 
 def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
     """The charts of one answer. The scorecard, which is mostly text, has a width of its own."""
     return _drawn(
         roofline=roofline_of([("", answer)], title=_ROOFLINE, width=width),
-        waterfall=time_of(answer, title=_TIME, width=width),
         memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=width),
         percentiles=percentiles_of(answer, title="Percentiles of the requests", width=width),
         traffic=over_time_of(answer, title="Requests over time", width=width),
@@ -197,13 +218,11 @@ def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
 
 
 def _charts_of_both(first: Answer, second: Answer, width: int) -> dict[str, str]:
-    """Two answers: one roofline and one pair of memory bars for both, and a waterfall of each."""
+    """Two answers: one roofline and one pair of memory bars for both."""
     named = [("pinned", first), ("now", second)]
     return _drawn(
         roofline=roofline_of(named, title=_ROOFLINE, width=width),
         memory=memory_of(named, title=_MEMORY, width=width),
-        waterfall_pinned=time_of(first, title=f"{_TIME} (pinned)", width=width),
-        waterfall_now=time_of(second, title=f"{_TIME} (now)", width=width),
     )
 
 
@@ -223,7 +242,7 @@ def _drawn(**figures: Figure | None) -> dict[str, str]:
 @offer
 def sensitivity(plan: Document, width: int = 720) -> Document:
     """What 10 % less and 10 % more of each figure of the hardware does to the main metric, and the chart of it."""
-    answer = _answer(plan)
+    answer = answer_of(plan)
     changes = {name: list(pair) for name, pair in answer.sensitivities.items()}
     return {"chart": sensitivity_chart(answer, answer.sensitivities, width), "changes": changes}
 
@@ -238,7 +257,7 @@ def cheapest(plan: Document) -> Document | None:
 @offer
 def settle(plan: Document) -> Document:
     """The plan with everything that was chosen for it written down. The data-parallel degree stays what the others leave."""
-    return settled(_answer(plan)).replacing(parallelism={"dp": None}).document()
+    return settled(answer_of(plan)).replacing(parallelism={"dp": None}).document()
 
 
 @offer
@@ -257,7 +276,7 @@ def search_layout(plan: Document) -> Document:
 @offer
 def why(plan: Document, metric: str) -> Document:
     """Where a number comes from: equations with their values, assumptions, sources."""
-    answer = _answer(plan)
+    answer = answer_of(plan)
     found = answer.metric(metric)
     return {
         **_metric(found),
@@ -271,7 +290,7 @@ def why(plan: Document, metric: str) -> Document:
 @offer
 def compare(first: Document, second: Document, width: int = 720) -> Document:
     """Two plans of one task: metrics with factors, sentences, charts of both."""
-    one, two = _answer(first), _answer(second)
+    one, two = answer_of(first), answer_of(second)
     # Both may be of the same model on the same fleet.
     subjects = ((one, "the pinned design"), (two, "this design"))
     found = compare_answers(*(answer.model_copy(update={"subject": name}) for answer, name in subjects))
@@ -283,6 +302,7 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
             for row in found.rows
         ],
         "charts": _charts_of_both(one, two, width),
+        "pinned": {"chosen": _chosen(one), "figures": _figures(one.plan), "time_bar": time_bar(one)},
     }
 
 

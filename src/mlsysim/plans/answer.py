@@ -15,7 +15,7 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.explained import Equation, Explained, as_document, explained
 from mlsysim.plans.metrics import Level, Metric, kinds, value_text
 from mlsysim.plans.plan import Plan, Task
-from mlsysim.plans.ruling import Ruling, ruling_of
+from mlsysim.plans.ruling import Ruling, State, ruling_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
 from mlsysim.units.registry import quantity, to_si
@@ -102,11 +102,18 @@ class Checked(Record):
         default="", description="what is limited: deadline, budget, ttft ... or the metric of an assertion"
     )
     asked: str = Field(default="", description="the demand in words, such as a deadline of 12 days")
+    bound: float | None = Field(default=None, description="where the limit lies, in the unit of the metric's value")
+    least: bool = Field(default=False, description="whether it is a least value, and not a most")
 
     @property
     def certain(self) -> bool:
         """Whether the limit lies outside of the 90 % interval: else it is too close to call."""
         return self.odds is None or not 0.05 < self.odds < 0.95
+
+    @property
+    def state(self) -> State:
+        """One of three: the limit is kept, it is not, or its place within the interval leaves that open."""
+        return "open" if not self.certain else "holds" if self.passed else "fails"
 
 
 class Answer(Document, Record):

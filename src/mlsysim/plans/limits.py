@@ -56,6 +56,8 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
                     passed=passed,
                     limit=metric.name,
                     odds=odds,
+                    bound=float(most),
+                    least=sign < 0,
                     asked=f"{_small(metric.label)} of {word} {limited}",
                 )
             )
@@ -116,7 +118,8 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         sentence = f"{words} ({serving.qps:g})."
         asked_for = f"{serving.qps:,g} {'request' if serving.qps == 1 else 'requests'} a second"
         path = "performance.requests_per_second"
-        found.append(Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for))
+        told = Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for)
+        found.append(told.model_copy(update={"bound": float(serving.qps), "least": True}))
     return tuple(found)
 
 
@@ -141,6 +144,7 @@ def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -
         odds=odds,
         limit=label if label != "limit" else metric.name,
         asked=asked,
+        bound=float(f"{quantity(limit, unit).to(metric.value.units).magnitude:.12g}"),
     )
 
 

@@ -3,7 +3,7 @@
     roofline, distributed_roofline      what arithmetic, memory and network allow, and where workloads operate
     waterfall, tornado                  what a time consists of, and what moves it
     heat_map, regime_map, pareto        many designs at once
-    lines                               how values go with another one
+    lines, curve                        how values go with another one, and one of them with its interval, limit and what binds
     timeline, memory_timeline           a pipeline schedule, slot by slot and byte by byte
     gantt, share_bar                    a run over its weeks, and what its time is lost to
     memory_bar, scorecard               does it fit, and which of the walls binds
@@ -22,6 +22,7 @@ _HOMES = {
     "charts.run": ("gantt", "share_bar"),
     "charts.roofline": ("distributed_roofline", "plot_distributed_roofline", "plot_roofline", "roofline"),
     "charts.bars": ("tornado", "waterfall"),
+    "charts.curve": ("curve",),
     "charts.heat_map": ("heat_map", "regime_map"),
     "charts.lines": ("lines",),
     "charts.memory_bar": ("memory_bar",),

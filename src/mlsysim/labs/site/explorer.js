@@ -8,7 +8,11 @@ import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
 import { Panel } from "./panel.js";
 import { byId, download } from "./dom.js";
-import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showKeys, showMetrics, showVerdict, spokenVerdict } from "./render.js";
+import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
+import { show as showGauges } from "./gauges.js";
+import * as heroChart from "./hero.js";
+import * as sentenceLine from "./sentence.js";
+import * as timeBar from "./timebar.js";
 import { showWhy } from "./why.js";
 
 const root = document.documentElement;
@@ -16,6 +20,7 @@ const state = { plan: null, pin: null, models: {} };
 const lists = {};
 const kept = {}; // plans of the other tasks
 let answer = null;
+let pinned = null; // of the pinned design: what was chosen for it, its chip, its bar of time
 let deepened = null; // change and sensitivities, with the plan that they are of
 const known = new Set(); // imported models that the first engine has
 let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
@@ -51,6 +56,7 @@ const quick = new Newest(async (_, newest) => {
       notice = "";
       aloud(spokenVerdict(found));
       if (state.pin) await comparison();
+      hero.show(state.plan, found.task, ghost());
       deeper();
     }
   } catch (error) {
@@ -72,9 +78,12 @@ function show(plan, found) {
   if (state.plan === plan) state.plan = complete;
   panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists }, elsewhere);
   elsewhere = false;
+  sentence.show(found.sentence);
   showVerdict(found);
-  showKeys(found, why);
+  showGauges(byId("gauges"), found.gauges, why);
+  time.show(found.time_bar, state.pin ? pinned?.time_bar ?? null : null);
   showMetrics(found, why);
+  showOrigins(found.origins);
   for (const name of Object.keys(CHARTS)) if (name !== "sensitivity") showChart(byId(`chart-${name}`), found.charts[name]);
   showChange();
   byId("chart-sensitivity").classList.add("waiting");
@@ -111,15 +120,26 @@ async function inBackground(name, args) {
   return other.call(name, args);
 }
 
+// A curve is computed in the background; while a search stands there, a point at a time beside the answers.
+let searches = 0;
+async function alongside(name, args) {
+  const other = searching();
+  if (!searches && await Promise.race([other.ready.then(() => true), Promise.resolve(false)])) return inBackground(name, args);
+  return engine.call(name, { ...args, moment: 0 });
+}
+
 // What each figure is worth comes first; the cheapest change may have to search layouts.
 const deep = new Newest(async (_, newest) => {
   const { plan } = state;
   const asked = async (name, args) => {
+    searches += 1;
     try {
       return await inBackground(name, { plan, ...args });
     } catch (error) {
       if (error.kind !== "input") console.error(error);
       return null;
+    } finally {
+      searches -= 1;
     }
   };
   const current = () => newest() && state.plan === plan;
@@ -166,11 +186,13 @@ async function comparison() {
   const section = byId("comparison");
   section.hidden = !state.pin;
   byId("pin").textContent = state.pin ? "Pin this instead" : "Pin to compare";
+  pinned = null;
   if (!state.pin) return;
   try {
     const found = await engine.call("compare", { first: state.pin, second: state.plan, width: widths().width });
     byId("compare-error").hidden = true;
     byId("compare-body").hidden = false;
+    pinned = found.pinned;
     showComparison(found);
   } catch (error) {
     if (error.kind !== "input") throw error;
@@ -178,6 +200,7 @@ async function comparison() {
     byId("compare-error").hidden = false;
     byId("compare-body").hidden = true;
   }
+  time.show(answer.time_bar, pinned?.time_bar ?? null);
 }
 
 // --- edits and the address -----------------------------------------------------------------------------------------
@@ -194,7 +217,8 @@ function ask() {
   return quick.ask();
 }
 
-function change(plan) {
+function change(plan, path = null) {
+  hero.moved(path);
   state.plan = plan;
   panel.plan = plan;
   address();
@@ -208,6 +232,7 @@ async function restore() {
   if (!decode(location.hash)) history.replaceState(null, "", `#${encode(state)}`);
   elsewhere = true;
   beside.placed(location.hash);
+  hero.forget();
   byId("comparison").hidden = !state.pin;
   return ask();
 }
@@ -222,9 +247,14 @@ const panel = new Panel(byId("design"), {
   search: () => busy(panel.search, async () => change(await inBackground("search_layout", { plan: state.plan }))),
 });
 
+// The middle of the page: a sentence with handles, the bar of time, and the curve along the control that was moved last.
+const sentence = sentenceLine.mount(byId("sentence"), { panel });
+const time = timeBar.mount(byId("time"), { why });
+const hero = heroChart.mount(byId("hero"), { ask: alongside, panel, width: () => widths().wide });
+const ghost = () => (state.pin && pinned ? { plan: state.pin, chosen: pinned.chosen, figures: pinned.figures, lists } : null);
+
 for (const [name, title] of Object.entries(CHARTS)) byId(name === "scorecard" ? "wide-charts" : "charts").append(chartCard(name, title));
-for (const [name, title] of [["roofline", "Both on the roofline"], ["memory", "Memory of both"],
-  ["waterfall_pinned", "Time of the pinned design"], ["waterfall_now", "Time of this design"]]) {
+for (const [name, title] of [["roofline", "Both on the roofline"], ["memory", "Memory of both"]]) {
   const card = chartCard(name, title);
   card.querySelector(".chart").id = `compare-${name}`;
   byId("compare-charts").append(card);
@@ -234,11 +264,15 @@ byId("pin").addEventListener("click", async () => {
   state.pin = state.plan;
   address();
   await comparison();
+  hero.show(state.plan, answer.task, ghost());
 });
 byId("unpin").addEventListener("click", () => {
   state.pin = null;
   address();
-  comparison();
+  comparison().then(() => {
+    time.show(answer.time_bar, null);
+    hero.show(state.plan, answer.task, null);
+  });
   byId("pin").focus();
 });
 byId("swap").addEventListener("click", () => {

@@ -31,7 +31,7 @@ export class Panel {
   #task;
   #groups = {};
 
-  // `change(plan)` is told of every edit, `choose(task)` of another task, `search()` of the button that searches layouts.
+  // `change(plan, path)` is told of every edit and of its control, `choose(task)` of another task, `search()` of the button that searches layouts.
   constructor(form, { change, choose, search }) {
     this.#change = change;
     const closed = matchMedia("(max-width: 40rem)").matches ? CLOSED_ON_PHONES : CLOSED;
@@ -74,7 +74,60 @@ export class Panel {
 
   #edit(control, value) {
     if (!this.#context) return;
-    this.#change(planWith(control, value, this.#context)); // comes back as `plan`
+    this.#change(planWith(control, value, this.#context), control.path); // comes back as `plan`
+  }
+
+  // --- for others that move a control: handles in a sentence, a curve ----------------------------------------------
+
+  #shown(path) {
+    const row = this.#context && this.#rows.find(({ control }) => control.path === path);
+    return row && isShown(row.control, this.#context) && (row.control.enabled?.(this.#context) ?? true) ? row : null;
+  }
+
+  // What can be moved along stops now: label, unit, stops, value; null for what is hidden, disabled or no number.
+  scale(path, context = this.#context) {
+    const control = this.#shown(path)?.control;
+    if (control?.kind !== "slider") return null;
+    const told = (what) => (typeof what === "function" ? what(context) : what);
+    const stops = told(control.stops).filter((stop) => stop !== null);
+    return { path, label: control.label, unit: told(control.unit) ?? "", stops, value: valueOf(control, context), nearest: nearestStop };
+  }
+
+  scales() {
+    return this.#rows.map(({ control }) => this.scale(control.path)).filter((found) => found !== null && found.value !== null);
+  }
+
+  label(path) {
+    return this.#shown(path)?.control.label ?? null;
+  }
+
+  // The plan with another value of a control; that of another design where a context is given.
+  planAt(path, value, context = this.#context) {
+    return planWith(this.#rows.find(({ control }) => control.path === path).control, value, context);
+  }
+
+  set(path, value) {
+    const row = this.#shown(path);
+    if (!row) return;
+    this.#edit(row.control, value);
+    this.#showRow(row, true);
+  }
+
+  step(path, way) {
+    const found = this.scale(path);
+    if (!found) return;
+    const at = nearestStop(found.stops, found.value) + way;
+    if (at >= 0 && at < found.stops.length && found.stops[at] !== found.value) this.set(path, found.stops[at]);
+  }
+
+  // The row of a control, in another place for a while; the function that is returned brings it home.
+  lend(path, place) {
+    const row = this.#shown(path);
+    if (!row) return null;
+    const home = document.createComment(path);
+    row.root.replaceWith(home);
+    place.replaceChildren(row.root);
+    return () => home.replaceWith(row.root);
   }
 
   #row(control) {

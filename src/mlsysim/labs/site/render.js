@@ -1,14 +1,8 @@
-// An answer on the page: words, key numbers, charts, table of metrics, comparison.
+// An answer on the page: words, charts, table of metrics, what it rests on, comparison.
 import { byId, download, element } from "./dom.js";
 
-const KEYS = {
-  training: ["latency", "mfu", "tokens_per_second", "run_time", "goodput", "rent", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
-  serving: ["ttft", "ttft_p99", "tpot", "tokens_per_second", "requests_per_second", "rent", "tco", "usd_per_mtoken", "energy_per_token", "carbon_footprint"],
-  rl: ["latency", "tokens_per_second", "mfu", "rollout_time", "run_time", "tco", "usd_per_mtoken", "energy", "carbon_footprint"],
-  inference: ["latency", "throughput", "mfu", "arithmetic_intensity", "energy_per_sample", "carbon_per_million", "purchase"],
-};
-export const CHARTS = { roofline: "Roofline", waterfall: "Time", memory: "Memory", percentiles: "Percentiles",
-  traffic: "Traffic", sensitivity: "Sensitivity", scorecard: "Scorecard" };
+export const CHARTS = { percentiles: "Percentiles", traffic: "Traffic", roofline: "Roofline", sensitivity: "Sensitivity",
+  memory: "Memory", scorecard: "Scorecard" };
 
 export function nameOf(text) {
   return text.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-|-$/g, "").slice(0, 60) || "design";
@@ -22,14 +16,11 @@ function value(metric, why) {
   }, element("span", { class: "text" }, metric.text), element("span", { class: "hidden" }, ` ${metric.label}: why`));
 }
 
+// What was asked, in one of three states, then the headline; both are the answer's.
 export function showVerdict(answer) {
-  const missed = answer.checks.some((check) => !check.passed && check.certain);
-  const open = answer.checks.some((check) => !check.certain);
-  const badge = byId("badge");
-  const no = answer.overloaded ? "Overloaded" : "Does not fit";
-  badge.textContent = !answer.feasible ? no : missed ? "Misses a limit" : open ? "Too close to call" : "Fits";
-  badge.dataset.state = !answer.feasible ? "bad" : missed || open ? "warn" : "good";
-  byId("subject").textContent = answer.task === "inference" ? answer.subject : capital(answer.subject);
+  const { state, claim } = answer.ruling;
+  byId("claim").dataset.state = { holds: "good", open: "warn", fails: "bad" }[state];
+  byId("badge").textContent = claim;
   byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit|Overloaded): /, ""));
   const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
   byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text)));
@@ -52,15 +43,7 @@ export function showChange(found, feasible) {
 }
 
 export function spokenVerdict(answer) {
-  return [answer.subject, answer.headline, ...answer.verdict, answer.binding].join(" ");
-}
-
-export function showKeys(answer, why) {
-  const found = new Map(answer.metrics.map((metric) => [metric.path.split(".")[1], metric]));
-  const shown = KEYS[answer.task].filter((name) => found.has(name)).slice(0, 8).map((name) => found.get(name));
-  byId("keys").replaceChildren(...shown.map((metric) =>
-    element("div", { class: "key" }, element("dt", {}, metric.label), element("dd", {}, value(metric, why),
-      metric.interval ? element("small", {}, metric.interval) : null))));
+  return [answer.subject, answer.ruling.claim, answer.headline, ...answer.verdict, answer.binding].join(" ");
 }
 
 export function showMetrics(answer, why) {
@@ -75,8 +58,17 @@ export function showMetrics(answer, why) {
     element("caption", { class: "hidden" }, "All metrics of the design"),
     element("thead", {}, element("tr", {}, ...["Metric", "Value", "90 % interval", "Wall"].map((text) => element("th", { scope: "col" }, text)))),
     ...bodies);
-  byId("assumptions").replaceChildren(...Object.entries(answer.assumptions).flatMap(([name, text]) =>
-    [element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, text)]));
+}
+
+// What the answer rests on, by where it comes from; the finer points are folded.
+export function showOrigins(origins) {
+  const chip = ({ origin, name, text }) => element("li", { class: "origin", "data-origin": origin, title: `${name}: ${text}` },
+    element("b", {}, origin), ` ${name}: ${text}`);
+  const told = origins.filter(({ first }) => first);
+  const rest = origins.filter(({ first }) => !first);
+  const open = byId("origins-rest")?.open ?? false;
+  byId("origins").replaceChildren(...told.map(chip), ...(rest.length ? [element("li", { class: "origin-rest" },
+    element("details", { id: "origins-rest", open }, element("summary", {}, `${rest.length} more`), element("ul", { class: "origins" }, ...rest.map(chip))))] : []));
 }
 
 // Only what changed is drawn anew.

@@ -1,0 +1,132 @@
+"""The curve along the control that is being moved: the answer to the plan at each of its stops, those nearest to where one is first.
+
+The page says what the plan is at each stop, as its control writes it, and asks again until nothing is left: a call computes for a moment only,
+so that a newer question never waits for long. Every point is the same answer that the page shows for the plan itself; refusals are gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+from mlsysim.errors import InputError
+from mlsysim.labs.explorer import Document, answer_of, computed
+from mlsysim.labs.rpc import offer
+from mlsysim.plans.answer import Answer
+from mlsysim.plot.along import along
+
+_MOMENT = 0.15
+"""Seconds that a call computes for, at least one answer."""
+_MOST = 65
+"""Stops of a curve."""
+_GOALS = {
+    "training": ("run_time", "tokens_per_second", "mfu", "latency"),
+    "serving": ("ttft", "tpot", "latency", "tokens_per_second", "requests_per_second"),
+    "inference": ("latency", "throughput"),
+    "rl": ("latency",),
+}
+"""What a curve shows of a task, first what it shows unless a limit or a reader says otherwise."""
+_ALSO = (
+    "usd_per_mtoken",
+    "tco",
+    "rent",
+    "energy_per_token",
+    "energy_per_sample",
+    "carbon_footprint",
+    "goodput",
+    "memory",
+)
+
+
+def goals_of(answer: Answer) -> list[Document]:
+    """The metrics that a curve can show, first the one that it should: of a limit that is missed or in doubt, else of the task's goal."""
+    held = answer.held
+    names = [name for name in (*_GOALS[answer.task], *_ALSO) if name in held]
+    doubt = [check.metric for state in ("fails", "open") for check in answer.checks if check.state == state]
+    limited = [check.metric for check in answer.checks]
+    known = {metric.path: metric for metric in answer.metrics}
+    paths = [path for path in (*doubt, *(held[name].path for name in names), *limited) if path in known]
+    usable = [path for path in dict.fromkeys(paths) if not isinstance(known[path].value, (str, bool))]
+    return [{"path": path, "label": known[path].label} for path in usable]
+
+
+def _outward(count: int, start: int) -> Iterator[int]:
+    """All numbers below ``count``, nearest to ``start`` first."""
+    yield from sorted(range(count), key=lambda k: (abs(k - start), k))
+
+
+def _found(plans: Sequence[Document], at: int, until: float) -> list[Answer | str | None]:
+    """Answers at the stops, or why there is none; None where time was up before. What is kept costs none, and one more is computed at least."""
+    found: list[Answer | str | None] = [None] * len(plans)
+    before = computed()
+    for k in _outward(len(plans), at):
+        if computed() > before and perf_counter() > until:
+            break
+        try:
+            found[k] = answer_of(plans[k])
+        except InputError as error:
+            found[k] = error.message
+    return found
+
+
+@offer
+def curve(
+    values: list[float],
+    plans: list[Document],
+    at: int,
+    title: str,
+    unit: str = "",
+    metric: str = "",
+    ghosts: list[Document] | None = None,
+    width: int = 720,
+    moment: float = _MOMENT,
+) -> Document:
+    """The chart of a metric along a control: values of its stops, the plan at each, where one is, and the pinned plan at each.
+
+    ``moment`` is how long a call computes, in seconds, at least one answer; ``left`` is how many stops are still to be computed; ``places`` is where each is drawn, so that one can be dragged to.
+    """
+    if not 0 < len(values) == len(plans) <= _MOST or not 0 <= at < len(values) or len(ghosts or values) != len(values):
+        raise InputError(f"A curve needs 1 to {_MOST} values, a plan for each, and where one is among them.")
+    until = perf_counter() + moment
+    found = _found(plans, at, until)
+    here = found[at]
+    goals = goals_of(here) if isinstance(here, Answer) else []
+    shadow = _found(ghosts, at, until) if ghosts and None not in found else []
+    wanted = (
+        metric if metric and metric in {goal["path"] for goal in goals} else next((g["path"] for g in goals), metric)
+    )
+    left = found.count(None) + (len(ghosts) if ghosts and not shadow else shadow.count(None))
+    if not wanted:
+        return {
+            "svg": "",
+            "places": [],
+            "plot": [],
+            "metric": "",
+            "metrics": [],
+            "left": left,
+            "reasons": _texts(found),
+        }
+    figure = along(
+        list(zip(values, found, strict=True)),
+        wanted,
+        x_title=title,
+        x_unit=unit,
+        here=at,
+        ghost=list(zip(values, shadow, strict=False)),
+        width=width,
+    )
+    places, plot = figure.places()
+    return {
+        "svg": figure.svg(),
+        "places": places,
+        "plot": list(plot),
+        "metric": wanted,
+        "metrics": goals,
+        "left": left,
+        "reasons": _texts(found),
+    }
+
+
+def _texts(found: Sequence[Answer | str | None]) -> list[str]:
+    """Of each stop, why there is nothing to show, or nothing."""
+    return [each if isinstance(each, str) else "" if each is None or each.feasible else each.headline for each in found]

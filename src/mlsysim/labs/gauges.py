@@ -1,0 +1,163 @@
+"""Three gauges of an answer: does it fit, is it fast enough, is it worth it; each with its limits in one of three states.
+
+    holds     the limit is kept, and lies outside of the 90 % interval
+    fails     it is not kept
+    open      it lies within the interval: too close to call, with odds
+
+Numbers, intervals and odds are the answer's; places on a gauge are shares of its length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlsysim.plans.answer import Answer, Checked, Part
+from mlsysim.plans.metrics import Metric, value_text
+from mlsysim.plot.along import bound_of, figure_of
+from mlsysim.units.registry import Quantity
+from mlsysim.units.text import bytes_text, money_text
+
+Gauge = dict[str, Any]
+
+_SPEEDS = {
+    "training": ("run_time", "latency", "tokens_per_second", "mfu"),
+    "serving": ("ttft", "tpot", "tokens_per_second"),
+    "inference": ("latency", "throughput"),
+    "rl": ("latency", "rollout_time", "training_time"),
+}
+"""What is fast or slow about a task, most important first."""
+_WORDS = {
+    "holds": "every limit holds",
+    "fails": "a limit does not hold",
+    "open": "too close to call",
+    "": "no limit set",
+}
+"""States of all limits of a gauge together."""
+_ROWS = 3
+_ROOM = 1.15
+"""A scale is so much longer than what is on it."""
+_BESIDE = {
+    "fits": ("flash", "max_batch", "longest_context", "data_utilization"),
+    "worth": ("usd_per_mtoken", "energy_per_token", "carbon_per_mtoken", "energy_per_sample", "carbon_per_million"),
+}
+_WHOLE = ("energy", "carbon_footprint")
+"""Energy and carbon of the whole period."""
+
+
+def gauges(answer: Answer) -> list[Gauge]:
+    """The three of them: question, state, what is said first, a bar of parts, rows with intervals and limits, and further numbers."""
+    return [_fits(answer), _fast(answer), _worth(answer)]
+
+
+def _word(state: str, odds: float | None) -> str:
+    if state == "open":
+        return f"too close to call: holds with odds of {odds or 0.0:.0%}"
+    return {"holds": "holds", "fails": "does not hold"}[state]
+
+
+def _worst(states: list[str]) -> str:
+    return next((state for state in ("fails", "open") if state in states), "holds" if states else "")
+
+
+def _fits(answer: Answer) -> Gauge:
+    fits = answer.feasible or answer.overloaded
+    held, bar = answer.held, answer.memory
+    found: Gauge = {"name": "fits", "question": "Does it fit?", "state": "holds" if fits else "fails"}
+    found |= {"word": "fits" if fits else "does not fit", "rows": [], "notes": _notes(answer, _BESIDE["fits"])}
+    if bar is None or not bar.parts or "memory" not in held:
+        return found | {"title": "Fits" if fits else answer.headline, "bar": None}
+    spare = bar.capacity - bar.used
+    whole = max(bar.used, bar.capacity)
+    said = f"{bytes_text(abs(spare))} {'free' if spare >= 0 else 'too much'} ({abs(spare) / bar.capacity:.0%})"
+    where = " on each accelerator" if answer.layout.get("accelerators", 1) != 1 or answer.task != "inference" else ""
+    capacity = held["memory_capacity"].text if "memory_capacity" in held else bytes_text(bar.capacity)
+    parts = [_slice(part, k, bytes_text(part.value), part.value / whole) for k, part in enumerate(bar.parts)]
+    return found | {
+        "title": f"{held['memory'].text} of {capacity}{where}",
+        "metric": held["memory"].path,
+        "bar": {"parts": parts, "end": bar.capacity / whole, "rest": said},
+    }
+
+
+def _fast(answer: Answer) -> Gauge:
+    held = answer.held
+    limited = [check.metric for check in answer.checks if check.metric.startswith("performance.")]
+    usual = [held[name].path for name in _SPEEDS[answer.task] if name in held]
+    paths = list(dict.fromkeys([*limited, *usual]))
+    metrics = {metric.path: metric for metric in answer.metrics}
+    rows = [row for path in paths if path in metrics and (row := _row(answer, metrics[path]))][:_ROWS]
+    found: Gauge = {"name": "fast", "question": "Fast enough?", "bar": None, "rows": rows, "notes": []}
+    if not rows:
+        why = "It has no time while its queue grows." if answer.overloaded else "What does not fit has no speed."
+        return found | {"state": "fails", "word": "no speed", "title": why}
+    state = _worst([row["state"] for row in rows if row["state"]]) if answer.feasible else "fails"
+    streamed = "with the rest streamed from the host"
+    word = _WORDS[state] if answer.feasible else "overloaded" if answer.overloaded else streamed
+    return found | {"state": state, "word": word, "title": f"{rows[0]['label']}: {rows[0]['text']}"}
+
+
+def _row(answer: Answer, metric: Metric) -> Gauge | None:
+    """A metric on a scale from 0: its place, its interval, and its limit."""
+    if isinstance(metric.value, (str, bool)):
+        return None
+    value, low, high, _ = figure_of(metric)
+    bound, least = bound_of(answer, metric.path)
+    end = _ROOM * max(value, high or 0.0, bound or 0.0) or 1.0
+    check = _check_of(answer, metric.path)
+    limit = None
+    if check is not None and check.bound is not None and bound is not None:
+        size = Quantity(check.bound, metric.value.units) if isinstance(metric.value, Quantity) else check.bound
+        limit = {"at": bound / end, "text": f"{'at least' if least else 'at most'} {value_text(metric.name, size)}"}
+    return {
+        "path": metric.path,
+        "label": metric.label,
+        "text": metric.text,
+        "interval": metric.interval,
+        "at": value / end,
+        "band": None if low is None or high is None else [low / end, high / end],
+        "limit": limit,
+        "state": "" if check is None else check.state,
+        "word": "" if check is None else _word(check.state, check.odds),
+    }
+
+
+def _check_of(answer: Answer, path: str) -> Checked | None:
+    """The check of a metric that is in most doubt."""
+    found = [check for check in answer.checks if check.metric == path]
+    return next((c for state in ("fails", "open", "holds") for c in found if c.state == state), None)
+
+
+def _worth(answer: Answer) -> Gauge:
+    held, paid = answer.held, answer.paid
+    notes = _notes(answer, [name for name in _BESIDE["worth"] if paid is None or name != "usd_per_mtoken"])
+    period = f" in {answer.period}" if answer.task != "inference" else ""
+    notes += [note | {"label": f"{note['label']}{period}"} for note in _notes(answer, _WHOLE)]
+    checks = [check for check in answer.checks if check.metric.startswith("macro.")]
+    rows = [row for check in checks if (row := _row(answer, answer.metric(check.metric)))][:_ROWS]
+    state = _worst([row["state"] for row in rows])
+    found: Gauge = {"name": "worth", "question": "Worth it?", "state": state, "word": _WORDS[state], "rows": rows}
+    found |= {"notes": notes, "bar": None}
+    if paid is None:
+        first = notes[:1]
+        title = f"{first[0]['label']}: {first[0]['text']}" if first else "What it costs is not known."
+        return found | {"title": title, "notes": notes[1:] if first else notes}
+    scope = "to rent" if paid.name == "rent" else "to own"
+    whole = sum(part.value for part in answer.cost_parts) or 1.0
+    parts = [_slice(part, k, money_text(part.value), part.value / whole) for k, part in enumerate(answer.cost_parts)]
+    each = held.get("usd_per_mtoken")
+    title = f"{paid.text} {scope} for {answer.period}"
+    if each is not None:
+        unit = each.label.removeprefix("Cost of ")
+        title = f"{each.text} {unit}; {title}"
+    return found | {"title": title, "metric": paid.path, "bar": {"parts": parts, "end": None, "rest": ""}}
+
+
+def _slice(part: Part, number: int, text: str, share: float) -> Gauge:
+    return {"label": part.label, "text": text, "share": share, "series": number}
+
+
+def _notes(answer: Answer, names: Any) -> list[Gauge]:
+    held = answer.held
+    return [
+        {"label": held[name].label, "text": held[name].text, "path": held[name].path} for name in names if name in held
+    ]

@@ -1,0 +1,161 @@
+// The chart along the control that was last moved: every point is the answer at that stop. The dot is the design; dragging it moves the control.
+//
+// The stops around the design are asked for in the background, a few at a time, nearest first, until none is left or something newer is asked.
+import { element } from "./dom.js";
+import { chartCard, showChart } from "./render.js";
+import { Newest } from "./state.js";
+
+const AROUND = 8; // stops to either side
+const FIRST = {
+  training: ["accelerators", "workload.batch_size"],
+  serving: ["serving.qps", "serving.concurrency", "accelerators", "serving.output_tokens"],
+  inference: ["workload.batch_size", "workload.seq_len"],
+  rl: ["accelerators"],
+};
+const WAYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
+
+export function mount(root, { ask, panel, width }) {
+  let path = null; // of the control
+  let metric = "";
+  let frame = { path: null, low: 0, high: 0 }; // the window of stops stays while one moves within it
+  let drawn = null; // {values, at, found}
+  let dragging = false;
+  const axis = element("select", { id: "hero-control", onchange: () => follow(axis.value) });
+  const goal = element("select", { id: "hero-metric", onchange: () => { metric = goal.value; draw(); } });
+  const card = chartCard("hero", "The curve");
+  const place = card.querySelector(".chart");
+  const dot = element("button", { type: "button", class: "grip", role: "slider", id: "hero-dot", hidden: true });
+  const waits = element("span", { class: "muted", role: "status" });
+  card.classList.add("hero");
+  card.prepend(element("div", { class: "hero-head" },
+    element("h2", {}, element("label", { for: axis.id }, "What if "), axis, element("label", { for: goal.id }, " were different? It moves "), goal), waits));
+  card.append(dot);
+  root.replaceChildren(card);
+  let now = { plan: null, pin: null };
+
+  function scale() {
+    return path === null ? null : panel.scale(path);
+  }
+
+  // Values of the stops around the design, and where it is among them: its own value may lie between two stops.
+  function around(found) {
+    const at = found.nearest(found.stops, found.value);
+    const inside = frame.path === path && at >= frame.low && at <= frame.high;
+    const edge = at === frame.low || at === frame.high;
+    if (!inside || (edge && !dragging)) frame = { path, low: Math.max(0, at - AROUND), high: Math.min(found.stops.length - 1, at + AROUND) };
+    const values = found.stops.slice(frame.low, frame.high + 1);
+    if (!values.includes(found.value)) values.push(found.value);
+    values.sort((one, other) => one - other);
+    return { values, at: values.indexOf(found.value) };
+  }
+
+  const curve = new Newest(async ([asked], newest) => {
+    try {
+      for (let left = 1; left > 0;) {
+        const found = await ask("curve", asked);
+        if (!newest()) return;
+        left = found.left;
+        render(asked, found);
+      }
+    } catch (error) {
+      if (error.kind !== "input") throw error;
+    }
+  });
+
+  function draw() {
+    const found = scale();
+    card.hidden = !found || found.value === null;
+    if (card.hidden) return;
+    const { values, at } = around(found);
+    const plans = values.map((value, k) => (k === at ? now.plan : panel.planAt(path, value)));
+    const ghosts = now.pin && now.pin.plan.task === now.plan.task ? values.map((value) => panel.planAt(path, value, now.pin)) : null;
+    card.dataset.left = "";
+    curve.ask({ values, plans, at, title: found.label, unit: found.unit, metric, ghosts, width: width() });
+  }
+
+  function render(asked, found) {
+    drawn = { ...asked, found };
+    showChart(place, found.svg || null);
+    card.hidden = false;
+    card.dataset.left = found.left;
+    waits.textContent = found.left ? `${found.left} more to compute` : found.svg ? "" : found.reasons[asked.at] ?? "";
+    goal.replaceChildren(...found.metrics.map((each) => element("option", { value: each.path, selected: each.path === found.metric }, each.label)));
+    put(asked.at);
+  }
+
+  // Over the drawn dot, with a target that a finger can hit.
+  function put(at) {
+    const svg = place.querySelector("svg");
+    const spot = svg && drawn.found.places[at];
+    dot.hidden = !spot;
+    if (!spot) return;
+    const [box, around, size] = [svg.getBoundingClientRect(), card.getBoundingClientRect(), svg.viewBox.baseVal];
+    dot.style.left = `${box.left - around.left + spot[0] * box.width / size.width}px`;
+    dot.style.top = `${box.top - around.top + spot[1] * box.height / size.height}px`;
+    const text = `${drawn.values[at].toLocaleString("en")} ${drawn.unit}`.trim();
+    for (const [name, value] of [["label", drawn.title], ["valuemin", 0], ["valuemax", drawn.values.length - 1], ["valuenow", at],
+      ["valuetext", drawn.found.reasons[at] ? `${text}: ${drawn.found.reasons[at]}` : text]]) dot.setAttribute(`aria-${name}`, value);
+  }
+
+  function nearest(event) {
+    const svg = place.querySelector("svg");
+    const box = svg.getBoundingClientRect();
+    const x = (event.clientX - box.left) * svg.viewBox.baseVal.width / box.width;
+    const far = drawn.found.places.map(([left]) => Math.abs(left - x));
+    return far.indexOf(Math.min(...far));
+  }
+
+  function go(at) {
+    if (at < 0 || at >= drawn.values.length || at === drawn.at) return;
+    drawn.at = at;
+    put(at);
+    panel.set(path, drawn.values[at]);
+  }
+
+  const begin = (event) => {
+    if (event.button !== 0 || !drawn?.found.places.length) return;
+    dragging = true;
+    dot.setPointerCapture(event.pointerId);
+    go(nearest(event));
+  };
+  dot.addEventListener("pointerdown", begin);
+  place.addEventListener("pointerdown", (event) => { if (event.target.closest("svg")) begin(event); });
+  dot.addEventListener("pointermove", (event) => { if (dragging) go(nearest(event)); });
+  const end = () => { dragging = false; };
+  for (const name of ["pointerup", "pointercancel"]) dot.addEventListener(name, end);
+  dot.addEventListener("keydown", (event) => {
+    const way = WAYS[event.key];
+    if (!way) return;
+    event.preventDefault();
+    go(drawn.at + way);
+  });
+
+  function follow(other) {
+    if (other === path) return;
+    path = other;
+    axis.value = other;
+    draw();
+  }
+
+  return {
+    // Another design: the control of its task leads again.
+    forget() {
+      path = null;
+      metric = "";
+    },
+    // The control that was moved leads, where it has stops.
+    moved(other) {
+      if (other && panel.scale(other)?.value != null) path = other;
+    },
+    show(plan, task, pin) {
+      now = { plan, pin };
+      const known = panel.scales();
+      if (!known.some((each) => each.path === path)) {
+        path = (FIRST[task] ?? []).find((each) => known.some((other) => other.path === each)) ?? known[0]?.path ?? null;
+        metric = "";
+      }
+      axis.replaceChildren(...known.map((each) => element("option", { value: each.path, selected: each.path === path }, each.label.toLowerCase())));
+      draw();
+    },
+  };
+}

@@ -1,0 +1,106 @@
+"""A number of answers along a setting: its interval, its limit, what binds at each stop, and another design as a ghost.
+
+Every point is read off the answer to the plan at that stop; where the plan does not fit, is overloaded or is refused, it is a gap with the
+reason, or has the value that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.metrics import Metric
+from mlsysim.plot.charts.curve import Curve, Stop, curve
+from mlsysim.plot.figure import WIDE
+from mlsysim.units.registry import Quantity, unit_name
+
+Found = tuple[float, "Answer | str | None"]
+"""A setting with the answer there, the sentence with which it was refused, or nothing where it is not known yet."""
+
+COLOURS = {1: 0, 2: 2, 3: 7, 14: 1, 4: 4, 5: 5, 7: 3}
+"""Walls and the colours of the charts that they have on every page; the others share one."""
+_OTHER = 6
+_PERCENT = 100.0
+_RATES = ("1 / second", "1 / s")
+"""Units of counts a second, which labels name in words."""
+
+
+def colour_of(wall: int | None) -> int:
+    """The colour of a wall."""
+    return COLOURS.get(wall or 0, _OTHER)
+
+
+def figure_of(metric: Metric, unit: str = "") -> tuple[float, float | None, float | None, str]:
+    """Value and ends of the interval of a metric as plain numbers, and their unit, where it is not said which; shares are in per cent."""
+    if isinstance(metric.value, Quantity):
+        unit = unit or unit_name(metric.value.units)
+        value, low, high = (
+            None if side is None else float(side.to(unit).magnitude) for side in (metric.value, metric.low, metric.high)
+        )
+        return value or 0.0, low, high, unit
+    scale, unit = (_PERCENT, "percent") if metric.text.endswith("%") else (1.0, "")
+    ends = (None if side is None else scale * float(side) for side in (metric.low, metric.high))
+    return scale * float(metric.value), *ends, unit  # type: ignore[return-value]
+
+
+def bound_of(answer: Answer, path: str) -> tuple[float | None, bool]:
+    """Where the limit of a metric lies in the numbers of :func:`figure_of`, and whether it is a least value; None without one."""
+    for check in answer.checks:
+        if check.metric == path and check.bound is not None:
+            share = figure_of(answer.metric(path))[3] == "percent"
+            return check.bound * (_PERCENT if share else 1.0), check.least
+    return None, False
+
+
+def along(
+    found: Sequence[Found],
+    metric: str,
+    *,
+    x_title: str,
+    x_unit: str = "",
+    here: int | None = None,
+    ghost: Sequence[Found] = (),
+    ghost_name: str = "pinned",
+    title: str | None = None,
+    width: int = WIDE,
+) -> Curve:
+    """The chart of a metric (its path) along a setting; the answer at ``here`` says what its limit is."""
+    answers = [answer for _, answer in found if isinstance(answer, Answer)]
+    at = found[here][1] if here is not None else None
+    first = next((each for each in (at, *answers) if isinstance(each, Answer) and _held(each, metric)), None)
+    told = None if first is None else _held(first, metric)
+    limit, least = (None, False) if first is None or told is None else bound_of(first, metric)
+    unit = "" if told is None else figure_of(told)[3]
+    return curve(
+        [_stop(x, answer, metric, unit) for x, answer in found],
+        x_title=x_title,
+        x_unit=x_unit,
+        y_title=metric.rpartition(".")[2].replace("_", " ") if told is None else told.label,
+        y_unit="" if unit in _RATES else unit,
+        limit=limit,
+        least=least,
+        here=here,
+        ghost=[_stop(x, answer, metric, unit) for x, answer in ghost if answer is not None],
+        ghost_name=ghost_name,
+        title=title,
+        width=width,
+    )
+
+
+def _held(answer: Answer, path: str) -> Metric | None:
+    return next((metric for metric in answer.metrics if metric.path == path), None)
+
+
+def _stop(x: float, answer: Answer | str | None, path: str, unit: str) -> Stop:
+    if answer is None:
+        return Stop(x, None)
+    if isinstance(answer, str):
+        return Stop(x, None, binds="refused", reason=answer)
+    metric = _held(answer, path)
+    reason = "" if answer.feasible else answer.headline
+    word = "overloaded" if answer.overloaded else "does not fit"
+    binds = word if reason else answer.binding.name
+    if metric is None:
+        return Stop(x, None, binds=binds, reason=reason or f"{answer.subject} has no such number.")
+    value, low, high, _ = figure_of(metric, unit)
+    return Stop(x, value, low, high, binds, colour_of(answer.binding.wall), reason, metric.text)

@@ -1,0 +1,111 @@
+"""The curve along a control: every point is the answer to the plan at that stop."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from mlsysim.labs import bridge, curves
+from mlsysim.labs.explorer import answer_of, explore
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan
+
+TRAINING = {
+    "task": "training",
+    "workload": {"model": "Llama3_8B", "batch_size": 64, "seq_len": 2048, "precision": "bf16"},
+    "hardware": {"on": "8xH100"},
+    "parallelism": {"tp": 1, "zero": 1, "micro_batch": 1},
+}
+COUNTS = [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def fleet(count, **more):
+    return {**TRAINING, "hardware": {"on": f"{count}xH100"}, **more}
+
+
+def whole(**args):
+    """Ask until nothing is left, as the page does."""
+    for _ in range(100):
+        told = json.loads(bridge.call("curve", json.dumps(args)))
+        assert told["ok"], told
+        if not told["value"]["left"]:
+            return told["value"]
+    raise AssertionError("a curve that never ends")
+
+
+def asked(plans=None, **more):
+    plans = plans or [fleet(count) for count in COUNTS]
+    given = {"values": COUNTS, "plans": plans, "at": 3, "title": "Fleet", "unit": "accelerators", "width": 640}
+    return given | more
+
+
+def test_every_point_is_the_answer_at_its_stop(monkeypatch):
+    seen = {}
+    drawn = curves.along
+
+    def watched(found, *args, **more):
+        seen["found"] = found
+        return drawn(found, *args, **more)
+
+    monkeypatch.setattr(curves, "along", watched)
+    whole(**asked())
+    assert [value for value, _ in seen["found"]] == COUNTS
+    for count, found in seen["found"]:
+        if isinstance(found, str):
+            with pytest.raises(ValueError, match=r"\w"):
+                evaluate(Plan.model_validate(fleet(count)), change=False)
+        else:
+            assert found == evaluate(Plan.model_validate(fleet(count)), change=False)
+
+
+def test_a_chart_for_its_width_with_a_place_for_each_stop():
+    found = whole(**asked())
+    svg = ET.fromstring(found["svg"])
+    assert svg.get("viewBox").split()[2] == "640" and svg.get("role") == "img"
+    assert len(found["places"]) == len(COUNTS) and found["plot"][0] < found["places"][0][0] + 1
+    assert found["metric"] == "performance.tokens_per_second"
+    assert found["reasons"][0].startswith("Does not fit") and found["reasons"][3] == ""
+    assert "you are at 8" in found["svg"]
+
+
+def test_the_limit_in_doubt_is_what_is_shown():
+    limits = {"constraints": {"assert": [{"metric": "mfu", "min": 0.99}]}}
+    found = whole(**asked([fleet(count, **limits) for count in COUNTS]))
+    assert found["metric"] == "performance.mfu" and "limit is at least 99 %" in found["svg"]
+    chosen = whole(**asked([fleet(count, **limits) for count in COUNTS], metric="performance.latency"))
+    assert chosen["metric"] == "performance.latency"
+    assert {"performance.mfu", "performance.latency"} <= {goal["path"] for goal in chosen["metrics"]}
+
+
+def test_a_call_computes_for_a_moment_and_the_next_goes_on():
+    plans = [fleet(count, workload=TRAINING["workload"] | {"batch_size": 128}) for count in COUNTS]
+    lefts = [curves.curve(**asked(plans), moment=0.0)["left"] for _ in COUNTS]
+    assert lefts == list(range(len(COUNTS) - 1, -1, -1))
+
+
+def test_the_pinned_plan_is_a_ghost():
+    ghosts = [fleet(count, parallelism={"tp": 2, "zero": 1, "micro_batch": 1}) for count in COUNTS]
+    found = whole(**asked(ghosts=ghosts))
+    assert "pinned" in found["svg"] and "pinned" not in whole(**asked())["svg"]
+
+
+def test_answers_are_kept_and_refusals_too():
+    whole(**asked())
+    before = explore(fleet(8))["headline"]
+    again = curves.curve(**asked())
+    assert again["left"] == 0 and answer_of(fleet(8)).headline == before
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"values": []}, {"values": [1], "at": 0}, {"at": 99}, {"ghosts": [TRAINING]}, {"at": -1}]
+)
+def test_what_is_no_curve_gets_a_sentence(wrong):
+    told = json.loads(bridge.call("curve", json.dumps(asked(**wrong))))
+    assert not told["ok"] and told["kind"] == "input" and "A curve needs" in told["error"]
+
+
+def test_a_plan_that_is_refused_where_one_is_has_no_chart_but_a_reason():
+    found = curves.curve(**asked([{"task": "training"}] * len(COUNTS)))
+    assert found["svg"] == "" and all(found["reasons"][3:4])

@@ -1,0 +1,132 @@
+"""The explorer's sentence, gauges, time bar and origins: each says what the answer says, for every scenario that is shipped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mlsysim.labs import bridge
+from mlsysim.labs.explorer import answer_of, explore
+from mlsysim.plans.files import plan_from_text
+
+SCENARIOS = sorted(Path("examples/scenarios").glob("*.toml"))
+NOTHING = {
+    "task": "training",
+    "workload": {"model": "Llama3_70B", "batch_size": 8, "seq_len": 2048},
+    "hardware": {"on": "8xH100"},
+    "parallelism": {"tp": 8, "zero": 1, "micro_batch": 1},
+}
+STREAMED = {"task": "inference", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "1xH100"}}
+OVERLOADED = {
+    "task": "serving",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "1xH100"},
+    "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 500.0},
+}
+SERVED = {**OVERLOADED, "serving": {"prompt_tokens": 2000, "output_tokens": 300, "qps": 4.0, "replicas": 1}}
+
+
+@pytest.fixture(scope="module", params=SCENARIOS, ids=lambda path: path.stem)
+def shown(request):
+    document = plan_from_text(request.param.read_text(), "toml").document()
+    return answer_of(document), explore(document)
+
+
+def limited(**limits):
+    """A small service with limits; its first token takes some 70 ms."""
+    return explore({**SERVED, "serving": SERVED["serving"] | limits})["gauges"][1]
+
+
+def test_a_sentence_names_the_plan_and_its_handles(shown):
+    answer, found = shown
+    text = "".join(piece["text"] for piece in found["sentence"])
+    assert text.endswith(".") and not re.search(r"None|nan|_|\b1 tokens| {2}", text), text
+    handles = {piece["control"]: piece["text"] for piece in found["sentence"] if "control" in piece}
+    assert {"workload.model", "hardware.on"} <= set(handles)
+    part = answer.plan.serving
+    if answer.task == "serving" and part.qps is not None:
+        assert float(handles["serving.qps"].replace(",", "")) == pytest.approx(part.qps)
+    if answer.task in ("training", "rl") and "accelerators" in handles:
+        assert handles["accelerators"] == f"{found['chosen']['accelerators']:,}"
+
+
+def test_gauges_have_the_numbers_of_the_answer(shown):
+    answer, found = shown
+    metrics = {metric.path: metric for metric in answer.metrics}
+    fits, fast, worth = found["gauges"]
+    assert (fits["state"] == "holds") == answer.feasible
+    assert answer.held["memory"].text in fits["title"]
+    assert sum(part["share"] for part in fits["bar"]["parts"]) <= 1 + 1e-9
+    for row in (*fast["rows"], *worth["rows"]):
+        assert row["text"] == metrics[row["path"]].text and row["interval"] == metrics[row["path"]].interval
+        assert 0 <= row["at"] <= 1 and (row["band"] is None or 0 <= row["band"][0] <= row["at"] <= row["band"][1] <= 1)
+    if answer.paid is not None:
+        assert answer.paid.text in worth["title"] and answer.period in worth["title"]
+        assert sum(part["share"] for part in worth["bar"]["parts"]) == pytest.approx(1)
+    for check in answer.checks:
+        rows = [row for gauge in (fast, worth) for row in gauge["rows"] if row["path"] == check.metric]
+        assert rows and rows[0]["state"] == check.state
+
+
+def test_operators_add_up_to_their_part_and_parts_to_the_time(shown):
+    answer, found = shown
+    bar = found["time_bar"]
+    assert bar["text"] == answer.held["latency"].text
+    for part in bar["parts"]:
+        assert sum(line["seconds"] for line in part["operators"]) == pytest.approx(part["seconds"])
+        assert all(line["label"] and "e-" not in line["text"] for line in part["operators"])
+    assert sum(part["seconds"] for part in bar["parts"]) == pytest.approx(bar["seconds"])
+    assert sum(part["share"] for part in bar["parts"]) == pytest.approx(1)
+    if answer.ledger is not None:
+        assert bar["seconds"] == pytest.approx(answer.ledger.seconds, rel=1e-4)
+        walls = answer.ledger.walls("exposed")
+        assert {part["wall"]: part["seconds"] for part in bar["parts"]} == pytest.approx(
+            {wall: seconds for wall, seconds in walls.items() if seconds > 1e-6 * answer.ledger.seconds}, rel=1e-3
+        )
+
+
+def test_origins_tell_what_was_given_and_what_was_not(shown):
+    answer, found = shown
+    chips = found["origins"]
+    assert {chip["name"] for chip in chips if chip["origin"] == "given"} >= {"model"}
+    assert {chip["name"] for chip in chips if chip["first"]} >= {"model", "interval"} & {chip["name"] for chip in chips}
+    others = [chip for chip in chips if chip["origin"] != "given"]
+    assert {chip["name"] for chip in others} == {each.name.replace("_", " ") for each in answer.assumed}
+    assert all(chip["text"] for chip in chips)
+
+
+def test_a_limit_is_in_one_of_three_states():
+    holds, fails, doubt = limited(ttft="5 s"), limited(ttft="1 ms"), limited(ttft="72 ms")
+    assert [gauge["state"] for gauge in (holds, fails, doubt)] == ["holds", "fails", "open"]
+    assert holds["rows"][0]["word"] == "holds" and fails["rows"][0]["word"] == "does not hold"
+    assert re.fullmatch(r"too close to call: holds with odds of \d+%", doubt["rows"][0]["word"])
+    row = doubt["rows"][0]
+    assert row["band"][0] < row["limit"]["at"] < row["band"][1] and row["limit"]["text"] == "at most 72 ms"
+    assert limited()["state"] == "holds"  # requests are answered as fast as they come
+
+
+def test_what_does_not_fit_says_so_and_has_neither_speed_nor_time():
+    found = explore(NOTHING)
+    fits, fast, _ = found["gauges"]
+    assert fits["state"] == "fails" and fits["word"] == "does not fit" and "too much" in fits["bar"]["rest"]
+    assert fits["bar"]["end"] < 1 and sum(part["share"] for part in fits["bar"]["parts"]) == pytest.approx(1)
+    assert fast["rows"] == [] and fast["state"] == "fails" and found["time_bar"] is None
+
+
+def test_what_is_streamed_has_a_speed_and_does_not_fit():
+    fits, fast, _ = explore(STREAMED)["gauges"]
+    assert fits["state"] == "fails" and fast["state"] == "fails" and "streamed" in fast["word"] and fast["rows"]
+
+
+def test_an_overloaded_server_fits_and_is_not_fast_enough():
+    fits, fast, _ = explore(OVERLOADED)["gauges"]
+    assert fits["state"] == "holds" and fast["state"] == "fails" and fast["word"] == "overloaded"
+
+
+def test_everything_goes_through_json(shown):
+    _, found = shown
+    told = json.loads(bridge.call("explore", json.dumps({"plan": {**SERVED}})))
+    assert told["ok"] and json.loads(json.dumps(found["gauges"], allow_nan=False)) == found["gauges"]
