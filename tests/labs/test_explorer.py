@@ -89,7 +89,7 @@ def test_charts_are_drawn_for_the_width_that_is_asked(document):
     assert {"memory", "scorecard"} <= set(charts)
     for name, svg in charts.items():
         drawn = ET.fromstring(svg)
-        assert drawn.get("viewBox").split()[2] == ("910" if name == "scorecard" else "320")
+        assert drawn.get("viewBox").split()[2] == ("910" if name in ("memory", "scorecard") else "320")
         assert drawn.get("role") == "img" and drawn[1].text
 
 

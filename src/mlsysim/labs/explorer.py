@@ -207,10 +207,10 @@ _ROOFLINE, _MEMORY = "Roofline of one chip", "Memory of one accelerator"
 
 
 def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
-    """The charts of one answer. The scorecard, which is mostly text, has a width of its own."""
+    """The charts of one answer. Memory and scorecard have a width of their own."""
     return _drawn(
         roofline=roofline_of([("", answer)], title=_ROOFLINE, width=width),
-        memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=width),
+        memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=wide),
         percentiles=percentiles_of(answer, title="Percentiles of the requests", width=width),
         traffic=over_time_of(answer, title="Requests over time", width=width),
         scorecard=scorecard_of(answer, title="Scorecard by wall", width=wide),

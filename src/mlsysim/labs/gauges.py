@@ -139,7 +139,8 @@ def _worth(answer: Answer) -> Gauge:
     found |= {"notes": notes, "bar": None}
     if paid is None:
         first = notes[:1]
-        title = f"{first[0]['label']}: {first[0]['text']}" if first else "What it costs is not known."
+        unknown = "What it costs is not known." if answer.runs else "What does not fit has no cost."
+        title = f"{first[0]['label']}: {first[0]['text']}" if first else unknown
         return found | {"title": title, "notes": notes[1:] if first else notes}
     scope = "to rent" if paid.name == "rent" else "to own"
     whole = sum(part.value for part in answer.cost_parts) or 1.0

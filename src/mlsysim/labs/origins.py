@@ -28,14 +28,14 @@ _FIRST = (
     *("fidelity", "extrapolating", "interval", "unit_cost", "kwh_price", "pue", "mtbf", "duration", "power"),
 )
 """What a reader wants to know first of what was not given."""
-_UNTOLD = ("name", "description", "task")
+_UNTOLD = ("name", "description", "task", "constraints")
 
 
 def origins(answer: Answer) -> list[dict[str, Any]]:
     """Chips: the origin in a word, a name, the text, and whether it is one of those that a reader wants to know first."""
-    given = [
-        _chip(GIVEN, path, _text(value), True) for path, value in _leaves(answer.plan.document()) if path not in _UNTOLD
-    ]
+    leaves = _leaves({name: part for name, part in answer.plan.document().items() if name not in _UNTOLD})
+    given = [_chip(GIVEN, path, _text(value), True) for path, value in leaves]
+    given += [_chip(GIVEN, "limit", check.asked, True) for check in answer.checks if check.asked]
     found = [_chip(_origin(each), each.name, each.text, each.name in _FIRST) for each in answer.assumed]
     return sorted([*given, *found], key=lambda chip: _ORDER.index(chip["origin"]))
 

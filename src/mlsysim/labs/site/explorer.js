@@ -253,7 +253,8 @@ const time = timeBar.mount(byId("time"), { why });
 const hero = heroChart.mount(byId("hero"), { ask: alongside, panel, width: () => widths().wide });
 const ghost = () => (state.pin && pinned ? { plan: state.pin, chosen: pinned.chosen, figures: pinned.figures, lists } : null);
 
-for (const [name, title] of Object.entries(CHARTS)) byId(name === "scorecard" ? "wide-charts" : "charts").append(chartCard(name, title));
+const FOLDED = ["memory", "scorecard"];
+for (const [name, title] of Object.entries(CHARTS)) byId(FOLDED.includes(name) ? "wide-charts" : "charts").append(chartCard(name, title));
 for (const [name, title] of [["roofline", "Both on the roofline"], ["memory", "Memory of both"]]) {
   const card = chartCard(name, title);
   card.querySelector(".chart").id = `compare-${name}`;

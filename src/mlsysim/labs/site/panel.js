@@ -19,6 +19,15 @@ function nearestStop(stops, value) {
   return best;
 }
 
+// A count that is doubled from stop to stop is doubled from where it is: what divides 12,288 seldom divides 16,384.
+function doublings(control, stops, value) {
+  const doubles = control.integer && stops.length > 2 && stops.every((stop, k) => k === 0 || stop === 2 * stops[k - 1]);
+  if (!doubles || value === null || stops.includes(value)) return stops;
+  let first = value;
+  while (first % 2 === 0 && first / 2 >= stops[0]) first /= 2;
+  return Array.from({ length: Math.floor(Math.log2(stops.at(-1) / first)) + 1 }, (_, k) => first * 2 ** k);
+}
+
 function spoken(control, value, context) {
   const unit = typeof control.unit === "function" ? control.unit(context) : control.unit ?? "";
   return value === null ? control.none ?? "" : `${value.toLocaleString("en")} ${unit}`.trim();
@@ -89,8 +98,9 @@ export class Panel {
     const control = this.#shown(path)?.control;
     if (control?.kind !== "slider") return null;
     const told = (what) => (typeof what === "function" ? what(context) : what);
-    const stops = told(control.stops).filter((stop) => stop !== null);
-    return { path, label: control.label, unit: told(control.unit) ?? "", stops, value: valueOf(control, context), nearest: nearestStop };
+    const value = valueOf(control, context);
+    const stops = doublings(control, told(control.stops).filter((stop) => stop !== null), value);
+    return { path, label: control.label, unit: told(control.unit) ?? "", stops, value, nearest: nearestStop };
   }
 
   scales() {
