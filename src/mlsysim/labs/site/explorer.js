@@ -153,7 +153,8 @@ const deep = new Newest(async (_, newest) => {
   showChange(found, answer.feasible);
   byId("apply").onclick = () => apply(found.plan);
   root.dataset.complete = "";
-  await beside.deeper(plan, widths().width, current);
+  searches += 1;
+  await beside.deeper(plan, widths().width, current).finally(() => { searches -= 1; });
 });
 const deeper = later(1000, () => deep.ask());
 
