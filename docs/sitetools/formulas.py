@@ -26,7 +26,10 @@ _PARTS = re.compile(
 _NAMES = {"lvert": "|", "rvert": "|", "arg": r"\mathrm{arg}\,"}
 _OTHER = re.compile(rf"\\({'|'.join(_NAMES)})(?![A-Za-z])")
 _BAR = re.compile(r"<mo([^>]*)>(?:\||&#x0007C;)</mo>")
+_LETTERS = re.compile(r'(?:<mi mathvariant="normal">[A-Za-z]</mi>){2,}')
 _TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
+_LONG = 36
+"""Characters of a formula in a line, as it is written, from which on it may be wider than a phone."""
 _MARKUP = re.compile(r"[*_\[\]|`~^\\]")
 
 
@@ -46,8 +49,9 @@ def _part(match: re.Match[str]) -> str:
         return "&#36;"
     if match["block"]:
         return f'<div class="formula">{_set(match["block"], "block")}</div>'
-    # A line that begins with a formula is a paragraph's all the same.
-    return f'<span class="math">{_set(match["inline"], "inline")}</span>'
+    # A line that begins with a formula is a paragraph's all the same. One that may be wider than a phone scrolls there.
+    kind = "math long" if len(match["inline"]) > _LONG else "math"
+    return f'<span class="{kind}">{_set(match["inline"], "inline")}</span>'
 
 
 def _set(latex: str, display: str) -> str:
@@ -57,5 +61,7 @@ def _set(latex: str, display: str) -> str:
         raise ValueError(f"{latex} has a command that is not known")
     # Bars are brackets here, not relations, so that they keep no space around them.
     shown = _BAR.sub(r'<mo lspace="0" rspace="0"\1>&#x0007C;</mo>', shown)
+    # A word is one identifier, which is upright by itself.
+    shown = _LETTERS.sub(lambda found: f"<mi>{re.sub('<[^>]+>', '', found[0])}</mi>", shown)
     # A star or an underscore between tags would be emphasis.
     return _TEXT.sub(lambda text: _MARKUP.sub(lambda mark: f"&#{ord(mark[0])};", text[0]), shown)

@@ -88,6 +88,7 @@ def test_formulas_are_set(site: Path) -> None:
         (r"\lvert W\rvert", 'lspace="0"'),
         ("a < b", "&#x0003C;"),
         (r"\text{a_b}", "&#95;"),
+        (r"T_{\mathrm{peak}}", "<mi>peak</mi>"),
     ],
 )
 def test_a_formula_becomes_mathml(latex: str, part: str) -> None:
