@@ -63,6 +63,10 @@ def test_a_simulation_agrees_with_the_closed_form() -> None:
         to_si(closed.value("carbon_footprint"), "kgCO2e"), rel=0.06
     )
     assert any("to pause" in line for line in played.verdict)
+    # Hours that it gives way to are no failures: goodput is that of the time in which it runs, in both.
+    assert played.value("goodput") == pytest.approx(closed.value("goodput"), rel=0.01)
+    assert played.value("goodput") > 0.99 and played.binding.wall == closed.binding.wall
+    assert to_si(played.value("run_time"), "day") == pytest.approx(held["run_time"]["p50"], rel=1e-6)
 
 
 @pytest.mark.parametrize(

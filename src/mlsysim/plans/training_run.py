@@ -28,9 +28,21 @@ from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import paid
 from mlsysim.plans.targets import parse_every
 from mlsysim.simulate.run import causes
-from mlsysim.simulate.run.record import AGAIN, RESTARTS, STOPPED, USEFUL, WRITES, Many, Played, Runs, Span
+from mlsysim.simulate.run.record import (
+    AGAIN,
+    CAPPED,
+    PAUSE,
+    RESTARTS,
+    STOPPED,
+    USEFUL,
+    WRITES,
+    Many,
+    Played,
+    Runs,
+    Span,
+)
 from mlsysim.simulate.run.record import many as percentiles
-from mlsysim.simulate.run.run import PAUSE, TRAINING, Setting, Slow, play, play_all
+from mlsysim.simulate.run.run import TRAINING, Setting, Slow, play, play_all
 from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
@@ -135,9 +147,12 @@ class Simulated:
 
     @property
     def kept(self) -> Goodput:
-        """What is left of the run in the middle, in the terms of the closed form: what is not writing, work done again or restarts is waiting."""
-        run = self.middle
-        lost = {kind: seconds / run.seconds for kind, seconds in run.by(1).items()}
+        """What is left of the run in the middle, in the terms of the closed form: of the time in which it does not give way, what is not writing, work
+        done again or restarts is waiting."""
+        run, lost = self.middle, dict[str, float]()
+        for (cause, kind), seconds in run.lost.items():
+            if cause not in (PAUSE, CAPPED):
+                lost[kind] = lost.get(kind, 0.0) + seconds / (run.seconds - run.gives_way)
         writes, again, restarts = (lost.pop(kind, 0.0) for kind in (WRITES, AGAIN, RESTARTS))
         found = replace(self.closed, writes=writes, rework=again, restarts=restarts, waiting=sum(lost.values()))
         return found if run.ended else replace(found, waiting=1 - writes - again - restarts)
@@ -146,6 +161,11 @@ class Simulated:
     def days(self) -> float:
         """Of the run in the middle."""
         return self.middle.seconds / DAY
+
+    @property
+    def of_full_rate(self) -> float:
+        """Share of the time of the run in the middle in which it does not give way to hours."""
+        return 1 - self.middle.gives_way / self.middle.seconds
 
     def tell(self, sheet: Sheet, watts: tuple[float, float] | None) -> None:
         """Put percentiles and parts on the sheet."""
@@ -277,7 +297,10 @@ def lost_sentence(run: Played) -> str:
 
 def facts_of(run: Played) -> dict[str, Any]:
     """What the equation of a simulated goodput shows."""
-    return {"useful_days": quantity(run.work / DAY, "day"), "days_of_the_run": quantity(run.seconds / DAY, "day")}
+    return {
+        "useful_days": quantity(run.work / DAY, "day"),
+        "days_without_giving_way": quantity((run.seconds - run.gives_way) / DAY, "day"),
+    }
 
 
 def _verdict(sheet: Sheet, found: Simulated) -> Iterator[str]:

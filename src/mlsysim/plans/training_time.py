@@ -122,7 +122,10 @@ def run_of(
     covered, working = Covered(), days
     computing = float(kept.computing) if played is None else played.computing
     if played is not None and played.covers:
-        covered = played.covers[played.runs.middle]
+        covered, share = played.covers[played.runs.middle], played.of_full_rate
+        days = days if tokens is None or not kept.lasting else days / share
+        working = days * share
+        sheet.facts |= {"share_of_full_rate": share} if share < 1 else {}
     elif by_hour is not None:
         covered = by_hour.covering(days * 24.0, tokens is not None and kept.lasting, computing)
         if by_hour.yields:

@@ -20,6 +20,8 @@ AGAIN, RESTARTS, WAITING, STOPPED, SLOWER = (
     "stopped",
     "slower steps",
 )
+PAUSE, CAPPED = "pause", "power cap"
+"""Causes that the run gives way to on purpose, by the hour."""
 LEVELS = {"p10": 0.10, "p50": 0.50, "p90": 0.90}
 _NORMAL = 1.645
 
@@ -52,9 +54,15 @@ class Played(NamedTuple):
         return {("", USEFUL): self.work} | self.lost
 
     @property
+    def gives_way(self) -> float:
+        """Seconds that it gives way to hours: held, or at less power."""
+        return sum(seconds for (cause, _), seconds in self.lost.items() if cause in (PAUSE, CAPPED))
+
+    @property
     def goodput(self) -> float:
-        """Useful work over the time."""
-        return self.work / self.seconds if self.seconds else 1.0
+        """Useful work over the time in which it does not give way."""
+        own = self.seconds - self.gives_way
+        return self.work / own if own > 0 else 1.0
 
     def by(self, place: int) -> dict[str, float]:
         """Seconds that were lost, by cause (0) or kind (1); what has no cause is its kind."""

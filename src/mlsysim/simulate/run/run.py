@@ -26,10 +26,22 @@ from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.run.clocks import Cause, Clock
 from mlsysim.simulate.run.nodes import Again, Nodes, Returning
 from mlsysim.simulate.run.progress import Progress
-from mlsysim.simulate.run.record import AGAIN, RESTARTS, SLOWER, STOPPED, WAITING, WRITES, Played, Runs, Span
+from mlsysim.simulate.run.record import (
+    AGAIN,
+    CAPPED,
+    PAUSE,
+    RESTARTS,
+    SLOWER,
+    STOPPED,
+    WAITING,
+    WRITES,
+    Played,
+    Runs,
+    Span,
+)
 
 TRAINING = "training"
-MAINTENANCE, PAUSE, CAPPED = "maintenance", "pause", "power cap"
+MAINTENANCE = "maintenance"
 FEWER, SLOW, REJOIN = "fewer replicas", "slow nodes", "nodes that come back"
 _EVENTS = 100_000
 """Events after which it is said to have none either: one that restarts again and again."""
