@@ -34,3 +34,7 @@ def test_a_metric_without_a_wall_of_its_own_belongs_to_the_one_that_binds():
     assert metric("latency", 1.0, "training", binding=14).wall == 14
     assert metric("latency", 1.0, "serving", wall=4, binding=14).wall == 4
     assert metric("mfu", 0.4, "training", binding=14).wall == 3
+
+
+def test_less_than_a_day_is_told_in_hours():
+    assert [value_text("run_time", Q_(days, "day")) for days in (0.293, 1.0, 38.98)] == ["7.03 h", "1 d", "38.98 d"]
