@@ -6,7 +6,6 @@ is the plan's own schema. Requests that hold a plan take its keys beside the res
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, WithJsonSchema
@@ -81,14 +80,15 @@ class Loose(Record):
             held = own.get(name) or {}
             if loose and isinstance(held, dict) and (held or len(cls.within) == 1):
                 own[name] = loose | held
-            if name != "settings" and isinstance(own.get(name), dict):
-                parts = None
-                with suppress(InputError):
-                    # A wrong key is refused below, with its place in the request.
-                    parts = Plan.in_parts(own[name])
-                if parts is not None:
-                    _check_named(cls, parts, "" if loose else f"{name}.")
-        return super().model_validate(own, **kwargs)
+        try:
+            return super().model_validate(own, **kwargs)
+        except InputError as error:
+            if "needs the" in str(error):
+                # What a plan lacks is said by the name that stands in a request.
+                for name in cls.within:
+                    if name != "settings" and isinstance(own.get(name), dict):
+                        _check_named(cls, Plan.in_parts(own[name]), "" if loose else f"{name}.")
+            raise
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -87,9 +87,9 @@ class Plan(Record):
     @model_validator(mode="after")
     def _agrees(self) -> Plan:
         if self.task in ("training", "inference") and self.serving is not None:
-            raise ValueError(f"a plan of task {self.task} has no serving part")
+            raise ValueError(f"a plan of task {self.task} has no serving part{_stated(self.serving)}.")
         if self.task not in (None, "rl") and self.rl is not None:
-            raise ValueError(f"a plan of task {self.task} has no rl part")
+            raise ValueError(f"a plan of task {self.task} has no rl part{_stated(self.rl)}.")
         return self
 
     @property
@@ -140,6 +140,12 @@ class Plan(Record):
         return _plain(self)
 
     to_dict = document
+
+
+def _stated(part: Record) -> str:
+    """The keys that a part states, for a sentence: ``: qps belongs there``."""
+    names = list(_plain(part))
+    return f": {', '.join(names)} belong{'s' * (len(names) == 1)} there" if names else ""
 
 
 def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[str, Any]:
