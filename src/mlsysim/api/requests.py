@@ -59,7 +59,7 @@ def _check_named(request: type[Record], parts: dict[str, Any], within: str = "")
     """Refuse parts of a plan without a model or what it is on."""
     for part, names in (("workload", ("model",)), ("hardware", ("on", "name"))):
         held = parts.get(part) or {}
-        if isinstance(held, dict) and not any(name in held for name in names):
+        if not isinstance(held, dict) or not any(name in held for name in names):
             example = "Llama3_70B" if part == "workload" else "8xH100 or 512xH100"
             raise InputError(
                 f"{request.__name__} needs the {within + names[0]!r} field, which was not given: such as {example}.",

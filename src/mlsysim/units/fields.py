@@ -212,6 +212,8 @@ _EXPECTED = {
     **dict.fromkeys(("float_parsing", "float_type"), "a number such as 0.5"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
     "string_type": "text",
+    **dict.fromkeys(("model_type", "dict_type"), "a table of keys and values"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
     "literal_error": "{expected}",
     "greater_than": "more than {gt}",
     "greater_than_equal": "at least {ge}",
