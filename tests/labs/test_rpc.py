@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from importlib import import_module
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from mlsysim.labs import bridge, rpc
 @pytest.fixture
 def functions(monkeypatch):
     monkeypatch.setattr(rpc, "_FUNCTIONS", {})
+    monkeypatch.setattr(rpc, "_LATER", {})
 
     @rpc.offer
     def add(a, b=1):
@@ -92,3 +96,23 @@ def test_no_call_raises(name, arguments):
 def test_the_bridge_tells_about_itself():
     about = answer("about")["value"]
     assert about["functions"] == rpc.offered() and {"about", "evaluate"} <= set(about["functions"])
+
+
+def test_modules_that_come_later_offer_what_is_said_of_them():
+    for module, names in bridge.LATER.items():
+        import_module(f"mlsysim.labs.{module}")
+        theirs = [name for name, made in rpc._FUNCTIONS.items() if made.__module__ == f"mlsysim.labs.{module}"]
+        assert sorted(theirs) == sorted(names), module
+
+
+def test_the_first_answer_does_not_wait_for_launch_files_and_labs():
+    script = """
+import sys
+from mlsysim.labs import bridge
+assert bridge.call("first_design").startswith('{"ok": true')
+late = [name for name in sys.modules if name.startswith(("mlsysim.launch", "mlsysim.labs.runner", "mlsysim.simulate.traces"))]
+assert not late, late
+assert '"ok": true' in bridge.call("list_labs") and "mlsysim.labs.runner" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -1,4 +1,8 @@
-"""What the pages of a site ask the engine. Importing this module offers every function to :func:`call`."""
+"""What the pages of a site ask the engine. Importing this module offers every function to :func:`call`.
+
+A page starts with the explorer's functions; the modules of the others are imported when one of theirs is first called, since every module
+that is imported keeps a reader waiting for the first answer.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,24 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
-from mlsysim.labs import classroom, curves, dropped, explorer, exports, live, machines, runner
-from mlsysim.labs.rpc import call, offer, offered
+from mlsysim.labs import explorer
+from mlsysim.labs.rpc import call, offer, offer_later, offered
 
-__all__ = ["about", "call", "classroom", "curves", "dropped", "explorer", "exports", "live", "machines", "runner"]
+__all__ = ["LATER", "about", "call", "explorer"]
+
+LATER = {
+    "classroom": ("class_view",),
+    "curves": ("curve",),
+    "dropped": ("keep_trace", "take_file"),
+    "exports": ("numbers_csv",),
+    "live": ("live",),
+    "machines": ("machine", "machines"),
+    "runner": ("lab_answer", "lab_compute", "lab_finish", "lab_open", "lab_predict", "list_labs", "list_tracks"),
+}
+"""Modules of this room by name, and what they offer."""
+
+for module, names in LATER.items():
+    offer_later(f"mlsysim.labs.{module}", names)
 
 
 @offer

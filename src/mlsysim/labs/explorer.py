@@ -16,6 +16,7 @@ from typing import Any
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.hf import read_config
 from mlsysim.labs import catalogue as lists
+from mlsysim.labs.documents import Document, plan_of
 from mlsysim.labs.gauges import gauges
 from mlsysim.labs.origins import origins
 from mlsysim.labs.rpc import offer
@@ -44,8 +45,6 @@ from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import format_value
 
-Document = dict[str, Any]
-
 _KEPT = 256
 _LARGEST_CONFIG = 1_000_000
 _TOLD = (
@@ -63,18 +62,11 @@ _TOLD = (
 )
 
 
-def _plan(document: Document) -> Plan:
-    if not isinstance(document, dict):
-        raise InputError(f"A plan is a table of workload, hardware and so on, not {type(document).__name__}.")
-    # Through the reader of plan files, which refuses unknown keys with the nearest valid one.
-    return plan_from_text(json.dumps(document), "json", "The plan")
-
-
 @lru_cache(maxsize=_KEPT)
 def _kept(text: str) -> Answer | InputError:
     """The answer, or why there is none: a curve asks for both again and again."""
     try:
-        return answer_to(_plan(json.loads(text)), change=False)
+        return answer_to(plan_of(json.loads(text)), change=False)
     except InputError as error:
         return error
 
@@ -250,7 +242,7 @@ def sensitivity(plan: Document, width: int = 720) -> Document:
 @offer
 def cheapest(plan: Document) -> Document | None:
     """The cheapest change that betters the plan, with the whole plan that it makes; seconds where layouts are searched."""
-    document: Document | None = answer_to(_plan(plan)).to_dict()["change"]
+    document: Document | None = answer_to(plan_of(plan)).to_dict()["change"]
     return document
 
 
@@ -263,7 +255,7 @@ def settle(plan: Document) -> Document:
 @offer
 def search_layout(plan: Document) -> Document:
     """The plan with the best layout of all that fit."""
-    given = _plan(plan).document()
+    given = plan_of(plan).document()
     searched = {key: value for key, value in given.items() if key != "parallelism"}
     split = given.get("parallelism") or {}
     kept = {name: split[name] for name in BESIDE if name in split}
@@ -310,7 +302,7 @@ def compare(first: Document, second: Document, width: int = 720) -> Document:
 def scenario(plan: Document, models: dict[str, str] | None = None) -> str:
     """The plan as a TOML file that every command takes, with the configurations of those imported models that it names."""
     used = json.dumps(plan)
-    return plan_to_toml(_plan(plan), {key: text for key, text in (models or {}).items() if json.dumps(key) in used})
+    return plan_to_toml(plan_of(plan), {key: text for key, text in (models or {}).items() if json.dumps(key) in used})
 
 
 @offer

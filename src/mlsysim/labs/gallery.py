@@ -11,7 +11,8 @@ import json
 from html import escape
 
 from mlsysim.labs.address import address
-from mlsysim.labs.explorer import Document, explore
+from mlsysim.labs.documents import Document
+from mlsysim.labs.explorer import explore
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
@@ -34,6 +35,7 @@ _FIGURES = {
 }
 """Figures of a card by task; the first three that an answer has."""
 
+_COLOURS = {"holds": "good", "open": "warn", "fails": "bad"}
 _SHOWN = 3
 _WIDTH = 380
 _FEW = 4
@@ -60,7 +62,7 @@ def gallery() -> tuple[str, dict[str, Document]]:
 
 def _card(name: str, answer: Answer) -> str:
     plan = answer.plan
-    state, word = _state(answer)
+    ruling = answer.ruling
     headline = answer.headline.split(": ", 1)[-1]
     figures = [answer.held[figure] for figure in _FIGURES[answer.task] if figure in answer.held][:_SHOWN]
     rows = "".join(f"<div><dt>{escape(figure.label)}</dt><dd>{escape(figure.text)}</dd></div>" for figure in figures)
@@ -70,20 +72,9 @@ def _card(name: str, answer: Answer) -> str:
         f'<li class="card scenario" data-scenario="{name}">\n'
         f'<h3><a href="{escape(address(plan.document()))}">{escape(plan.name or answer.subject)}</a></h3>\n'
         f'<p class="muted about">{escape(plan.description or "")}</p>\n'
-        f'<p class="says"><strong class="badge" data-state="{state}">{word}</strong> {escape(headline[:1].upper() + headline[1:])}</p>\n'
+        f'<p class="says"><strong class="badge" data-state="{_COLOURS[ruling.state]}">{escape(ruling.claim)}</strong> {escape(headline[:1].upper() + headline[1:])}</p>\n'
         f'<dl class="three">{rows}</dl>\n<p class="binds">{escape(answer.binding.sentence)}</p>\n{chart}</li>\n'
     )
-
-
-def _state(answer: Answer) -> tuple[str, str]:
-    """Whether it holds: the colour and the word for it."""
-    if not answer.feasible:
-        return "bad", "Overloaded" if answer.overloaded else "Does not fit"
-    if any(check.certain and not check.passed for check in answer.checks):
-        return "warn", "Misses a limit"
-    if any(not check.certain for check in answer.checks):
-        return "warn", "Too close to call"
-    return "good", "Holds" if answer.checks else "Fits"
 
 
 def told_json(told: Document) -> bytes:

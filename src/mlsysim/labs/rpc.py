@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, TypeVar
 
 from mlsysim.errors import DimensionalityError, InputError, MLSysError, unknown_name
@@ -18,6 +19,7 @@ from mlsysim.errors import DimensionalityError, InputError, MLSysError, unknown_
 Offered = TypeVar("Offered", bound=Callable[..., Any])
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
+_LATER: dict[str, str] = {}
 
 
 def offer(function: Offered) -> Offered:
@@ -30,9 +32,14 @@ def offer(function: Offered) -> Offered:
     return function
 
 
+def offer_later(module: str, names: Iterable[str]) -> None:
+    """Import a module, which offers these functions, when one of them is first called."""
+    _LATER.update(dict.fromkeys(names, module))
+
+
 def offered() -> list[str]:
     """The names that :func:`call` answers to."""
-    return sorted(_FUNCTIONS)
+    return sorted({*_FUNCTIONS, *_LATER})
 
 
 def call(name: str, arguments: str = "{}") -> str:
@@ -47,8 +54,10 @@ def call(name: str, arguments: str = "{}") -> str:
 
 
 def _run(name: str, arguments: str) -> Any:
+    if name not in _FUNCTIONS and name in _LATER:
+        import_module(_LATER[name])
     if name not in _FUNCTIONS:
-        raise unknown_name("function", name, _FUNCTIONS)
+        raise unknown_name("function", name, offered())
     function = _FUNCTIONS[name]
     try:
         given = json.loads(arguments)
