@@ -90,7 +90,8 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
 
 
 def _where(plan: Plan) -> str:
-    return " and ".join(filter(None, (plan.hardware.on, plan.rl and plan.rl.generate_on)))
+    beside = None if plan.rl is None else plan.rl.generate_on
+    return " and ".join(name for name in (plan.hardware.on, beside) if name)
 
 
 def _interval(way: Way) -> str:
