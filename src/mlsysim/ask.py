@@ -16,7 +16,7 @@ may be names, paths or objects; an object that is not of the zoo is added to it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, overload
@@ -42,6 +42,7 @@ from mlsysim.walls.result import Result
 from mlsysim.zoo.registry import Registry
 
 if TYPE_CHECKING:
+    from mlsysim.plot.figure import Figure
     from mlsysim.search.space import Space
     from mlsysim.swept import Swept
 
@@ -118,7 +119,7 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
 
 def _answered(task: str, model: Model, on: Machines, settings: Mapping[str, Any]) -> Answer:
     plan = Plan.model_validate({"task": task, "model": model_name(model), "on": fleet_name(on), **settings})
-    return evaluate(plan).in_words(_keyword).drawn_by(_charts)
+    return evaluate(plan).in_words(_keyword).drawn_by(_chart)
 
 
 def model_name(model: Model) -> str:
@@ -161,12 +162,8 @@ def _keyword(leaf: Leaf, value: Any) -> str:
     return f"{leaf.flat}=..." if value is None else f"{leaf.flat}={value!r}"
 
 
-def _charts(answer: Answer) -> Iterator[str]:
-    """Where the time goes and what fills the memory, for a notebook."""
-    from mlsysim.plot.answers import memory_of, time_of
+def _chart(answer: Answer, kind: str, **asked: Any) -> Figure:
+    """A chart of an answer, by its name."""
+    from mlsysim.plot.kinds import charted
 
-    figures = (
-        time_of(answer, title="Where the time goes"),
-        memory_of([("Each accelerator", answer)], title="What fills the memory"),
-    )
-    return (figure.svg() for figure in figures if figure is not None)
+    return charted(answer, kind, **asked)

@@ -239,6 +239,7 @@ OWN = {
     "audit",
     "compare",
     "sensitivity",
+    "plot",
     "explain",
     "optimize",
     "synthesize",

@@ -24,6 +24,7 @@ CODES: dict[str, dict[str, int]] = {
     "sensitivity": {"ResNet50@A100": 0, "ResNet50": 1, "Llama3_70B@H100": 2, "ResNet50@A100 --assert 'latency <= 1 ns'": 3},
     "explain": {"latency --of scenario:keyword-spotting-microcontroller": 0, "latency --of nothing.toml": 1},
     "report": {"ResNet50@A100 -o FOLDER/a.md": 0, "ResNet50@A100 -o FOLDER/a.pdf": 1, "Llama3_70B@H100 -o FOLDER/b.md": 2},
+    "plot": {"ResNet50@A100 memory -o FOLDER/a.svg": 0, "ResNet50@A100 memry -o FOLDER/a.svg": 1, "Llama3_70B@H100 memory -o FOLDER/b.svg": 2},
     "export": {"vllm Llama3_8B@H100": 0, "vlm Llama3_8B@H100": 1, "vllm Llama3_70B@H100": 2},
     "review": {"FOLDER/serve.sh --on H100": 0, "FOLDER/nothing.sh": 1, "FOLDER/large.sh --on H100": 2},
     "synthesize": {"Llama3_70B --latency '50 ms'": 0, "Llama3_70B --latency '50 kg'": 1},

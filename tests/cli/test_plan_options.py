@@ -21,7 +21,7 @@ def context(command: str, *words: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "command", ["eval", "compare", "export", "review", "audit", "report", "sensitivity", "explain"]
+    "command", ["eval", "compare", "export", "review", "audit", "report", "plot", "sensitivity", "explain"]
 )
 def test_every_key_of_a_plan_is_an_option(command: str) -> None:
     found = COMMANDS[command].get_params(typer.Context(COMMANDS[command]))

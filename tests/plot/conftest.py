@@ -42,14 +42,18 @@ def shape_boxes(root):
             xs, ys = [x for x, _ in points], [y for _, y in points]
             yield tag, "", Box(min(xs), min(ys), max(xs), max(ys))
         elif tag == "path" and not get("transform"):
-            shapes = re.findall(r"M(\S+) (\S+)h([\d.]+)v([\d.]+)", get("d"))
-            boxes = [
-                (float(x), float(y), float(x) + float(wide), float(y) + float(high)) for x, y, wide, high in shapes
-            ]
+            # Blocks, or the lines and dots of a hatch.
+            places = re.findall(r"M([-\d.]+)[ ,]([-\d.]+)(?:h([\d.]+)v([\d.]+))?", get("d"))
+            sizes = [tuple(float(each or 0) for each in place) for place in places]
             yield (
                 tag,
                 "",
-                Box(*(pick(edges) for pick, edges in zip((min, min, max, max), zip(*boxes, strict=True), strict=True))),
+                Box(
+                    min(x for x, _, _, _ in sizes),
+                    min(y for _, y, _, _ in sizes),
+                    max(x + wide for x, _, wide, _ in sizes),
+                    max(y + high for _, y, _, high in sizes),
+                ),
             )
         elif tag == "path":
             x, y = map(float, re.fullmatch(r"translate\((\S+) (\S+)\)", get("transform")).groups())

@@ -51,4 +51,4 @@ def test_hours_of_the_region(check, answer):
 
 def test_a_run_that_was_not_simulated_has_no_picture():
     plain = train("Llama3_8B", "8xH100", tokens=1e10)
-    assert run_of(plain, title="x") is lost_of(plain, title="x") is finish_of(plain, title="x") is None
+    assert run_of(plain, title="x") is finish_of(plain, title="x") is None

@@ -23,6 +23,7 @@ from mlsysim.cli.measurements import calibrate, validate, verify
 from mlsysim.cli.optimizers import optimize, synthesize
 from mlsysim.cli.output import print_json
 from mlsysim.cli.plan_options import in_options, plan_command
+from mlsysim.cli.plot import plot
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
@@ -41,7 +42,8 @@ app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
 app.command(cls=plan_command("rl"))(plans.rl)
 app.command(cls=plan_command())(planning.plan)
-for _on_plans in (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, export, review, sweep):
+_PLANS = (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, plot, export, review, sweep)
+for _on_plans in _PLANS:
     app.command(cls=plan_command())(_on_plans)
 _SIZES = ("workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens")
 app.command(cls=plan_command(None, *_SIZES))(synthesize)

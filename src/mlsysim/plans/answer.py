@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from html import escape
 from typing import Any, ClassVar, Literal
 
@@ -179,7 +180,7 @@ class Answer(Document, Record):
     plan: Plan
 
     _ledgers: tuple[Ledger | None, Ledger | None] = PrivateAttr(default=(None, None))
-    _draw: Callable[[Answer], Iterable[str]] | None = PrivateAttr(default=None)
+    _draw: Callable[..., Any] | None = PrivateAttr(default=None)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -196,10 +197,18 @@ class Answer(Document, Record):
         self._ledgers = (ledger, of_main)
         return self
 
-    def drawn_by(self, draw: Callable[[Answer], Iterable[str]]) -> Answer:
-        """The answer, with who draws it for a notebook: figures as SVG."""
+    def drawn_by(self, draw: Callable[..., Any]) -> Answer:
+        """The answer, with what draws it: a chart of an answer by its name."""
         self._draw = draw
         return self
+
+    def plot(self, kind: str = "time", **asked: Any) -> Any:
+        """A chart of the answer by its name, such as ``plot("memory")``; it shows itself in a notebook and has ``svg()`` and ``save()``."""
+        if self._draw is None:
+            raise InputError(
+                "Answers of mlsysim.train, mlsysim.serve and mlsysim.rl are drawn; this one is of neither."
+            )
+        return self._draw(self, kind, **asked)
 
     def in_words(self, write: Write) -> Answer:
         """The answer with the settings in its sentences as a face writes them."""
@@ -381,5 +390,8 @@ class Answer(Document, Record):
         rows = "".join(
             f"<tr><th>{escape(m.label)}</th><td>{escape(m.text)}</td><td>{escape(m.interval)}</td></tr>" for m in listed
         )
-        charts = "".join(self._draw(self)) if self._draw is not None else ""
+        charts = ""
+        for kind in ("time", "memory") if self._draw is not None else ():
+            with suppress(InputError):
+                charts += self.plot(kind).svg()
         return f"{words}<table><caption>{escape(self.subject)}</caption>{rows}</table>{charts}"

@@ -43,6 +43,10 @@ class Comparison(Document):
         told = super().to_dict()
         return {"changes": {row.pop("name"): row for row in told.pop("rows")}} | told
 
+    def plot(self, kind: str = "time") -> Any:
+        """A chart of both answers on one scale: ``time``, ``memory`` or ``roofline``."""
+        return self.first.plot(kind, beside=self.second)
+
     def __str__(self) -> str:
         widths = [max(len(cell) for cell in cells) for cells in zip(*self._cells(), strict=True)]
         lines = (

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from mlsysim.plans.answer import Answer
+from mlsysim.plans.answer import Answer, Part
 from mlsysim.plans.changes import HARDWARE
 from mlsysim.plans.hours import carbon_hours
 from mlsysim.plans.targets import TIMES, levels_of, percent
-from mlsysim.plot.charts.bars import tornado, waterfall
+from mlsysim.plot.charts.bars import tornado, waterfall, waterfalls
 from mlsysim.plot.charts.heat_map import heat_map
 from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.charts.memory_bar import memory_bar
@@ -66,14 +66,19 @@ def roofline_of(answers: Named, *, title: str | None = None, width: int = WIDE) 
     return roofline(roofs=drawn, points=points, title=title or f"Roofline of {' and '.join(labels)}", width=width)
 
 
-def time_of(answer: Answer, *, whole: str = "", title: str, width: int = WIDE) -> Figure | None:
-    """Where the time of a step, a request or a pass goes; ``whole`` is what that is called. Of what has no time (a server whose queue
-    grows without end) there is nothing to draw."""
-    parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > 0]
-    if not parts or "latency" not in answer.held:
-        return None
-    named = {"total_label": whole or _WHOLE[answer.task], "total_text": answer.metric("latency").text, "title": title}
-    return waterfall(parts, **named, width=width)
+def time_of(answers: Answer | Named, *, whole: str = "", title: str, width: int = WIDE) -> Figure | None:
+    """Where the time of a step, a request or a pass goes; ``whole`` is what that is called. Of several answers all on one scale. Of what has no
+    time (a server whose queue grows without end) there is nothing to draw."""
+    wholes = []
+    for name, answer in [("", answers)] if isinstance(answers, Answer) else answers:
+        parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > 0]
+        if parts and "latency" in answer.held:
+            wholes.append((name, parts, whole or _WHOLE[answer.task], answer.metric("latency").text))
+    if len(wholes) > 1:
+        return waterfalls(wholes, title=title, width=width)
+    for _, parts, label, text in wholes:
+        return waterfall(parts, total_label=label, total_text=text, title=title, width=width)
+    return None
 
 
 def whole_of(answer: Answer, *, title: str, most: int = _CAUSES, width: int = WIDE) -> Figure | None:
@@ -109,6 +114,26 @@ def _largest(
     if left >= _NOTHING * whole:
         shown += others if len(others) == 1 else [(rest, left)]
     return [(name, value, "s") for name, value in shown]
+
+
+def cost_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """What is paid consists of."""
+    return _sum_of(answer.cost_parts, "USD", "" if answer.paid is None else answer.paid.label, title, width)
+
+
+def carbon_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """Carbon of running, and of making the chips."""
+    return _sum_of(answer.carbon_parts, "kgCO2e", "In all", title, width)
+
+
+def _sum_of(parts: Sequence[Part], unit: str, total: str, title: str, width: int) -> Figure | None:
+    shown = [(part.label, quantity(part.value, unit)) for part in parts if part.value > 0]
+    return waterfall(shown, total_label=total or "Total", title=title, width=width) if shown else None
+
+
+def sensitivity_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
+    """What 10 % of each figure of the hardware does to the main metric."""
+    return tornado_of(answer, answer.sensitivities, title=title, width=width)
 
 
 def memory_of(answers: Named, *, title: str | None = None, width: int = WIDE) -> Figure | None:

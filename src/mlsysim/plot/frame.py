@@ -59,6 +59,8 @@ def _sample(d: Drawing, entry: KeyEntry, x: float, y: float) -> None:
             d.rect(x + 0.5, y + 1.5, 14, 11, "void")
         case "wash":
             d.rect(x, y + 2, 15, 11, f"f{colour} wash")
+        case "ring":
+            d.marker(0, x + 7.5, y + 7, 5, "dotted")
         case "faint":
             d.rect(x, y + 2, 15, 11, "faint")
         case "plain":

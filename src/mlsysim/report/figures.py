@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from mlsysim.plans.answer import Answer, Part
+from mlsysim.plans.answer import Answer
 from mlsysim.plot.answers import (
+    carbon_of,
+    cost_of,
     finish_of,
     hours_of,
     lost_of,
@@ -15,16 +15,14 @@ from mlsysim.plot.answers import (
     roofline_of,
     run_of,
     scorecard_of,
+    sensitivity_of,
     time_of,
-    tornado_of,
     whole_of,
 )
-from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.charts.pareto import pareto
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.pipelines import schedule_of, stage_memory_of
 from mlsysim.report.designs import THIS, Designs
-from mlsysim.units.registry import quantity
 
 WHOLES = {"training": "a training step", "serving": "a request", "rl": "a step", "inference": "a pass"}
 
@@ -46,16 +44,9 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
         else None,
         "finish": finish_of(answer, title="When simulated runs have ended"),
         "hours": hours_of(answer, title="Carbon of the hours by month"),
-        "cost": _parts(
-            answer.cost_parts,
-            "USD",
-            "" if answer.paid is None else answer.paid.label,
-            f"What is paid for {answer.period} consists of",
-        ),
-        "carbon": _parts(answer.carbon_parts, "kgCO2e", "In all", "Carbon of electricity, and of making the chips"),
-        "sensitivity": tornado_of(
-            answer, answer.sensitivities, title="10 % less and 10 % more of each figure of the hardware"
-        ),
+        "cost": cost_of(answer, title=f"What is paid for {answer.period} consists of"),
+        "carbon": carbon_of(answer, title="Carbon of electricity, and of making the chips"),
+        "sensitivity": sensitivity_of(answer, title="10 % less and 10 % more of each figure of the hardware"),
         "designs": None if designs is None else _designs(designs),
         "pipeline": schedule_of(answer),
         "pipeline-memory": stage_memory_of(answer),
@@ -66,11 +57,6 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
 def _where_to(answer: Answer) -> str:
     """Where the time goes, of a run with its steps and failures on one scale."""
     return f"Where the time of {'the run' if answer.run_parts else WHOLES[answer.task]} goes"
-
-
-def _parts(parts: Iterable[Part], unit: str, total: str, title: str) -> Figure | None:
-    shown = [(part.label, quantity(part.value, unit)) for part in parts if part.value > 0]
-    return waterfall(shown, total_label=total, title=title) if shown else None
 
 
 def _designs(designs: Designs) -> Figure:

@@ -28,7 +28,8 @@ _MANY, _SLIGHT = 8, 0.01
 
 
 class Row(NamedTuple):
-    """Bars (from, to, series) in the colours and hatches of their series, with a text behind them; a bold one is plain."""
+    """Bars (from, to, series) in the colours and hatches of their series, with a text behind them; a bold one is plain, and one without bars
+    a heading of those below it."""
 
     label: str
     value: str
@@ -46,23 +47,37 @@ def paint_rows(
     """
     value_room = max(measure(row.value, SMALL, row.bold) for row in rows) + 8
     value_room = min(value_room, d.width * (0.46 if d.narrow else 0.34))
-    names = 0.0 if d.narrow else min(max(measure(row.label, BODY, row.bold) for row in rows), d.width * 0.32) + 10
-    lines = [[row.label] if d.narrow else wrap(row.label, BODY, names - 10, 2, row.bold) for row in rows]
+    labels = [measure(row.label, BODY, row.bold) for row in rows if row.bars]
+    names = 0.0 if d.narrow else min(max(labels), d.width * 0.32) + 10
+    rooms = [names - 10 if row.bars else d.width - 2 * PAD for row in rows]
+    lines = [
+        [row.label] if d.narrow and row.bars else wrap(row.label, BODY, room, 2, row.bold)
+        for row, room in zip(rows, rooms, strict=True)
+    ]
     height, above = (16.0, LINE * BODY + 1) if d.narrow else (18.0, 0.0)
     tops, cursor, named = [], y + 2, [0.0] * len(rows)
-    for wrapped in lines:
-        tops.append(cursor + above)
-        cursor += above + max(height, 0 if d.narrow else len(wrapped) * LINE * BODY) + 8
+    for row, wrapped in zip(rows, lines, strict=True):
+        tops.append(cursor + (above if row.bars else 4))
+        words = 0 if d.narrow and row.bars else len(wrapped) * LINE * BODY
+        cursor = tops[-1] + (max(height, words) + 8 if row.bars else words + 4)
     plot = Box(PAD + names, y, d.width - PAD - value_room, cursor - 2)
     extents = [origin, *(end for row in rows for bar in row.bars for end in bar[:2])]
     scale = linear_scale(min(extents), max(extents), plot.left, plot.right)
     after = x_axis(d, scale, plot, title, unit, grid=False)
-    for top in tops if d.narrow and min(extents) < origin else ():
+    for top in (top for row, top in zip(rows, tops, strict=True) if row.bars and d.narrow and min(extents) < origin):
         d.line(scale(origin), top - 1, scale(origin), top + height + 1, "zero")
     if not d.narrow:
-        d.line(scale(origin), plot.top, scale(origin), plot.bottom, "zero")
+        begins = [k for k, row in enumerate(rows) if not row.bars]
+        for start, stop in zip([-1, *begins], [*begins, len(rows)], strict=True):
+            if stop > start + 1:
+                low = plot.bottom if stop == len(rows) else tops[stop - 1] + height + 4
+                d.line(scale(origin), tops[start + 1] - 4 if start >= 0 else plot.top, scale(origin), low, "zero")
     for k, (row, top) in enumerate(zip(rows, tops, strict=True)):
         right = scale(origin)
+        if not row.bars:
+            for number, line in enumerate(lines[k]):
+                d.text(PAD, top + (number + 1) * LINE * BODY - 4, line, BODY, bold=True)
+            continue
         for low, high, series in row.bars:
             left, end = sorted((scale(low), scale(high)))
             hatch, tip = 0 if row.bold else series, f"{row.label}: {row.value}"
@@ -75,7 +90,9 @@ def paint_rows(
             d.text(plot.left - 10, base, line, BODY, anchor="end", bold=row.bold)
         shown = fit(row.value, SMALL, value_room - 8, row.bold)
         d.text(right + 7, top + height / 2 + 4, shown, SMALL, bold=row.bold)
-    for k in range(len(rows) - 2 if linked else 0):
+    for k in range(len(rows) - 1 if linked else 0):
+        if not rows[k].bars or not rows[k + 1].bars or rows[k + 1].bold:
+            continue
         x = scale(rows[k].bars[0][1])
         if x > named[k + 1] + 3:
             d.line(x, tops[k] + height, x, tops[k + 1], "leader")
@@ -91,39 +108,59 @@ def _gathered(parts: Parts, slight: float) -> Parts:
     return [*kept, (f"{len(small)} parts below {_SLIGHT:.0%}", sum(small))]
 
 
-@dataclass(frozen=True, repr=False)
-class _Waterfall(Figure):
+class _Whole(NamedTuple):
+    """What a waterfall is of: its name where there are several, its parts, what the sum is called, and the sum as it is printed: the digits of
+    the metric that it is, where that is known."""
+
+    name: str
     parts: Parts
-    unit: str
     total_label: str
     total_text: str
-    """The sum as it is printed; the digits of the metric that it is, where that is known."""
+
+    def shown(self) -> Parts:
+        return _gathered(self.parts, _SLIGHT * sum(value for _, value in self.parts))
+
+    def rows(self, unit: str, labels: Sequence[str]) -> list[Row]:
+        """A bar for each part, in the colour of its place among the labels of all wholes."""
+        total = sum(value for _, value in self.parts)
+        rows, before = [Row(self.name, "", (), bold=True)] if self.name else [], 0.0
+        for label, value in self.shown():
+            part = value / total if total else 0.0
+            share = "" if not total else f", {part:.0%}" if part >= 0.005 or not part else ", <1%"
+            rows.append(Row(label, amount(value, unit) + share, [(before, before + value, labels.index(label) % 7)]))
+            before += value
+        return [*rows, Row(self.total_label, self.total_text, [(0.0, before, 7)], bold=True)]
+
+
+@dataclass(frozen=True, repr=False)
+class _Waterfall(Figure):
+    wholes: list[_Whole]
+    unit: str
 
     def _axis(self) -> str:
         return "Time" if self.unit == "s" else "Cumulated"
 
     def rows(self) -> list[Row]:
-        total = sum(value for _, value in self.parts)
-        rows, before = [], 0.0
-        for k, (label, value) in enumerate(_gathered(self.parts, _SLIGHT * total)):
-            part = value / total if total else 0.0
-            share = "" if not total else f", {part:.0%}" if part >= 0.005 or not part else ", <1%"
-            rows.append(Row(label, amount(value, self.unit) + share, [(before, before + value, k % 7)]))
-            before += value
-        return [*rows, Row(self.total_label, self.total_text, [(0.0, before, 7)], bold=True)]
+        labels = list(dict.fromkeys(label for whole in self.wholes for label, _ in whole.shown()))
+        return [row for whole in self.wholes for row in whole.rows(self.unit, labels)]
 
     @property
     def alt(self) -> str:
-        named = "; ".join(f"{label} {amount(value, self.unit)}" for label, value in self.parts)
-        return f"Waterfall of {len(self.parts)} parts: {named}; {self.total_label} {self.total_text}."
+        said = []
+        for whole in self.wholes:
+            named = "; ".join(f"{label} {amount(value, self.unit)}" for label, value in whole.parts)
+            of = f" ({whole.name})" if whole.name else ""
+            said.append(f"Waterfall of {len(whole.parts)} parts{of}: {named}; {whole.total_label} {whole.total_text}.")
+        return " ".join(said)
 
     def _body(self, d: Drawing, y: float) -> float:
         return paint_rows(d, y, self.rows(), self._axis(), self.unit, linked=True)
 
     def _axes(self, ax: Any) -> None:
-        rows = self.rows()
+        rows = [row for row in self.rows() if row.bars]
         starts, ends, _ = zip(*(row.bars[0] for row in rows), strict=True)
-        ax.barh([row.label for row in rows], [b - a for a, b in zip(starts, ends, strict=True)], left=starts)
+        ax.barh(range(len(rows)), [b - a for a, b in zip(starts, ends, strict=True)], left=starts)
+        ax.set_yticks(range(len(rows)), [row.label for row in rows])
         ax.invert_yaxis()
         ax.set_xlabel(with_unit(self._axis(), self.unit))
 
@@ -160,7 +197,25 @@ def waterfall(
     read, unit = read_parts(parts)
     title, total_label = read_label(title or "What the whole consists of"), read_label(total_label)
     total_text = total_text or amount(sum(value for _, value in read), unit)
-    return _Waterfall(title, subtitle, width, read, unit, total_label, total_text)
+    return _Waterfall(title, subtitle, width, [_Whole("", read, total_label, total_text)], unit)
+
+
+def waterfalls(wholes: Any, *, title: str, subtitle: str = "", width: int = WIDE) -> Figure:
+    """Several wholes (name, parts, what the sum is called, its text) one below the other, on one scale.
+
+    >>> waterfalls([("now", [("compute", "5 s")], "Step", ""), ("then", [("compute", "2 s")], "Step", "")], title="Time").alt
+    'Waterfall of 1 parts (now): compute 5 s; Step 5 s. Waterfall of 1 parts (then): compute 2 s; Step 2 s.'
+    """
+    read, units = [], set()
+    for item in sequence(wholes, "wholes"):
+        name, parts, label, text = fields(item, "A whole is (name, parts, what the sum is called, its text)", 4)
+        listed, unit = read_parts(parts)
+        units.add(unit)
+        total = text or amount(sum(value for _, value in listed), unit)
+        read.append(_Whole(read_label(name), listed, read_label(label), total))
+    if len(units) > 1:
+        raise InputError(f"Wholes on one scale have one unit, got {' and '.join(sorted(units))}.")
+    return _Waterfall(read_label(title), subtitle, width, read, units.pop())
 
 
 @dataclass(frozen=True, repr=False)

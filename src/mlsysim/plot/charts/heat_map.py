@@ -6,6 +6,7 @@ without an answer (it does not fit, say) and is drawn as an empty frame.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -63,15 +64,30 @@ class _Grid(Figure):
             top = bottom - (r + 1) * down
             low = top + down
             d.text(left - 7, top + down / 2 + 4, row, SMALL, "muted", anchor="end", room=margin)
-            for c, (column, cell) in enumerate(zip(self.columns, self.cells[r], strict=True)):
-                x, end = left + c * across, left + (c + 1) * across
+            for first, last in self._runs(r):
+                x, end, cell = left + first * across, left + last * across, self.cells[r][first]
                 inset = 1 if cell.fill == "void" else 0
                 place = x + inset, top + inset, end - x - 2 * inset, low - top - 2 * inset
-                d.rect(*place, cell.fill, hatch=cell.hatch, tip=f"{column}, {row}: {cell.whole}")
-                if size >= _SMALLEST_TEXT:
-                    d.text((x + end) / 2, (top + low) / 2 + 4, cell.short, size, cell.ink, anchor="middle")
+                named = ", ".join((self._span(first, last), row))
+                d.rect(*place, cell.fill, hatch=cell.hatch, tip=f"{named}: {cell.whole}")
+                self._write(d, r, first, last, Box(x, top, end, low), size)
         self._column_names(d, left, across, bottom)
         return axis_title(d, bottom + 22, self.x_title, "", Box(left, y, right, bottom))
+
+    def _runs(self, r: int) -> list[tuple[int, int]]:
+        """Cells of a row that are drawn as one: from and to."""
+        return [(c, c + 1) for c in range(len(self.columns))]
+
+    def _span(self, first: int, last: int) -> str:
+        return self.columns[first] if last == first + 1 else f"{self.columns[first]} to {self.columns[last - 1]}"
+
+    def _write(self, d: Drawing, r: int, first: int, last: int, box: Box, size: float) -> None:
+        """What is written into cells that are drawn as one."""
+        cell = self.cells[r][first]
+        if size >= _SMALLEST_TEXT:
+            d.text(
+                (box.left + box.right) / 2, (box.top + box.bottom) / 2 + 4, cell.short, size, cell.ink, anchor="middle"
+            )
 
     def _column_names(self, d: Drawing, left: float, across: float, bottom: float) -> None:
         """Names under the columns, every n-th where they are too wide for all."""
@@ -135,17 +151,60 @@ class _HeatMap(_Grid):
 @dataclass(frozen=True, repr=False)
 class _RegimeMap(_Grid):
     names: list[str]
+    here: tuple[int, int] | None
+    """Column and row of the plan that the map is around."""
 
     @property
     def alt(self) -> str:
         cells = [cell.whole if cell.fill != "void" else None for cell in self.flat()]
         counted = ", ".join(f"{name} in {cells.count(name)}" for name in self.names)
         missing = f", {_VOID} in {cells.count(None)}" if None in cells else ""
-        return f"Regime map of {len(cells)} cells over {self.x_title} and {self.y_title}: {counted}{missing}."
+        plan = ""
+        if self.here is not None:
+            cell = self.cells[self.here[1]][self.here[0]]
+            plan = f" The plan is at {self.columns[self.here[0]]}, {self.rows[self.here[1]]}: {cell.whole}."
+        return f"Regime map of {len(cells)} cells over {self.x_title} and {self.y_title}: {counted}{missing}.{plan}"
 
     def _body(self, d: Drawing, y: float) -> float:
         entries = [KeyEntry(f"{_letter(k)}: {name}", k) for k, name in enumerate(self.names)]
-        return self.grid(d, key(d, y, entries + self.void_entry()))
+        plan = [KeyEntry("this plan", 0, "ring")] if self.here is not None else []
+        return self.grid(d, key(d, y, entries + self.void_entry() + plan))
+
+    def _runs(self, r: int) -> list[tuple[int, int]]:
+        """Neighbours in one regime are drawn as one; the plan's cell is apart from them in words only."""
+        ends = [
+            c
+            for c, (one, other) in enumerate(pairwise(self.cells[r]), 1)
+            if one.whole != other.whole or one.fill == "void"
+        ]
+        return list(pairwise([0, *ends, len(self.columns)]))
+
+    def _write(self, d: Drawing, r: int, first: int, last: int, box: Box, size: float) -> None:
+        """The name of a regime in the longest of its runs, where it fits, its letter in the others, and a dot at the plan."""
+        cell, middle, base = self.cells[r][first], (box.left + box.right) / 2, (box.top + box.bottom) / 2
+        own = self.here is not None and self.here[1] == r and first <= self.here[0] < last
+        if own and self.here is not None:
+            at = box.left + (self.here[0] - first + 0.5) / (last - first) * (box.right - box.left)
+            d.marker(0, at, base, 6.5, "dotted", "this plan")
+        elif cell.fill == "void":
+            return
+        elif (first, last, r) == self._longest(cell.whole) and measure(
+            cell.whole, BODY, True
+        ) + 14 < box.right - box.left:
+            wide = measure(cell.whole, BODY, True) + 10
+            d.rect(middle - wide / 2, base - 9, wide, 18, cell.fill.replace(" edge", ""), radius=3)
+            d.text(middle, base + 4, cell.whole, BODY, "on", anchor="middle", bold=True)
+        elif box.right - box.left > 12:
+            d.rect(middle - 7, base - 8, 14, 16, cell.fill.replace(" edge", ""), radius=3)
+            d.text(middle, base + 4, cell.short, min(max(size, _SMALLEST_TEXT), SMALL), "on", anchor="middle")
+
+    def _longest(self, name: str) -> tuple[int, int, int]:
+        """The longest run of a regime that is not the plan's, nearest to the middle of the map."""
+        found = [
+            (*run, r) for r in range(len(self.rows)) for run in self._runs(r) if self.cells[r][run[0]].whole == name
+        ]
+        free = [run for run in found if not (self.here and self.here[1] == run[2] and run[0] <= self.here[0] < run[1])]
+        return min(free or found, key=lambda run: (run[0] - run[1], abs(run[2] - len(self.rows) / 2)))
 
     def _axes(self, ax: Any) -> None:
         image = self.image(ax, cmap="tab10", vmin=-0.5, vmax=9.5)
@@ -223,11 +282,13 @@ def regime_map(
     *,
     x_title: str,
     y_title: str,
+    here: tuple[int, int] | None = None,
     title: str = "What binds where",
     subtitle: str = "",
     width: int = WIDE,
 ) -> Figure:
-    """Categories on a grid, such as the wall that binds: ``regimes[row][column]`` for ``y[row]`` and ``x[column]``."""
+    """Categories on a grid, such as the wall that binds: ``regimes[row][column]`` for ``y[row]`` and ``x[column]``; ``here`` is the column and
+    the row that a ring marks."""
     columns, rows = _axis_names(x, "x values"), _axis_names(y, "y values")
     read = [[None if name is None else read_label(name) for name in row] for row in _shaped(regimes, columns, rows)]
     names = list(dict.fromkeys(name for row in read for name in row if name is not None))
@@ -236,4 +297,6 @@ def regime_map(
     looks = {name: _Cell(_letter(k), name, k, f"f{k % SERIES} edge", "on", k) for k, name in enumerate(names)}
     cells = [[_Cell() if name is None else looks[name] for name in row] for row in read]
     titles = read_label(x_title), read_label(y_title)
-    return _RegimeMap(read_label(title), subtitle, width, columns, rows, *titles, cells, names)
+    if here is not None and not (0 <= here[0] < len(columns) and 0 <= here[1] < len(rows)):
+        raise InputError(f"'here' is a column and a row of the map, from 0 on, got {here!r:.40}.", field="here")
+    return _RegimeMap(read_label(title), subtitle, width, columns, rows, *titles, cells, names, here)
