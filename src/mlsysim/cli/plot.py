@@ -21,7 +21,9 @@ def plot(
     ] = "time",
     over: Annotated[
         list[str] | None,
-        Argument(metavar="KEY=VALUES ...", help="two keys of a map of regimes: batch_size=64,128,256 seq_len=2048,8192"),
+        Argument(
+            metavar="KEY=VALUES ...", help="two keys of a map of regimes: batch_size=64,128,256 seq_len=2048,8192"
+        ),
     ] = None,
     output: Annotated[Path, Option("-o", "--output", help="the .svg to write")] = Path("chart.svg"),
     width: Annotated[int, Option(help="pixels that the chart is laid out for")] = 720,
