@@ -65,7 +65,7 @@ export class Sheet {
   #place() {
     const handle = this.#handle();
     if (this.root.hidden || !handle) return;
-    const [at, around] = [handle.getBoundingClientRect(), this.root.offsetParent.getBoundingClientRect()];
+    const [at, around] = [handle.getBoundingClientRect(), this.root.parentElement.getBoundingClientRect()];
     const left = Math.max(0, Math.min(at.left - around.left, around.width - this.root.offsetWidth));
     this.root.style.setProperty("--left", `${left}px`);
     this.root.style.setProperty("--top", `${at.bottom - around.top + 6}px`);
