@@ -35,7 +35,6 @@ function draw() {
   const left = total - rows.length;
   byId("machines-status").textContent = left ? `${rows.length} of ${total} asked` : "";
   byId("machines").hidden = !rows.length;
-  byId("machines").classList.toggle("waiting", left > 0);
 }
 
 // `call(name, args)` asks in the background, `current()` tells whether the plan still is the one on the page.
