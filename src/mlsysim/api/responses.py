@@ -91,6 +91,7 @@ class Point(TypedDict):
     metrics: NotRequired[dict[str, Metric]]
     binding: NotRequired[Limit]
     layout: NotRequired[dict[str, Any]]
+    percentiles: NotRequired[dict[str, dict[str, Any]]]
 
 
 class Varied(TypedDict):
