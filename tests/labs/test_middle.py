@@ -130,3 +130,10 @@ def test_everything_goes_through_json(shown):
     _, found = shown
     told = json.loads(bridge.call("explore", json.dumps({"plan": {**SERVED}})))
     assert told["ok"] and json.loads(json.dumps(found["gauges"], allow_nan=False)) == found["gauges"]
+
+
+def test_limits_are_told_in_words():
+    serving = {"qps": 2, "prompt_tokens": 100, "output_tokens": 20, "slo": "ttft_p99=1s, tpot=30ms", "requests": 100}
+    plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}, "serving": serving}
+    told = {piece.get("control"): piece["text"] for piece in explore(plan)["sentence"]}
+    assert told["serving.slo"] == "99 % of first tokens within 1 s and the mean further token within 30 ms"

@@ -14,6 +14,7 @@ from typing import Any
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.targets import TIMES, Target, parse_targets, percent
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time, count_text, money_text, number
 
@@ -92,6 +93,14 @@ def _budget(answer: Answer) -> Iterator[str | Piece]:
 _LIMITS = {"ttft": "the first token within ", "tpot": "each further one within ", "latency": "the whole within "}
 
 
+def _limit(target: Target) -> str:
+    """A limit on requests in words."""
+    kind, within = TIMES[target.kind], f"within {compact_time(target.seconds)}"
+    if target.level == "mean":
+        return f"the mean {kind} {within}"
+    return f"{percent(target.level):g} % of {kind}s {within}"
+
+
 def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
     part = answer.plan.serving
     yield from _what("Serving", answer, chosen)
@@ -123,7 +132,7 @@ def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
             yield _handle(f"serving.{name}", compact_time(to_si(getattr(part, name), "s")))
     if part is not None and part.slo:
         yield ", "
-        yield _handle("serving.slo", str(part.slo))
+        yield _handle("serving.slo", " and ".join(map(_limit, parse_targets(part.slo))))
     yield from _place(answer)
     yield from _budget(answer)
 
