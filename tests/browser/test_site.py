@@ -173,6 +173,7 @@ def test_a_card_leads_to_its_design(ready_page):
     page.get_by_role("link", name="Gallery", exact=True).click()
     page.get_by_role("link", name="A chatbot on eight H200").click()
     page.wait_for_selector("html[data-ready]", state="attached")
-    expect(page.locator("#subject")).to_contain_text("Llama-3.1-70B on 8 x NVIDIA H200")
+    expect(page.locator("#sentence")).to_contain_text("Llama-3.1-70B")
+    expect(page.locator("#sentence")).to_contain_text("H200")
     page.go_back()
     expect(page.locator("#view-gallery")).to_be_visible()
