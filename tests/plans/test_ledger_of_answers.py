@@ -15,6 +15,7 @@ from scenario_answers import SCENARIOS, scenario_answer
 
 from mlsysim.errors import InputError
 from mlsysim.labs.explorer import charts_of
+from mlsysim.labs.time_bar import time_bar
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import sensitivities, settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
@@ -471,9 +472,10 @@ def test_the_report_and_the_explorer_print_the_digits_of_the_answer(kind: str) -
     report = build_report(plan)
     text = str(sections_of(report))
     answer = report.answer
-    drawn = charts_of(answer, 720, 720)
+    drawn, bar = charts_of(answer, 720, 720), time_bar(answer)
     assert {metric.name for metric in answer.metrics if metric.text not in text} == set()
-    assert answer.metric("latency").text in drawn["waterfall"] and answer.metric("memory").text in drawn["memory"]
+    assert bar is not None and bar["text"] == answer.metric("latency").text
+    assert answer.metric("memory").text in drawn["memory"]
     assert answer.headline in text and answer.binding.sentence in text
 
 

@@ -126,9 +126,10 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
 def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -> Checked:
     unit = "USD" if label == "budget" else "s"
     limit = to_si(most, unit)
-    passed = to_si(metric.value, unit) <= limit * (1 + 1e-9)
+    value = to_si(metric.value, unit)
+    passed = value <= limit * (1 + 1e-9)
     shown = money_text(limit) if unit == "USD" else compact_time(limit)
-    odds = _odds(metric, limit / to_si(metric.value, unit))
+    odds = _odds(metric, limit / value) if value else None
     held, asked = f"{'within' if passed else 'over'} the {label} of {shown}", f"a {label} of {shown}"
     if label == "deadline" and runs is not None:
         held += f"; {1 - runs.value:.0%} of the simulated runs miss it"
