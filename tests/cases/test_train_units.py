@@ -45,7 +45,8 @@ BYTES = dict.fromkeys(
 )
 RATES = {"half_rate": "flop/s", "product_rate": "flop/s", "attention_rate": "flop/s", "bandwidth": "byte/s"}
 NETWORK = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s", "far_start": "s"}
-TIMED = [*(field.name for field in fields(Step) if field.name != "messages"), "pipeline"]
+TIMED = [*(field.name for field in fields(Step) if field.name not in ("messages", "stages")), "pipeline"]
+STAGES = ("first", "between", "last")
 UNITS = BYTES | RATES | NETWORK | {"step_overhead": "s", "peak": "flop/s", "flops": "flop", "hardware_flops": "flop"}
 
 
@@ -131,6 +132,8 @@ def test_a_calibrated_step_carries_its_units(
         number = value.to("s").magnitude if isinstance(value, Quantity) else value
         assert isinstance(value, Quantity) or value == 0, name
         assert number == pytest.approx(expected, rel=1e-12), name
+    for name in STAGES:
+        assert getattr(found.stages, name).to("s").magnitude == pytest.approx(getattr(plain.stages, name), rel=1e-12)
 
 
 def test_a_literal_that_hides_bytes_is_noticed(carrying: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +165,8 @@ def test_a_first_order_step_carries_its_units(model: str, where: str, zero: int)
     found = first_order(job, layout, quantities, carried(device), carried(net), HostTimes(Q_(0.0, "s"), Q_(0.01, "s")))
     for name in TIMED:
         assert getattr(found, name).to("s").magnitude == pytest.approx(getattr(plain, name), rel=1e-12)
+    for name in STAGES:
+        assert getattr(found.stages, name).to("s").magnitude == pytest.approx(getattr(plain.stages, name), rel=1e-12)
 
 
 @pytest.mark.parametrize("software", ["bridge", "megatron21", "plain", "plain-16bit"])

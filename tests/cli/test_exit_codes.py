@@ -49,6 +49,7 @@ CODES: dict[str, dict[str, int]] = {
     "labs check": {"FOLDER/nothing.toml": 1},
     "labs answer": {"nothing a=b": 1},
     "labs grade": {"FOLDER/nothing.csv": 1, "AAAA-BBBB": 2},
+    "labs class": {"FOLDER/nothing.csv": 1},
     "labs build": {"FOLDER/serve.sh": 1},
     "labs open": {"--port nothing": 1},
 }  # fmt: skip

@@ -200,8 +200,9 @@ MADE = {
     WhatIf: lambda: what_if(_trace(), "A100"),
 }
 
-OF_OTHERS = ("Plan", "Uncertain", "Binding", "LazyBinding", "Summary", "Told")
-"""What is given, and read by its own name: Plan(**document), uncertain(document), the binding of a result."""
+OF_OTHERS = ("Plan", "Uncertain", "Binding", "LazyBinding", "Summary", "Told", "Candidate", "Varied")
+"""What is given, and read by its own name: Plan(**document), uncertain(document), the binding of a result; lists of answers that are outlined, whose plans
+give them again."""
 
 
 def _writers():

@@ -7,6 +7,7 @@ import pytest
 
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.failures import Said, kept_of
+from mlsysim.cases.run import run_power
 from mlsysim.errors import InputError
 from mlsysim.models.registry import Models
 from mlsysim.search.layouts import RECOMPUTE
@@ -15,7 +16,8 @@ from mlsysim.search.sweep import sweep
 from mlsysim.search.training import OUTPUTS, TrainingPoints, binding, evaluate
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
-from mlsysim.units.registry import to_si
+from mlsysim.timing.power import waiting_power_of
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
@@ -170,9 +172,11 @@ def test_full_stack_of_a_calibrated_run():
         "Llama3_70B", H100, 768, "bf16", "calibrated", tp_size=8, pp_size=2, zero_stage=1, seq_len=4096
     )
     saved = run_checkpoint(Models["Llama3_70B"], H100, H100.total_accelerators, "bf16", "adam")
-    goodput = kept_of(H100.node.accelerator, H100.total_accelerators, saved, Said(H100.mtbf_hours)).ratio
+    kept = kept_of(H100.node.accelerator, H100.total_accelerators, saved, Said(H100.mtbf_hours))
+    goodput, waiting = kept.ratio, quantity(waiting_power_of(H100.node.accelerator), "W")
+    drawn = run_power(step.accelerator_power, waiting, kept.computing)
     days = 1e12 / (step.tokens_per_second.magnitude * goodput) / 86400
-    bill = {"grid": "Iowa", "kwh_price": "region", "average_power": step.accelerator_power, "tokens": 1e12}
+    bill = {"grid": "Iowa", "kwh_price": "region", "average_power": drawn, "tokens": 1e12}
     cost = EconomicsModel().solve(fleet=H100, duration_days=days, include_host=True, cost_scope="all", **bill)
     expected = {
         "run_days": days,

@@ -7,6 +7,7 @@ import pytest
 
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.failures import Said, kept_of
+from mlsysim.cases.run import run_power
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.infra.registry import Grids
 from mlsysim.models.registry import Models
@@ -174,7 +175,7 @@ def test_goodput_cost_energy_and_carbon_are_those_of_their_resolvers():
         grid = Grids[columns["grid"][place].item()]
         useful = step.tokens_per_second.magnitude * goodput
         waiting = quantity(waiting_power_of(here.node.accelerator), "W")
-        drawn = utilization * step.accelerator_power + (1 - utilization) * waiting
+        drawn = run_power(step.accelerator_power, waiting, kept.computing * utilization)
         cost = EconomicsModel().solve(
             fleet=here,
             duration_days=45,

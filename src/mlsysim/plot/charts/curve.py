@@ -105,6 +105,8 @@ class Curve(Figure):
         if known:
             ends = " to ".join(self._text(stop) for stop in (known[0], known[-1]))
             said.append(f"{ends} from {number(known[0].x)} to {number(known[-1].x)}")
+        else:
+            said.append("no value is known")
         said += [f"{first.binds} at {self._at(numbers)}" for numbers, first in self.stretches() if first.binds]
         if self.limit is not None:
             said.append(f"the limit is at {'least' if self.least else 'most'} {amount(self.limit, self.units[1])}")
