@@ -58,5 +58,5 @@ def test_the_quickstart_says_what_it_should() -> None:
     printed = "".join(run_cell(source, names)[0] for source in code_cells(quickstart))
     assert "Wall 2 (Memory) binds" in printed
     assert "expected a quantity" in printed
-    assert "Right: the engine says 7.113 ms." in printed
+    assert "Right: the engine says 7.103 ms." in printed
     assert names["answer"].feasible
