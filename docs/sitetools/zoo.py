@@ -221,7 +221,8 @@ def render_zoo(page: ZooPage) -> str:
         "",
     ]
     for kind in page.kinds:
-        entries = list(kind.entries())
+        # What a program added by itself has no key, and is not the zoo's.
+        entries = [entry for entry in kind.entries() if entry.metadata.key]
         if len(page.kinds) > 1:
             lines += [f"## {kind.title}", ""]
         lines += [kind.about, ""] if kind.about else []

@@ -57,7 +57,7 @@ def close(ours, theirs) -> bool:
 
 
 def test_the_first_page_shows_an_answer(ready_page):
-    assert "Training Llama-3.1-70B on 512 x NVIDIA H100" in ready_page.locator("#verdict").inner_text()
+    assert "Training Llama-3.1-70B in fp16 on 512 x H100" in ready_page.locator("#verdict").inner_text()
     assert not ready_page.locator("#progress").is_visible()
 
 
