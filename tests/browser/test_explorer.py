@@ -337,6 +337,7 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
     )
     settled(page)
     assert tokens(shown(page)) > rate
+    expect(page.locator("#auto")).to_be_enabled(timeout=READY_MILLISECONDS)
     assert "parallelism.tp=" in page.url
 
 

@@ -245,7 +245,11 @@ const panel = new Panel(byId("design"), {
     const next = kept[task] ?? forTask(state.plan, task, { chosen: answer?.chosen ?? {} });
     change({ ...next, workload: { ...next.workload, model: state.plan.workload.model } });
   },
-  search: () => busy(panel.search, async () => change(await inBackground("search_layout", { plan: state.plan }))),
+  search: () => busy(panel.search, async () => {
+    const { plan } = state;
+    const found = await inBackground("search_layout", { plan });
+    if (state.plan === plan) change(found); // a design that came meanwhile stays
+  }),
 });
 
 // The middle of the page: a sentence with handles, the bar of time, and the curve along the control that was moved last.
