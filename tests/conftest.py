@@ -1,8 +1,11 @@
-"""Settings of the whole suite: no deadlines, since a loaded machine is not a defect, no entries of the user's own zoo, interrupts heard."""
+"""Settings of the whole suite: no deadlines, since a loaded machine is not a defect, no entries of the user's own zoo, interrupts heard,
+models that a test adds gone after it."""
 
 import os
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
 os.environ["MLSYSIM_ZOO"] = ""
@@ -12,3 +15,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def only_the_zoo():
+    """A plan file or a dropped configuration adds models for as long as the program runs; the next test knows none of them."""
+    registry = sys.modules.get("mlsysim.models.registry")
+    before = dict(registry.Models._store.added) if registry else {}
+    yield
+    registry = sys.modules.get("mlsysim.models.registry")
+    if registry and (store := registry.Models._store).added.keys() != before.keys():
+        store.added, store._added_aliases, store._folded = before, {}, None

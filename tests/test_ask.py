@@ -43,17 +43,8 @@ def test_objects_of_the_zoo_are_their_names(model, on, same):
     assert mlsysim.serve(model, on, **LOAD).metrics == mlsysim.serve(*same, **LOAD).metrics
 
 
-@pytest.fixture
-def zoo():
-    """The models, without what a test adds."""
-    before = dict(Models._store.added)
-    yield Models
-    Models._store.added.clear()
-    Models._store.added.update(before)
-
-
-def test_a_model_of_ones_own_is_answered_and_not_mistaken_for_another(zoo):
-    half = zoo.Llama3_8B.model_copy(update={"name": "Half of it", "layers": 16, "parameters": None})
+def test_a_model_of_ones_own_is_answered_and_not_mistaken_for_another():
+    half = Models.Llama3_8B.model_copy(update={"name": "Half of it", "layers": 16, "parameters": None})
     third = half.model_copy(update={"layers": 10})
     answers = [mlsysim.serve(model, on="H100", **LOAD) for model in (half, third, half)]
     assert answers[0].metrics == answers[2].metrics != answers[1].metrics

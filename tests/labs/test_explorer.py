@@ -65,10 +65,7 @@ def refused(name, /, **args):
 
 @pytest.fixture
 def imported():
-    before = set(Models._store.added)
-    yield ask("take_model", text=json.dumps(CONFIG), name="config.json")
-    for key in set(Models._store.added) - before:
-        del Models._store.added[key]
+    return ask("take_model", text=json.dumps(CONFIG), name="config.json")
 
 
 @pytest.mark.parametrize("document", PLANS.values(), ids=PLANS)

@@ -138,10 +138,7 @@ def test_a_source_without_an_address_is_caught():
 
 def test_check_reports_name_the_entry():
     Models.add(Models.Llama3_70B.model_copy(update={"layers": 90}), key="Planted_Model")
-    try:
-        (problem,) = run_checks(Models, checks.CHECKS, ["Planted_Model"])
-    finally:
-        del Models._store.added["Planted_Model"]
+    (problem,) = run_checks(Models, checks.CHECKS, ["Planted_Model"])
     assert str(problem).startswith("Models Planted_Model: dimensions give")
     assert str(problem).endswith("(parameters_follow_from_dimensions)")
 
