@@ -13,6 +13,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 audit: $(VENV)/.runtime
 	@$(BIN)/python -m mlsysim.examples.full_stack_audit
 
+# Many tests start a Python of their own, each of which would compile the package anew where bytecode is not written.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.test browser
 	@echo "[1/5] ruff"
 	@$(BIN)/ruff check .

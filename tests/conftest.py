@@ -1,6 +1,7 @@
 """Settings of the whole suite: no deadlines, since a loaded machine is not a defect, no entries of the user's own zoo, interrupts heard,
-models that a test adds gone after it."""
+models that a test adds gone after it, and garbage looked for as seldom as the commands do."""
 
+import gc
 import os
 import signal
 import sys
@@ -15,6 +16,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
+
+gc.set_threshold(100_000)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: looking through it again and again finds no garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

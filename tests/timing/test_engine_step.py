@@ -11,6 +11,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import ENGINES, engine, engine_names
+from mlsysim.timing.power import Clock
 from mlsysim.timing.profile import profile
 
 
@@ -47,6 +48,14 @@ def test_a_step_is_more_than_its_attention_and_experts():
     t = step.time(16, 2000)
     assert 0 < t.attention + t.experts < t.device < t.total
     assert t.total - t.device == pytest.approx(step.factors[1] * (step.engine.step + 16 * step.engine.per_sequence))
+
+
+def test_a_step_of_plain_numbers_is_timed_once_at_each_clock():
+    step = step_of()
+    assert step.time(8, 1000) is step.time(8.0, 1000.0)
+    slow = step.at((Clock(0.7, 1.5, 1.2), Clock(0.7, 1.5, 1.2)))
+    assert slow.time(8, 1000).total > step.time(8, 1000).total
+    assert step.time(8, 1000, tag=lambda *line, **amounts: line[-1]) == step.time(8, 1000)
 
 
 @given(st.integers(1, 400), st.integers(1, 30000))

@@ -130,6 +130,13 @@ class EngineStep(EngineMessages):
         ``prompt_tokens`` each follow ``prompt_context`` tokens that are cached already, on the share ``reading_ranks`` of
         the attention ranks (the time is that of a rank with prompts). ``tag`` names the times that the step is made of.
         """
+        asked = sequences, context, prompts, prompt_tokens, prompt_context, drafted, reading_ranks
+        if tag is untagged and all(type(each) is float or type(each) is int for each in asked):
+            return _timed(self, *asked)
+        return self._time(tag, *asked)
+
+    def _time(self, tag: Tag, *asked: Any) -> StepTime:
+        sequences, context, prompts, prompt_tokens, prompt_context, drafted, reading_ranks = asked
         drawn = self._tag(present(prompts), tag)
         decode = sequences * (1 + drafted)
         reading = prompts * prompt_tokens
@@ -350,6 +357,12 @@ class EngineStep(EngineMessages):
             self._streamed(_ROUTED, rows * (inner + width) * self.element, own.activation_share, tag),
             started(to_si(own.start, "s") + self.engine.expert_block, tag),
         )
+
+
+@lru_cache(maxsize=32768)
+def _timed(step: EngineStep, *asked: Any) -> StepTime:
+    """A step of plain numbers: loads that are searched, and changes of a plan, come back to the same ones."""
+    return step._time(untagged, *asked)
 
 
 def padded(rows: Any, sizes: tuple[int, ...]) -> Any:
