@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mlsysim import plot
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED
-from mlsysim.plot.schedule import SCHEDULE_NAMES
+from mlsysim.plot.orders import ORDERS
 from mlsysim.plot.svg import clean
 
 EXAMPLES = settings(max_examples=12)
@@ -124,7 +124,7 @@ def test_lines_over_names(check, names, data):
 
 @st.composite
 def schedules(draw):
-    name = draw(st.sampled_from(SCHEDULE_NAMES))
+    name = draw(st.sampled_from(tuple(ORDERS)))
     stages, virtual = draw(st.integers(1, 12)), 1
     micro_batches = draw(st.integers(1, 40))
     if name in CHUNKED:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, makespan
-from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Passes, simulate
+from mlsysim.plot.orders import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from mlsysim.plot.schedule import Passes, simulate
 
 EXAMPLES = settings(max_examples=40)
 

@@ -15,8 +15,9 @@ from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plans.answer import Answer
 from mlsysim.plot.charts.timeline import memory_timeline, timeline
 from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.orders import ORDERS
 from mlsysim.plot.scale import amount
-from mlsysim.plot.schedule import MOST_PASSES, SCHEDULE_NAMES, Passes, simulate
+from mlsysim.plot.schedule import MOST_PASSES, Passes, simulate
 from mlsysim.units.registry import quantity
 
 _APART = 0.02
@@ -27,7 +28,7 @@ def schedule_drawn(answer: Answer) -> dict[str, Any] | None:
     """What a timeline is drawn with for a plan with a pipeline: all of it, or of very many micro-batches as many as are simulated."""
     layout, seen = answer.layout, answer.stages
     stages, schedule = layout.get("pp"), layout.get("schedule")
-    if not isinstance(stages, int) or stages < 2 or answer.task != "training" or schedule not in SCHEDULE_NAMES:
+    if not isinstance(stages, int) or stages < 2 or answer.task != "training" or schedule not in ORDERS:
         return None
     batches, virtual = layout["micro_batches"], layout["virtual_stages"] if schedule in CHUNKED else 1
     group = answer.plan.parallelism.micro_batch_group if schedule == "interleaved" else None

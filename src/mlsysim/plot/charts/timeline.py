@@ -17,8 +17,9 @@ from mlsysim.physics.pipeline import CHUNKED, FOLDED
 from mlsysim.plot.amounts import read_amount
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import PAD, SMALL, KeyEntry, axis_title, key, note, with_unit, x_axis, y_axis, y_ticks
+from mlsysim.plot.orders import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from mlsysim.plot.scale import Linear, amount, axis_unit
-from mlsysim.plot.schedule import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Passes, Slot, Timeline, simulate
+from mlsysim.plot.schedule import Passes, Slot, Timeline, simulate
 from mlsysim.plot.svg import Box, Drawing, measure
 from mlsysim.units.records import dataclass
 
