@@ -116,10 +116,11 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
         return failure("internal", "An entry of this server's zoo cannot be read; see its log.")
     except (MLSysError, DimensionalityError) as error:
         kind = next(kind for family, kind in _KINDS.items() if isinstance(error, family))
-        details = getattr(error, "details", {})
-        told = str(error)
-        if details.get("of_a_plan"):
-            told = spoken(error.message, words.as_a_key, Plan.leaves())  # type: ignore[union-attr]
+        details, told = {}, str(error)
+        if isinstance(error, MLSysError):
+            details = error.details
+            if details.get("of_a_plan"):
+                told = spoken(error.message, words.as_a_key, Plan.leaves())
         sentence = told if operation is None else _in_keys(told, operation)
         return failure(
             kind, sentence, details.get("field"), details.get("suggestions") if kind == "unknown_name" else None

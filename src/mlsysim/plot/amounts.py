@@ -15,7 +15,8 @@ from mlsysim.units.registry import DimensionalityError, Quantity, Unit, format_u
 # Units in which values are kept, and the symbol that takes prefixes.
 _BASES = {"s": "s", "byte": "B", "flop": "FLOP", "flop/s": "FLOP/s", "byte/s": "B/s", "flop/byte": "FLOP/B"}
 _SMALLEST, _LARGEST = 1e-36, 1e36
-_MOST = 200
+MOST = 200
+"""Items that a chart shows at most."""
 
 
 def plain(value: Any, what: str, *, negative: bool = False, zero: bool = True) -> float:
@@ -47,8 +48,8 @@ def sequence(items: Any, what: str) -> list[Any]:
     listed = list(items.items()) if isinstance(items, Mapping) else list(items)
     if not listed:
         raise InputError(f"A chart needs at least one of its {what}, got none.")
-    if len(listed) > _MOST:
-        raise InputError(f"A chart shows at most {_MOST} {what}, got {len(listed)}.")
+    if len(listed) > MOST:
+        raise InputError(f"A chart shows at most {MOST} {what}, got {len(listed)}.")
     return listed
 
 

@@ -142,12 +142,19 @@ def y_axis(d: Drawing, scale: Linear, plot: Box, values: Sequence[float], texts:
 
 
 def plane(
-    d: Drawing, y: float, height: float, across: tuple[ScaleOf, str, str], up: tuple[ScaleOf, str, str]
+    d: Drawing,
+    y: float,
+    height: float,
+    across: tuple[ScaleOf, str, str],
+    up: tuple[ScaleOf, str, str],
+    *,
+    beside: float = 0.0,
 ) -> tuple[Box, Linear, Linear, float]:
-    """Both axes, each given as (scale, title, unit): the plot between them, their scales, and where the rest begins."""
+    """Both axes, each given as (scale, title, unit): the plot between them, their scales, and where the rest begins. ``beside`` is left free
+    at the right."""
     values, texts, symbol, left = y_ticks(up[0], up[2], height)
     y = axis_title(d, y, up[1], symbol)
-    plot = Box(left, y, d.width - PAD, y + height)
+    plot = Box(left, y, d.width - PAD - beside, y + height)
     x_scale, y_scale = across[0](plot.left, plot.right), up[0](plot.bottom, plot.top)
     y = x_axis(d, x_scale, plot, *across[1:])
     y_axis(d, y_scale, plot, values, texts)

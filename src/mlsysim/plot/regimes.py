@@ -11,16 +11,9 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.varied import Point, varied
 from mlsysim.plot.charts.heat_map import regime_map
 from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.titles import title_of_key
 
 _UNFIT = "does not fit"
-_WORDS = {
-    "on": "fleet",
-    "seq_len": "sequence length",
-    "tp": "tensor parallelism",
-    "pp": "pipeline stages",
-    "qps": "requests a second",
-}
-"""Keys that do not say in themselves what they are."""
 
 
 def regimes_of(
@@ -65,5 +58,4 @@ def _value(value: Any) -> Any:
 
 def _title(plan: Plan, key: str) -> str:
     flat = next((leaf.flat for leaf in plan.leaves().values() if key in (leaf.key, *leaf.names)), key)
-    words = _WORDS.get(flat, flat.replace("_", " "))
-    return words[0].upper() + words[1:]
+    return title_of_key(flat)

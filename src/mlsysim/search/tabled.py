@@ -32,9 +32,15 @@ def title_of(space: Space, name: str) -> str:
     return f"{name} [{unit}]" if unit else name
 
 
+def shown_unit(space: Space, name: str) -> str:
+    """The unit of values as :func:`value_text` shows them: those that are scaled say theirs themselves."""
+    unit = unit_of(space, name)
+    return "" if unit in _SCALED else unit
+
+
 def header_of(space: Space, name: str) -> str:
-    """The header of values as :func:`value_text` shows them: those that are scaled say their unit themselves."""
-    return name if unit_of(space, name) in _SCALED else title_of(space, name)
+    """The header of values as :func:`value_text` shows them."""
+    return title_of(space, name) if shown_unit(space, name) else name
 
 
 def value_text(space: Space, name: str, value: Any) -> str:

@@ -10,11 +10,13 @@ from mlsysim.plot.amounts import fields, plain, read_amount, read_label, sequenc
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import SMALL, KeyEntry, in_sentence, key, plane, with_unit
 from mlsysim.plot.scale import Linear, amount, is_log, linear_scale, scale_for
-from mlsysim.plot.svg import Drawing, fit
+from mlsysim.plot.svg import LINE, Drawing, fit, measure
 from mlsysim.units.records import dataclass
 
 _MOST, _MARKED = 500, 24
 """Points of a line at most, and up to how many have a mark each."""
+_HEIGHT, _OFF, _PUSHED, _BESIDE = 260.0, 9.0, 9.0, 0.3
+"""Of the plot; between the end of a line and its name; how far a name may be pushed from it; share of the width that names may have."""
 
 Points = list[tuple[float, float]]
 
@@ -67,9 +69,13 @@ class _Lines(Figure):
         entries = [KeyEntry(label, k, "line") for k, (label, _) in enumerate(self.series)]
         if self.limit is not None:
             entries.append(KeyEntry(f"limit ({amount(self.limit, self.units[1])})", 0, "limit"))
-        y = key(d, y, entries)
+        beside = max(measure(entry.label, SMALL) for entry in entries) + _OFF
+        names = self._at_ends(entries) if beside < _BESIDE * d.width else None
+        y = key(d, y, entries if names is None else [])
         sides = (self._across, self.titles[0], self.units[0]), (self._up, self.titles[1], self.units[1])
-        plot, across, up, y = plane(d, y, 260.0, *sides)
+        plot, across, up, y = plane(d, y, _HEIGHT, *sides, beside=0.0 if names is None else beside)
+        for label, down in names or ():
+            d.text(plot.right + _OFF, plot.top + down + 4, label, SMALL)
         if self.limit is not None:
             d.line(plot.left, up(self.limit), plot.right, up(self.limit), "limit")
         for k, (label, points) in enumerate(self.series):
@@ -77,6 +83,22 @@ class _Lines(Figure):
             for px, py in points if len(points) <= _MARKED else ():
                 d.marker(k, across(px), up(py), 4, f"f{k % 8} edge", f"{label}: {amount(py, self.units[1])}")
         return y
+
+    def _at_ends(self, entries: list[KeyEntry]) -> list[tuple[str, float]] | None:
+        """Names of the lines beside their right ends, and how far down; None where ends are apart or their names would not be."""
+        ends = [points[-1] for _, points in self.series]
+        if len({x for x, _ in ends}) > 1 or ends[0][0] < max(self.values(0)):
+            return None
+        up = self._up(_HEIGHT, 0.0)
+        heights = [*(y for _, y in ends), *(() if self.limit is None else (self.limit,))]
+        places = sorted((up(height), entry.label) for height, entry in zip(heights, entries, strict=True))
+        told: list[tuple[str, float]] = []
+        for place, label in places:
+            down = place if not told else max(place, told[-1][1] + LINE * SMALL)
+            if down - place > _PUSHED:
+                return None
+            told.append((label, down))
+        return told
 
     def _axes(self, ax: Any) -> None:
         for label, points in self.series:
