@@ -136,8 +136,8 @@ def test_the_host_updates_by_hand(efficiency: object) -> None:
 
 
 def test_zero_offload_trains_10b_on_one_v100() -> None:
-    """Ren et al. 2021: "40 TFlops/GPU on a single NVIDIA V100 GPU for 10B parameter model", batch 512, of recomputing passes too. We say 67, 1.67 times as
-    fast and just outside of our interval: no constant is of that software and chip. Held to a factor of two, which is all that is known here."""
+    """Ren et al. 2021: "40 TFlops/GPU on a single NVIDIA V100 GPU for 10B parameter model", batch 512, of recomputing passes too. Nothing was fitted on
+    it: its software is the Megatron-LM of 2019, whose share of the later one NVIDIA measured on 1.2 B parameters. With fused kernels it would be 67."""
     plan = {
         "task": "training",
         "workload": {
@@ -154,16 +154,32 @@ def test_zero_offload_trains_10b_on_one_v100() -> None:
                 "gated_ffn": False,
             },
         },
-        "hardware": {"on": "V100_32GB", "stack": "megatron21"},
+        "hardware": {"on": "V100_32GB", "stack": "megatron19"},
         "parallelism": {"zero": 2, "offload": 1, "host_update": True, "micro_batch": 8, "recompute": "full"},
     }
     answer = evaluate_plainly(Plan.model_validate(plan))
     assert answer.feasible
-    assert 20 < answer.value("hfu") * 125 < 80
+    assert answer.value("hfu") * 125 == pytest.approx(40, rel=0.1)
     # Each of 512 micro-batches of one sequence waits for its gradients: 10 billion sums of two bytes in, and out again.
     plan["parallelism"]["micro_batch"] = 1
     alone = evaluate_plainly(Plan.model_validate(plan))
-    assert alone.value("latency") > 512 * Q_(4 * 10e9 / 16e9, "s") > 1.5 * answer.value("latency")
+    assert alone.value("latency") > 512 * Q_(4 * 10e9 / 16e9, "s") > 1.2 * answer.value("latency")
+
+
+@pytest.mark.parametrize(("layers", "published"), [(40, 39), (48, 30)])
+def test_megatron_of_2019_on_one_v100(layers: int, published: float) -> None:
+    """39 TFLOP/s of 1.2 B parameters (Shoeybi et al. 2019, DGX-2H at 450 W: its ratio to 62.4 is the stack's, its level nothing's), 30 of 1.4 B with
+    PyTorch alone (Ren et al. 2021)."""
+    work = {"model": "gpt", "batch_size": 8, "seq_len": 1024, "precision": "fp16"}
+    width = {"hidden_dim": 1536, "ffn_dim": 6144, "heads": 16, "vocab_size": 51200, "gated_ffn": False}
+    plan = {
+        "task": "training",
+        "workload": {**work, "dimensions": {"layers": layers, **width}},
+        "hardware": {"on": "V100_32GB", "stack": "megatron19"},
+        "parallelism": {"micro_batch": 2 if layers == 48 else 8, "recompute": "full"},
+    }
+    found = evaluate_plainly(Plan.model_validate(plan)).value("hfu") * 125
+    assert found == pytest.approx(published, rel=0.2)
 
 
 def test_a_host_of_unknown_memory_updates_nothing() -> None:

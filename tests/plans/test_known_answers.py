@@ -60,8 +60,13 @@ class TestLlama3:
 
     def test_few_samples_cannot_fill_a_pipeline(self) -> None:
         """128 sequences, one for each replica: a step is at least a micro-batch through all layers, one after the other."""
-        answer = ask("training", "Llama3_405B", "16384xH100", batch_size=128, seq_len=8192)
+        few = {"batch_size": 128, "seq_len": 8192}
+        answer = ask("training", "Llama3_405B", "16384xH100", mode="auto", cp=1, **few)
         assert to_si(answer.value("latency"), "s") > 5.0
+        searched, given = (
+            ask("training", "Llama3_405B", "16384xH100", **few, **split) for split in ({}, {"tp": 8, "cp": 4, "pp": 8})
+        )
+        assert searched.value("latency") <= given.value("latency"), "sequences fewer than accelerators are divided"
 
 
 def test_deepseek_v3_as_published() -> None:

@@ -153,7 +153,9 @@ def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, 
         )
     given = {name: value for name in BESIDE[:-1] if (value := getattr(split, name)) is not None}
     options |= {python_name(f"parallelism.{name}"): value for name, value in given.items()}
-    limits: dict[str, Any] = {"max_cp": split.cp or (16 if options["seq_len"] >= 32768 else 1)}
+    # Sequences are divided where they are long, or fewer than the accelerators.
+    divided = options["seq_len"] >= 32768 or options["batch_size"] < fleet.total_accelerators
+    limits: dict[str, Any] = {"max_cp": split.cp or (16 if divided else 1)}
     limits |= {f"max_{name}": value for name in ("tp", "pp", "ep") if (value := getattr(split, name)) is not None}
     limits |= {name: value for name in ("recompute", "schedule") if (value := getattr(split, name)) is not None}
     if split.recomputed is not None:

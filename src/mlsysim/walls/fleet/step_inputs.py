@@ -137,7 +137,7 @@ def _no_effect(x: Any, name: str, why: str, assumed: Assumptions) -> None:
 
 
 def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptions) -> None:
-    """What was given and can have no effect in this layout, with the reason."""
+    """What was given and can have no effect in this layout, with the reason; what was not given and has none is not assumed."""
     zero = assumed.value("zero_stage", x.zero_stage)
     reasons = {
         "tensors are not split": (layout.tp == 1, ("sequence_parallel", "overlap_tp")),
@@ -145,11 +145,15 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
         "the sequence is not split": (layout.cp == 1, ("overlap_cp",)),
         "experts are not split": (layout.ep == 1, ("overlap_ep", "deduplicated_exchange")),
         "all experts share a link domain": (1 < layout.ep <= trainer.domain, ("deduplicated_exchange",)),
-        "nothing is synchronised": (layout.dp * layout.cp == 1 and not x.overlap_comm, ("overlap_comm",)),
+        "nothing is synchronised": (
+            layout.dp * layout.cp == 1 and not x.overlap_comm,
+            ("overlap_comm", "overlap_efficiency"),
+        ),
         "ZeRO shards neither gradients nor weights": (zero < 2, ("reshard",)),
         "ZeRO shards nothing": (zero == 0, ("zero_shard",)),
         "no tokens are sent to experts": (layout.ep == 1, ("exchange_precision",)),
         "adapters have few gradients": (bool(x.is_lora), ("gradient_precision",)),
+        "no adapters are trained": (not x.is_lora, ("lora_rank",)),
         f"{x.precision} has no recipe of narrow products": (not recipe_of(x.precision).narrow, ("wide_layers",)),
         "recomputation is not selective": (x.activation_recomputation != "selective", ("recomputed",)),
         f"{x.model.name} has no encoder": (getattr(x.model, "encoder_stack", None) is None, ("target_share",)),
@@ -158,6 +162,8 @@ def say_idle_inputs(x: Any, layout: Layout, trainer: Trainer, assumed: Assumptio
         for name in names:
             if holds and name in assumed.given and getattr(x, name) is not None:
                 _no_effect(x, name, why, assumed)
+            elif holds:
+                assumed.pop(name, None)
 
 
 def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
