@@ -1,38 +1,21 @@
-"""The pages about the terminal: every command in them runs, and every key of a plan is in them with its meaning."""
+"""The page about plans: its scenarios are plans, and every key of a plan is in it with its meaning."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-
-import pytest
 
 from mlsysim.plans.files import plan_from_text
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import Assertion, ChipPart
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / name for name in ("cli.md", "scenarios.md")]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def _blocks(page: Path, language: str) -> list[str]:
     return [body for name, body in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_run(page: Path, fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    lines = [line for block in _blocks(page, "sh") for line in block.splitlines() if line.strip()]
-    assert lines
-    for line in lines:
-        words = shlex.split(line.partition(" > ")[0], comments=True)
-        assert words[0] == "mlsysim"
-        code, _, err = fuzz.run_command(words[1:])
-        assert code == 0, (line, err)
 
 
 def test_scenarios_of_the_page_are_plans() -> None:
