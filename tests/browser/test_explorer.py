@@ -561,6 +561,7 @@ def test_two_designs_side_by_side(page):
     page.locator("#pin").click()
     page.locator("#accelerators").fill("128")
     settled(page)
+    page.locator("#compare-all > summary").click()
     rows = {
         row.get_attribute("data-row"): row.locator("td").all_inner_texts()
         for row in page.locator("#compare-table tbody tr").all()
@@ -570,7 +571,8 @@ def test_two_designs_side_by_side(page):
     assert {path: cells[0] for path, cells in rows.items()}.items() <= pinned.items()
     assert {path: cells[1] for path, cells in rows.items()}.items() <= now.items()
     for name in ("roofline", "memory"):
-        expect(page.locator(f"#compare-{name} svg")).to_be_visible()
+        assert page.locator(f"#{'charts' if name == 'roofline' else 'wide-charts'} figure[data-chart={name}] svg").count() == 1
+        assert "pinned" in page.locator(f"#chart-{name} svg").inner_html(), "one picture shows both"
     lines = {line.get_attribute("data-line"): line for line in page.locator(".time-line").all()}
     assert pinned["performance.latency"] in lines["pinned"].inner_text()
     assert now["performance.latency"] in lines["this design"].inner_text()
@@ -582,6 +584,7 @@ def test_two_designs_side_by_side(page):
     expect(page.locator("#compare-error")).to_contain_text("one task")
     page.locator("#unpin").click()
     expect(page.locator("#comparison")).to_be_hidden()
+    assert "pinned" not in page.locator("#charts").inner_html()
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -805,9 +808,10 @@ def test_a_dropped_model_is_used_and_a_reload_restores_everything(page):
     expect(page.locator("#imported")).to_contain_text("1.24 B parameters")
     assert page.locator("#workload-model").input_value() == "small-model"
     page.wait_for_url(re.compile("model.Imported_small_model"))
-    before, compared = shown(page), page.locator("#compare-table").inner_text()
+    before, compared = shown(page), page.locator("#compare-table").text_content()
+    assert "Metric" in compared
     page.reload()
     wait_until_ready(page)
-    assert shown(page) == before and page.locator("#compare-table").inner_text() == compared
+    assert shown(page) == before and page.locator("#compare-table").text_content() == compared
     page.wait_for_selector("html[data-lists]", state="attached")
     assert page.locator("#workload-model").input_value() == "small-model"

@@ -132,6 +132,13 @@ def test_the_first_page_says_what_the_readme_says_of_its_accuracy() -> None:
     assert len(rows) > 4 and all(row in readme for row in rows)
 
 
+def test_the_page_of_accuracy_begins_with_the_table_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme[readme.index("| published measurements |") : readme.index("First tokens of SGLang")].strip()
+    page = (DOCS / "accuracy.md").read_text(encoding="utf-8")
+    assert table.count("\n") > 6 and table in page[: page.index("## ")]
+
+
 def test_there_are_recipes_enough() -> None:
     text = (DOCS / "recipes.md").read_text(encoding="utf-8")
     assert sum(level == 3 for level, _ in headings(text)) >= 20

@@ -35,24 +35,37 @@ def line(name: str, scored: list[Prediction]) -> str:
 
 
 _LEFT = "| table | left out | values | median | p90 | in the band of the others |\n|---|---|---|---|---|---|"
+_FEWEST = 30
+"""Values of which something is said."""
+
+
+def folded(summary: str, lines: list[str]) -> list[str]:
+    """Lines that open when they are asked for."""
+    return ["", '<details markdown="1">', f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def left_out(groups: list[Group]) -> list[str]:
-    """Errors by table and by what was left out, a group counting as its rows, and nested coverage; nothing is said of fewer than 30 values."""
+    """Errors by table and by what was left out, a group counting as its rows, and nested coverage; nothing is said of fewer than 30 values.
+    A row for each table first, then all of it in a fold."""
     covered = nested(groups, ("table", "left_out"))
     found: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
     for group in groups:
         each = group.rows / len(group.errors)
         found[group.table, group.left_out] += [(100 * abs(math.expm1(error)), each) for error in group.errors]
-    lines = ["Left out, from the shipped residuals (`part`: see `mlsysim.calibrate.residuals`):", "", _LEFT]
-    for key, errors in sorted(found.items()):
-        if covered[key].values >= 30:
-            middle, tail = (_weighted(sorted(errors), share) for share in (0.5, 0.9))
-            rows = f"{sum(weight for _, weight in errors):,.0f}"
-            lines.append(
-                f"| {key[0]} | {key[1]} | {rows} | {middle:.1f} | {tail:.1f} | {100 * covered[key].share:.0f} |"
-            )
-    return lines
+    said = sorted(key for key in found if covered[key].values >= _FEWEST)
+    errors = {key: [_weighted(sorted(found[key]), share) for share in (0.5, 0.9)] for key in said}
+    what = sorted({key[1] for key in said})
+    lines = ["Left out, median / p90 (a `part` of all: `mlsysim.calibrate.residuals`):", ""]
+    lines += [f"| table | {' | '.join(what)} |", "|---" * (len(what) + 1) + "|"]
+    for table in dict.fromkeys(key[0] for key in said):
+        cells = ["{:.1f} / {:.0f}".format(*errors[table, one]) if (table, one) in errors else "" for one in what]
+        lines.append(f"| {table} | {' | '.join(cells)} |")
+    rows = [_LEFT]
+    for key in said:
+        middle, tail = errors[key]
+        count = f"{sum(weight for _, weight in found[key]):,.0f}"
+        rows.append(f"| {key[0]} | {key[1]} | {count} | {middle:.1f} | {tail:.1f} | {100 * covered[key].share:.0f} |")
+    return [*lines, *folded("How many values, and how many lie in the band of the others", rows)]
 
 
 def _weighted(ordered: list[tuple[float, float]], share: float) -> float:
@@ -79,15 +92,19 @@ def render(reports: list[FileReport]) -> str:
             f"{report.rows:,} rows to be scored ({report.excluded:,} more are duplicates or marked unusable), "
             f"{report.predicted:,} predicted: {report.coverage:.1%}."
         )
+        rows = []
         if report.skipped_reasons:
             most = [f"{n} x {reason.rstrip('.')}" for reason, n in report.skipped_reasons.most_common(8)]
-            lines.append(f"Not predicted: {'; '.join(most)}.")
-        lines += ["", _HEADER.format("regime"), _RULE]
-        lines += [line(regime, values) for regime, values in grouped(report.scored, _regime)]
+            rows += [f"Not predicted: {'; '.join(most)}.", ""]
+        rows += [_HEADER.format("regime"), _RULE]
+        rows += [line(regime, values) for regime, values in grouped(report.scored, _regime)]
         sources = grouped(report.scored, lambda p: p.source)
         if 1 < len(sources) <= 30:
-            lines += ["", _HEADER.format("source"), _RULE]
-            lines += [line(source, values) for source, values in sources]
+            rows += ["", _HEADER.format("source"), _RULE]
+            rows += [line(source, values) for source, values in sources]
+            lines += folded("By regime and by source", rows)
+        else:
+            lines += folded("By regime", rows)
     return "\n".join(lines) + "\n"
 
 

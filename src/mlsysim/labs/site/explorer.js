@@ -21,6 +21,7 @@ const lists = {};
 const kept = {}; // plans of the other tasks
 let answer = null;
 let pinned = null; // of the pinned design: what was chosen for it, its chip, its bar of time
+let both = {}; // charts that show it and this design
 let deepened = null; // change and sensitivities, with the plan that they are of
 const known = new Set(); // imported models that the first engine has
 let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
@@ -84,10 +85,16 @@ function show(plan, found) {
   time.show(found.time_bar, state.pin ? pinned?.time_bar ?? null : null);
   showMetrics(found, why);
   showOrigins(found.origins);
-  for (const name of Object.keys(CHARTS)) if (name !== "sensitivity") showChart(byId(`chart-${name}`), found.charts[name]);
+  showCharts();
   showChange();
   byId("chart-sensitivity").classList.add("waiting");
   if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
+}
+
+// Where a design is pinned, charts that have room for both show both.
+function showCharts() {
+  const charts = state.pin ? { ...answer.charts, ...both } : answer.charts;
+  for (const name of Object.keys(CHARTS)) if (name !== "sensitivity") showChart(byId(`chart-${name}`), charts[name]);
 }
 
 async function why(metric) {
@@ -188,19 +195,24 @@ async function comparison() {
   section.hidden = !state.pin;
   byId("pin").textContent = state.pin ? "Pin this instead" : "Pin to compare";
   pinned = null;
-  if (!state.pin) return;
+  if (!state.pin) {
+    both = {};
+    return showCharts();
+  }
   try {
     const found = await engine.call("compare", { first: state.pin, second: state.plan, width: widths().width });
     byId("compare-error").hidden = true;
     byId("compare-body").hidden = false;
-    pinned = found.pinned;
+    ({ pinned, charts: both } = found);
     showComparison(found);
   } catch (error) {
     if (error.kind !== "input") throw error;
     byId("compare-error").textContent = error.message.replace("; say --task", "; switch the task back, or unpin");
     byId("compare-error").hidden = false;
     byId("compare-body").hidden = true;
+    both = {};
   }
+  showCharts();
   time.show(answer.time_bar, pinned?.time_bar ?? null);
 }
 
@@ -260,11 +272,6 @@ const ghost = () => (state.pin && pinned ? { plan: state.pin, chosen: pinned.cho
 
 const FOLDED = ["memory", "scorecard"];
 for (const [name, title] of Object.entries(CHARTS)) byId(FOLDED.includes(name) ? "wide-charts" : "charts").append(chartCard(name, title));
-for (const [name, title] of [["roofline", "Both on the roofline"], ["memory", "Memory of both"]]) {
-  const card = chartCard(name, title);
-  card.querySelector(".chart").id = `compare-${name}`;
-  byId("compare-charts").append(card);
-}
 
 byId("pin").addEventListener("click", async () => {
   state.pin = state.plan;

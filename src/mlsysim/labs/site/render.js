@@ -123,7 +123,4 @@ export function showComparison(found) {
     element("thead", {}, element("tr", {}, ...["Metric", "Pinned", "Now", "Factor"].map((text) => element("th", { scope: "col" }, text)))),
     element("tbody", {}, ...rows));
   byId("pinned-subject").textContent = found.subjects[0];
-  for (const place of byId("compare-charts").querySelectorAll(".chart")) {
-    showChart(place, found.charts[place.closest("figure").dataset.chart] ?? null);
-  }
 }
