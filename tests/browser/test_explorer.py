@@ -571,7 +571,10 @@ def test_two_designs_side_by_side(page):
     assert {path: cells[0] for path, cells in rows.items()}.items() <= pinned.items()
     assert {path: cells[1] for path, cells in rows.items()}.items() <= now.items()
     for name in ("roofline", "memory"):
-        assert page.locator(f"#{'charts' if name == 'roofline' else 'wide-charts'} figure[data-chart={name}] svg").count() == 1
+        assert (
+            page.locator(f"#{'charts' if name == 'roofline' else 'wide-charts'} figure[data-chart={name}] svg").count()
+            == 1
+        )
         assert "pinned" in page.locator(f"#chart-{name} svg").inner_html(), "one picture shows both"
     lines = {line.get_attribute("data-line"): line for line in page.locator(".time-line").all()}
     assert pinned["performance.latency"] in lines["pinned"].inner_text()

@@ -136,7 +136,9 @@ def test_the_page_leads_with_what_was_left_out() -> None:
     made += [Group("made", "made here", "part", "b", 50, (math.log(2.0),) * 30)]
     told = left_out(made)
     assert "| made | 10.0 / 10 |" in told
-    assert any(line.startswith("| made | part | 1,000 | 10.0 | 10.0 |") for line in told[told.index("| made | 10.0 / 10 |") :])
+    assert any(
+        line.startswith("| made | part | 1,000 | 10.0 | 10.0 |") for line in told[told.index("| made | 10.0 / 10 |") :]
+    )
     lines = render([]).splitlines()
     assert lines.index("Left out, median / p90 (a `part` of all: `mlsysim.calibrate.residuals`):") < lines.index(
         "As answered, with constants that may have seen the row:"

@@ -7,6 +7,7 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from sitetools.build import MISSING, build_site, installed
@@ -48,6 +49,52 @@ class Loads(HTMLParser):
             self.found += [there for there in (given.get("src"), given.get("srcset")) if there]
         if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
             self.found.append(given["href"])
+
+
+class Leads(HTMLParser):
+    """Where a page's links lead, and the anchors that it has."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs) -> None:
+        given = dict(attrs)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+
+
+def dead_links(site: Path) -> list[tuple[str, str]]:
+    """Links between pages of a site that lead to no file or no anchor. What follows the # of the explorer and the labs is theirs to read."""
+    pages = {page.resolve(): Leads(page) for page in site.rglob("*.html")}
+    dead = []
+    for page, found in pages.items():
+        for link in found.links:
+            path, _, anchor = unquote(link).partition("#")
+            if re.match(r"[a-z][a-z0-9+.-]*:|//", link):
+                continue
+            start = site if path.startswith("/") else page.parent
+            there = (start / path.lstrip("/").partition("?")[0]).resolve() if path else page
+            there = there / "index.html" if there.is_dir() else there
+            known = anchor in ("", "__toc") or site.resolve() / "labs" in there.parents
+            if not there.is_file() or (not known and there in pages and anchor not in pages[there].anchors):
+                dead.append((str(page.relative_to(site.resolve())), link))
+    return dead
+
+
+def test_every_link_and_anchor_of_the_built_site_leads_somewhere(site: Path) -> None:
+    assert dead_links(site) == []
+
+
+def test_dead_links_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<h1 id="x">A</h1><a href="b.html">1</a><a href="#x">2</a><a href="#y">3</a>')
+    (tmp_path / "b.html").write_text(
+        '<a href="a.html#x">1</a><a href="a.html#z">2</a><a href="https://h/q">3</a><a href="c.md">4</a>'
+    )
+    assert sorted(dead_links(tmp_path)) == [("a.html", "#y"), ("b.html", "a.html#z"), ("b.html", "c.md")]
 
 
 def test_every_page_is_built(site: Path) -> None:

@@ -29,16 +29,10 @@ def ingestion() -> Figure:
     """One store, more and more accelerators."""
     need = quantity(42_700 * 110e3 / 8, "byte/s")
 
-    @cache
-    def asked(gpus: int) -> Any:
-        return DataModel().solve(need, "A100", storage_bandwidth="7 GB/s", accelerators=gpus)
-
     return along(
         [1, 2, 4, 8, 12, 16, 24, 32],
-        {
-            "delivered to each": lambda gpus: asked(gpus).supply_bw,
-            "asked for by each": lambda gpus: asked(gpus).demand_bw,
-        },
+        {"delivered to each": "supply_bw", "asked for by each": "demand_bw"},
+        of=lambda gpus: DataModel().solve(need, "A100", storage_bandwidth="7 GB/s", accelerators=gpus),
         unit="byte/s",
         x_title="A100 at one store of 7 GB/s",
         y_title="Bytes a second",
@@ -49,18 +43,12 @@ def ingestion() -> Figure:
 def transformation() -> Figure:
     """Processors that decode."""
 
-    @cache
-    def asked(workers: int) -> Any:
-        return TransformationModel().solve(
-            batch_size=4096, workers=workers, worker_throughput="850 sample/s", accelerator_step_time="48 ms"
-        )
-
     return along(
         [8, 16, 32, 48, 64, 80, 96, 112, 128, 160],
-        {
-            "delivered": lambda workers: asked(workers).delivered_rate,
-            "the accelerator would take": lambda workers: asked(workers).demand_rate,
-        },
+        {"delivered": "delivered_rate", "the accelerator would take": "demand_rate"},
+        of=lambda workers: TransformationModel().solve(
+            batch_size=4096, workers=workers, worker_throughput="850 sample/s", accelerator_step_time="48 ms"
+        ),
         unit="1/s",
         x_title="Workers that decode 850 images a second each",
         y_title="Images a second",

@@ -14,19 +14,28 @@ __all__ = ["along"]
 
 def along(
     values: Sequence[Any],
-    asked: Mapping[str, Callable[[Any], Any]],
+    asked: Mapping[str, Callable[[Any], Any] | str],
     *,
+    of: Callable[[Any], Any] | None = None,
     unit: str = "",
     names: Callable[[Any], str] | None = None,
     **said: Any,
 ) -> Figure:
-    """Lines over ``values``; each label has a function that gives a quantity, a number in ``unit``, or None where there is nothing to draw.
+    """Lines over ``values``; each label has a function that gives a quantity, a number in ``unit``, or None where there is nothing to draw. A
+    label may have the name of an output instead, of what ``of`` gives for a value, asked once; numbers without a unit that belong on an axis in
+    per cent are fractions.
 
     With ``names`` values stand side by side under these names, as powers of two should.
     """
+    results = [of(value) for value in values] if of else []
     series = []
     for label, ask in asked.items():
-        found = [(k if names else value, ask(value)) for k, value in enumerate(values)]
+        if isinstance(ask, str):
+            held = [result[ask] if isinstance(result, Mapping) else getattr(result, ask) for result in results]
+            answers = [100 * y if unit == "percent" and isinstance(y, float) else y for y in held]
+        else:
+            answers = [ask(value) for value in values]
+        found = [(k if names else value, y) for k, (value, y) in enumerate(zip(values, answers, strict=True))]
         points = [(x, y if isinstance(y, (int, float)) else to_si(y, unit)) for x, y in found if y is not None]
         if points:
             series.append((label, points))

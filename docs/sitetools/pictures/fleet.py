@@ -130,22 +130,19 @@ def checkpoint() -> Figure:
     """Save too often and writing costs, too seldom and work is done again."""
     saving = CheckpointModel().solve("Llama3_70B", "H100", n_writers=16)
 
-    @cache
-    def asked(minutes: int) -> Any:
-        return ReliabilityModel().solve(
+    return along(
+        [4, 6, 8, 10, 12, 14, 16, 20, 25, 30],
+        {
+            "both, and restarts": "total_overhead_fraction",
+            "writing": "checkpoint_overhead_fraction",
+            "work that is done again": "rework_overhead_fraction",
+        },
+        of=lambda minutes: ReliabilityModel().solve(
             _fleet(4096),
             job_duration_hours=720,
             checkpoint_time_s=saving.write_time_seconds.magnitude,
             checkpoint_interval=f"{minutes} min",
-        )
-
-    return along(
-        [4, 6, 8, 10, 12, 14, 16, 20, 25, 30],
-        {
-            "both, and restarts": lambda minutes: 100 * asked(minutes).total_overhead_fraction,
-            "writing": lambda minutes: 100 * asked(minutes).checkpoint_overhead_fraction,
-            "work that is done again": lambda minutes: 100 * asked(minutes).rework_overhead_fraction,
-        },
+        ),
         unit="percent",
         x_title="Minutes between checkpoints",
         y_title="Share of the run",

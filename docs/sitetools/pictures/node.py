@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from mlsysim import (
@@ -64,13 +63,10 @@ def software() -> Figure:
 def serving() -> Figure:
     """Two phases, two walls."""
 
-    @cache
-    def asked(batch: int) -> Any:
-        return ServingModel().solve("Llama3_70B", "H100", seq_len=512, tp_size=2, batch_size=batch)
-
     return along(
         [2**k for k in range(8)],
-        {"first token": lambda batch: asked(batch).ttft, "each further token": lambda batch: asked(batch).itl},
+        {"first token": "ttft", "each further token": "itl"},
+        of=lambda batch: ServingModel().solve("Llama3_70B", "H100", seq_len=512, tp_size=2, batch_size=batch),
         names=_short,
         unit="s",
         x_title="Requests in a batch",
@@ -82,16 +78,10 @@ def serving() -> Figure:
 def batching() -> Figure:
     """Pages against reserved maxima."""
 
-    @cache
-    def asked(most: int) -> Any:
-        return ContinuousBatchingModel().solve("Llama3_8B", "H100", seq_len=2001, max_batch_size=most)
-
     return along(
         [2**k for k in range(10)],
-        {
-            "continuous, paged": lambda most: asked(most).throughput_tokens_per_sec,
-            "static": lambda most: asked(most).static_throughput_tokens_per_sec,
-        },
+        {"continuous, paged": "throughput_tokens_per_sec", "static": "static_throughput_tokens_per_sec"},
+        of=lambda most: ContinuousBatchingModel().solve("Llama3_8B", "H100", seq_len=2001, max_batch_size=most),
         names=_short,
         unit="1/s",
         x_title="Requests allowed at a time",
@@ -103,18 +93,12 @@ def batching() -> Figure:
 def streaming() -> Figure:
     """Where the time to compute a layer meets the time to bring it."""
 
-    @cache
-    def asked(batch: int) -> Any:
-        return WeightStreamingModel().solve(
-            "Falcon_180B", "CerebrasCS3", seq_len=2048, batch_size=batch, efficiency=0.4
-        )
-
     return along(
         [2**k for k in range(4, 19, 2)],
-        {
-            "a layer's weights arrive": lambda batch: asked(batch).layer_injection_time,
-            "a layer is computed": lambda batch: asked(batch).layer_compute_time,
-        },
+        {"a layer's weights arrive": "layer_injection_time", "a layer is computed": "layer_compute_time"},
+        of=lambda batch: WeightStreamingModel().solve(
+            "Falcon_180B", "CerebrasCS3", seq_len=2048, batch_size=batch, efficiency=0.4
+        ),
         names=_short,
         unit="s",
         x_title="Sequences at a time",
@@ -126,19 +110,12 @@ def streaming() -> Figure:
 def tail() -> Figure:
     """Percentiles run away long before the servers are full."""
 
-    @cache
-    def asked(rate: int) -> Any:
-        return TailLatencyModel().solve(
-            arrival_rate_qps=rate, service_latency_ms=100, num_replicas=10, slo_latency_ms=500
-        )
-
     return along(
         [10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 96, 97],
-        {
-            "99 %": lambda rate: asked(rate).p99_latency,
-            "95 %": lambda rate: asked(rate).p95_latency,
-            "50 %": lambda rate: asked(rate).p50_latency,
-        },
+        {"99 %": "p99_latency", "95 %": "p95_latency", "50 %": "p50_latency"},
+        of=lambda rate: TailLatencyModel().solve(
+            arrival_rate_qps=rate, service_latency_ms=100, num_replicas=10, slo_latency_ms=500
+        ),
         unit="s",
         limit="500 ms",
         x_title="Requests a second",

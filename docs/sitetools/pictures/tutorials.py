@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import mlsysim
 from mlsysim import Infra, PlacementOptimizer, ServingModel, SingleNodeModel
+from mlsysim.api.service import call
 from mlsysim.plot.answers import scorecard_of
 from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.charts.lines import lines
@@ -152,6 +154,30 @@ def fidelities() -> Figure:
     )
 
 
+def _quantity(metric: dict[str, Any]) -> Any:
+    return quantity(metric["value"]["magnitude"], metric["value"]["unit"])
+
+
+def server_sweep() -> Figure:
+    """What a server answers to the page's own request."""
+    page = (DOCS / "servers.md").read_text(encoding="utf-8")
+    asked = page[page.index("-d '", page.index("/v1/sweep -H")) + 4 :]
+    reply = call("sweep", json.loads(asked[: asked.index("'")]))
+    points = [(point["settings"]["qps"], point["metrics"]) for point in reply.document["points"] if point["feasible"]]
+    labels = {"ttft": "first token", "tpot": "each further token"}
+    series = [
+        (label, [(rate, to_si(_quantity(metrics[f"performance.{name}"]), "s")) for rate, metrics in points])
+        for name, label in labels.items()
+    ]
+    return lines(
+        series,
+        x_title="Requests a second",
+        y_title="Time",
+        y_unit="s",
+        title="One request to /v1/sweep: Llama 3.1 8B on one H100, prompts of 1,000 and answers of 200 tokens",
+    )
+
+
 PICTURES: dict[str, Callable[[], Figure | None]] = {
     "first-question.svg": answer_figure,
     "first-minute.svg": first_minute,
@@ -164,4 +190,5 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
     "ledger-time.svg": ledger_time,
     "ledger-memory.svg": ledger_memory,
     "fidelities.svg": fidelities,
+    "server-sweep.svg": server_sweep,
 }

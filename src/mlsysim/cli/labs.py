@@ -14,6 +14,13 @@ from typer import Argument, Option, echo
 from mlsysim.cli.output import end, print_json, print_table
 from mlsysim.errors import InputError
 
+AsJson = Annotated[bool, Option("--json", help="as JSON")]
+Codes = Annotated[
+    list[str],
+    Argument(metavar="CODE...|FILE", help="result codes, or files of them: .csv with columns student and code, .txt"),
+]
+SiteKey = Annotated[str, Option(help="the key that the site was built with")]
+
 labs = typer.Typer(
     name="labs", help="The engine in the browser: explorer and labs as static files.", no_args_is_help=True
 )
@@ -55,7 +62,7 @@ def open_site(
 
 
 @labs.command("list")
-def list_labs(as_json: Annotated[bool, Option("--json", help="as JSON")] = False) -> None:
+def list_labs(as_json: AsJson = False) -> None:
     """The labs, in the order in which they are meant to be done."""
     from mlsysim.labs.runner import list_labs as listed
 
@@ -158,16 +165,11 @@ def answer_lab(
 
 @labs.command("grade")
 def grade_codes(
-    given: Annotated[
-        list[str],
-        Argument(
-            metavar="CODE...|FILE", help="result codes, or files of them: .csv with columns student and code, .txt"
-        ),
-    ],
+    given: Codes,
     student: Annotated[str, Option(help="whose code it has to be")] = "",
     name: Annotated[str, Option("--lab", help="which lab it has to be of")] = "",
-    key: Annotated[str, Option(help="the key that the site was built with")] = "",
-    as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
+    key: SiteKey = "",
+    as_json: AsJson = False,
 ) -> None:
     """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""
     from mlsysim.labs.submissions import grade_submissions, read_submissions
@@ -183,15 +185,10 @@ def grade_codes(
 
 @labs.command("class")
 def show_class(
-    given: Annotated[
-        list[str],
-        Argument(
-            metavar="CODE...|FILE", help="result codes, or files of them: .csv with columns student and code, .txt"
-        ),
-    ],
-    key: Annotated[str, Option(help="the key that the site was built with")] = "",
+    given: Codes,
+    key: SiteKey = "",
     as_csv: Annotated[bool, Option("--csv", help="a row for each question of each code")] = False,
-    as_json: Annotated[bool, Option("--json", help="as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """A class from its result codes: attempts until each question was solved, misconceptions, predictions."""
     from mlsysim.labs.classroom import class_csv, classroom
