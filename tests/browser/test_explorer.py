@@ -522,6 +522,25 @@ def test_on_a_phone_the_verdict_stays_in_sight_and_no_controls_stand_before_the_
 # --- the address --------------------------------------------------------------------------------------------------
 
 
+def test_who_goes_elsewhere_just_after_an_edit_gets_there(page):
+    """The address of an edit is written a moment later; by then another design may have been asked for."""
+    go(page, CLUSTER)
+    fragment = urlencode(list(leaves(PASS)))
+    page.evaluate(
+        """fragment => {
+          const count = document.getElementById("accelerators");
+          count.value = "128";
+          count.dispatchEvent(new Event("input", { bubbles: true }));
+          history.pushState(null, "", location.pathname + "#" + fragment);
+          dispatchEvent(new PopStateEvent("popstate"));
+        }""",
+        fragment,
+    )
+    page.wait_for_timeout(400)
+    settled(page)
+    assert tomllib.loads(saved(page, "#export-toml").decode()) == PASS
+
+
 def test_back_and_forward(page):
     go(page, MIXTRAL)
     first = shown(page)

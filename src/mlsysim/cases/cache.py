@@ -167,7 +167,7 @@ def engine_memory(
     """The device of an engine's replica, whose sequences are of so many tokens, and of ``longest`` in the end; with a draft model's
     weights and caches, or a head's. A step has ``budget`` tokens, or as many as the engine's default."""
     usable, share = step.usable_memory, step.engine.memory_utilisation
-    capacity = max(step.memory, usable)
+    capacity = step.memory
     weights, context, activations = step.device_weights, step.context_bytes, step.activation_bytes(budget)
     pieces = [step] if draft is None else [step, draft]
     each, whole = ((1 + head) * sum(piece.sequence_bytes(length) for piece in pieces) for length in (tokens, longest))

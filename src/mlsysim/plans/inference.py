@@ -10,7 +10,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.storage import stored
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
+from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import NETWORKED, fidelity_of, find_fleets, find_region, precision_of, workload_of
 from mlsysim.plans.sheet import Sheet
@@ -135,7 +135,7 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, profile: PerformanceProf
     chip, devices = fleet.node.accelerator, fleet.total_accelerators
     times = [f"{NAMES[wall]} {compact_time(float(time))}" for wall, time in sheet.ledger.walls().items() if time]
     sheet.facts |= {
-        "memory_stated": chip.memory.capacity,
+        **memory_facts(chip, to_si(profile.memory_capacity, "byte")),
         "flash_stated": chip.memory.flash_capacity,
         "price_stated": chip.unit_cost,
         "battery": chip.battery_capacity,

@@ -36,7 +36,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import metric
 from mlsysim.plans.mixed_groups import fullest, joined, on_group, seconds_of, sums
-from mlsysim.plans.parts import binding_of, next_wall, time_parts
+from mlsysim.plans.parts import binding_of, memory_facts, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
 from mlsysim.plans.spending import TAKEN
@@ -211,8 +211,9 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
     verdict = [slower if idle else f"Load is balanced by speed: {shared}."]
     if wanted is not None and kept.lasting:
         verdict.append(f"{count_text(wanted)} {noun} take {made['run_time'].text} (goodput {made['goodput'].text}).")
+    fuller = groups.fleets[joint.groups[active.index(full)][0]].node.accelerator
     facts = {
-        "memory_stated": groups.fleets[joint.groups[active.index(full)][0]].node.accelerator.memory.capacity,
+        **memory_facts(fuller, full.memory.capacity),
         "peak_of_all_groups": quantity(possible / joint.step, "flop/s"),
         "model_operations": quantity(useful, "flop"),
         "work_of_a_step": tokens,

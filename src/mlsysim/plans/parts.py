@@ -72,6 +72,12 @@ def memory_bar(ledger: Ledger) -> MemoryBar:
     return MemoryBar(capacity=float(ledger.capacity), parts=parts)
 
 
+def memory_facts(chip: HardwareNode, capacity: float) -> dict[str, Any]:
+    """The memory of a chip's datasheet, and what its driver offers of it where an answer counts on more."""
+    stated = to_si(chip.memory.capacity, "byte")
+    return {"memory_stated": chip.memory.capacity, "memory_offered": capacity / stated if capacity > stated else None}
+
+
 def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -> tuple[dict[str, Any], ...]:
     """The operations and bytes of a ledger under the chip's roof, over the time that the device is busy with them.
 

@@ -12,7 +12,7 @@ from mlsysim.cases import rl as case
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.pools import Pool
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.parts import binding_of, roof_point, too_full, unfit
+from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.rl_steps import AUTO, Stepper, Way, ledger_of
@@ -66,7 +66,8 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
     total = sheet.shown["layout"]["trainers"] + (way.generators if way.staleness is not None else 0)
     sheet.add("memory", float(ledger.memory))
     sheet.add("memory_capacity", float(ledger.capacity))
-    sheet.facts |= {"memory_stated": trainer.fleet.node.accelerator.memory.capacity, "accelerators": total}
+    fullest = trainer.fleet.node.accelerator if full is trainer.step else full.named("fullest")
+    sheet.facts |= {**memory_facts(fullest, float(ledger.capacity)), "accelerators": total}
     if fits:
         _times(sheet, way, total)
         notes = {3: f"MFU of training {sheet.text('training_mfu')}"}

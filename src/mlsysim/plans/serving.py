@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer, Limit
 from mlsysim.plans.equations import Together, texts_of
-from mlsysim.plans.parts import binding_of, roof_point, time_parts, too_full
+from mlsysim.plans.parts import binding_of, memory_facts, roof_point, time_parts, too_full
 from mlsysim.plans.percentiles import add_percentiles
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, refuse_foreign, workload_of
@@ -25,7 +25,6 @@ from mlsysim.plans.serving_load import Play, Server
 from mlsysim.plans.serving_words import headline, limited, verdict
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.simulated import Played
-from mlsysim.timing.engines import offered_memory
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.walls.binding import NAMES, share_text
 
@@ -228,8 +227,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
     server, tokens, fullest = served.server, served.mean_output, served.result.named("fullest")
     part = server.part
     sheet.facts |= {
-        "memory_stated": fullest.memory.capacity,
-        "memory_offered": offered_memory(fullest) if server.calibrated else None,
+        **memory_facts(fullest, float(sheet.ledger.capacity)),
         "accelerators": server.fleet.total_accelerators,
         "devices_that_serve": served.devices,
         "requests_in_flight": served.clients,

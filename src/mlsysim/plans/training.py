@@ -15,7 +15,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.hours import timed, told
-from mlsysim.plans.parts import binding_of, roof_point, run_parts, too_full
+from mlsysim.plans.parts import binding_of, memory_facts, roof_point, run_parts, too_full
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet
@@ -170,7 +170,7 @@ def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult)
     kept = ("samples_on_a_device", "bytes_a_sample_keeps"), ("layers_kept", "bytes_a_layer_keeps")
     names = kept[0] if model.fixed_shape else kept[1]
     sheet.facts |= {
-        "memory_stated": fleet.node.accelerator.memory.capacity,
+        **memory_facts(fleet.node.accelerator, float(sheet.ledger.capacity)),
         "accelerators": fleet.total_accelerators,
         "peak": quantity(shown["peak"], "flop/s"),
         "model_operations": quantity(shown["model_flops"], "flop"),

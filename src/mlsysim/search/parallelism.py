@@ -22,9 +22,9 @@ from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search import layouts
 from mlsysim.search.layouts import PASSED, RECOMPUTE, LayoutTimes, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
+from mlsysim.timing.engines import device_memory
 from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.stacks import stack, stack_names
-from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -201,7 +201,7 @@ def _nothing_fits(
         size = (x.fixed or {}).get("micro_batch", 1)
         rest = f"; micro-batches of {size} do not divide the batch of {x.batch_size:,}" if x.batch_size % size else ""
         return f"No split of {where} works: {causes}{rest}."
-    capacity, how = to_si(x.fleet.node.accelerator.memory.capacity, "byte") / 1e9, miss.config
+    capacity, how = device_memory(x.fleet.node.accelerator, isinstance(x.efficiency, str)) / 1e9, miss.config
     spared = f"ZeRO {how['zero_stage']}, recompute {how['recompute']}, {how['microbatch_count']:,} micro-batch{'es' * (how['microbatch_count'] > 1)}"
     text = (
         f"None of {searched:,} layouts of {where} fits: the nearest, {_label(how)} with {spared}, needs {miss.needed:,.1f} GB of "

@@ -25,7 +25,7 @@ from mlsysim.timing.engine_block import (
     add_adapters,
     step_blocks,
 )
-from mlsysim.timing.engines import chip_class, engine_network, offered_memory, serving_table
+from mlsysim.timing.engines import chip_class, device_memory, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
@@ -62,7 +62,7 @@ class EngineDevice:
         self.family = chip_class(d.chip)
         self.usable_memory = to_si(d.chip.memory.capacity, "byte") * offered_memory(d.chip)
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
-        self.memory = to_si(d.chip.memory.capacity, "byte")
+        self.memory = device_memory(d.chip)
         self.stack = d.model.stack if d.engine.windows else d.model.stack.unwindowed
         self.hidden = self.stack.hidden
         self.precision = precision_name(d.precision)

@@ -205,6 +205,12 @@ def offered_memory(chip: HardwareNode) -> float:
     return to_si(own.driver_memory, "byte") / to_si(Hardware.get(key).memory.capacity, "byte")
 
 
+def device_memory(chip: HardwareNode, calibrated: bool = True) -> float:
+    """Bytes that training, serving and a pass have on an accelerator: of the datasheet at first order; calibrated, what the driver offers
+    where that is more."""
+    return to_si(chip.memory.capacity, "byte") * (max(1.0, offered_memory(chip)) if calibrated else 1.0)
+
+
 _NODE = 8
 """Chips of a node."""
 

@@ -259,7 +259,7 @@ class Profile(Record):
     links: Links | None = None
     power: Power = Field(default_factory=Power)
     engines: dict[str, EngineAttention] = Field(default_factory=dict)
-    usable_memory: float = Field(default=1.0, gt=0, le=1.1, description="memory that the driver offers over capacity")
+    usable_memory: float = Field(default=1.0, gt=0, le=1, description="memory that the driver offers over capacity")
     driver_memory: Bytes | None = Field(default=None, description="the same as it was read off the chip as it is sold")
     rate_scale: float = Field(default=1.0, gt=0, le=1, description="rate under the power limit over that of the peers")
     passes_measured: bool = Field(

@@ -60,7 +60,6 @@ class TrainingChip:
     converts: float
     attention_rate: float
     bandwidth: float
-    capacity: float
     network: Measured
     kernels: Profile
     product: Products
@@ -134,7 +133,6 @@ def training_chip(
         converts=recipe.narrow * (k.block_scale_cost if recipe.conversion == "block" else 1.0),
         attention_rate=attention,
         bandwidth=to_si(chip.memory.bandwidth, "byte/s"),
-        capacity=to_si(chip.memory.capacity, "byte"),
         network=_network(chip, own, k, adapter, domain, link),
         kernels=own,
         product=own.gemm_for(wanted),

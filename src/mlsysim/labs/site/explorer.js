@@ -223,6 +223,7 @@ const address = later(250, () => {
   if (root.dataset.view === "explore" && hash !== location.hash) history.pushState(null, "", hash);
   beside.placed(hash);
 });
+addEventListener("popstate", address.cancel); // who goes back just after an edit goes back
 
 function ask() {
   delete root.dataset.ready;

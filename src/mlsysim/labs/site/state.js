@@ -97,8 +97,9 @@ export class Newest {
 
 export function later(milliseconds, action) {
   let timer = 0;
-  return (...args) => {
+  const start = (...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => action(...args), milliseconds);
   };
+  return Object.assign(start, { cancel: () => clearTimeout(timer) });
 }

@@ -26,6 +26,7 @@ from mlsysim.models.training_shape import training_shape
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
 from mlsysim.systems.types import Fleet
+from mlsysim.timing.engines import device_memory
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.power import wide_peak
 from mlsysim.timing.profile import own_profile
@@ -91,9 +92,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
         _no_effect(x, "host_update", "no state rests with the host (optimizer_offload)", assumed)
     powered, limit = rated(chip) if isinstance(software, Software) else (chip, None)
     limits = [watts for watts in (limit, x.power_cap) if watts is not None]
-    trainer = Trainer(
-        device, net, to_si(chip.memory.capacity, "byte"), None, software, powered, min(limits, default=None)
-    )
+    trainer = Trainer(device, net, device_memory(chip, calibrated), None, software, powered, min(limits, default=None))
     return trainer if resident else with_its_host(trainer, fleet, x.host_update)
 
 

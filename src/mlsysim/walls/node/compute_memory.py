@@ -30,6 +30,7 @@ from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.errors import InputError, OOMError
 from mlsysim.models.storage import check_trained
+from mlsysim.timing.engines import device_memory
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import NAMES, too_full
@@ -122,6 +123,8 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         phase, new, context = one_pass.asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
         device = replace(one_pass.device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed), cap=x.power_cap)
         efficiency = None if x.efficiency == CALIBRATED else x.efficiency
+        if efficiency is None:
+            device = replace(device, capacity=device_memory(x.hardware))
         for name in CALIBRATED_ONLY:
             if name in assumed.given and (efficiency is not None or phase == "training"):
                 raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
