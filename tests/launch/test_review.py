@@ -176,3 +176,24 @@ def test_left_out_keys_are_the_launchers_own() -> None:
     assert (titan.workload.seq_len, titan.workload.batch_size, titan.parallelism.recompute) == (2048, 64, "selective")
     speed = read_launch('{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}', "deepspeed")
     assert speed.placed("16xH100", "Llama3_8B").plan.workload.batch_size == 128
+
+
+def test_what_an_engine_lets_in_is_no_load() -> None:
+    """A limit on requests at once is one: who says what comes is believed, and who does not is told what was taken."""
+    text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 256"
+    full = review(text, on="1xH100")
+    assert (full.answer.plan.serving.max_num_seqs, full.answer.plan.serving.concurrency) == (256, 256)
+    assert any("No load is given: reviewed with 256 requests in flight" in each for each in full.reading.warnings)
+    few = review(read_launch(text, on="1xH100").placed(serving={"concurrency": 16}))
+    assert (few.answer.plan.serving.max_num_seqs, few.answer.plan.serving.concurrency) == (256, 16)
+    assert few.answer.value("tokens_per_second") < full.answer.value("tokens_per_second")
+    assert not any("No load" in each for each in few.reading.warnings)
+
+
+def test_the_tokens_of_caches_limit_what_runs_at_once() -> None:
+    text = "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct"
+    found, whole = (review(f"{text}{more}", on="1xH100") for more in (" --max-total-tokens 20000", ""))
+    assert found.answer.plan.serving.max_num_seqs == 17, "20,000 / (1,024 + 256 / 2)"
+    assert whole.answer.plan.serving.max_num_seqs is None and not whole.problems
+    assert "--max-total-tokens 20,000 holds 17 requests at a time where the memory has room for" in found.problems[0]
+    assert not found.kept

@@ -93,3 +93,11 @@ def test_the_failure_rate_is_a_risk_where_failures_cost(frontier):
         Plan.model_validate({"workload": {"model": "ResNet50"}, "hardware": {"on": "8xA100"}, "task": "training"})
     )
     assert not any("failure rate" in line for line in calm.risks) and calm.risks
+
+
+def test_a_limit_is_told_in_a_unit_of_its_own():
+    asked = {"workload": {"model": "ResNet50"}, "hardware": {"on": "H100", "efficiency": 0.5}}
+    limit = [{"metric": "latency", "max": "200 ms"}]
+    answer = evaluate(asked | {"constraints": {"assert": limit}}, change=False)
+    assert "us" in answer.metric("latency").text or "µs" in answer.metric("latency").text
+    assert answer.ruling.claim == "Holds: time of a pass of at most 200 ms."

@@ -445,3 +445,11 @@ def test_conversion_there_and_back_and_agreement_with_pint(number, pair):
     here, there = pair
     assert to_si(Q_(number, here), there) == pytest.approx(Q_(number, here).to(there).magnitude, rel=1e-14)
     assert Q_(number, here).to(there).to(here).magnitude == pytest.approx(number, rel=1e-12)
+
+
+def test_a_quantity_is_whole_in_a_process_that_has_not_read_its_unit():
+    """Units with a prefix are known to pint once somebody wrote them."""
+    kept = pickle.dumps([ureg.Quantity(1.5, "kB"), ureg.Quantity(2.0, "ms")])
+    code = f"import pickle; print(*(format(each, '~P') for each in pickle.loads({kept!r})), sep=', ')"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "1.5 kB, 2.0 ms"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.plans.answer import Answer, Checked, Part
-from mlsysim.plans.metrics import Metric, value_text
+from mlsysim.plans.metrics import Metric
 from mlsysim.plot.along import bound_of, figure_of
 from mlsysim.units.registry import Quantity
 from mlsysim.units.text import bytes_text, money_text
@@ -107,7 +107,7 @@ def _row(answer: Answer, metric: Metric) -> Gauge | None:
     limit = None
     if check is not None and check.bound is not None and bound is not None:
         size = Quantity(check.bound, metric.value.units) if isinstance(metric.value, Quantity) else check.bound
-        limit = {"at": bound / end, "text": f"{'at least' if least else 'at most'} {value_text(metric.name, size)}"}
+        limit = {"at": bound / end, "text": f"{'at least' if least else 'at most'} {metric.text_of(size)}"}
     return {
         "path": metric.path,
         "label": metric.label,
@@ -132,9 +132,10 @@ def _worth(answer: Answer) -> Gauge:
     notes = _notes(answer, [name for name in _BESIDE["worth"] if paid is None or name != "usd_per_mtoken"])
     period = f" in {answer.period}" if answer.task != "inference" else ""
     notes += [note | {"label": f"{note['label']}{period}"} for note in _notes(answer, _WHOLE)]
+    metrics = {metric.path: metric for metric in answer.metrics}
     checks = [check for check in answer.checks if check.metric.startswith("macro.")]
-    rows = [row for check in checks if (row := _row(answer, answer.metric(check.metric)))][:_ROWS]
-    state = _worst([row["state"] for row in rows])
+    rows = [row for check in checks if check.metric in metrics and (row := _row(answer, metrics[check.metric]))][:_ROWS]
+    state = _worst([check.state for check in checks])
     found: Gauge = {"name": "worth", "question": "Worth it?", "state": state, "word": _WORDS[state], "rows": rows}
     found |= {"notes": notes, "bar": None}
     if paid is None:

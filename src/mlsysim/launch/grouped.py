@@ -43,7 +43,7 @@ class GroupedServer(Server):
 
     @abstractmethod
     def groups(self, parsed: Parsed, split: dict[str, Any], traffic: dict[str, Any]) -> int:
-        """Enter degrees and replicas; gives how often the requests of a server stand beside each other."""
+        """Enter degrees and replicas; gives how often the limit on requests at once holds in a server."""
 
     @abstractmethod
     def drafted(self, parsed: Parsed) -> Drafted | None:
@@ -65,12 +65,12 @@ class GroupedServer(Server):
         """Enter the split of a replica, the requests at once, number formats and the draft model."""
         split, traffic = document["parallelism"], document["serving"]
         copies = self.groups(parsed, split, traffic)
-        cap = parsed.whole(self.table.names["serving.concurrency"])
+        cap = parsed.whole(self.table.names["serving.max_num_seqs"])
         dtype, quantisation, caches = (parsed.text(flag) for flag in self.entry["format_flags"])
         precision = self._weights(dtype, quantisation, name, document["workload"].get("model"), warnings)
         if precision is not None:
             put(document, "workload.precision", precision)
-        traffic |= {} if cap is None else {"concurrency": cap * copies}
+        traffic |= {} if cap is None else {"max_num_seqs": cap * copies // (traffic.get("replicas") or 1)}
         cells = _cells(caches, warnings)
         traffic |= {} if cells is None else {"cache_precision": cells}
         for flag in ("--disaggregation-mode", "--kv-transfer-config"):

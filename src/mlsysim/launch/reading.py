@@ -16,6 +16,7 @@ from mlsysim.launch.flags import Parsed
 from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.serving_load import OUTPUT, PROMPT
 from mlsysim.systems.fleet_text import find_system, parse_fleet, parts_of
 from mlsysim.units.fields import Record
 from mlsysim.walls.document import Summary
@@ -41,6 +42,9 @@ class Reading(Summary, Record):
         None, description="sequences of a step of one data-parallel rank, where the batch follows from it"
     )
     steps: int | None = Field(None, description="steps to train for, where the tokens follow from them")
+    cache_tokens: int | None = Field(
+        None, description="tokens that the caches of a replica may hold, where a flag says so"
+    )
     inner: str | None = Field(None, description="target of the command in a Slurm script or a manifest")
 
     @classmethod
@@ -114,7 +118,26 @@ class Reading(Summary, Record):
         document = {part: dict(value) if isinstance(value, dict) else value for part, value in self.document.items()}
         if document.get("task") == "training":
             self._data_parallel(document)
-        return Plan.model_validate(document)
+        plan = Plan.model_validate(document)
+        return plan if plan.serving is None else self._loaded(plan)
+
+    def _loaded(self, plan: Plan) -> Plan:
+        """A plan that serves with what its flags hold at once; where nobody says what comes, as many as they let in.
+
+        A cache of T tokens holds T / (I + O / 2) requests, which are half through their answers on average.
+        """
+        part = plan.serving
+        assert part is not None
+        limits = [] if part.max_num_seqs is None else [part.max_num_seqs]
+        if self.cache_tokens is not None:
+            prompt, answer = (part.prompt_tokens or plan.workload.seq_len or PROMPT), part.output_tokens or OUTPUT
+            limits.append(max(1, int(self.cache_tokens / (prompt + answer / 2))))
+        if not limits:
+            return plan
+        update: dict[str, Any] = {"max_num_seqs": min(limits)}
+        if part.qps is None and part.concurrency is None and part.trace is None:
+            update["concurrency"] = min(limits) * (part.replicas or 1)
+        return plan.replacing(serving=update)
 
     def _data_parallel(self, document: dict[str, Any]) -> None:
         split = document.setdefault("parallelism", {})

@@ -20,7 +20,7 @@ from mlsysim.errors import InputError
 from mlsysim.launch.edits import Edit, Saving, edits_of, flags_of, pasted, runs, saving
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import NEUTRAL
-from mlsysim.launch.review_words import headline_of, problems_of, stops_of, why
+from mlsysim.launch.review_words import headline_of, load_of, problems_of, stops_of, why
 from mlsysim.launch.targets import TARGETS, read_launch, target_named, written
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled
@@ -82,9 +82,10 @@ class Review(Summary, Record):
 
     @property
     def kept(self) -> list[str]:
-        """Flags that have no part in the review; the longest request has."""
-        part = getattr(_target(self.reading), "entry", {}).get("lengths")
-        return [flag for flag in self.reading.details if flag != part]
+        """Flags that have no part in the review; the longest request and the tokens of caches have."""
+        entry = getattr(_target(self.reading), "entry", {})
+        parts = [entry.get(key) for key in ("lengths", "cache_tokens")]
+        return [flag for flag in self.reading.details if flag not in parts]
 
     @property
     def pasted(self) -> list[str]:
@@ -155,6 +156,7 @@ def review(
     )
     plan = reading.plan
     now = evaluate_plainly(plan)
+    reading = reading.model_copy(update={"warnings": (*reading.warnings, *load_of(reading, now))})
     best = (_best_training if now.task == "training" else _best_serving)(plan, now, reading)
     if best is None or not best.feasible:
         best = None
@@ -175,7 +177,7 @@ def review(
         saves=saves,
         headline=f"With that put right: {headline[0].lower()}{headline[1:]}" if stops else headline,
         stops=stops,
-        problems=(*stops, *problems_of(now), *([refused] if refused else [])),
+        problems=(*stops, *problems_of(reading, now), *([refused] if refused else [])),
         changes=changes,
         paste=together,
         formats=tuple(_formats(reading, plan, now, mine)),

@@ -11,6 +11,7 @@ from mlsysim.launch.reading import Reading
 from mlsysim.launch.targets import TARGETS, target_named
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.sheet import many
 
 
 def why(now: Answer, then: Answer | None) -> str:
@@ -92,10 +93,33 @@ def _tokens(text: Any) -> int | None:
     )
 
 
-def problems_of(now: Answer) -> tuple[str, ...]:
+def load_of(reading: Reading, now: Answer) -> tuple[str, ...]:
+    """The load of a service whose file says what it lets in, which is no load, and nobody says what comes."""
+    said, part = reading.document.get("serving", {}), now.plan.serving
+    if part is None or part.max_num_seqs is None or any(said.get(key) for key in ("qps", "concurrency", "trace")):
+        return ()
+    return (
+        f"No load is given: reviewed with {many(part.concurrency or 0, 'request')} in flight, as many as its flags let in.",
+    )
+
+
+def _small_caches(reading: Reading, now: Answer) -> tuple[str, ...]:
+    """A limit on the tokens of caches that leaves memory free."""
+    part, fits = now.plan.serving, now.held.get("max_batch")
+    if reading.cache_tokens is None or part is None or part.max_num_seqs is None or fits is None:
+        return ()
+    flag = TARGETS[target_named(reading.inner or reading.target)].entry["cache_tokens"]
+    if part.max_num_seqs >= fits.value or part.max_num_seqs == reading.document["serving"].get("max_num_seqs"):
+        return ()
+    held = f"{flag} {reading.cache_tokens:,} holds {many(part.max_num_seqs, 'request')} at a time"
+    return (f"{held} where the memory has room for {fits.text}; leave it out.",)
+
+
+def problems_of(reading: Reading, now: Answer) -> tuple[str, ...]:
     """What is wrong with the file's plan, or nearly so."""
+    caches = _small_caches(reading, now)
     if not now.feasible:
         return (now.binding.sentence,)
     if now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
         return (f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.",)
-    return ()
+    return caches

@@ -16,6 +16,7 @@ a command serves one replica; ``serving.concurrency`` is then of that replica. E
     formats            their words for quantisation, and the number format of each; quantised, caches: the words to write
     names              fields that the class turns into flags itself, by the flag
     lengths            the flag of the longest request
+    cache_tokens       the flag of the tokens that caches may hold, where there is one
 """
 
 from __future__ import annotations
@@ -81,16 +82,21 @@ def traffic_of(plan: Plan) -> ServingPart:
 
 
 def cap_of(plan: Plan) -> int | None:
-    """Requests of a replica that run at once: the load over the replicas, rounded up."""
+    """Requests of a replica that run at once: the plan's limit, else the load over the replicas, rounded up."""
     traffic = traffic_of(plan)
+    if traffic.max_num_seqs is not None:
+        return traffic.max_num_seqs
     return None if traffic.concurrency is None else -(-traffic.concurrency // (traffic.replicas or 1))
 
 
 def rounded(plan: Plan, cap: int | None, parts: int, part: str) -> list[str]:
-    """What rounding up the requests at once of a replica, a rank or a node changes."""
-    load = traffic_of(plan).concurrency
-    differs = cap is not None and cap * parts != load
-    return [f"serving.concurrency = {load} (rounded up to {cap} a {part})"] if differs else []
+    """What the requests at once of a replica, a rank or a node do not say of the load: they are rounded up, or a limit of its own."""
+    traffic = traffic_of(plan)
+    load = traffic.concurrency
+    if cap is None or load is None or cap * parts == load:
+        return []
+    why = f"rounded up to {cap} a {part}" if traffic.max_num_seqs is None else "traffic; the flag has max_num_seqs"
+    return [f"serving.concurrency = {load} ({why})"]
 
 
 def one_server(plan: Plan) -> list[str]:
@@ -177,7 +183,10 @@ class Server:
         self.fill(parsed, document, name or "", warnings)
         served = degrees_of(split).devices * (traffic.get("replicas") or 1)
         fleet = on or script.notes.get("fleet")
-        placed = Reading.of(parsed, document, warnings, accelerators=served).placed(fleet, model)
+        room = parsed.whole(self.entry["cache_tokens"]) if "cache_tokens" in self.entry else None
+        tokens = None if room is None else room * (split.get("attention_dp") or 1)
+        read = Reading.of(parsed, document, warnings, accelerators=served, cache_tokens=tokens)
+        placed = read.placed(fleet, model)
         if fleet is None:
             return placed
         count = parse_fleet(placed.document["hardware"]["on"]).accelerators

@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import RESERVE, STREAMED, Ledger
 from mlsysim.cases.run_inputs import run_days
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.plans.explained import Equation, Explained, as_document, explained
 from mlsysim.plans.metrics import Level, Metric, kinds, value_text
 from mlsysim.plans.plan import Plan, Task
@@ -24,6 +24,8 @@ from mlsysim.units.text import compact_time
 from mlsysim.walls.document import Document
 
 _DAY = 86400.0
+CAPITAL = 17
+"""The wall of what costs money."""
 
 
 class Part(Record):
@@ -230,8 +232,11 @@ class Answer(Document, Record):
             if wanted in (metric.name, metric.path, *kinds()[metric.name].aliases):
                 return metric
         known = (kind for kind in kinds().values() if wanted in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
-        if not self.feasible and (kind := next(known, None)) is not None:
+        kind = next(known, None)
+        if kind is not None and not self.feasible:
             raise InputError(f"What does not fit has no {kind.name}. {self.headline}", field=name)
+        if kind is not None and kind.wall == CAPITAL and self.paid is None:
+            raise UnknownNameError(f"{self.priceless} it has no {kind.name}; give a price.", name=name, field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
         raise unknown_name("metric of this answer", name, names, f"it has {', '.join(m.name for m in self.metrics)}.")
 
@@ -266,6 +271,11 @@ class Answer(Document, Record):
         held = self.held
         owned = None if self.plan.ops.price is not None else held.get("tco")
         return owned or held.get("rent") or held.get("tco")
+
+    @property
+    def priceless(self) -> str:
+        """Why it has no cost, to begin a sentence with."""
+        return f"The price of {self.subject.rpartition(' on ')[2]} is not known, so that"
 
     @property
     def carbon_in_all(self) -> str:

@@ -153,7 +153,7 @@ class ChipDesigns:
         """About what a day costs, by which services are ranked; and accelerators."""
         count = sum(design.counts(self.spare))
         if self.each is None:
-            steady = self.plan.replacing(serving=dict.fromkeys(_OVER_TIME) | self._means())
+            steady = self.plan.replacing(serving=dict.fromkeys(_OVER_TIME) | self._means(), constraints=None)
             self.each = price(evaluate_plainly(design.plan(steady))) / count
         return self.each * count, count
 

@@ -17,6 +17,8 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.risks import risks_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
+from mlsysim.units.registry import to_si
+from mlsysim.units.text import money_text
 
 _CLASSES = re.compile(r"^(?:\w+Workload|Fleet): |^The ('\w+') input of \w+(?= must )")
 """What a sentence says of classes, which a plan has none of."""
@@ -45,7 +47,7 @@ def finished(plan: Plan, evaluator: Callable[[Plan], Answer]) -> Answer:
         if _CLASSES.match(sentence):
             sentence = _CLASSES.sub(r"\1", sentence)
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
-    notes = *workload_of(plan.workload).caveats, *_unheeded(plan)
+    notes = *workload_of(plan.workload).caveats, *_unheeded(plan), *_unchecked(answer)
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
 
 
@@ -62,6 +64,14 @@ def _unheeded(plan: Plan) -> Iterator[str]:
         tokens = (part.prompt_tokens or tokens) + (part.output_tokens or 0)
     if longest is not None and tokens > longest:
         yield f"{model.name} is made for {longest:,} tokens at most; it is asked for {tokens:,}."
+
+
+def _unchecked(answer: Answer) -> Iterator[str]:
+    """A limit on money where nobody knows what is paid."""
+    budget = answer.plan.ops.budget
+    if budget is not None and answer.paid is None and answer.feasible:
+        limit = money_text(to_si(budget, "USD"))
+        yield f"{answer.priceless} the budget of {limit} is not checked; give a price."
 
 
 def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:

@@ -62,11 +62,11 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
     if plan.workload.tokens is None:
         raise InputError("A least fleet needs the tokens to train on, such as 15e12.", field="tokens")
 
-    def rank(candidate: Candidate) -> tuple[bool, float]:
+    def rank(candidate: Candidate) -> tuple[bool, float, int]:
         if candidate.answer is None:
-            return True, 0.0
+            return True, 0.0, 0
         price = candidate.answer.paid
-        return False, float("inf") if price is None else price.value.magnitude
+        return False, math.inf if price is None else price.value.magnitude, candidate.accelerators or 0
 
     return sorted((_for_chip(plan, chip, evaluate) for chip in chips), key=rank)
 

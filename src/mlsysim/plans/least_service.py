@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.designs import ChipDesigns, Design, Tell, price
 from mlsysim.plans.least_fleet import outline
@@ -131,7 +131,11 @@ def least_services(plan: Plan, chips: Sequence[str], tell: Tell = lambda words: 
     services = []
     for design in found:
         stream = streams[design.chip]
-        services.append(Service(design.chip, design, stream.answer(design), "", stream.headroom(design)))
+        try:
+            services.append(Service(design.chip, design, stream.answer(design), "", stream.headroom(design)))
+        except UnknownNameError as error:
+            # A figure that the plan limits, such as its cost, is not known of the chip.
+            none += [Service(design.chip, reason=str(error))] if design.chip not in {each.chip for each in none} else []
     services.sort(key=lambda each: (*_rounded(each.price), each.accelerators, -(each.headroom or 0)))
     if any(not each.too_dear for each in services):
         kept = [each for each in services if not each.too_dear]
@@ -167,14 +171,15 @@ def described(found: Sequence[Service], names: Sequence[str]) -> tuple[str, bool
     best = next((each for each in found if each.answer is not None), None)
     if best is None or best.answer is None or best.design is None:
         return f"No service on {', '.join(names)} keeps every limit.", False
-    what = f"{best.accelerators:,} x {best.chip} ({best.design.text})"
+    of_all = "cheapest" if best.price < math.inf else "smallest"
+    what = f"{best.accelerators:,} x {best.chip} ({best.design.text}) is the {of_all} service"
     missed = next((check.sentence for check in best.answer.checks if not check.passed), None)
     if missed is not None:
-        return f"{what} is the cheapest service that keeps every limit on times. {missed}", False
+        return f"{what} that keeps every limit on times. {missed}", False
     least = min((each for each in found if each.answer is not None), key=lambda each: each.accelerators)
     fewer = "" if least.accelerators == best.accelerators else f" The fewest are {least.accelerators:,} x {least.chip}."
     sure = next((each for each in found if each.design and each.odds is not None and each.odds >= _SURE), None)
     safer = ""
     if sure is not None and sure.design is not None and best.odds is not None and best.odds < _SURE:
-        safer = f" Its odds are {best.odds:.0%}; the cheapest of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
-    return f"{what} is the cheapest service that keeps every limit.{safer}{fewer}", True
+        safer = f" Its odds are {best.odds:.0%}; the {of_all} of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
+    return f"{what} that keeps every limit.{safer}{fewer}", True

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.answer import Answer, Checked, Limit, Score
-from mlsysim.plans.metrics import Metric, kinds, value_text
+from mlsysim.plans.metrics import Metric, kinds
 from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
 from mlsysim.units.text import compact_time, money_text
@@ -45,7 +45,7 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
             number, most = metric.value, bound
             if isinstance(bound, Quantity):
                 number, most = metric.value.to(bound.units).magnitude, bound.magnitude
-            passed, limited = bool(number * sign <= most * sign), value_text(metric.name, bound)
+            passed, limited = bool(number * sign <= most * sign), metric.text_of(bound)
             told = f"{'as asked' if passed else 'but was to be'} {word} {limited}"
             odds = _odds(metric, most / number if number else 0.0)
             odds = odds if odds is None or sign > 0 else 1 - odds
@@ -100,7 +100,11 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         asked += [(name, "limit", getattr(serving, name)) for name in ("ttft", "tpot", "latency")]
         asked += [(each.metric, "limit", quantity(each.seconds, "s")) for each in parse_targets(serving.slo)]
     runs = held.get("deadline_kept")
-    found = [_within(held[name], label, most, runs) for name, label, most in asked if most is not None and name in held]
+    found = [
+        _within(held[name], label, most, runs) if name in held else _kept_by_none(answer, name, label, most)
+        for name, label, most in asked
+        if most is not None and (name in held or not answer.feasible)
+    ]
     if (
         ops.deadline is not None
         and answer.plan.workload.tokens is not None
@@ -111,16 +115,43 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         words = f"No run of this kind ends, so that the {until} is missed."
         path = held["goodput"].path
         found.append(Checked(metric=path, sentence=words, passed=False, limit="deadline", asked=f"a {until}"))
-    if serving is not None and serving.qps is not None and (answer.feasible or answer.overloaded):
-        rate = to_si(answer.value("requests_per_second"), "1/s")
-        passed = not answer.overloaded and rate >= serving.qps * 0.999
-        words = f"Requests are answered at {rate:.4g} a second, {'as fast as' if passed else 'slower than'} they come"
-        sentence = f"{words} ({serving.qps:g})."
-        asked_for = f"{serving.qps:,g} {'request' if serving.qps == 1 else 'requests'} a second"
+    if serving is not None and serving.qps is not None:
         path = "performance.requests_per_second"
-        told = Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for)
-        found.append(told.model_copy(update={"bound": float(serving.qps), "least": True}))
+        asked_for = f"{serving.qps:,g} {'request' if serving.qps == 1 else 'requests'} a second"
+        passed, sentence = False, f"What does not fit answers none of {asked_for}."
+        if answer.feasible or answer.overloaded:
+            rate = to_si(answer.value("requests_per_second"), "1/s")
+            passed = not answer.overloaded and rate >= serving.qps * 0.999
+            how = "as fast as" if passed else "slower than"
+            sentence = f"Requests are answered at {rate:.4g} a second, {how} they come ({serving.qps:g})."
+        bound = float(serving.qps) if "requests_per_second" in held else None
+        told = Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for, least=True)
+        found.append(told.model_copy(update={"bound": bound}))
     return tuple(found)
+
+
+def _bound_text(label: str, most: Any) -> str:
+    """A limit as it is printed: money, or a time."""
+    return money_text(to_si(most, "USD")) if label == "budget" else compact_time(to_si(most, "s"))
+
+
+def _asked(name: str, label: str, shown: str) -> str:
+    """What is demanded, in words."""
+    return f"{_small(name)} within {shown}" if label == "limit" else f"a {label} of {shown}"
+
+
+def _kept_by_none(answer: Answer, name: str, label: str, most: Any) -> Checked:
+    """A limit on what there is none of: nothing that does not fit takes a time or costs something, and an overloaded service has no first token."""
+    kind, shown = kinds()[name], _bound_text(label, most)
+    who = "An overloaded service" if answer.overloaded else "What does not fit"
+    own = kind.label_of(answer.task)
+    return Checked(
+        metric=f"{kind.level}.{name}",
+        sentence=f"{who} has no {_small(own)} to hold against the {label} of {shown}.",
+        passed=False,
+        limit=label if label != "limit" else name,
+        asked=_asked(own, label, shown),
+    )
 
 
 def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -> Checked:
@@ -128,23 +159,22 @@ def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -
     limit = to_si(most, unit)
     value = to_si(metric.value, unit)
     passed = value <= limit * (1 + 1e-9)
-    shown = money_text(limit) if unit == "USD" else compact_time(limit)
+    shown = _bound_text(label, most)
     odds = _odds(metric, limit / value) if value else None
-    held, asked = f"{'within' if passed else 'over'} the {label} of {shown}", f"a {label} of {shown}"
+    held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "deadline" and runs is not None:
         held += f"; {1 - runs.value:.0%} of the simulated runs miss it"
         odds = runs.value if odds is None else odds
     if label == "limit":
         # Times of requests are means unless they are percentiles; half of them or so are longer.
         held += "" if metric.name.rpartition("_")[0] in TIMES else " on average"
-        asked = f"{_small(metric.label)} within {shown}"
     return Checked(
         metric=metric.path,
         sentence=f"{metric.label} is {metric.text}, {held}{_open(metric, odds)}.",
         passed=passed,
         odds=odds,
         limit=label if label != "limit" else metric.name,
-        asked=asked,
+        asked=_asked(metric.label, label, shown),
         bound=float(f"{quantity(limit, unit).to(metric.value.units).magnitude:.12g}"),
     )
 

@@ -133,8 +133,8 @@ def _tried(plan: Plan, chip: str, now: int) -> Plan | str:
         tried = plan.replacing(hardware={"on": f"{count}x{chip}"})
         try:
             answer = evaluate(tried, change=False)
-        except UnknownNameError:
-            return "a figure that the plan limits, such as its price, is not known of it."
+        except UnknownNameError as error:
+            return str(error)  # a figure that the plan limits, such as its price, is not known of it
         except InputError as error:
             reason = reason or str(error)
         else:

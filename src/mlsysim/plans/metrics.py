@@ -160,6 +160,13 @@ class Metric(Document, Record):
         """The value as it is printed."""
         return value_text(self.name, self.value)
 
+    def text_of(self, bound: Any) -> str:
+        """A limit of it as it is printed, in the unit that suits it: that need not be the value's."""
+        kind = kinds()[self.name]
+        if isinstance(bound, Quantity) and kind.shown == "best":
+            bound = kind.packed(float(f"{to_si(bound, kind.unit):.12g}"))
+        return value_text(self.name, bound)
+
     @property
     def amount(self) -> str:
         """The same with its unit, where the label says that: of counts a second."""

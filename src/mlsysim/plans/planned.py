@@ -103,10 +103,11 @@ def _trained(plan: Plan, names: list[str], tell: Tell) -> Planned:
     best = next((each for each in found if each.answer is not None), None)
     answer = None if best is None or best.answer is None else evaluate(best.answer.plan)
     words = f"trains on {count_text(tokens)} tokens in time."
+    least = "cheapest" if answer is not None and answer.paid is not None else "smallest"
     return Planned(
         sentence=f"No fleet of {', '.join(names)} {words}"
         if best is None
-        else f"{best.accelerators:,} x {best.chip} is the cheapest fleet that {words}",
+        else f"{best.accelerators:,} x {best.chip} is the {least} fleet that {words}",
         good=best is not None,
         best=answer,
         headers=("chip", "accelerators", "run", "cost", "MFU", "carbon"),

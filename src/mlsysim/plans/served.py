@@ -78,6 +78,8 @@ class Served:
         # Requests that end some day are all answered, however late.
         ends = (part.requests is not None or part.trace is not None) and self.server.calibrated
         self.overloaded = part.qps is not None and result.feasible and not self.carries and not ends
+        if self.overloaded:
+            self.ttft = self.latency = math.inf
         # Requests that all replicas hold at once; None where the size of a cache is not known.
         self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
         # Names of the plan's limits on means, what they are held against, and the limits; percentiles are simulated.
@@ -160,3 +162,8 @@ class Served:
         """Parts of a request, and what the fullest device holds."""
         assert self.result.ledger is not None
         return self.result.ledger
+
+    def ledger_of(self, time: str) -> Ledger:
+        """Parts of the time to the first token (``ttft``) or of each further one (``tpot``) alone, whose elastic seconds add up to it."""
+        found: Ledger = self.result.named(f"{time}_ledger")
+        return found

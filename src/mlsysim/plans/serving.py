@@ -166,7 +166,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     asked = "tpot" if served.further else "ttft" if steady else None
     main = (server.part.qps and asked) or "tokens_per_second"
     if main != "tokens_per_second":
-        sheet.ledger_of_main = of_phase(ledger, ANSWER if served.further else FIRST)
+        sheet.ledger_of_main = served.ledger_of(main)
     bands = _bands(served)
     _facts(sheet, served)
     sheet.add("memory", to_si(result.memory_per_device, "byte"))

@@ -28,6 +28,7 @@ from mlsysim.cases.request import (
     SERVING,
     SOFTWARE,
     TAIL,
+    of_phase,
     scaled,
     work_of,
 )
@@ -277,12 +278,21 @@ class Played(Served):
             if value > 0
         ]
         answer += work_of(base, ANSWER, spent.writing / count)
-        parts = [*scaled(first, self.ttft), *scaled(answer, max(self.latency - self.ttft, 0.0))]
-        # A loss is made of steps: what makes the work faster makes it shorter in proportion.
-        work = sum(part.exposed for part in parts if part.resource)
+        parts = [
+            *_elastic(scaled(first, self.ttft)),
+            *_elastic(scaled(answer, max(self.latency - self.ttft, 0.0))),
+        ]
         whole = sum(part.exposed for part in parts)
-        parts = [replace(part, elastic=part.exposed * whole / work if part.resource else 0.0) for part in parts]
         return replace(base, seconds=whole, parts=tuple(parts))
+
+    def ledger_of(self, time: str) -> Ledger:
+        return of_phase(self.ledger, FIRST if time == "ttft" else ANSWER)
+
+
+def _elastic(parts: list[Part]) -> Iterator[Part]:
+    """Parts of a phase; a loss is made of steps, so that what makes the work faster makes it shorter in proportion."""
+    work, whole = (sum(part.exposed for part in parts if part.resource or each) for each in (False, True))
+    return (replace(part, elastic=part.exposed * whole / work if part.resource else 0.0) for part in parts)
 
 
 def _backlog(text: str | None) -> Backlog | None:

@@ -251,6 +251,8 @@ setattr(Quantity, "__new__", _new_quantity)  # noqa: B010
 
 
 def _restored(units: dict[str, Any], *magnitude: Any) -> Any:
+    for name in units:
+        _unit(name)  # units with a prefix are known to a registry once they were read
     container = UnitsContainer(units)
     return Quantity(magnitude[0], container) if magnitude else Unit(container)
 

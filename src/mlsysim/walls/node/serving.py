@@ -33,6 +33,7 @@ from typing import Annotated, Any, NamedTuple
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
+from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
@@ -235,6 +236,10 @@ class ServingModel(Resolver[ServingResult]):
             seen = serve(machine, clients or traffic, a)
             return seen.ttft + seen.itl if x.output_len is None else seen.e2e
 
+        def alone(time: str) -> Ledger:
+            # Of one of a request's times: what it waits for is made of steps of either phase.
+            return ledger_of(lambda a: getattr(serve(machine, clients or traffic, a), time))
+
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
@@ -271,6 +276,8 @@ class ServingModel(Resolver[ServingResult]):
                 "clients": clients,
                 "served": served,
                 "looped": looped,
+                "ttft_ledger": partial(alone, "ttft"),
+                "tpot_ledger": partial(alone, "tpot"),
                 "times": times,
                 "reading": reading,
                 "writing": writing,

@@ -1,0 +1,69 @@
+"""A service that more requests come to than it answers, and demands on what there is none of."""
+
+from __future__ import annotations
+
+import pytest
+
+import mlsysim
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.evaluate import evaluate
+
+
+@pytest.fixture(scope="module", params=[{}, {"efficiency": 0.5}], ids=["calibrated", "first order"])
+def overloaded(request: pytest.FixtureRequest) -> Answer:
+    asked = {"qps": 2000, "tp": 1, "pp": 4, "slo": "ttft=1s", "budget": "100 USD"}
+    return mlsysim.serve("Llama3_8B", "8xH100", **asked, **request.param)
+
+
+def test_a_queue_without_end_has_no_first_token(overloaded: Answer) -> None:
+    assert overloaded.overloaded and not {"ttft", "latency"} & set(overloaded.held)
+    assert "tpot" in overloaded.held
+
+
+def test_a_figure_is_never_worth_more_than_itself(overloaded: Answer) -> None:
+    ledger = overloaded.ledger_of_main
+    assert ledger.total("elastic") == pytest.approx(ledger.seconds) == ledger.total("exposed")
+    less = [least for least, _ in overloaded.sensitivities.values()]
+    assert sum(less) <= 1 / 0.9 - 1 + 1e-9, "10 % less of everything takes a ninth longer"
+
+
+def test_a_simulated_time_is_as_elastic_as_it_is_long() -> None:
+    answer = mlsysim.serve("Llama3_8B", "1xH100", qps=20, slo="tpot_p99=60ms")
+    ledger = answer.ledger_of_main
+    assert answer.main == "tpot" and ledger.total("elastic") == pytest.approx(ledger.seconds)
+
+
+def test_limits_on_times_that_there_are_none_of_are_listed(overloaded: Answer) -> None:
+    first = next(check for check in overloaded.checks if check.limit == "ttft")
+    assert not first.passed and first.sentence.startswith("An overloaded service has no time to the first token")
+
+
+def test_what_does_not_fit_lists_all_that_was_asked() -> None:
+    small = mlsysim.serve("Llama3_70B", "1xH100", qps=3, slo="ttft_p99=1s", budget="100 USD")
+    assert {check.limit for check in small.checks} == {"budget", "ttft_p99", "qps"}
+    assert not any(check.passed for check in small.checks) and all("fit" in check.sentence for check in small.checks)
+    split = {"tp": 8, "pp": 1, "mode": "given"}
+    plan = {"workload": {"model": "Llama3_70B", "tokens": 1e12}, "hardware": {"on": "8xH100"}, "parallelism": split}
+    run = evaluate(plan | {"ops": {"deadline": "20 day", "budget": "1 MUSD"}, "task": "training"}, change=False)
+    assert not run.feasible and {check.limit for check in run.checks} == {"deadline", "budget"}
+
+
+def test_a_limit_on_the_cost_of_what_has_no_price_is_a_sentence() -> None:
+    asked = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "2xTPU_v5e"}, "serving": {"qps": 1}}
+    limit = {"constraints": {"assert": [{"metric": "macro.usd_per_mtoken", "max": 1.0}]}}
+    with pytest.raises(
+        mlsysim.InputError, match="The price of 2 x Google TPU v5e is not known, so that it has no usd_per"
+    ):
+        evaluate(asked | limit, change=False)
+    answer = evaluate(asked | {"ops": {"budget": "100 USD"}}, change=False)
+    assert answer.warnings == (
+        "The price of 2 x Google TPU v5e is not known, so that the budget of $100 is not checked; give a price.",
+    )
+
+
+def test_a_least_service_leaves_out_chips_whose_limited_cost_is_not_known() -> None:
+    asked = {"qps": 1, "on": "TPU_v5e,L4", "assert": ["usd_per_mtoken <= 5"]}
+    found = mlsysim.plan("Llama3_8B", **asked)
+    assert "1 x L4" in found.sentence and "cheapest" in found.sentence
+    assert any(note.startswith("TPU_v5e: The price of") for note in found.notes)
+    assert "2 x TPU_v5e (1 x TP2) is the smallest service" in mlsysim.plan("Llama3_8B", qps=1, on="TPU_v5e").sentence
