@@ -197,3 +197,25 @@ def test_the_tokens_of_caches_limit_what_runs_at_once() -> None:
     assert whole.answer.plan.serving.max_num_seqs is None and not whole.problems
     assert "--max-total-tokens 20,000 holds 17 requests at a time where the memory has room for" in found.problems[0]
     assert not found.kept
+
+
+@pytest.mark.parametrize(
+    ("target", "flags"),
+    [
+        ("vllm", ("--enable-dbo", "--all2all-backend deepep_low_latency")),
+        ("sglang", ("--enable-two-batch-overlap", "--moe-a2a-backend deepep")),
+    ],
+)
+def test_two_batches_that_overlap_are_launched_so(target: str, flags: tuple[str, ...]) -> None:
+    """Experts on several nodes, in the format of the checkpoint: the answer hides their exchange, and so the command must."""
+    traffic = {"concurrency": 512, "prompt_tokens": 1000, "output_tokens": 500}
+    split = {"tp": 1, "ep": 32, "attention_dp": 32}
+    plan = Plan.model_validate(
+        {"workload": {"model": "DeepSeek_V3"}, "hardware": {"on": "32xH100"}, "parallelism": split, "serving": traffic}
+    )
+    text = export(target, plan)
+    assert all(f"    {flag}\n" in text for flag in flags)
+    without = "\n".join(line for line in text.splitlines() if flags[0] not in line)
+    assert any(f"add {flags[0]}" in problem for problem in review(without).problems)
+    inside = plan.replacing(hardware={"on": "8xB200"}, parallelism={"ep": 8, "attention_dp": 8})
+    assert flags[0] not in export(target, inside)

@@ -137,6 +137,8 @@ class GroupedServer(Server):
         rows["--enable-lora"] = (bool(traffic.adapters) or None, "")
         if not traffic.adapters:
             rows |= dict.fromkeys(("--max-loras", "--max-loras-per-batch", "--max-lora-rank"), (None, ""))
+        if "halves" in why:
+            rows |= {flag: (value, "halves") for flag, value in self.entry.get("halves", {}).items()}
         if traffic.prompt_tokens and traffic.output_tokens:
             rows[self.entry["lengths"]] = (traffic.prompt_tokens + traffic.output_tokens, "lengths")
         return rows, gaps

@@ -25,6 +25,8 @@ NEUTRAL: dict[str, Any] = {
     "parallelism.zero": 0, "parallelism.recompute": "none", "parallelism.overlap": True, "serving.replicas": 1,
 }  # fmt: skip
 """What saying nothing of a field means."""
+HALVES = "exchange"
+"""The assumption of a replica whose exchange of experts goes behind the other half of its batch."""
 
 
 def completed(plan: Plan, answer: Answer) -> Plan:
@@ -32,7 +34,7 @@ def completed(plan: Plan, answer: Answer) -> Plan:
     final = settled(answer.model_copy(update={"plan": plan}))
     update: dict[str, Any] = {}
     if final.workload.precision is None:
-        update["workload"] = {"precision": answer.assumptions.get("precision", "bf16")}
+        update["workload"] = {"precision": answer.precision}
     if answer.task == "training":
         split = final.parallelism
         # Stacks split norms and dropouts over the tensor group unless the plan says otherwise.
@@ -177,7 +179,12 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
     in_flight = traffic.concurrency or answer.layout.get("concurrency", 0)
     every = answer.layout.get("replicas", replicas)
     here = f"{replicas} of {every} replicas" if every != replicas else f"{replicas} replica(s)"
-    return {
+    halves = (
+        {"halves": f"exchange of experts {answer.assumptions[HALVES].partition(':')[0]}"}
+        if HALVES in answer.assumptions
+        else {}
+    )
+    return halves | {
         "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}{_chosen(answer)}",
         "parallelism.pp": f"PP {split.pp or 1} stages a replica",
         "parallelism.ep": f"EP {split.ep or 1}: experts over the ranks of a replica",

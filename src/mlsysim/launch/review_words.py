@@ -8,6 +8,8 @@ from typing import Any
 
 from mlsysim.launch.edits import Saving
 from mlsysim.launch.reading import Reading
+from mlsysim.launch.reasons import HALVES
+from mlsysim.launch.settings import words_of
 from mlsysim.launch.targets import TARGETS, target_named
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.resolve import workload_of
@@ -115,6 +117,16 @@ def _small_caches(reading: Reading, now: Answer) -> tuple[str, ...]:
     return (f"{held} where the memory has room for {fits.text}; leave it out.",)
 
 
+def _halves(reading: Reading, now: Answer) -> tuple[str, ...]:
+    """Flags without which the times are not those of the answer."""
+    entry = getattr(TARGETS[target_named(reading.inner or reading.target)], "entry", {})
+    if HALVES not in now.assumptions:
+        return ()
+    lacking = [words_of(flag, value) for flag, value in entry.get("halves", {}).items() if flag not in reading.given]
+    said = " and ".join(lacking)
+    return (f"Times are with the exchange of experts behind the other half of a batch: add {said}.",) if lacking else ()
+
+
 def problems_of(reading: Reading, now: Answer) -> tuple[str, ...]:
     """What is wrong with the file's plan, or nearly so."""
     caches = _small_caches(reading, now)
@@ -122,4 +134,4 @@ def problems_of(reading: Reading, now: Answer) -> tuple[str, ...]:
         return (now.binding.sentence,)
     if now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
         return (f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.",)
-    return caches
+    return (*caches, *_halves(reading, now))

@@ -16,6 +16,7 @@ a command serves one replica; ``serving.concurrency`` is then of that replica. E
     formats            their words for quantisation, and the number format of each; quantised, caches: the words to write
     names              fields that the class turns into flags itself, by the flag
     lengths            the flag of the longest request
+    halves             flags that let the exchange of experts wait for the other half of a batch, and their values
     cache_tokens       the flag of the tokens that caches may hold, where there is one
 """
 

@@ -273,6 +273,12 @@ class Answer(Document, Record):
         return owned or held.get("rent") or held.get("tco")
 
     @property
+    def precision(self) -> str:
+        """The number format of weights and arithmetic: the plan's, or the one that was chosen for it."""
+        chosen = next((each.value for each in self.assumed if each.name == "precision"), "bf16")
+        return self.plan.workload.precision or str(chosen)
+
+    @property
     def priceless(self) -> str:
         """Why it has no cost, to begin a sentence with."""
         return f"The price of {self.subject.rpartition(' on ')[2]} is not known, so that"

@@ -47,10 +47,15 @@ def _say(sheet: Sheet, served: Played) -> None:
                 "No replica failed while requests were played; whether limits hold while one is away is asked with "
             )
             sheet.note(worded(unseen, Setting("spare", 1), "."))
+    tiers = {"offload_memory": "with the host", "offload_disk": "on disk"}
+    given = [key for key in tiers if getattr(part, key) is not None]
     if seen.found and seen.requests and any(seen.found):
-        places = zip(seen.found, ("on the device", "with the host", "on disk"), strict=False)
+        places = zip(seen.found, ("on the device", *(tiers[key] for key in given)), strict=False)
         shares = ", ".join(f"{share:.0%} {where}" for share, where in places)
         sheet.assumed["prefixes"] = f"found of the prompts' tokens: {shares}"
+    for key, share in zip(given, seen.found[1:] or [0.0] * len(given), strict=False):
+        if not share:
+            sheet.assumed[key] = f"no effect: no token of the prompts that were played was found {tiers[key]}"
     if part.backlog is not None:
         sheet.add("backlog_tokens_per_second", served.beside)
         ended = f"{seen.jobs[0]:,} requests of {part.backlog} tokens were answered beside the others"

@@ -308,7 +308,7 @@ def _degrees(layout: dict[str, Any], fleet: Fleet) -> list[int]:
 
 def _formats(answer: Answer, fleet: Fleet, others: tuple[str, ...]) -> list[str]:
     """The plan's number format first, then those of ``others`` that the chip computes in."""
-    now = answer.plan.workload.precision or answer.assumptions.get("precision", "bf16").split(" ")[0]
+    now = answer.precision
     have = fleet.node.accelerator.compute.precision_flops
     return list(dict.fromkeys([now, *(name for name in others if name in have)]))
 
