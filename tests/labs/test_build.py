@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import io
@@ -25,9 +26,9 @@ from typer.testing import CliRunner
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
 from mlsysim.labs import build as building
-from mlsysim.labs import gallery
+from mlsysim.labs import bytecode, gallery, package
 from mlsysim.labs.address import address as address_of
-from mlsysim.labs.build import browser_wheel, build
+from mlsysim.labs.build import build
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin
 from mlsysim.labs.serve import in_background, site_server
@@ -48,25 +49,52 @@ def tarball(members: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
+def zipped(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as made:
+        for name, content in members.items():
+            made.writestr(name, content)
+    return out.getvalue()
+
+
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache that holds everything a small lock file asks for."""
     lock = json.dumps({"info": INFO, "packages": {"numpy": {}}}).encode()
-    package = tarball({"package/pyodide.mjs": b"runtime", "package/pyodide-lock.json": lock, "package/unused": b"x"})
+    library = zipped({"json/__init__.py": b"pass", "pdb.py": b"pass"})
+    members = {
+        "package/pyodide.mjs": b"runtime",
+        "package/python_stdlib.zip": library,
+        "package/pyodide-lock.json": lock,
+    }
+    package = tarball({**members, "package/unused": b"x"})
     runtime = Pin(
         "pyodide", "1.0", "MPL-2.0", "https://example.com", "pyodide-1.0.tgz",
         sha512=base64.b64encode(hashlib.sha512(package).digest()).decode(),
-        members={"package/pyodide.mjs": "pyodide/pyodide.js"},
+        members={"package/pyodide.mjs": "pyodide.js", "package/python_stdlib.zip": "python_stdlib.zip"},
     )  # fmt: skip
-    wheel = Pin("pint", "2.0", "BSD", "https://example.com", "pint-2.0.whl", sha256=hashlib.sha256(b"pint").hexdigest())
+    pint = zipped({"pint/__init__.py": b"pass", "pint-2.0.dist-info/licenses/LICENSE": b"Be kind."})
+    wheel = Pin("pint", "2.0", "BSD", "https://example.com", "pint-2.0.whl", sha256=hashlib.sha256(pint).hexdigest())
     folder = tmp_path / "cache"
     (folder / "labs").mkdir(parents=True)
     (folder / "labs" / runtime.filename).write_bytes(package)
-    (folder / "labs" / wheel.filename).write_bytes(b"pint")
+    (folder / "labs" / wheel.filename).write_bytes(pint)
     monkeypatch.setattr(building, "pins", lambda: [runtime, wheel])
     few = {name: path for name, path in shipped_files("scenario").items() if name in FEW}
     monkeypatch.setattr(gallery, "shipped_files", lambda kind: few)
     return folder
+
+
+def unpacked(content: bytes) -> dict[str, bytes]:
+    """As the worker reads it."""
+    bare = gzip.decompress(content)
+    at = 4 + int.from_bytes(bare[:4], "little")
+    found = {}
+    for name, size in json.loads(bare[4:at]):
+        found[name] = bare[at : at + size]
+        at += size
+    assert at == len(bare)
+    return found
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -79,7 +107,7 @@ def test_two_builds_have_the_same_bytes(cache, tmp_path):
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
-def test_the_folder_holds_pages_runtime_wheels_and_manifest(cache, tmp_path):
+def test_the_folder_holds_pages_runtime_modules_and_manifest(cache, tmp_path):
     told: list[str] = []
     site = build(tmp_path / "site", cache, told.append)
     made = tree(tmp_path / "site")
@@ -87,13 +115,18 @@ def test_the_folder_holds_pages_runtime_wheels_and_manifest(cache, tmp_path):
     assert {"index.html", "worker.js", "engine.js", "licences.txt", "manifest.json"} <= set(made)
     assert made["pyodide/pyodide.js"] == b"runtime" and "package/unused" not in str(made.keys())
     assert json.loads(made["pyodide/pyodide-lock.json"]) == {"info": INFO, "packages": {}}
-    assert "pint 2.0: BSD" in made["licences.txt"].decode()
+    assert "pint 2.0: BSD" in made["licences.txt"].decode() and "Be kind." in made["licences.txt"].decode()
     assert any("pyodide 1.0" in line for line in told)
     manifest = json.loads(made["manifest.json"])
     assert set(manifest["files"]) == set(made) - {"manifest.json"}
     for name, listed in manifest["files"].items():
         assert listed == {"bytes": len(made[name]), "sha256": hashlib.sha256(made[name]).hexdigest()}
-    assert manifest["wheels"][0] == "wheels/pint-2.0.whl" and set(manifest["wheels"]) <= set(made)
+    modules = unpacked(made["engine.bin"])
+    assert modules["pint/__init__.py"] == b"pass" and "mlsysim/labs/bridge.py" in modules
+    library = package.members(gzip.decompress(made["pyodide/python_stdlib.bin"]))
+    assert library == {"json/__init__.py": b"pass"}, "no debugger in a page"
+    lists = json.loads(made["lists.json"])
+    assert {"models", "chips", "regions", "fabrics"} <= set(lists) and lists["models"][0]["key"]
 
 
 def test_a_new_build_replaces_an_old_one_and_nothing_else(cache, tmp_path, monkeypatch):
@@ -160,39 +193,75 @@ def test_the_command_builds_and_says_what_it_built(cache, tmp_path, monkeypatch)
     assert f"{len(made)} files, {sum(map(len, made.values())) / 1e6:.1f} MB" in done.output
 
 
-# --- our wheel ----------------------------------------------------------------------------------------------------
+# --- the modules --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def wheel():
-    name, content = browser_wheel(["pint==1", "pydantic==2"])
-    assert re.fullmatch(r"mlsysim-[\d.]+-0browser-py3-none-any\.whl", name)
-    return zipfile.ZipFile(io.BytesIO(content))
+def ours():
+    return package.our_files()
 
 
-def test_the_wheel_records_every_file(wheel):
-    (record,) = [name for name in wheel.namelist() if name.endswith(".dist-info/RECORD")]
-    lines = [line.rsplit(",", 2) for line in wheel.read(record).decode().splitlines()]
-    assert [name for name, _, _ in lines] == [*sorted(set(wheel.namelist()) - {record}), record]
-    for name, digest, size in lines[:-1]:
-        content = wheel.read(name)
-        expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-        assert (digest, int(size)) == (f"sha256={expected}", len(content))
-    metadata = wheel.read(record.replace("RECORD", "METADATA")).decode()
-    assert "Requires-Dist: pint==1\nRequires-Dist: pydantic==2\n" in metadata
-
-
-def test_the_wheel_leaves_out_what_a_page_cannot_use(wheel):
-    names = wheel.namelist()
-    for part in ("/cli/", "__pycache__", "/labs/site/", "/labs/build.py", "/calibrate/data/"):
-        assert not [name for name in names if part in name]
+def test_what_a_page_cannot_use_is_left_out(ours):
+    for part in ("/cli/", "__pycache__", "/labs/site/", "/labs/build.py", "/labs/bytecode", "/calibrate/data/"):
+        assert not [name for name in ours if part in name]
     for name in ("mlsysim/units/units.txt", "mlsysim/labs/bridge.py", "mlsysim/hardware/data/nvidia.toml"):
-        assert name in names
-    assert {entry.date_time for entry in wheel.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert name in ours
+    wheel = zipped(
+        {"pint/a.py": b"", "pint/testsuite/b.py": b"", "pint-2.dist-info/METADATA": b"Name: pint\n\nLong.\n"}
+    )
+    assert package.their_files(wheel) == {"pint/a.py": b"", "pint-2.dist-info/METADATA": b"Name: pint\n"}
 
 
-def test_the_wheel_computes_without_what_the_browser_lacks(wheel, tmp_path):
-    wheel.extractall(tmp_path)
+def test_archives_tell_no_time():
+    with zipfile.ZipFile(io.BytesIO(package.archive({"b": b"2", "a": b"1"}))) as found:
+        assert found.namelist() == ["a", "b"]
+        assert {entry.date_time for entry in found.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_sources_stay_where_nothing_compiles(tmp_path, monkeypatch):
+    monkeypatch.setattr(bytecode.shutil, "which", lambda name: None)
+    given = {bytecode.SITE: {"a.py": b"x = 1\n"}}
+    assert bytecode.with_bytecode(given, dict.fromkeys(bytecode._NEEDED, b""), tmp_path) == given
+
+
+def test_bytecode_takes_the_place_of_sources_and_is_kept(tmp_path, monkeypatch):
+    asked = []
+
+    def compiled(node, script, sources, runtime):
+        asked.append(sorted(sources))
+        return {path: b"code of " + text for path, text in sources.items()}
+
+    monkeypatch.setattr(bytecode.shutil, "which", lambda name: "/usr/bin/node")
+    monkeypatch.setattr(bytecode, "_compiled", compiled)
+    runtime = dict.fromkeys(bytecode._NEEDED, b"1")
+    given = {bytecode.SITE: {"a/b.py": b"one", "a/c.toml": b"two", "mlsysim/walls/node/x.py": b"CARDS"}}
+    first = bytecode.with_bytecode(given, runtime, tmp_path)
+    beside = "mlsysim/walls/node/__pycache__/x.cpython-314.pyc"
+    expected = {
+        "a/b.pyc": b"code of one",
+        "a/c.toml": b"two",
+        "mlsysim/walls/node/x.py": b"CARDS",
+        beside: b"code of CARDS",
+    }
+    assert first == {bytecode.SITE: expected}, "cards of walls are read off their sources"
+    given[bytecode.SITE]["a/b.py"] = b"three"
+    assert bytecode.with_bytecode(given, runtime, tmp_path)[bytecode.SITE]["a/b.pyc"] == b"code of three"
+    bytecode.with_bytecode(given, runtime, tmp_path)
+    assert [len(each) for each in asked] == [2, 1], "what is known is not compiled again"
+    bytecode.with_bytecode(given, runtime | {"pyodide.js": b"2"}, tmp_path)
+    assert len(asked[-1]) == 2, "another runtime has another bytecode"
+
+
+def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(bytecode.shutil, "which", lambda name: sys.executable)  # which cannot read the script
+    with pytest.raises(InputError, match=r"Node\.js could not compile the modules of the site"):
+        bytecode.with_bytecode({bytecode.SITE: {"a.py": b""}}, dict.fromkeys(bytecode._NEEDED, b""), tmp_path)
+
+
+def test_the_modules_compute_without_what_the_browser_lacks(ours, tmp_path):
+    for name, content in ours.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
     script = """
 import importlib.abc, sys
 class Blocked(importlib.abc.MetaPathFinder):
@@ -236,7 +305,7 @@ def test_files_are_served_with_the_types_that_browsers_want(address, name, kind)
         assert response.headers["Content-Type"] == kind and response.headers["Cache-Control"] == "no-cache"
 
 
-@pytest.mark.parametrize("name", ["wheels/", "../secret.txt", "%2e%2e/secret.txt", "nothing.html"])
+@pytest.mark.parametrize("name", ["gallery/", "../secret.txt", "%2e%2e/secret.txt", "nothing.html"])
 def test_no_listing_and_nothing_from_outside(address, name):
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(address + name)

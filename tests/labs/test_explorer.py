@@ -251,14 +251,13 @@ def test_a_wrong_key_gets_the_nearest_one():
     wrong = {**TRAINING, "parallelism": {"tpp": 8}}
     assert "did you mean 'tp'" in refused("explore", plan=wrong)
     assert "table" in refused("explore", plan=[])
-    assert "did you mean 'models'" in refused("catalogue", what="model")
 
 
 # --- menus --------------------------------------------------------------------------------------------------------
 
 
 def test_every_entry_of_the_zoo_is_in_a_menu():
-    models = ask("catalogue", what="models")
+    models = catalogue.every_list()["models"]
     assert {item["key"] for item in models} == set(Models.keys())
     assert all(item["name"] and item["group"] and item["note"] for item in models)
     groups = [item["group"] for item in models]
@@ -277,7 +276,7 @@ def test_chips_come_by_maker_then_clusters():
 
 
 def test_short_lists_have_what_a_plan_takes():
-    short = ask("catalogue", what="short")
+    short = catalogue.every_list()
     for precision in short["precisions"]:
         Plan.model_validate({**TRAINING, "workload": {"model": "x", "precision": precision["key"]}})
     assert {"Quebec", "Poland"} <= {item["key"] for item in short["regions"]}
@@ -295,7 +294,7 @@ def test_a_configuration_becomes_a_model_of_the_session(imported):
 
 
 def test_an_imported_model_is_in_the_menu_under_its_key(imported):
-    assert imported["key"] in {item["key"] for item in ask("catalogue", what="models")}
+    assert imported["key"] in {item["key"] for item in catalogue.models()}
 
 
 def test_the_same_configuration_has_the_same_key_and_another_has_another(imported):

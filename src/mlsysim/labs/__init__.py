@@ -1,7 +1,8 @@
 """Labs: the engine in the browser, from a folder of static files.
 
 fetch    what comes from the public registries, pinned by hash (``lock.toml``)
-build    the folder: site, runtime, wheels (our own package among them), manifest
+build    the folder: site, runtime, modules, manifest
+package  what Python finds in a page: its library, the wheels and our own package, in two files; ``bytecode`` compiles them
 serve    the folder on a loopback port
 rpc      functions that a page may call by name, JSON in and out
 bridge   the functions themselves

@@ -108,6 +108,11 @@ def short_lists() -> dict[str, list[Item]]:
     return {key: [{"key": item, "name": name} for item, name in pairs] for key, pairs in named.items()}
 
 
+def every_list() -> dict[str, list[Item]]:
+    """Everything that the menus of a site offer."""
+    return {"models": models(), "chips": chips(), **short_lists()}
+
+
 # --- keys of a plan ---------------------------------------------------------------------------------------------------
 
 NOT_CONTROLS = {

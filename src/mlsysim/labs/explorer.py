@@ -13,9 +13,9 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
-from mlsysim.labs import catalogue as lists
+from mlsysim.labs.catalogue import size_text
 from mlsysim.labs.documents import Document, plan_of
 from mlsysim.labs.gauges import gauges
 from mlsysim.labs.origins import origins
@@ -318,15 +318,6 @@ def first_design() -> Document:
 
 
 @offer
-def catalogue(what: str) -> Any:
-    """A list for a menu: models, chips, or all the short ones."""
-    makers = {"models": lists.models, "chips": lists.chips, "short": lists.short_lists}
-    if what not in makers:
-        raise unknown_name("list", what, makers)
-    return makers[what]()
-
-
-@offer
 def take_model(text: str, name: str = "") -> Document:
     """A model of this visit from the text of a config.json; its name is then known to every plan."""
     if len(text) > _LARGEST_CONFIG:
@@ -341,7 +332,7 @@ def take_model(text: str, name: str = "") -> Document:
         "key": key,
         "name": report.name,
         "group": "Imported",
-        "note": lists.size_text(report.workload),
+        "note": size_text(report.workload),
         "context": report.context,
         "parameters": format_value(report.parameters),
         "warnings": list(report.warnings),

@@ -352,6 +352,7 @@ beside.mount({
 });
 
 export async function mount() {
+  if (root.dataset.lists === undefined) fillLists().catch(fail);
   const early = await beside.writtenBefore(location.hash);
   if (early) {
     byId("content").hidden = false;
@@ -363,7 +364,7 @@ export async function mount() {
   byId("content").hidden = false; // so that the charts know how wide they may be
   await restore();
   lastWidths = JSON.stringify(widths());
-  if (root.dataset.lists === undefined) await fillLists();
+  searching();
 }
 
 export function unmount() {
@@ -371,16 +372,13 @@ export function unmount() {
   byId("why").close();
 }
 
+// What the menus offer was written when the site was built; imported models come first.
 async function fillLists() {
-  for (const what of ["short", "models", "chips"]) {
-    const found = await engine.call("catalogue", { what });
-    if (what === "short") Object.assign(lists, found);
-    else {
-      const mine = lists[what] ?? [];
-      lists[what] = [...mine, ...found.filter(({ key }) => !mine.some((item) => item.key === key))];
-    }
-    if (answer) panel.show({ plan: state.plan, chosen: answer.chosen, figures: answer.figures, lists });
+  const found = await (await fetch("lists.json")).json();
+  for (const [what, items] of Object.entries(found)) {
+    const mine = Array.isArray(items) ? (lists[what] ?? []).filter(({ key }) => !items.some((item) => item.key === key)) : [];
+    lists[what] = Array.isArray(items) ? [...mine, ...items] : items;
   }
+  if (answer) panel.show({ plan: state.plan, chosen: answer.chosen, figures: answer.figures, lists });
   root.dataset.lists = "";
-  searching();
 }

@@ -1,4 +1,4 @@
-// The engine off the page's thread: CPython in WebAssembly, our wheels, and calls by name.
+// The engine off the page's thread: CPython in WebAssembly, our modules, and calls by name.
 //
 // In:   {id, name, args}                                 call a function of mlsysim.labs.bridge
 // Out:  {kind: "progress", text, done, total}            while loading; bytes
@@ -8,7 +8,7 @@
 
 const base = new URL("./", self.location.href);
 const plainFetch = self.fetch.bind(self);
-let manifest = { files: {}, wheels: [] };
+let manifest = { files: {} };
 let done = 0;
 let total = 0;
 let stage = "Loading";
@@ -21,9 +21,9 @@ function progress(text = stage) {
   self.postMessage({ kind: "progress", text, done: Math.min(done, total), total });
 }
 
-// What is fetched: runtime and wheels. Modules (.js) are imported, and nobody tells how far they are.
+// What is fetched: runtime and modules. Scripts (.js) are imported, and nobody tells how far they are.
 function fetched(files) {
-  return Object.entries(files).filter(([name]) => /^(pyodide|wheels)\//.test(name) && !name.endsWith(".js"));
+  return Object.entries(files).filter(([name]) => /^pyodide\/|\.bin$/.test(name) && !name.endsWith(".js"));
 }
 
 function missing(name, why) {
@@ -55,9 +55,33 @@ self.fetch = async (what, options) => {
   }
   if (!response.ok) throw missing(name, `the host answered ${response.status}`);
   count(response.clone().body.getReader());
+  if (name.endsWith(".bin")) return whole(response);
   const typed = !name.endsWith(".wasm") || response.headers.get("Content-Type") === "application/wasm";
   return typed ? response : new Response(response.body, { headers: { "Content-Type": "application/wasm" } });
 };
+
+// What was compressed at build time; a host may have taken it for compressed by itself, and the browser have undone it.
+async function whole(response) {
+  const bytes = await response.arrayBuffer();
+  const [one, two] = new Uint8Array(bytes, 0, 2);
+  if (one !== 0x1f || two !== 0x8b) return new Response(bytes);
+  return new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("gzip")));
+}
+
+// The files of a package of modules, put where Python looks for them: lengths and names first, then the contents.
+function unpack(buffer, { FS }, folder) {
+  const head = new DataView(buffer).getUint32(0, true);
+  let at = 4 + head;
+  const folders = new Set();
+  for (const [name, size] of JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, head)))) {
+    const path = `${folder}/${name}`;
+    const parent = path.slice(0, path.lastIndexOf("/"));
+    if (!folders.has(parent)) FS.mkdirTree(parent);
+    folders.add(parent);
+    FS.writeFile(path, new Uint8Array(buffer, at, size), { canOwn: true });
+    at += size;
+  }
+}
 
 // Bytes as they arrive, from a copy: a browser keeps compiled code for the response that it fetched itself alone.
 async function count(reader) {
@@ -83,16 +107,17 @@ async function load() {
   total = fetched(manifest.files).reduce((sum, [, file]) => sum + file.bytes, 0);
 
   progress("Loading Python");
-  const archives = Promise.all(manifest.wheels.map(async (name) => (await self.fetch(new URL(name, base))).arrayBuffer()));
-  archives.catch(() => {}); // `broken` tells
+  const modules = self.fetch(new URL("engine.bin", base)).then((response) => response.arrayBuffer());
+  modules.catch(() => {}); // `broken` tells
   const [{ loadPyodide }, { default: createPyodideModule }] =
     await Promise.all([moduleOf("pyodide/pyodide.js"), moduleOf("pyodide/pyodide.asm.js")]);
   // No zoo of a user is in here; said so, it is not looked for at every look-up.
   const env = { HOME: "/home/pyodide", MLSYSIM_ZOO: "" };
-  const python = await loadPyodide({ indexURL: new URL("pyodide/", base).href, createPyodideModule, env });
+  const indexURL = new URL("pyodide/", base).href;
+  const python = await loadPyodide({ indexURL, stdLibURL: `${indexURL}python_stdlib.bin`, createPyodideModule, env });
 
   progress("Unpacking the engine");
-  for (const archive of await archives) python.unpackArchive(archive, "wheel");
+  unpack(await modules, python, python.runPython("import site; site.getsitepackages()[0]"));
   progress("Starting the engine");
   return python.pyimport("mlsysim.labs.bridge");
 }
