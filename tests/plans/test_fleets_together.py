@@ -161,7 +161,7 @@ def test_it_needs_a_deadline_and_tokens() -> None:
 def test_the_audit_has_six_domains_and_one_design() -> None:
     found = audit()
     assert {row.domain for row in found.rows} == {"Node", "Data", "Algorithm", "Fleet", "Operations", "Analysis"}
-    assert found.calibrated is not None
+    assert found.calibrated is not None and found.first_order is not None
     layout, beside = found.first_order.layout, found.calibrated.layout
     assert (
         {k: layout[k] for k in ("tp", "pp", "dp")}
@@ -176,10 +176,19 @@ def test_the_audit_has_six_domains_and_one_design() -> None:
 
 def test_an_audit_of_a_searched_layout_keeps_it_in_both_columns() -> None:
     found = audit(AUDITED.replacing(parallelism=None, hardware={"on": "64xH100"}, workload={"batch_size": 512}))
-    assert found.calibrated is not None
+    assert found.calibrated is not None and found.first_order is not None
     assert {k: found.first_order.layout[k] for k in ("tp", "pp", "dp", "micro_batches")} == {
         k: found.calibrated.layout[k] for k in ("tp", "pp", "dp", "micro_batches")
     }
+
+
+def test_an_audit_of_post_training_has_one_column() -> None:
+    rollout = {"algorithm": "grpo", "prompts": 8, "samples": 4, "response": 200}
+    plan = {"task": "rl", "workload": {"model": "Qwen3_8B"}, "hardware": {"on": "8xH100"}, "rl": rollout}
+    found = audit(Plan.model_validate({**plan, "serving": {"prompt_tokens": 100}}))
+    assert found.first_order is None and found.answer is found.calibrated
+    assert any("No first-order column" in note for note in found.notes)
+    assert any(row.status == "binds" and row.calibrated for row in found.rows)
 
 
 def test_answers_of_one_subject_are_told_apart() -> None:

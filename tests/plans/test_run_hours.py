@@ -30,6 +30,18 @@ def test_a_place_without_hours_answers_as_without_a_start() -> None:
     assert "no hours of" in timed.assumptions["hours"] and any("it runs until" in line for line in timed.verdict)
 
 
+def test_pauses_are_no_losses() -> None:
+    """A run that gives way to hours loses what its goodput says, and pauses beside it; what is not played is said."""
+    answer = ask(start="2026-12-01", pause_above="250g", simulate=True, seeds=5)
+    words = next(line for line in answer.verdict if line.startswith("It gives way to hours for"))
+    assert f"{1 - float(answer.value('goodput')):.1%} of it" in words and "to pause" not in words
+    assert "no slow nodes and no maintenance, as none is given" in answer.assumptions["simulated"]
+
+
+def test_a_region_says_its_building() -> None:
+    assert ask("Virginia").assumptions["pue"] == "1.56, that of Industry average (Uptime survey 2024)"
+
+
 def test_a_level_that_no_hour_reaches_is_no_pause() -> None:
     timed, paused = ask(start="2026-12-01"), ask(start="2026-12-01", pause_above="5000g")
     for name in ("run_time", "carbon_footprint", "tco", "energy"):
@@ -62,7 +74,7 @@ def test_a_simulation_agrees_with_the_closed_form() -> None:
     assert held["carbon_footprint"]["mean"] == pytest.approx(
         to_si(closed.value("carbon_footprint"), "kgCO2e"), rel=0.06
     )
-    assert any("to pause" in line for line in played.verdict)
+    assert any("It gives way to hours for" in line for line in played.verdict)
     # Hours that it gives way to are no failures: goodput is that of the time in which it runs, in both.
     assert played.value("goodput") == pytest.approx(closed.value("goodput"), rel=0.01)
     assert played.value("goodput") > 0.99 and played.binding.wall == closed.binding.wall

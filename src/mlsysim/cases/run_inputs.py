@@ -96,6 +96,8 @@ def site_of(
     if place is None:
         assumed.say("place", grid.name, INFERRED, f"{grid.name}, the fleet's own")
     price = None if grid.electricity_price is None else to_si(grid.electricity_price, "USD/kWh")
+    if around and where is grid:
+        assumed.say("pue", grid.pue, DEFAULT, f"{grid.pue:.3g}, that of {grid.facility.name}")
     return Site(grid.name, where.pue, where.wue, grid.carbon_intensity_g_kwh / 1000, price)
 
 

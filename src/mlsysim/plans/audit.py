@@ -54,14 +54,16 @@ class Audit(Document):
     """The table, and the two answers behind it."""
 
     rows: tuple[Row, ...]
-    first_order: Answer
+    first_order: Answer | None
     calibrated: Answer | None
     notes: tuple[str, ...] = ()
 
     @property
     def answer(self) -> Answer:
         """The answer that leads: the calibrated one where there is one."""
-        return self.calibrated or self.first_order
+        found = self.calibrated or self.first_order
+        assert found is not None
+        return found
 
 
 def audit(plan: Plan = AUDITED) -> Audit:
@@ -76,8 +78,16 @@ def audit(plan: Plan = AUDITED) -> Audit:
     # What the calibrated answer chose stays, so that both columns are of one design.
     design = plan if measured is None else settled(measured)
     rough = design.replacing(hardware={"efficiency": given if isinstance(given, float) else FIRST_ORDER})
-    first = evaluate(rough) if measured is None else evaluate_plainly(rough)
-    rows = [*_node(plan, measured or first), *_scores(first, measured)]
+    first: Answer | None = None
+    if measured is None:
+        first = leads = evaluate(rough)
+    else:
+        leads = measured
+        try:
+            first = evaluate_plainly(rough)
+        except InputError as error:
+            notes.append(f"No first-order column: {error}")
+    rows = [*_node(plan, leads), *_scores(first, leads)]
     rows.sort(key=lambda row: _ORDER.index(row.domain))
     return Audit(tuple(rows), first, measured, tuple(notes))
 
@@ -100,14 +110,19 @@ _RESOLVERS = {
 }
 
 
-def _scores(first: Answer, measured: Answer | None) -> list[Row]:
+def _scores(first: Answer | None, leads: Answer) -> list[Row]:
     """A row for each wall of the scorecard that was asked."""
-    rows = []
-    for score, beside in zip(first.scorecard, (measured or first).scorecard, strict=True):
-        if score.wall in _RESOLVERS and score.status != "not asked":
+    rows, rough = [], {} if first is None else {score.wall: score for score in first.scorecard}
+    for score in leads.scorecard:
+        beside = rough.get(score.wall)
+        if score.wall in _RESOLVERS and (beside or score).status != "not asked":
             resolver, metric = _RESOLVERS[score.wall]
-            values = score.value, beside.value if beside.value != score.value else ""
-            rows.append(Row(score.domain, resolver, metric, *values, score.wall, score.name, beside.status))
+            values = (
+                ("", score.value)
+                if beside is None
+                else (beside.value, "" if beside.value == score.value else score.value)
+            )
+            rows.append(Row(score.domain, resolver, metric, *values, score.wall, score.name, score.status))
     return rows
 
 

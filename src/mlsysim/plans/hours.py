@@ -86,7 +86,8 @@ class Timed(NamedTuple):
         pue = covered.energy / covered.computing
         seen = grid.model_copy(update={"carbon_intensity_g_kwh": covered.carbon / covered.energy * 1000})
         building = (self.region if isinstance(self.region, Datacenter) else grid).facility or grid.facility
-        seen = seen.model_copy(update={"facility": building.model_copy(update={"pue": pue})})
+        cooled = building.model_copy(update={"pue": pue, "name": f"{building.name} in the hours of the run"})
+        seen = seen.model_copy(update={"facility": cooled})
         return seen, quantity(max(0.0, covered.cost / covered.energy), "USD/kWh")
 
 

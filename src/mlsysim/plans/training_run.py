@@ -257,9 +257,12 @@ def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> 
     sheet.shown["percentiles"] = {name: _listed(found) for name, found in table.items()}
     interrupted = sum(middle.interruptions.values())
     stops = f" and {many(middle.stops, 'planned stop')}" if middle.stops else ""
+    setting = found.setting
+    absent = [name for name, own in (("slow nodes", setting.slow), ("maintenance", setting.maintenance)) if own is None]
+    without = f"; no {' and no '.join(absent)}, as none is given" if absent else ""
     sheet.assumed["simulated"] = (
         f"{many(len(runs.runs), 'run')} with other failures, of which the one in the middle is told: "
-        f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start"
+        f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start{without}"
     )
 
 
@@ -286,13 +289,17 @@ def _listed(found: Many) -> dict[str, Any]:
 
 
 def lost_sentence(run: Played) -> str:
-    """What the run lost its time to, by cause, largest first."""
-    lost = sorted(run.by(0).items(), key=lambda item: -item[1])
-    whole = sum(seconds for _, seconds in lost)
+    """What the run lost its time to, by cause, largest first: of the time in which it does not give way, which is no loss but its plan."""
+    lost = sorted(
+        ((cause, s) for cause, s in run.by(0).items() if cause not in (PAUSE, CAPPED)), key=lambda item: -item[1]
+    )
+    whole, own = sum(seconds for _, seconds in lost), run.seconds - run.gives_way
     named = [f"{compact_time(seconds)} to {cause}" for cause, seconds in lost if seconds >= _NAMED * whole]
+    gives = f"It gives way to hours for {compact_time(run.gives_way)}. Of the rest it" if run.gives_way else "It"
     if not named:
-        return "Nothing is lost."
-    return f"It loses {compact_time(whole)}, {whole / run.seconds:.1%} of its time: {', '.join(named)}."
+        return f"{gives} loses nothing."
+    of = "it" if run.gives_way else "its time"
+    return f"{gives} loses {compact_time(whole)}, {whole / own:.1%} of {of}: {', '.join(named)}."
 
 
 def facts_of(run: Played) -> dict[str, Any]:
