@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim import train
+from mlsysim import serve, train
 from mlsysim.errors import InputError
 from mlsysim.plans.optimizing import best_placement
 from mlsysim.plans.plan import Plan
@@ -106,3 +106,19 @@ def test_places_are_compared_in_the_same_hours() -> None:
     assert found["California"]["carbon_footprint_kg"] == pytest.approx(
         to_si(own.value("carbon_footprint"), "kgCO2e"), rel=1e-6
     )
+
+
+def test_a_service_sees_the_hours_from_its_start_on() -> None:
+    """The same load and power at all hours: carbon is energy times the mean of its hours, and a year of them is the year."""
+    asked = {"qps": 2, "region": "California"}
+    plain, june = (serve("Llama3_8B", "H100", **asked, **more) for more in ({}, {"start": "2026-06-01"}))
+    clean = [value(each, "carbon_footprint") / value(each, "energy") for each in (plain, june)]
+    assert clean[0] == pytest.approx(0.184, rel=1e-3) and clean[1] < 0.8 * clean[0]
+    assert june.value("latency") == plain.value("latency")
+    assert any("From 2026-06-01 00:00 UTC until 2026-06-02 00:00 UTC" in line for line in june.verdict)
+    year = serve("Llama3_8B", "H100", **asked, start="2026-01-01", duration_days=365)
+    whole = serve("Llama3_8B", "H100", **asked, duration_days=365)
+    assert value(year, "carbon_footprint") == pytest.approx(value(whole, "carbon_footprint"), rel=0.01)
+    assert value(year, "energy") == pytest.approx(value(whole, "energy"), rel=0.01)
+    with pytest.raises(InputError, match="pause_above"):
+        serve("Llama3_8B", "H100", **asked, start="2026-06-01", pause_above="300g")

@@ -1,4 +1,4 @@
-"""The hours of a training plan that says when it starts: which it covers, when it gives way, and what that is worth.
+"""The hours of a plan that says when it starts: which it covers, when a training run gives way, and what that is worth.
 
 The hours are those of :mod:`mlsysim.cases.hours`. Less power is kept by the clock of the accelerators: the step is asked again with the power
 limit that the meter leaves them, as ``power_cap`` is. Walls 17 and 18 are asked with the means over the hours that the run covers, weighted
@@ -86,7 +86,7 @@ class Timed(NamedTuple):
         pue = covered.energy / covered.computing
         seen = grid.model_copy(update={"carbon_intensity_g_kwh": covered.carbon / covered.energy * 1000})
         building = (self.region if isinstance(self.region, Datacenter) else grid).facility or grid.facility
-        cooled = building.model_copy(update={"pue": pue, "name": f"{building.name} in the hours of the run"})
+        cooled = building.model_copy(update={"pue": pue, "name": f"{building.name} in its hours"})
         seen = seen.model_copy(update={"facility": cooled})
         return seen, quantity(max(0.0, covered.cost / covered.energy), "USD/kWh")
 
@@ -134,7 +134,13 @@ def timed(
             f"No power of {fleet.node.accelerator.name} is known that could be less.", field="demand_response"
         )
     hours = Hours(start_of(ops.start), place_of(site, price, zone), modes, pause, less)
-    name = site.name
+    _say_hours(sheet, region, site.name)
+    return Timed(hours, watts, region, zone is not None)
+
+
+def _say_hours(sheet: Sheet, region: Any, name: str) -> None:
+    """Whose hours they are, and from where they are known."""
+    zone = zone_of(region.grid if isinstance(region, Datacenter) else region)
     if zone is None:
         words = f"no hours of {name} are known: its yearly figures hold at all of them"
         sheet.assumed.say("hours", "year", INFERRED, "UTC; no region is given" if region is None else words)
@@ -148,7 +154,27 @@ def timed(
         words = f"UTC; {shape}" + (f"; {zone.note}" if zone.note else "")
         sheet.assumed.say("hours", zone.key, INFERRED, words)
         sheet.sources |= {f"hours of {zone.title} ({place})": text for place, text in enumerate(zone.sources, 1)}
-    return Timed(hours, watts, region, zone is not None)
+
+
+_ALIKE = (Mode(1.0, 1.0), Mode(1.0, 1.0), Mode(0.0, 1.0))
+"""Of what works at full power at all hours."""
+
+
+def at_all_hours(sheet: Sheet, fleet: Fleet, days: float) -> tuple[tuple[Any, Any] | None, str]:
+    """The region and the price as a service sees them that has the same load at all hours, and its hours in words; neither without a start."""
+    ops = sheet.plan.ops
+    if ops.start is None:
+        return None, ""
+    region, unsaid = find_region(ops, fleet), Assumptions()
+    site = site_of(region, fleet, unsaid, True)
+    price = electricity_price("a service", LOCAL if ops.electricity is None else ops.electricity, site, unsaid)
+    zone = zone_of(region.grid if isinstance(region, Datacenter) else region)
+    _say_hours(sheet, region, site.name)
+    run = Timed(Hours(start_of(ops.start), place_of(site, price, zone), _ALIKE), None, region, zone is not None)
+    covered = run.hours.walk(until=days * 24)
+    start = run.hours.start
+    words = f"From {_date(start)} UTC until {_end(start, days * 24)} UTC it has the same load at all hours{_seen(run, covered)}."
+    return run.place(covered), words
 
 
 def _slowed(
@@ -186,7 +212,7 @@ def seen_from(plan: Plan, region: str, hours: float) -> GridProfile:
         return grid
     site = site_of(grid, None, Assumptions())
     place = place_of(site, 0.0 if site.price is None else site.price, zone)
-    run = Hours(start_of(plan.ops.start), place, (Mode(1.0, 1.0), Mode(1.0, 1.0), Mode(0.0, 1.0)))
+    run = Hours(start_of(plan.ops.start), place, _ALIKE)
     seen, price = Timed(run, None, grid, True).place(run.walk(until=hours))
     return seen if site.price is None else seen.model_copy(update={"electricity_price": price})
 

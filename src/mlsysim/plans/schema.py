@@ -30,7 +30,7 @@ _OF_TRAINING = {
     "parallelism": "virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload host_update "
     "offload_weights offload_activations recomputed sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
     "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval spares repair_time simulate seeds elastic repair_crews "
-    "maintenance slow_nodes preempted_every beside fleet_age start pause_above demand_response",
+    "maintenance slow_nodes preempted_every beside fleet_age pause_above demand_response",
 }
 _NOT_OF_RL = ("workload.tokens", "workload.target_share")
 _GENERATORS = "prompt_tokens engine cache_precision chunk_tokens memory_fraction max_num_seqs"
@@ -47,7 +47,7 @@ _TASKS: dict[str, tuple[str, ...]] = {
     "workload.image_size": ("training", "inference"),
     "hardware.stack": ("training", "inference", "rl"),
     **{f"ops.{name}": ("training", "serving", "inference") for name in ("duration", "duration_days")},
-    **{f"ops.{name}": ("training", "serving") for name in ("storage_bandwidth", "mtbf", "restart_time")},
+    **{f"ops.{name}": ("training", "serving") for name in ("storage_bandwidth", "mtbf", "restart_time", "start")},
     "parallelism.attention_dp": ("serving",),
     "parallelism.ring": ("inference",),
     "parallelism": ("training", "serving", "rl"),

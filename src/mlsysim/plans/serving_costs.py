@@ -7,6 +7,7 @@ from typing import Any
 
 from mlsysim.cases.pools import Pool
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.plans.hours import at_all_hours
 from mlsysim.plans.served import Served
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, power_band, power_facts, spend, times
@@ -39,7 +40,10 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     for (fleet, pool), power, gone in zip(pools, powers, away, strict=False):
         there = 1.0 - gone * pool.width / fleet.total_accelerators
         shares.append(Share(fleet, _mean(fleet, pool, power, there), there=there))
-    spent = spend(sheet, days, made, *shares, slower=slower, draws=draws)
+    seen, hours = at_all_hours(sheet, server.fleet, days)
+    spent = spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=seen)
+    if hours:
+        sheet.note(hours)
     if plan.ops.days is None:
         sheet.assumed["duration"] = "costs are of one day at this load"
     sheet.facts |= {"duration": quantity(days * shares[0].there, "day"), "work_of_the_run": made}
