@@ -128,6 +128,7 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("serving.tpot", DENSE, "1 ms"),
     ("serving.latency", DENSE, "1 ms"),
     ("ops.region", DENSE, "Poland"),
+    ("ops.start", DENSE | {"ops": {"region": "California"}}, "2026-06-01"),
     ("ops.duration", DENSE | {"ops": {"duration": "30 day"}}, "60 day"),
     ("ops.duration_days", DENSE, 60),
     ("ops.deadline", DENSE, "1 day"),
