@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.change_candidates import ROUNDS, _fewest
+from mlsysim.plans.change_candidates import fewest
+from mlsysim.plans.change_groups import rounds_of
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
@@ -112,7 +113,7 @@ def test_pools_and_chunks_are_tried_for_long_prompts() -> None:
 
 
 def _words(answer: Answer) -> list[str]:
-    rounds = ROUNDS[answer.task](settled(answer), answer, lambda plan: False)
+    rounds = rounds_of(settled(answer), answer, lambda plan: False)
     return [each.words for group in rounds for each in group if isinstance(each.words, str)]
 
 
@@ -130,8 +131,8 @@ def test_little_is_tried_and_what_a_search_has_covered_is_not() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 1000), unique=True).map(sorted), st.integers(0, 1001))
-def test_the_fewest_are_found(counts: list[int], least: int) -> None:
-    assert _fewest(counts, lambda count: count >= least) == next((each for each in counts if each >= least), None)
+def test_thefewest_are_found(counts: list[int], least: int) -> None:
+    assert fewest(counts, lambda count: count >= least) == next((each for each in counts if each >= least), None)
 
 
 def test_a_rate_at_the_edge_of_what_is_carried_is_answered() -> None:

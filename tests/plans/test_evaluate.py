@@ -341,13 +341,13 @@ def test_metrics_say_their_names_to_those_who_misspell_them() -> None:
 
 def test_a_change_keeps_a_given_layout() -> None:
     """Twice the batch is told for the layout that was given."""
-    from mlsysim.plans.change_candidates import ROUNDS
+    from mlsysim.plans.change_groups import rounds_of
     from mlsysim.plans.changes import settled
 
     split = {"tp": 8, "pp": 4, "micro_batch": 1, "zero": 1, "recompute": "none"}
     work = {"model": "Llama3_70B", "batch_size": 512, "seq_len": 4096}
     answer = answered(task="training", workload=work, hardware={"on": "64xH100"}, parallelism=split)
-    tried = [each for group in ROUNDS["training"](settled(answer), answer, lambda plan: False) for each in group]
+    tried = [each for group in rounds_of(settled(answer), answer, lambda plan: False) for each in group]
     larger = next(each.plan for each in tried if str(each.words).startswith("a batch twice as large"))
     assert larger.workload.batch_size == 1024
     assert all(getattr(larger.parallelism, name) == value for name, value in split.items())

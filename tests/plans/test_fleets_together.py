@@ -90,6 +90,28 @@ def test_groups_serve_the_sum_of_their_rates() -> None:
     assert to_si(both.value("tpot"), "s") == pytest.approx(max(to_si(a.value("tpot"), "s") for a in alone))
 
 
+def test_groups_are_overloaded_where_all_of_them_are() -> None:
+    """Requests go to each in proportion to the most that it answers."""
+    parts: dict[str, Any] = {"workload": {"model": "Llama3_70B"}, "hardware": {"on": "8xB200 + 8xA100"}}
+    most = evaluate_plainly(Plan.model_validate({**parts, "serving": {"qps": 500}}))
+    assert most.overloaded
+    nearly = 0.95 * to_si(most.value("requests_per_second"), "1/s")
+    assert evaluate_plainly(Plan.model_validate({**parts, "serving": {"qps": nearly}})).feasible
+
+
+def test_changes_are_sought_on_groups_too() -> None:
+    parts: dict[str, Any] = {"workload": {"model": "Llama3_70B"}, "serving": {"qps": 5}}
+    idle = evaluate({**parts, "hardware": {"on": "8xB200 + 8xA100"}})
+    assert idle.change is not None and "B200 SXM 180GB left out" in idle.change.words
+    assert (
+        idle.change.plan.hardware.on == "8xA100"
+        and idle.change.cost_factor is not None
+        and idle.change.cost_factor < 0.5
+    )
+    unfit = evaluate({**parts, "hardware": {"on": "8xB200 + 1xA100"}})
+    assert not unfit.feasible and unfit.change is not None and evaluate_plainly(unfit.change.plan).feasible
+
+
 def test_one_pass_on_groups_is_a_sentence() -> None:
     with pytest.raises(InputError, match="one accelerator"):
         evaluate({"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "H100 + A100"}})

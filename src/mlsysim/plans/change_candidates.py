@@ -57,7 +57,7 @@ def _training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         ]
         settings += [Candidate(words, plan.replacing(parallelism=split)) for words, split in splits]
     larger = plan.replacing(workload={"batch_size": layout["batch_size"] * 2})
-    formats = [Candidate(_LARGER, larger, True), *_narrower(plan, answer, "compute", ("fp8",))]
+    formats = [Candidate(_LARGER, larger, True), *narrower(plan, answer, "compute", ("fp8",))]
     own = given.model_dump(exclude_none=True) if given.automatic else {}
     searched = plan.replacing(parallelism=dict.fromkeys(type(given).model_fields) | own | {"mode": "auto"})
     if not answer.passed:
@@ -129,12 +129,12 @@ def _shorter(plan: Plan, answer: Answer, holds: Holds) -> Iterator[Candidate]:
         for each in range(1, dp)
         if layout["batch_size"] % (each * micro) == 0 and (each * unit <= _NODE or each * unit % node == 0)
     }
-    count = _fewest(sorted(made), lambda count: holds(made[count]))
+    count = fewest(sorted(made), lambda count: holds(made[count]))
     if count is not None:
         yield Candidate(_instead(plan, count), made[count])
 
 
-def _fewest(counts: list[int], holds: Callable[[int], bool]) -> int | None:
+def fewest(counts: list[int], holds: Callable[[int], bool]) -> int | None:
     """The least of some numbers with which all holds, if it does with all that are larger."""
     low, high = -1, len(counts)
     while high - low > 1:
@@ -166,7 +166,7 @@ def _serving(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         units = fleet.total_accelerators if fleet.count == 1 else fleet.count
         if chosen and part.decode_on is None and answer.fidelity != "simulated" and 1 < units <= _NODE:
             settings.append(Candidate(_apart, loose.replacing(serving={"decode_on": "auto"})))
-    formats = list(_narrower(plan, answer, "weights and arithmetic", ("fp8", "int8")))
+    formats = list(narrower(plan, answer, "weights and arithmetic", ("fp8", "int8")))
     caches = plan.replacing(serving={"cache_precision": "fp8"})
     narrow = [Candidate(f"caches in fp8{_CAVEAT}", caches, True)] if part.cache_precision is None else []
     if not answer.passed:
@@ -217,7 +217,7 @@ def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds) -> Iterator[C
         fewer = {"replicas": count // unit if given else None, "qps": ((part and part.qps) or 1.0) * rate}
         return free.replacing(hardware=fleet_of(plan, count), serving=fewer)
 
-    count = _fewest(counts, lambda count: holds(made(count, _SPARE)))
+    count = fewest(counts, lambda count: holds(made(count, _SPARE)))
     if count is not None:
         was = "" if given else f" ({_replicas(answer)})"
 
@@ -267,15 +267,15 @@ _CAVEAT = " (check the accuracy)"
 _LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
 
 
-def _narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[Candidate]:
-    """The first of some formats that the chip computes in, for a plan in sixteen bits; sixteen bits for one in more."""
+def narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[Candidate]:
+    """The first of some formats that all chips compute in, for a plan in sixteen bits; sixteen bits for one in more."""
     used = precision_used(plan, answer)
     if format_of(used).wide:
         formats = "bf16", "fp16"
     elif used not in ("bf16", "fp16"):
         return
-    have = find_fleets(plan.hardware).fleets[0].node.accelerator.compute.precision_flops
-    name = next((name for name in formats if name in have), None)
+    have = [fleet.node.accelerator.compute.precision_flops for fleet in find_fleets(plan.hardware).fleets]
+    name = next((name for name in formats if all(name in each for each in have)), None)
     if name is not None:
         yield Candidate(f"{what} in {name}{_CAVEAT}", plan.replacing(workload={"precision": name}), True)
 
@@ -303,7 +303,7 @@ def _faster_network(plan: Plan) -> Iterator[Candidate]:
             yield Candidate(words, plan.replacing(hardware={"fabric": key}))
 
 
-_SUCCESSORS = {
+SUCCESSORS = {
     "A100": ("H100", "H200"),
     "H100": ("H200", "B200"),
     "H200": ("B200",),
@@ -316,7 +316,7 @@ def _other_chips(plan: Plan) -> Iterator[Candidate]:
     """The same number of the next generation of a family of data-centre GPUs."""
     fleet = find_fleets(plan.hardware).fleets[0]
     key = fleet.node.accelerator.metadata.key or ""
-    for name in _SUCCESSORS.get(key.split("_")[0], ()) if plan.hardware.chip is None else ():
+    for name in SUCCESSORS.get(key.split("_")[0], ()) if plan.hardware.chip is None else ():
         on = {"on": f"{fleet.total_accelerators}x{name}", "fabric": None}
         yield Candidate(f"{name} instead of {key}", plan.replacing(hardware=on))
 

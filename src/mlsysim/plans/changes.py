@@ -19,7 +19,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer, Change
-from mlsysim.plans.change_candidates import ROUNDS, WORTH_IT, Candidate
+from mlsysim.plans.change_candidates import WORTH_IT, Candidate
+from mlsysim.plans.change_groups import rounds_of
 from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.plan import Plan
@@ -82,7 +83,7 @@ def ranked_changes(answer: Answer, evaluate: Evaluate) -> tuple[Change, ...]:
             return False
 
     base = settled(answer)
-    for candidates in ROUNDS[answer.task](base, answer, holds):
+    for candidates in rounds_of(base, answer, holds):
         found: list[tuple[tuple[float, ...], Candidate, Answer]] = []
         for candidate in candidates:
             try:

@@ -111,7 +111,6 @@ def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
     answer = answer.model_copy(update=told)
     if change:
         again = partial(evaluate_plainly, quick=True)
-        several = len(find_fleets(plan.hardware).fleets) > 1
-        found: dict[str, Any] = {"changes": () if several else ranked_changes(answer, again)}
+        found: dict[str, Any] = {"changes": ranked_changes(answer, again)}
         answer = answer.model_copy(update=found | {"risks": risks_of(answer)})
     return answer.of_what_runs()

@@ -1,10 +1,12 @@
 """Groups of different accelerators: ``8xB200 + 8xH100``.
 
-Training is :mod:`mlsysim.plans.mixed_training`. Serving routes requests in proportion to speed; the rates add up and the slower group sets
-the latency that is promised.
+Training is :mod:`mlsysim.plans.mixed_training`. Serving routes requests in proportion to what each group answers at most, within the limits;
+the rates add up and the slower group sets the latency that is promised.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
@@ -15,6 +17,7 @@ from mlsysim.plans.mixed_training import evaluate_mixed_training
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.serving import evaluate_serving
+from mlsysim.plans.serving_load import ANY_RATE, is_limited
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.units.registry import to_si
 
@@ -32,7 +35,10 @@ def evaluate_mixed(plan: Plan) -> Answer:
 def _serving(plan: Plan, texts: list[str]) -> Answer:
     """Requests are routed by speed, and the slowest group sets what is promised."""
     traffic = plan.serving
-    free = {"qps": None, "concurrency": None, "replicas": None}
+    free: dict[str, Any] = {"qps": None, "concurrency": None, "replicas": None}
+    if traffic is not None and traffic.qps is not None and not is_limited(traffic):
+        # In proportion to the most that each answers: one is overloaded where all of them are.
+        free["qps"] = ANY_RATE
     answers = [evaluate_serving(on_group(plan, text, serving=free)) for text in texts]
     if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
         qps, clients = traffic.qps, traffic.concurrency or 1

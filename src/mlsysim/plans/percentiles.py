@@ -51,7 +51,7 @@ def _say(sheet: Sheet, served: Played) -> None:
     given = [key for key in tiers if getattr(part, key) is not None]
     if seen.found and seen.requests and any(seen.found):
         places = zip(seen.found, ("on the device", *(tiers[key] for key in given)), strict=False)
-        shares = ", ".join(f"{share:.0%} {where}" for share, where in places)
+        shares = ", ".join(f"{'under 1%' if 0 < share < 0.005 else f'{share:.0%}'} {where}" for share, where in places)
         sheet.assumed["prefixes"] = f"found of the prompts' tokens: {shares}"
     for key, share in zip(given, seen.found[1:] or [0.0] * len(given), strict=False):
         if not share:

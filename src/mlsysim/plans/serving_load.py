@@ -53,6 +53,11 @@ Play = Callable[[Served, Arrivals, bool], Served]
 """A way to serve as a simulation of requests sees it; of fewer of them where it must be quick."""
 
 
+def is_limited(part: ServingPart) -> bool:
+    """Whether a plan limits times of requests."""
+    return part.slo is not None or any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
+
+
 class Server:
     """Evaluates ways to serve a plan; ``play`` simulates those that are asked for over time."""
 
@@ -154,8 +159,7 @@ class Server:
 
     @property
     def limited(self) -> bool:
-        part = self.part
-        return part.slo is not None or any(limit is not None for limit in (part.ttft, part.tpot, part.latency))
+        return is_limited(self.part)
 
     def layouts(self) -> list[Layout]:
         """Ways to split the fleet into replicas: with the degrees that are given, and all that divide a node where they are not."""
