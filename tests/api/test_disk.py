@@ -10,8 +10,10 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from examples_answered import answered
 
 import mlsysim
+from mlsysim.api.documents import dump
 from mlsysim.api.service import OPERATIONS, call
 from mlsysim.plans.resolve import find_model, without_files
 
@@ -134,11 +136,13 @@ def test_no_name_is_opened(planted, opened):
     assert opened == []
 
 
-def test_examples_write_nothing_and_read_the_package_alone(tmp_path, monkeypatch, opened):
+def test_examples_write_nothing_read_the_package_alone_and_are_answered_twice_alike(tmp_path, monkeypatch, opened):
     monkeypatch.chdir(tmp_path)
     for operation in OPERATIONS.values():
-        for example in operation.examples.values():
-            assert call(operation.name, example).kind is None
+        for words, example in operation.examples.items():
+            again = call(operation.name, json.loads(json.dumps(example)))
+            assert again.kind is None
+            assert dump(again.document) == dump(answered(operation.name, words).document), (operation.name, words)
     assert opened == []
     assert not any(tmp_path.iterdir())
 

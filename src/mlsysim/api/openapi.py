@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -19,8 +20,9 @@ _OF_ALL = (*_OF_HTTP, 429, 500, 503, 504)
 _OF_BODIES = (413, 415, 422)
 
 
-def openapi(limits: Limits) -> dict[str, Any]:
-    """The whole description, for a server with these limits."""
+@cache
+def _described() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every address, and the schemas that they name: the same whatever the limits."""
     answer, answers = responses()
     schemas: dict[str, Any] = {"Error": _SAID["error"], **answers}
     paths: dict[str, Any] = {
@@ -32,6 +34,12 @@ def openapi(limits: Limits) -> dict[str, Any]:
             told["parameters"] = [_SAID["parameter"][name] for name in get["takes"]]
         statuses = (404, 422, *_OF_ALL) if "takes" in get else _OF_HTTP
         paths.setdefault(address, {})["get"] = told | {"responses": _responses(statuses, answer(get["name"]))}
+    return paths, dict(sorted(schemas.items()))
+
+
+def openapi(limits: Limits) -> dict[str, Any]:
+    """The whole description, for a server with these limits."""
+    paths, schemas = _described()
     return {
         "openapi": "3.1.0",
         "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
@@ -46,7 +54,7 @@ def openapi(limits: Limits) -> dict[str, Any]:
         },
         "tags": [{"name": name, "description": group["about"]} for name, group in _SAID["group"].items()],
         "paths": paths,
-        "components": {"schemas": dict(sorted(schemas.items()))},
+        "components": {"schemas": schemas},
     }
 
 

@@ -55,7 +55,7 @@ class Filling(Coming):
         if jobs is None or not jobs.reading + jobs.running:
             return False
         if not jobs.reading:
-            self._put_back(max(each for each in self.running if each[2].ends and each[1] >= JOB)[2])
+            self._put_back(max(each for each in self.running if each[2].ends and each[1] >= JOB))
             return True
         live = self.reading.pop()
         self.held -= live.held
@@ -66,14 +66,19 @@ class Filling(Coming):
     def _outgrown(self) -> None:
         """Caches have no room left: the last ones that were let in are put back, and read again later, or brought from the host."""
         while self.held > self.room.bytes and self.n > 1:
-            self._put_back(max((each for _, _, each in self.running if each.ends), key=lambda each: each.number))
+            last, highest = self.running[0], -1
+            for entry in self.running:
+                if entry[1] > highest and entry[2].ends:
+                    last, highest = entry, entry[1]
+            self._put_back(last)
 
-    def _put_back(self, live: Live) -> None:
+    def _put_back(self, entry: tuple[int, int, Live]) -> None:
+        live = entry[2]
         written = int(self._written(live))
         self._lighten(live)
         self.n -= 1
         live.ends = 0
-        self.running = [entry for entry in self.running if entry[2] is not live]
+        self.running.remove(entry)
         self.running.sort()
         if self.prefixes is not None and not (self.host is not None and self.host.swaps):
             self.prefixes.leave(live.request, live.prompt + written)
