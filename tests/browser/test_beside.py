@@ -133,3 +133,40 @@ def test_the_first_picture_comes_within_a_second(fresh_page, site):
     )
     assert painted < 1000 * (1 if fresh_page.evaluate("navigator.hardwareConcurrency") > 2 else 5)
     wait_until_ready(fresh_page)
+
+
+def test_the_curve_is_saved_as_a_table(page):
+    page.wait_for_selector("figure.hero[data-left='0']", timeout=READY_MILLISECONDS)
+    with page.expect_download() as saved:
+        page.locator("#save-curve").click()
+    rows = list(csv.reader(saved.value.path().read_text().splitlines()))
+    assert len(rows) > 5 and rows[0][4:] == ["binds", "reason"]
+    assert float(page.locator("#hero-dot").get_attribute("aria-valuemax")) + 1 == len(rows) - 1
+
+
+DROP = """([name, text]) => {
+  const carried = new DataTransfer();
+  carried.items.add(new File([text], name));
+  for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer: carried }));
+}"""
+
+
+def test_a_trace_on_the_gallery_is_played_after_a_reload_too(page):
+    page.evaluate("hash => { location.hash = hash; }", address(SERVING))
+    settled(page)
+    page.get_by_role("link", name="Gallery", exact=True).click()
+    expect(page.locator("#view-gallery")).to_be_visible()
+    page.evaluate(DROP, ["day.csv", TRACE])
+    expect(page.locator("#imported")).to_contain_text("day.csv was taken for a trace: 100 requests")
+    settled(page)
+    assert "serving.trace=" in page.url
+    headline = page.locator("#headline").inner_text()
+    page.get_by_role("button", name="Undo").click()
+    settled(page)
+    assert "serving.trace=" not in page.url
+    expect(page.locator("#imported")).to_be_hidden()
+    page.get_by_role("button", name="Redo").click()
+    settled(page)
+    page.reload()
+    wait_until_ready(page)
+    expect(page.locator("#headline")).to_have_text(headline)

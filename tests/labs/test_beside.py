@@ -10,8 +10,8 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.labs.address import address
-from mlsysim.labs.dropped import take_file
-from mlsysim.labs.explorer import evaluate, scenario, take_model
+from mlsysim.labs.dropped import take_file, take_model
+from mlsysim.labs.explorer import evaluate, scenario
 from mlsysim.labs.exports import numbers_csv
 from mlsysim.labs.live import live
 from mlsysim.labs.machines import machine, machines

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from mlsysim.labs import bridge, curves
+from mlsysim.labs.curves import curve_csv
 from mlsysim.labs.explorer import answer_of, explore
+from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 
@@ -57,7 +61,8 @@ def test_every_point_is_the_answer_at_its_stop(monkeypatch):
             with pytest.raises(ValueError, match=r"\w"):
                 evaluate(Plan.model_validate(fleet(count)), change=False)
         else:
-            assert found == evaluate(Plan.model_validate(fleet(count)), change=False)
+            answer = evaluate(Plan.model_validate(fleet(count)), change=False)
+            assert found == answer.model_copy(update={"equations": ()}), "but for equations, which a curve has none of"
 
 
 def test_a_chart_for_its_width_with_a_place_for_each_stop():
@@ -109,3 +114,24 @@ def test_what_is_no_curve_gets_a_sentence(wrong):
 def test_a_plan_that_is_refused_where_one_is_has_no_chart_but_a_reason():
     found = curves.curve(**asked([{"task": "training"}] * len(COUNTS)))
     assert found["svg"] == "" and all(found["reasons"][3:4])
+
+
+def test_the_curve_as_a_table_has_the_answers_numbers() -> None:
+    plans = [fleet(8), fleet(16)]
+    path = answer_of(plans[0]).held["latency"].path
+    text = curve_csv([8, 16, 1], [*plans, fleet(1)], "Accelerators", path)
+    head, *rows = csv.reader(io.StringIO(text))
+    assert head[0] == "Accelerators" and head[2:] == ["low", "high", "binds", "reason"]
+    unit = head[1].partition("[")[2].rstrip("]")
+    for row, plan in zip(rows, plans, strict=False):
+        metric = answer_of(plan).held["latency"]
+        sides = [side.to(unit).magnitude for side in (metric.value, metric.low, metric.high)]
+        assert [float(each) for each in row[1:4]] == pytest.approx(sides)
+        assert row[4] == answer_of(plan).binding.sentence and row[5] == ""
+    assert rows[2][1] == "" and rows[2][5].startswith("Does not fit")
+
+
+def test_equations_are_told_when_they_are_asked_for() -> None:
+    plan = AUDITED.document()
+    assert not answer_of(plan).equations
+    assert answer_of(plan, equations=True).equations

@@ -17,8 +17,8 @@ __all__ = ["LATER", "about", "call", "explorer"]
 
 LATER = {
     "classroom": ("class_view",),
-    "curves": ("curve",),
-    "dropped": ("keep_trace", "take_file"),
+    "curves": ("curve", "curve_csv"),
+    "dropped": ("keep_trace", "take_file", "take_model"),
     "exports": ("numbers_csv",),
     "live": ("live",),
     "machines": ("machine", "machines"),

@@ -6,7 +6,10 @@ so that a newer question never waits for long. Every point is the same answer th
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
+from math import inf
 from time import perf_counter
 
 from mlsysim.errors import InputError
@@ -14,7 +17,7 @@ from mlsysim.labs.documents import Document
 from mlsysim.labs.explorer import answer_of, computed
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
-from mlsysim.plot.along import along
+from mlsysim.plot.along import along, figure_of
 
 _MOMENT = 0.15
 """Seconds that a call computes for, at least one answer."""
@@ -86,8 +89,9 @@ def curve(
 
     ``moment`` is how long a call computes, in seconds, at least one answer; ``left`` is how many stops are still to be computed; ``places`` is where each is drawn, so that one can be dragged to.
     """
-    if not 0 < len(values) == len(plans) <= _MOST or not 0 <= at < len(values) or len(ghosts or values) != len(values):
-        raise InputError(f"A curve needs 1 to {_MOST} values, a plan for each, and where one is among them.")
+    _checked(values, plans)
+    if not 0 <= at < len(values) or len(ghosts or values) != len(values):
+        raise InputError("A curve needs to know where one is among its values, and a pinned plan for each or none.")
     until = perf_counter() + moment
     found = _found(plans, at, until)
     here = found[at]
@@ -126,6 +130,40 @@ def curve(
         "left": left,
         "reasons": _texts(found),
     }
+
+
+@offer
+def curve_csv(
+    values: list[float], plans: list[Document], title: str, metric: str, unit: str = "", moment: float = 0.0
+) -> str:
+    """The stops of a curve as comma-separated values: the metric with its 90 % interval, what binds there, or why there is nothing."""
+    _checked(values, plans)
+    found = _found(plans, 0, inf)
+    held = [each.metric(metric) if isinstance(each, Answer) and _has(each, metric) else None for each in found]
+    drawn = [None if each is None else figure_of(each) for each in held]
+    units = next((each[3] for each in drawn if each is not None), "")
+    label = next((each.label for each in held if each is not None), metric)
+    rows: list[tuple[object, ...]] = [(_in_unit(title, unit), _in_unit(label, units), "low", "high", "binds", "reason")]
+    for value, answer, told, reason in zip(values, found, held, _texts(found), strict=True):
+        shown = ("", "", "") if told is None else figure_of(told, units if units != "percent" else "")[:3]
+        binds = answer.binding.sentence if isinstance(answer, Answer) and told is not None else ""
+        rows.append((value, *("" if each is None else each for each in shown), binds, reason))
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def _has(answer: Answer, path: str) -> bool:
+    return any(metric.path == path for metric in answer.metrics)
+
+
+def _in_unit(label: str, unit: str) -> str:
+    return f"{label} [{unit}]" if unit else label
+
+
+def _checked(values: list[float], plans: list[Document]) -> None:
+    if not 0 < len(values) == len(plans) <= _MOST:
+        raise InputError(f"A curve needs 1 to {_MOST} values and a plan for each.")
 
 
 def _texts(found: Sequence[Answer | str | None]) -> list[str]:

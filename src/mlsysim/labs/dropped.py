@@ -7,6 +7,7 @@ chip, is taken from the design on the page. Files stay where the engine runs; a 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -14,14 +15,18 @@ from tempfile import gettempdir
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.importers.hf import read_config
 from mlsysim.importers.markup import read_toml
+from mlsysim.labs.catalogue import size_text
 from mlsysim.labs.documents import Document, plan_of
+from mlsysim.labs.explorer import forget
 from mlsysim.labs.rpc import offer
 from mlsysim.launch.targets import read_launch
+from mlsysim.models.registry import Models
 from mlsysim.plans.files import plan_from_text
 from mlsysim.simulate.traces import read_trace
 from mlsysim.systems.fleet_text import parts_of
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, format_value
 
 _LARGEST_TRACE, _LARGEST = 50_000_000, 1_000_000
 _TRACES = Path(gettempdir()) / "mlsysim-traces"
@@ -43,6 +48,29 @@ def take_file(name: str, text: str, plan: Document) -> Document:
     except InputError as error:
         kinds = "a config.json, a plan, a trace of requests or a launch file"
         raise InputError(f"{name} was not taken: it is none of {kinds} that can be read ({error})") from None
+
+
+@offer
+def take_model(text: str, name: str = "") -> Document:
+    """A model of this visit from the text of a config.json; its name is then known to every plan."""
+    if len(text) > _LARGEST:
+        raise InputError(f"The file has {len(text):,} characters, which no model's configuration has.")
+    report = read_config(text, None, source=name or "config.json")
+    # The digest keeps two configurations of one name apart, and from the zoo's own.
+    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+    key = f"Imported_{re.sub(r'[^0-9A-Za-z]+', '_', report.name).strip('_')}_{digest}"
+    Models.add(report.workload, key=key)
+    forget()
+    return {
+        "key": key,
+        "name": report.name,
+        "group": "Imported",
+        "note": size_text(report.workload),
+        "context": report.context,
+        "parameters": format_value(report.parameters),
+        "warnings": list(report.warnings),
+        "unread": list(report.unread),
+    }
 
 
 @offer

@@ -1,4 +1,4 @@
-"""What the explorer asks: a quick answer to a plan while a slider moves (``explore``), and the slower parts one by one.
+"""What the explorer asks: a quick answer to a plan while a slider moves (``at_once``, then ``further``), and the slower parts one by one.
 
 A plan travels as its document (:meth:`mlsysim.plans.plan.Plan.document`). Answers are kept by document, so that asking why, or
 comparing, does not evaluate again.
@@ -6,27 +6,24 @@ comparing, does not evaluate again.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
+from contextlib import nullcontext
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.hf import read_config
-from mlsysim.labs.catalogue import size_text
 from mlsysim.labs.documents import Document, plan_of
 from mlsysim.labs.gauges import gauges
 from mlsysim.labs.origins import origins
 from mlsysim.labs.rpc import offer
 from mlsysim.labs.sentence import sentence
 from mlsysim.labs.time_bar import time_bar
-from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.changes import settled
 from mlsysim.plans.compare import compare_answers
+from mlsysim.plans.equations import numbers_alone
 from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.plan import Plan
@@ -43,10 +40,8 @@ from mlsysim.plot.answers import (
 from mlsysim.plot.figure import Figure
 from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import format_value
 
 _KEPT = 256
-_LARGEST_CONFIG = 1_000_000
 _TOLD = (
     "task",
     "fidelity",
@@ -63,17 +58,18 @@ _TOLD = (
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept(text: str) -> Answer | InputError:
+def _kept(text: str, equations: bool = False) -> Answer | InputError:
     """The answer, or why there is none: a curve asks for both again and again."""
     try:
-        return answer_to(plan_of(json.loads(text)), change=False)
+        with nullcontext() if equations else numbers_alone():
+            return answer_to(plan_of(json.loads(text)), change=False)
     except InputError as error:
         return error
 
 
-def answer_of(document: Document) -> Answer:
-    """The answer to a plan, kept by its document."""
-    found = _kept(json.dumps(document, sort_keys=True))
+def answer_of(document: Document, equations: bool = False) -> Answer:
+    """The answer to a plan, kept by its document; its equations, which take a fifth of its time, where they are asked for."""
+    found = _kept(json.dumps(document, sort_keys=True), equations)
     if isinstance(found, InputError):
         raise found.with_traceback(None)
     return found
@@ -84,15 +80,20 @@ def computed() -> int:
     return _kept.cache_info().misses
 
 
+def forget() -> None:
+    """Compute answers anew: a name may mean another model now."""
+    _kept.cache_clear()
+
+
 @offer
 def evaluate(plan: Document) -> Document:
     """The answer to a plan as JSON, without charts and change."""
-    return answer_of(plan).to_dict()
+    return answer_of(plan, equations=True).to_dict()
 
 
 @offer
-def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
-    """The quick answer: words, texts of metrics, charts for a width, and what the controls should show."""
+def at_once(plan: Document) -> Document:
+    """What a page shows first of an answer: words, gauges, the bar of time, and what the controls should show."""
     answer = answer_of(plan)
     chosen = _chosen(answer)
     return {
@@ -104,14 +105,28 @@ def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
         "sentence": sentence(answer, chosen),
         "gauges": gauges(answer),
         "time_bar": time_bar(answer),
-        "origins": origins(answer),
         "checks": [check.model_dump() | {"certain": check.certain, "state": check.state} for check in answer.checks],
+        "chosen": chosen,
+    }
+
+
+@offer
+def further(plan: Document, width: int = 720, wide: int = 720) -> Document:
+    """What a page shows next: texts of all metrics, where values come from, charts for a width, figures of the chip."""
+    answer = answer_of(plan)
+    return {
+        "origins": origins(answer),
         "main": answer.metric(answer.main).path,
         "metrics": [_metric(metric) for metric in answer.metrics],
         "charts": charts_of(answer, width, wide),
-        "chosen": chosen,
         "figures": _figures(answer.plan),
     }
+
+
+@offer
+def explore(plan: Document, width: int = 720, wide: int = 720) -> Document:
+    """Both together."""
+    return at_once(plan) | further(plan, width, wide)
 
 
 def _metric(metric: Any) -> Document:
@@ -268,7 +283,7 @@ def search_layout(plan: Document) -> Document:
 @offer
 def why(plan: Document, metric: str) -> Document:
     """Where a number comes from: equations with their values, assumptions, sources."""
-    answer = answer_of(plan)
+    answer = answer_of(plan, equations=True)
     found = answer.metric(metric)
     return {
         **_metric(found),
@@ -315,26 +330,3 @@ def read_plan(text: str, form: str = "toml") -> Document:
 def first_design() -> Document:
     """The design that the explorer starts with: the tutorial's run."""
     return AUDITED.document()
-
-
-@offer
-def take_model(text: str, name: str = "") -> Document:
-    """A model of this visit from the text of a config.json; its name is then known to every plan."""
-    if len(text) > _LARGEST_CONFIG:
-        raise InputError(f"The file has {len(text):,} characters, which no model's configuration has.")
-    report = read_config(text, None, source=name or "config.json")
-    # The digest keeps two configurations of one name apart, and from the zoo's own.
-    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-    key = f"Imported_{re.sub(r'[^0-9A-Za-z]+', '_', report.name).strip('_')}_{digest}"
-    Models.add(report.workload, key=key)
-    _kept.cache_clear()
-    return {
-        "key": key,
-        "name": report.name,
-        "group": "Imported",
-        "note": size_text(report.workload),
-        "context": report.context,
-        "parameters": format_value(report.parameters),
-        "warnings": list(report.warnings),
-        "unread": list(report.unread),
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +34,11 @@ class SiteHandler(SimpleHTTPRequestHandler):
         # A site that is built anew is seen at the next load.
         self.send_header("Cache-Control", "no-cache")
         super().end_headers()
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        """A browser that goes on to another page stops listening, which is no mistake."""
+        with suppress(ConnectionError):
+            super().copyfile(source, outputfile)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the address was printed, and a browser's console tells the rest."""

@@ -150,9 +150,13 @@ def find_system(name: str) -> tuple[str, Any]:
 
 def find_fabric(name: str) -> NetworkFabric:
     """A fabric by name; part of a name is enough where only one technology has it, such as NDR or EFA_v3."""
+    found: NetworkFabric
+    if name in Fabrics:
+        found = Fabrics.get(name)
+        return found
     wanted = fold(name)
     close = [fabric for fabric in Fabrics if wanted and wanted in fold(fabric.metadata.key or fabric.name)]
-    found: NetworkFabric = Fabrics.get(name, close[0]) if len(close) == 1 else Fabrics.get(name)
+    found = close[0] if len(close) == 1 else Fabrics.get(name)
     return found
 
 

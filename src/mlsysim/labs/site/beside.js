@@ -1,22 +1,27 @@
 // What stands beside the answer: other machines, the design over time, undo and redo, files in and out.
 //
 // The explorer tells of what happens (`placed`, `deeper`) and lends what it has (`mount`).
-import { byId, download } from "./dom.js";
-import { engine } from "./page.js";
+import { byId } from "./dom.js";
+import { keep, kept } from "./kept.js";
+import { dropped, engine } from "./page.js";
 import { showLive, pause } from "./live.js";
 import { showMachines } from "./machines.js";
 import { remember, startPast } from "./past.js";
-import { nameOf } from "./render.js";
 
 const root = document.documentElement;
 const LARGEST = 50_000_000;
 let page = null; // {state, change, visit, inBackground, addModel, guarded}
 
-// Traces of this visit by their path: an engine knows them for as long as it runs.
+// Traces of this visit by their path: an engine knows them for as long as it runs. One of an earlier visit is asked of the browser.
 const traces = new Map();
 const taught = new WeakMap();
 
 export async function teachTraces(brain) {
+  for (const plan of [page.state.plan, page.state.pin]) {
+    const path = plan?.serving?.trace;
+    const found = path && !traces.has(path) ? await kept(path) : null;
+    if (found) traces.set(path, found);
+  }
   const known = taught.get(brain) ?? taught.set(brain, new Set()).get(brain);
   for (const [path, { name, text }] of traces) {
     if (known.has(path)) continue;
@@ -63,8 +68,10 @@ async function take(file) {
     const unread = item.unread.length ? [`Not read: ${item.unread.join(", ")}.`] : [];
     says = [`${file.name} was taken for a model, ${item.name}: ${item.note}.`, ...item.warnings, ...unread].join(" ");
     found.plan = { ...plan, workload: { ...plan.workload, model: item.key } };
-  } else if (found.kind === "trace") traces.set(found.path, { name: file.name, text });
-  else page.state.models = { ...models, ...found.models };
+  } else if (found.kind === "trace") {
+    traces.set(found.path, { name: file.name, text });
+    await keep(found.path, traces.get(found.path));
+  } else page.state.models = { ...models, ...found.models };
   byId("imported").textContent = says;
   byId("imported").hidden = false;
   page.change(found.plan);
@@ -73,19 +80,12 @@ async function take(file) {
 byId("import").addEventListener("change", (event) => {
   page.guarded(() => take(event.target.files[0])).then(() => { event.target.value = ""; });
 });
-addEventListener("dragover", (event) => {
-  if (![...event.dataTransfer.types].includes("Files")) return;
-  event.preventDefault();
-  root.dataset.dropping = "";
-});
-addEventListener("dragleave", (event) => { if (!event.relatedTarget) delete root.dataset.dropping; });
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  delete root.dataset.dropping;
-  if (root.dataset.view === "explore" && page?.state.plan) page.guarded(() => take(event.dataTransfer.files[0]));
-});
-byId("export-csv").addEventListener("click", () => page.guarded(async () =>
-  download(`${nameOf(document.title.replace(" · mlsysim", ""))}.csv`, "text/csv", await engine.call("numbers_csv", { plan: page.state.plan }))));
+// What was dropped anywhere: the page waits with it until there is a design.
+export async function takeDropped() {
+  const { file } = dropped;
+  dropped.file = null;
+  if (file) await page.guarded(() => take(file));
+}
 
 // --- before Python has started -------------------------------------------------------------------------------------
 

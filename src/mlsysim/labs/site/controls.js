@@ -166,7 +166,7 @@ const DRAWN = [
   { path: "workload.model", group: "workload", label: "Model", kind: "search", list: "models", tasks: ALL,
     // How experts are split says nothing about another model.
     write: (plan, item) => set(set(plan, "workload.model", item.key), "parallelism.ep", null) },
-  { path: "workload.batch_size", group: "workload", label: "Batch", unit: "sequences", kind: "slider", integer: true,
+  { path: "workload.batch_size", group: "workload", label: "Batch", unit: "samples", kind: "slider", integer: true,
     stops: powers(1, 65536), tasks: ["training", "inference"] },
   { path: "workload.seq_len", group: "workload", label: "Sequence", unit: "tokens", kind: "slider", integer: true,
     stops: powers(128, 1048576), tasks: ["training", "inference"] },
@@ -237,7 +237,7 @@ const DRAWN = [
   { path: "serving.replicas", group: "parallelism", label: "Replicas", kind: "slider", integer: true, stops: powers(1, 16384),
     tasks: ["serving"] },
   degree("virtual_stages", "Virtual stages", 32, { enabled: ({ chosen }) => (chosen["parallelism.pp"] ?? 1) > 1 }),
-  degree("micro_batch", "Micro-batch", 256, { unit: "sequences" }),
+  degree("micro_batch", "Micro-batch", 256, { unit: "samples" }),
   degree("zero", "ZeRO stage", 3, { stops: [0, 1, 2, 3], least: 0 }),
   { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training"],
     options: choices("parallelism.recompute"), write: split("recompute") },

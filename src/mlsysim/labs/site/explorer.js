@@ -3,11 +3,13 @@
 // Two engines: one answers while a control moves, the other searches in the background (cheapest change, sensitivities,
 // layouts), so that a search never stands before the next answer. The second starts once the first has answered.
 import * as beside from "./beside.js";
+import { Brains } from "./brains.js";
 import { engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
 import { Panel } from "./panel.js";
-import { byId, download } from "./dom.js";
+import { byId } from "./dom.js";
+import { startExports } from "./exports.js";
 import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
 import { show as showGauges } from "./gauges.js";
 import * as heroChart from "./hero.js";
@@ -23,7 +25,9 @@ let answer = null;
 let pinned = null; // of the pinned design: what was chosen for it, its chip, its bar of time
 let both = {}; // charts that show it and this design
 let deepened = null; // change and sensitivities, with the plan that they are of
-const known = new Set(); // imported models that the first engine has
+const SLOW = 400; // milliseconds of an answer after which a curve has fewer stops, and none of them stands before the next answer
+const brains = new Brains(state, lists, beside.teachTraces);
+const { inBackground } = brains;
 let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
 let notice = ""; // why the design of the address is not shown
 
@@ -47,12 +51,16 @@ const quick = new Newest(async (_, newest) => {
   const { plan } = state;
   const began = performance.now();
   try {
-    await teach(engine, known);
-    const found = await engine.call("explore", { plan, ...widths() });
-    answer = found;
+    await brains.teach();
+    const found = await engine.call("at_once", { plan });
+    found.figures = answer?.figures ?? {}; // of the chip before, until its own come
     show(plan, found);
+    const milliseconds = Math.max(1, Math.round(performance.now() - began));
+    brains.slow = milliseconds > SLOW;
+    if (newest() || !answer) Object.assign(found, await engine.call("further", { plan, ...widths() }));
+    answer = found.metrics ? found : { ...answer, ...found };
     if (newest()) {
-      const milliseconds = Math.max(1, Math.round(performance.now() - began));
+      showRest(found);
       say(notice || `Computed in this browser in ${milliseconds} ms; nothing was sent anywhere.`, notice !== "");
       notice = "";
       aloud(spokenVerdict(found));
@@ -83,12 +91,17 @@ function show(plan, found) {
   showVerdict(found);
   showGauges(byId("gauges"), found.gauges, why);
   time.show(found.time_bar, state.pin ? pinned?.time_bar ?? null : null);
-  showMetrics(found, why);
-  showOrigins(found.origins);
-  showCharts();
   showChange();
   byId("chart-sensitivity").classList.add("waiting");
   if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
+}
+
+// What stands further down, and the figures of the chip.
+function showRest(found) {
+  panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists });
+  showMetrics(found, why);
+  showOrigins(found.origins);
+  showCharts();
 }
 
 // Where a design is pinned, charts that have room for both show both.
@@ -105,50 +118,19 @@ async function why(metric) {
   }
 }
 
-// Imported models are known to an engine for as long as it runs.
-async function teach(brain, taught) {
-  await beside.teachTraces(brain);
-  for (const [key, text] of Object.entries(state.models)) {
-    if (taught.has(key)) continue;
-    const item = await brain.call("take_model", { text });
-    taught.add(key);
-    if (brain === engine) lists.models = [item, ...(lists.models ?? [])];
-  }
-}
-
 // --- in the background ---------------------------------------------------------------------------------------------
-
-const knownThere = new Set();
-
-async function inBackground(name, args) {
-  const other = searching();
-  await other.ready;
-  await teach(other, knownThere);
-  return other.call(name, args);
-}
-
-// A curve is computed in the background; while a search stands there, a point at a time beside the answers.
-let searches = 0;
-async function alongside(name, args) {
-  const other = searching();
-  if (!searches && await Promise.race([other.ready.then(() => true), Promise.resolve(false)])) return inBackground(name, args);
-  return engine.call(name, { ...args, moment: 0 });
-}
 
 // What each figure is worth comes first; the cheapest change may have to search layouts.
 const deep = new Newest(async (_, newest) => {
   const { plan } = state;
-  const asked = async (name, args) => {
-    searches += 1;
+  const asked = (name, args) => brains.search(async () => {
     try {
       return await inBackground(name, { plan, ...args });
     } catch (error) {
       if (error.kind !== "input") console.error(error);
       return null;
-    } finally {
-      searches -= 1;
     }
-  };
+  });
   const current = () => newest() && state.plan === plan;
   const worth = await asked("sensitivity", { width: widths().width });
   if (!current()) return;
@@ -160,8 +142,7 @@ const deep = new Newest(async (_, newest) => {
   showChange(found, answer.feasible);
   byId("apply").onclick = () => apply(found.plan);
   root.dataset.complete = "";
-  searches += 1;
-  await beside.deeper(plan, widths().width, current).finally(() => { searches -= 1; });
+  await brains.search(() => beside.deeper(plan, widths().width, current));
 });
 const deeper = later(1000, () => deep.ask());
 
@@ -268,7 +249,7 @@ const panel = new Panel(byId("design"), {
 // The middle of the page: a sentence with handles, the bar of time, and the curve along the control that was moved last.
 const sentence = sentenceLine.mount(byId("sentence"), { panel });
 const time = timeBar.mount(byId("time"), { why });
-const hero = heroChart.mount(byId("hero"), { ask: alongside, panel, width: () => widths().wide });
+const hero = heroChart.mount(byId("hero"), { ask: brains.alongside, panel, width: () => widths().wide, slow: () => brains.slow });
 const ghost = () => (state.pin && pinned ? { plan: state.pin, chosen: pinned.chosen, figures: pinned.figures, lists } : null);
 
 const FOLDED = ["memory", "scorecard"];
@@ -295,9 +276,6 @@ byId("swap").addEventListener("click", () => {
   change(pin);
 });
 
-// --- export and import ---------------------------------------------------------------------------------------------
-
-const fileName = () => nameOf(answer?.subject ?? "design");
 async function guarded(action) {
   try {
     await action();
@@ -305,19 +283,14 @@ async function guarded(action) {
     say(error.message, true);
   }
 }
-byId("export-toml").addEventListener("click", () => guarded(async () =>
-  download(`${fileName()}.toml`, "application/toml", await engine.call("scenario", { plan: state.plan, models: state.models }))));
-byId("export-json").addEventListener("click", () => guarded(async () => {
-  const { plan } = state;
-  const whole = await engine.call("evaluate", { plan });
-  if (deepened?.plan === plan) Object.assign(whole, { change: deepened.change, sensitivities: deepened.sensitivities });
-  download(`${fileName()}.json`, "application/json", `${JSON.stringify(whole, null, 2)}\n`);
-}));
-byId("copy-link").addEventListener("click", () => guarded(async () => {
-  history.replaceState(null, "", `#${encode(state)}`);
-  await navigator.clipboard.writeText(location.href);
-  say("The address of this design is in the clipboard.");
-}));
+startExports({
+  state,
+  guarded,
+  say,
+  fileName: () => nameOf(answer?.subject ?? "design"),
+  searched: (plan) => (deepened?.plan === plan ? { change: deepened.change, sensitivities: deepened.sensitivities } : {}),
+  curve: () => hero.csv(),
+});
 
 // --- the page itself -----------------------------------------------------------------------------------------------
 
@@ -341,12 +314,13 @@ beside.mount({
     change(plan);
   },
   visit(hash) {
+    byId("imported").hidden = true;
     history.pushState(null, "", hash);
     restore().catch(fail);
   },
   addModel(item, text) {
     state.models = { ...state.models, [item.key]: text };
-    known.add(item.key);
+    brains.knows(item.key);
     if (lists.models && !lists.models.some(({ key }) => key === item.key)) lists.models = [item, ...lists.models];
   },
 });
@@ -357,7 +331,9 @@ export async function mount() {
   if (early) {
     byId("content").hidden = false;
     Object.assign(state, decode(location.hash));
-    show(state.plan, early.answer);
+    answer = early.answer;
+    show(state.plan, answer);
+    showRest(answer);
     root.dataset.early = "";
   }
   await engine.ready;
@@ -365,7 +341,10 @@ export async function mount() {
   await restore();
   lastWidths = JSON.stringify(widths());
   searching();
+  await takeDropped();
 }
+
+export const { takeDropped } = beside;
 
 export function unmount() {
   beside.leave();

@@ -6,6 +6,7 @@ import { chartCard, showChart } from "./render.js";
 import { Newest } from "./state.js";
 
 const AROUND = 8; // stops to either side
+const FEW = 3; // of a design whose answer takes long
 const FIRST = {
   training: ["accelerators", "workload.batch_size"],
   serving: ["serving.qps", "serving.concurrency", "accelerators", "serving.output_tokens"],
@@ -14,7 +15,7 @@ const FIRST = {
 };
 const WAYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
 
-export function mount(root, { ask, panel, width }) {
+export function mount(root, { ask, panel, width, slow }) {
   let path = null; // of the control
   let metric = "";
   let frame = { path: null, low: 0, high: 0 }; // the window of stops stays while one moves within it
@@ -29,6 +30,7 @@ export function mount(root, { ask, panel, width }) {
   card.classList.add("hero");
   card.prepend(element("div", { class: "hero-head" },
     element("h2", {}, element("label", { for: axis.id }, "What if "), axis, element("label", { for: goal.id }, " were different? It moves "), goal), waits));
+  card.querySelector(".card-tools").append(element("button", { type: "button", class: "small", id: "save-curve", "aria-label": "Save the curve as CSV" }, "CSV"));
   card.append(dot);
   root.replaceChildren(card);
   let now = { plan: null, pin: null };
@@ -42,7 +44,10 @@ export function mount(root, { ask, panel, width }) {
     const at = found.nearest(found.stops, found.value);
     const inside = frame.path === path && at >= frame.low && at <= frame.high;
     const edge = at === frame.low || at === frame.high;
-    if (!inside || (edge && !dragging)) frame = { path, low: Math.max(0, at - AROUND), high: Math.min(found.stops.length - 1, at + AROUND) };
+    if (!inside || (edge && !dragging)) {
+      const far = slow() ? FEW : AROUND;
+      frame = { path, low: Math.max(0, at - far), high: Math.min(found.stops.length - 1, at + far) };
+    }
     const values = found.stops.slice(frame.low, frame.high + 1);
     if (!values.includes(found.value)) values.push(found.value);
     values.sort((one, other) => one - other);
@@ -146,6 +151,11 @@ export function mount(root, { ask, panel, width }) {
     // The control that was moved leads, where it has stops.
     moved(other) {
       if (other && panel.scale(other)?.value != null) path = other;
+    },
+    // The stops of the curve as a table: those that are still to be computed are computed for it.
+    csv() {
+      const { values, plans, title, unit } = drawn;
+      return ask("curve_csv", { values, plans, title, unit, metric: drawn.found.metric });
     },
     show(plan, task, pin) {
       now = { plan, pin };

@@ -38,3 +38,6 @@ window.engine = engine; // for the console: await engine.call("about")
 // A second engine for searches, so that none stands before the next answer; started when it is first asked for.
 let second = null;
 export const searching = () => (second ??= new Engine());
+
+// A file that was dropped, until the explorer takes it.
+export const dropped = { file: null };

@@ -11,7 +11,7 @@
 //   unmount()                       the reader goes to another view
 // It marks the end of its work with `data-ready` on the root of the document.
 import { byId } from "./dom.js";
-import { engine, fail, say } from "./page.js";
+import { dropped, engine, fail, say } from "./page.js";
 
 const root = document.documentElement;
 const VIEWS = {
@@ -77,6 +77,24 @@ async function go(event) {
 }
 
 addEventListener("popstate", (event) => go(event).catch(stopped));
+
+// A file on the gallery or the explorer goes to the explorer, which says what it is.
+const takesFiles = (event) => ["gallery", "explore"].includes(current) && [...event.dataTransfer.types].includes("Files");
+addEventListener("dragover", (event) => {
+  if (!takesFiles(event)) return;
+  event.preventDefault();
+  root.dataset.dropping = "";
+});
+addEventListener("dragleave", (event) => { if (!event.relatedTarget) delete root.dataset.dropping; });
+addEventListener("drop", (event) => {
+  delete root.dataset.dropping;
+  event.preventDefault(); // a browser would leave the page for the file
+  if (!takesFiles(event)) return;
+  [dropped.file] = event.dataTransfer.files;
+  if (current === "explore") shown?.takeDropped();
+  else location.hash = "#explore";
+});
+
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part behind # is the address of a view
   (sections[current].querySelector("[data-content]") ?? sections[current].querySelector("h1")).focus();

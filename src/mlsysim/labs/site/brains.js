@@ -1,0 +1,55 @@
+// The two engines and what they have been told: the first answers while a control moves, the second searches in the background.
+import { engine, searching } from "./page.js";
+
+export class Brains {
+  #state;
+  #lists;
+  #traces;
+  #known = new Map(); // imported models by engine: one knows them for as long as it runs
+  #searches = 0;
+  slow = false; // whether the last answer took long
+
+  constructor(state, lists, traces) {
+    this.#state = state;
+    this.#lists = lists;
+    this.#traces = traces;
+  }
+
+  knows(key, brain = engine) {
+    if (!this.#known.has(brain)) this.#known.set(brain, new Set());
+    this.#known.get(brain).add(key);
+  }
+
+  async teach(brain = engine) {
+    await this.#traces(brain);
+    for (const [key, text] of Object.entries(this.#state.models)) {
+      if (this.#known.get(brain)?.has(key)) continue;
+      const item = await brain.call("take_model", { text });
+      this.knows(key, brain);
+      if (brain === engine) this.#lists.models = [item, ...(this.#lists.models ?? [])];
+    }
+  }
+
+  inBackground = async (name, args) => {
+    const other = searching();
+    await other.ready;
+    await this.teach(other);
+    return other.call(name, args);
+  };
+
+  // Whatever searches keeps the second engine busy.
+  search = async (action) => {
+    this.#searches += 1;
+    try {
+      return await action();
+    } finally {
+      this.#searches -= 1;
+    }
+  };
+
+  // A curve is computed in the background; while a search stands there, a point at a time beside the answers, unless one takes long.
+  alongside = async (name, args) => {
+    const free = !this.#searches && await Promise.race([searching().ready.then(() => true), Promise.resolve(false)]);
+    return free || this.slow ? this.inBackground(name, args) : engine.call(name, { ...args, moment: 0 });
+  };
+}
