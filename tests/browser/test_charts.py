@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim.plans.files import load_plan
-from mlsysim.report.build import build_report
 from mlsysim.report.html import to_html
-from mlsysim.zoo.examples import shipped_files
 
+from ..report.reading import report_of
 from .test_report import OVERLAPPING
 
 NAMES = ("frontier-100k-gpus", "chatbot-llama70b-h200")
@@ -29,7 +27,7 @@ MISPLACED = """() => [...document.querySelectorAll("svg.mlp")].flatMap(svg => {
 
 @pytest.fixture(scope="module", params=NAMES)
 def report(request):
-    return build_report(load_plan(shipped_files("scenario")[request.param]))
+    return report_of(request.param)
 
 
 def test_labels_have_their_place_in_a_browser(report, fresh_page):

@@ -217,7 +217,8 @@ def test_every_lab_can_be_completed_and_refuses_wrong_answers(lab_page):
         scope = Scope.of_student(of, STUDENT)
         assert [item["text"] for item in computed["values"]] == [scope.shown(name) for name in of.show], of.id
         assert len(computed["charts"]) == len(of.charts)
-        for question in of.graded:
+        # One question each: grading is that of test_content, and every right answer is graded anew in the end.
+        for question in of.graded[:1]:
             wrong = (
                 written(start_of(scope, question))
                 if question.kind == "design"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from mlsysim.plans.files import load_plan
-from mlsysim.report.build import build_report
 from mlsysim.report.write import write_report
 
+from ..report.reading import report_of
 from .conftest import Watch
 
-ROOT = Path(__file__).parents[2]
 NAMES = ("frontier-100k-gpus", "chatbot-llama70b-h200", "mixed-generations-serving", "person-detection-doorbell")
 
 # Elements that stick out of the page to the right, unless a frame of their own lets them scroll.
@@ -39,10 +35,7 @@ OVERLAPPING = """() => [...document.querySelectorAll("svg.mlp")].filter(svg => s
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     for name in NAMES:
-        write_report(
-            build_report(load_plan(ROOT / "src" / "mlsysim" / "examples" / "scenarios" / f"{name}.toml")),
-            folder / f"{name}.html",
-        )
+        write_report(report_of(name), folder / f"{name}.html")
     return folder
 
 
