@@ -24,9 +24,9 @@ test: $(VENV)/.test browser
 	@echo "[3/5] budget of 'import mlsysim' (alone, so that other tests do not disturb the clock)"
 	@$(BIN)/python -m pytest tests/test_import_budget.py
 	@echo "[4/5] tests"
-	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/test_import_budget.py --ignore tests/browser
-	@echo "[5/5] the built site in a browser (alone, since one engine keeps several cores busy)"
-	@$(BIN)/python -m pytest tests/browser
+	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/test_import_budget.py --ignore tests/browser --ignore tests/docs/test_site.py
+	@echo "[5/5] the built sites in a browser (alone, since one engine keeps several cores busy)"
+	@$(BIN)/python -m pytest tests/browser tests/docs/test_site.py
 
 # Tests of the built site need a browser. Without one they are skipped, or fail where MLSYSIM_REQUIRE_BROWSER=1.
 browser:

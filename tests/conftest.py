@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -35,3 +36,27 @@ def only_the_zoo():
     registry = sys.modules.get("mlsysim.models.registry")
     if registry and (store := registry.Models._store).added.keys() != before.keys():
         store.added, store._added_aliases, store._folded = before, {}, None
+
+
+@pytest.fixture(scope="session")
+def documentation_folder(tmp_path_factory) -> Path:
+    """The built documentation, with a page in the place of the labs; built once for all workers of a test run."""
+    import fcntl
+
+    from sitetools.build import MISSING, build_site, installed
+
+    if not installed():
+        if os.environ.get("MLSYSIM_REQUIRE_DOCS") == "1":
+            pytest.fail(f"{MISSING}, and MLSYSIM_REQUIRE_DOCS=1", pytrace=False)
+        pytest.skip(MISSING)
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder, labs = shared / "documentation", shared / "labs-of-documentation"
+    with (shared / "documentation.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "labs").is_dir():
+            labs.mkdir(exist_ok=True)
+            (labs / "index.html").write_text("<!doctype html><title>labs</title>", encoding="utf-8")
+            build_site(folder, labs)
+    return folder

@@ -36,12 +36,14 @@ def imports_of_rooms() -> dict[str, frozenset[str]]:
     return {room: frozenset(names & found.keys() - {room}) for room, names in found.items()}
 
 
+@cache
 def _behind(room: str) -> frozenset[str]:
     """Every room that a room reaches."""
     own = imports_of_rooms()[room]
     return own.union(*(_behind(other) for other in own))
 
 
+@cache
 def _arrows() -> list[tuple[str, str]]:
     """From a room to those that it imports, less what follows from other arrows."""
     arrows = []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from sitetools.build import MISSING, build_site, installed
 from sitetools.explorer_links import DESIGNS, address
 
 import mlsysim.labs
@@ -24,15 +22,9 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def documentation(tmp_path_factory):
+def documentation(documentation_folder):
     """Address of the built documentation."""
-    if not installed():
-        if os.environ.get("MLSYSIM_REQUIRE_DOCS") == "1":
-            pytest.fail(f"{MISSING}, and MLSYSIM_REQUIRE_DOCS=1", pytrace=False)
-        pytest.skip(MISSING)
-    folder = tmp_path_factory.mktemp("documentation")
-    build_site(folder)
-    with served(folder) as address:
+    with served(documentation_folder) as address:
         yield address
 
 

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from sitetools.build import MISSING, build_site, installed
+from sitetools.build import MISSING
 
 pytestmark = pytest.mark.docs
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    if not installed():
-        if os.environ.get("MLSYSIM_REQUIRE_DOCS") == "1":
-            pytest.fail(f"{MISSING}, and MLSYSIM_REQUIRE_DOCS=1", pytrace=False)
-        pytest.skip(MISSING)
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder, labs = shared / "documentation", shared / "labs-of-documentation"
-    # Built once for all workers of a test run.
-    with (shared / "documentation.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "labs").is_dir():
-            labs.mkdir(exist_ok=True)
-            (labs / "index.html").write_text("<!doctype html><title>labs</title>", encoding="utf-8")
-            build_site(folder, labs)
-    return folder
+@pytest.fixture
+def site(documentation_folder: Path) -> Path:
+    return documentation_folder
 
 
 class Loads(HTMLParser):
