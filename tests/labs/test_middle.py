@@ -10,7 +10,10 @@ import pytest
 
 from mlsysim.labs import bridge
 from mlsysim.labs.explorer import answer_of, explore
-from mlsysim.plans.files import plan_from_text
+from mlsysim.labs.time_bar import time_bar
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.files import load_plan, plan_from_text
+from mlsysim.units.text import number
 
 SCENARIOS = sorted(Path("examples/scenarios").glob("*.toml"))
 NOTHING = {
@@ -137,3 +140,12 @@ def test_limits_are_told_in_words():
     plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}, "serving": serving}
     told = {piece.get("control"): piece["text"] for piece in explore(plan)["sentence"]}
     assert told["serving.slo"] == "99 % of first tokens within 1 s and the mean further token within 30 ms"
+
+
+def test_an_operator_shows_its_amount_over_its_rate():
+    answer = evaluate(load_plan("scenario:llama3-70b-512-h100"), change=False)
+    lines = {(part["wall"], each["label"]): each for part in time_bar(answer)["parts"] for each in part["operators"]}
+    (products,) = [each for each in answer.ledger.parts if each.label == "matrix products" and each.wall == 1]
+    rate = number(float(products.flop) / float(products.exposed + products.hidden), "flop/s")
+    assert lines[1, "matrix products"]["equation"] == f"t = F / R = {number(float(products.flop), 'flop')} / {rate}"
+    assert all(each["equation"].startswith("t = ") for each in lines.values() if each["flop"] or each["moved"])

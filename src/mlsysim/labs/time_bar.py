@@ -54,6 +54,19 @@ def time_bar(answer: Answer) -> Bar | None:
     return {**told, "subject": answer.subject, "seconds": whole, "parts": parts}
 
 
+def _form(equation: str, seconds: float, amounts: dict[str, float]) -> str:
+    """The equation of a line. Where the ledger has the name of a form alone, it is the amount over the rate at which it was done or moved."""
+    known = [(name, amount) for name, amount in amounts.items() if amount]
+    if "=" in equation or len(known) != 1 or seconds <= _NOTHING:
+        return equation
+    (name, amount), symbols = (
+        known[0],
+        {"flop": ("F / R", "flop"), "moved": ("B / W", "byte"), "sent": ("M / W", "byte")},
+    )
+    form, unit = symbols[name]
+    return f"t = {form} = {number(amount, unit)} / {number(amount / seconds, f'{unit}/s')}"
+
+
 def _operator(
     label: str,
     seconds: float,
@@ -73,5 +86,5 @@ def _operator(
         "flop": number(flop, "flop") if flop else "",
         "moved": number(moved, "byte") if moved else "",
         "sent": number(sent, "byte") if sent else "",
-        "equation": equation,
+        "equation": _form(equation, seconds + hidden, {"flop": flop, "moved": moved, "sent": sent}),
     }
