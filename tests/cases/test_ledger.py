@@ -104,3 +104,12 @@ def test_what_binds_is_the_wall_with_most_of_the_critical_path():
 def test_memory_fits_where_what_is_held_adds_up_to_at_most_the_capacity():
     held = (Held("weights", 6.0), Held("reserve", 2.0), Held("optimizer", 9.0, "host"))
     assert Ledger(1.0, (), held, 8.0).fits and not Ledger(1.0, (), held, 7.9).fits
+
+
+def test_parts_of_one_name_are_one_cause() -> None:
+    """Products of three and three seconds have more of a wall than four of norms."""
+    parts = [
+        Part(name, 1, "arithmetic", "roofline", seconds)
+        for name, seconds in (("products", 3.0), ("norms", 4.0), ("products", 3.0))
+    ]
+    assert Ledger(10.0, tuple(parts)).largest(1).name == "products"

@@ -128,8 +128,11 @@ class Ledger:
         return binding if getattr(binding, "ndim", 0) else int(binding)
 
     def largest(self, wall: int) -> Part:
-        """The part of a wall that has most of the critical path."""
-        return max((part for part in self.parts if part.wall == wall), key=lambda part: part.exposed)
+        """The part of a wall that has most of the critical path; parts of one name count together."""
+        own, whole = [part for part in self.parts if part.wall == wall], dict[str, Any]()
+        for part in own:
+            whole[part.label] = whole.get(part.label, 0.0) + part.exposed
+        return max(own, key=lambda part: (whole[part.label], part.exposed))
 
     def made_of(self) -> str:
         """The resource that losses of this ledger are mostly made of."""

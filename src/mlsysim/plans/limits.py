@@ -163,7 +163,7 @@ def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -
     odds = _odds(metric, limit / value) if value else None
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "deadline" and runs is not None:
-        held += f"; {1 - runs.value:.0%} of the simulated runs miss it"
+        held += f"; at the predicted step time {1 - runs.value:.0%} of the simulated runs miss it"
         odds = runs.value if odds is None else odds
     if label == "limit":
         # Times of requests are means unless they are percentiles; half of them or so are longer.

@@ -288,6 +288,10 @@ def _listed(found: Many) -> dict[str, Any]:
     return held | {"error": [error if math.isfinite(error) else None for error in errors]}
 
 
+_SHOWN_SHARE = 1e-3
+"""The least share of a run's time that a number is given for."""
+
+
 def lost_sentence(run: Played) -> str:
     """What the run lost its time to, by cause, largest first: of the time in which it does not give way, which is no loss but its plan."""
     lost = sorted(
@@ -299,7 +303,8 @@ def lost_sentence(run: Played) -> str:
     if not named:
         return f"{gives} loses nothing."
     of = "it" if run.gives_way else "its time"
-    return f"{gives} loses {compact_time(whole)}, {whole / own:.1%} of {of}: {', '.join(named)}."
+    share = f"{whole / own:.1%}" if whole >= _SHOWN_SHARE * own else f"less than {_SHOWN_SHARE:.1%}"
+    return f"{gives} loses {compact_time(whole)}, {share} of {of}: {', '.join(named)}."
 
 
 def facts_of(run: Played) -> dict[str, Any]:
