@@ -67,3 +67,15 @@ def test_a_least_service_leaves_out_chips_whose_limited_cost_is_not_known() -> N
     assert "1 x L4" in found.sentence and "cheapest" in found.sentence
     assert any(note.startswith("TPU_v5e: The price of") for note in found.notes)
     assert "2 x TPU_v5e (1 x TP2) is the smallest service" in mlsysim.plan("Llama3_8B", qps=1, on="TPU_v5e").sentence
+
+
+def test_a_budget_that_too_many_accelerators_miss_is_kept_by_fewer() -> None:
+    answer = mlsysim.serve("Llama3_8B", "8xH100", qps=20, budget="100 USD")
+    assert not answer.passed and answer.change is not None and answer.change.words.startswith("1 x H100")
+    assert answer.change.effects.startswith("then all that was asked holds")
+    assert evaluate(answer.change.plan, change=False).passed
+
+
+def test_a_high_rate_is_written_in_digits() -> None:
+    answer = mlsysim.serve("Llama3_8B", "1xH100", qps=100_000)
+    assert "and 100,000 come" in answer.headline and answer.checks[-1].sentence.endswith("they come (100,000).")

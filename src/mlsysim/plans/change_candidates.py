@@ -170,6 +170,8 @@ def _serving(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     caches = plan.replacing(serving={"cache_precision": "fp8"})
     narrow = [Candidate(f"caches in fp8{_CAVEAT}", caches, True)] if part.cache_precision is None else []
     if not answer.passed:
+        for spare in (_SPARE, 1.0) if rate and answer.feasible else ():
+            yield list(_smaller(plan, loose if chosen else plan, answer, holds, spare))
         yield settings
         yield [*formats, *narrow]
         answered = to_si(answer.value("requests_per_second"), "1/s")
@@ -203,8 +205,8 @@ def _both(*words: str | Callable[[Answer], str]) -> Callable[[Answer], str]:
     return lambda tried: " and ".join(each if isinstance(each, str) else each(tried) for each in words)
 
 
-def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds) -> Iterator[Candidate]:
-    """The fewest accelerators that carry a rate, with some to spare, within its limits."""
+def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds, spare: float = _SPARE) -> Iterator[Candidate]:
+    """The fewest accelerators that carry so many times a rate within its limits."""
     fleet, part = find_fleets(plan.hardware).fleets[0], plan.serving
     if part is None or part.qps is None or part.decode_on is not None or plan.hardware.chip is not None:
         return
@@ -212,19 +214,24 @@ def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds) -> Iterator[C
     given = free is plan
     unit = max(1, total // replicas) if given else 1
     counts = [each for each in range(unit, total, unit) if each <= _NODE or each % node == 0]
+    if plan.ops.budget is not None and answer.paid is not None:
+        # What is paid goes with their number.
+        afforded = total * to_si(plan.ops.budget, "USD") / to_si(answer.paid.value, "USD")
+        counts = [each for each in counts if each <= afforded]
 
     def made(count: int, rate: float = 1.0) -> Plan:
         fewer = {"replicas": count // unit if given else None, "qps": ((part and part.qps) or 1.0) * rate}
         return free.replacing(hardware=fleet_of(plan, count), serving=fewer)
 
-    count = fewest(counts, lambda count: holds(made(count, _SPARE)))
+    count = fewest(counts, lambda count: holds(made(count, spare)))
     if count is not None:
         was = "" if given else f" ({_replicas(answer)})"
 
         def words(tried: Answer) -> str:
             now = "" if given else f" ({_replicas(tried)})"
             kept = "every limit kept up to" if len(demands(tried)) > 1 else "room for"
-            return f"{_instead(plan, count or 0, now)}{was}, with {kept} {_SPARE:g} times the rate"
+            room = f", with {kept} {spare:g} times the rate" if spare > 1 else ", with little to spare"
+            return f"{_instead(plan, count or 0, now)}{was}{room}"
 
         yield Candidate(words, made(count))
 

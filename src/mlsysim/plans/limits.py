@@ -14,7 +14,7 @@ from mlsysim.plans.answer import Answer, Checked, Limit, Score
 from mlsysim.plans.metrics import Metric, kinds
 from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
-from mlsysim.units.text import compact_time, money_text
+from mlsysim.units.text import compact_time, money_text, plainly
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 
@@ -117,13 +117,13 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         found.append(Checked(metric=path, sentence=words, passed=False, limit="deadline", asked=f"a {until}"))
     if serving is not None and serving.qps is not None:
         path = "performance.requests_per_second"
-        asked_for = f"{serving.qps:,g} {'request' if serving.qps == 1 else 'requests'} a second"
+        asked_for = f"{plainly(serving.qps, 6)} {'request' if serving.qps == 1 else 'requests'} a second"
         passed, sentence = False, f"What does not fit answers none of {asked_for}."
         if answer.feasible or answer.overloaded:
             rate = to_si(answer.value("requests_per_second"), "1/s")
             passed = not answer.overloaded and rate >= serving.qps * 0.999
             how = "as fast as" if passed else "slower than"
-            sentence = f"Requests are answered at {rate:.4g} a second, {how} they come ({serving.qps:g})."
+            sentence = f"Requests are answered at {rate:.4g} a second, {how} they come ({plainly(serving.qps, 6)})."
         bound = float(serving.qps) if "requests_per_second" in held else None
         told = Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for, least=True)
         found.append(told.model_copy(update={"bound": bound}))

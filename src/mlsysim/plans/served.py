@@ -13,6 +13,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.sheet import many
 from mlsysim.plans.targets import parse_targets
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import plainly
 from mlsysim.walls.node.serving import ServingResult
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Served:
     def too_many(self) -> str:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
-        return f"{who} at most {self.requests:.3g} requests a second and {come:.4g} {'comes' if come == 1 else 'come'}"
+        return f"{who} at most {self.requests:.3g} requests a second and {plainly(come or 0.0)} {'comes' if come == 1 else 'come'}"
 
     @property
     def suffices(self) -> bool:

@@ -26,6 +26,7 @@ from mlsysim.plans.serving_words import headline, limited, verdict
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.simulated import Played
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import plainly
 from mlsysim.walls.binding import NAMES, share_text
 
 _REQUEST = "request"
@@ -146,9 +147,9 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
         qps = served.come
-        why = "" if qps is None else f" where {qps:.4g} {'comes' if qps == 1 else 'come'} a second"
+        why = "" if qps is None else f" where {plainly(qps)} {'comes' if qps == 1 else 'come'} a second"
         if served.overloaded:
-            why = f", as many as there is room for: {qps:g} requests a second are more than are answered"
+            why = f", as many as there is room for: {plainly(qps or 0.0)} requests a second are more than are answered"
         sheet.assumed["concurrency"] = f"{many(served.clients, 'request')} in flight{why}"
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}
