@@ -88,6 +88,31 @@ def test_compare_gives_the_factor():
     assert change["factor"] == pytest.approx(second / first)
 
 
+def test_a_sweep_says_by_what_its_best_is_best():
+    plan = {"model": "Llama3_8B", "on": "8xH100", "tokens": "1B"}
+    places = call("sweep", {**plan, "over": {"region": ["Poland", "Quebec"]}})
+    assert (places.document["best"], places.document["best_by"]) == (None, "tokens a second")
+    assert "All alike in tokens a second." in places.words and "carbon of electricity" in places.words
+    formats = call("sweep", {**plan, "over": {"precision": ["bf16", "fp8"]}})
+    assert (
+        formats.document["best"] == {"precision": "fp8"} and "Best by tokens a second: precision fp8." in formats.words
+    )
+    one = call("sweep", {"model": "Llama3_70B", "on": "H100", "task": "serving", "over": {"tp": [1]}})
+    assert one.document["best"] is None and one.words.startswith("1 combination of tp, 0 fit. None of them fits.")
+
+
+def test_plans_of_a_comparison_may_be_text():
+    beside = call("compare", {"task": "serving", "model": "Llama3_8B", "first": "H100", "second": "H200"}).document
+    whole = call("compare", {"task": "serving", "first": "Llama3_8B@H100", "second": "Llama3_8B@H200"}).document
+    plans = {"first": {"on": "H100"}, "second": {"on": "H200"}}
+    assert beside == whole == call("compare", {"task": "serving", "model": "Llama3_8B", **plans}).document
+
+
+def test_a_metric_of_another_task_is_said_to_be_one():
+    sentence = call("explain", {"model": "Llama3_8B", "on": "H100", "metric": "ttft"}).document["error"]["sentence"]
+    assert "its task is inference, which gives memory," in sentence
+
+
 def test_sweep_finds_what_a_full_search_finds():
     """112 points: the least cost among those within 50 ms, by hand over what a sweep without a limit lists."""
     space = OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"]

@@ -240,13 +240,20 @@ class ExplainRequest(OfAPlan):
 
 
 class CompareRequest(Loose):
-    """Two plans of one task; keys that both share may stand beside them."""
+    """Two plans of one task; keys that both share may stand beside them. A plan may be text: 16xH200, or Llama3_70B@512xH100."""
 
     within = ("first", "second")
 
     first: Plan
     second: Plan
     detail: HowMuch = None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        """The request in a document."""
+        texts = {name: obj[name].rpartition("@") for name in cls.within if isinstance(obj.get(name), str)}
+        plans = {name: {"model": model, "on": on} if mark else {"on": on} for name, (model, mark, on) in texts.items()}
+        return super().model_validate({**obj, **plans}, **kwargs)
 
 
 class OptimizeRequest(Loose):

@@ -99,6 +99,7 @@ class Varied(TypedDict):
 
     over: dict[str, list[Any]]
     best: dict[str, Any] | None
+    best_by: str | None
     points: list[Point]
 
 

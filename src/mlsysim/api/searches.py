@@ -77,7 +77,8 @@ def sweep(request: SweepRequest, max_points: int) -> Said:
         found = varied(request.plan, request.over).points
         points = [each._replace(answer=each.answer and each.answer.in_words(as_a_key)) for each in found]
         fits = [point for point in points if point.answer is not None and point.answer.feasible]
-        told = {"over": request.over, "best": best_of(fits).settings if fits else None}
+        best, by = best_of(fits)
+        told = {"over": request.over, "best": best and best.settings, "best_by": by}
         return Said(told | {"points": [point.document() for point in points]}, of_points(points, request.over))
     from mlsysim.search.answers import explained
     from mlsysim.search.sweep import sweep as run

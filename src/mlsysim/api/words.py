@@ -16,6 +16,7 @@ from mlsysim.plans.schema import Leaf
 from mlsysim.plans.varied import Point
 
 _SHOWN = 8
+_ALIKE = 1e-6
 """Rows of a list that are told; the document has all."""
 
 
@@ -60,18 +61,32 @@ def of_points(points: Sequence[Point], over: Mapping[str, Sequence[Any]]) -> str
         if point.answer is None:
             return f"{named(point)}: refused. {point.sentence}"
         held = [point.answer.metric(point.answer.main), point.answer.paid] if point.answer.runs else []
-        figures = "; ".join(f"{metric.label.lower()} {metric.text}" for metric in held if metric is not None)
+        held += [point.answer.held.get("carbon_footprint")] if held else []
+        when = f" in {point.answer.period}" if point.answer.paid is not None else ""
+        figures = "; ".join(
+            f"{metric.label[:1].lower()}{metric.label[1:]} {metric.text}{when if k else ''}"
+            for k, metric in enumerate(held)
+            if metric is not None
+        )
         return f"{named(point)}: {point.sentence}" + (f" ({figures})" if figures else "")
 
-    best = f"Best: {named(best_of(fits))}." if fits else "None of them fits."
-    return "\n".join([f"{len(points)} combinations of {', '.join(over)}, {len(fits)} fit. {best}", *map(line, points)])
+    first, by = best_of(fits)
+    best = "None of them fits." if not fits else f"Best by {by}: {named(first)}." if first else f"All alike in {by}."
+    count = f"{len(points)} {'combination' if len(points) == 1 else 'combinations'} of {', '.join(over)}"
+    return "\n".join([f"{count}, {len(fits)} fit. {best}", *map(line, points)])
 
 
-def best_of(points: Sequence[Point]) -> Point:
-    """The one with the best main metric, of those that fit."""
+def best_of(points: Sequence[Point]) -> tuple[Point | None, str | None]:
+    """The one with the best main metric, of those that fit, and what that metric is called; no point where all are alike in it."""
     from mlsysim.plans.changes import score
 
-    return max(points, key=lambda point: score(point.answer) if point.answer is not None else 0.0)
+    answers = [point.answer for point in points if point.answer is not None]
+    if not answers:
+        return None, None
+    scores = [score(answer) for answer in answers]
+    by = answers[0].metric(answers[0].main).label
+    alike = len(scores) > 1 and max(scores) - min(scores) <= _ALIKE * max(scores)
+    return None if alike else points[scores.index(max(scores))], f"{by[:1].lower()}{by[1:]}"
 
 
 def of_best(sentence: str, result: Any) -> str:

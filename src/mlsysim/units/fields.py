@@ -231,7 +231,8 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     path = ".".join(str(part) for part in first["loc"])
     # A part of a larger record speaks in the name of the whole, and of its fields by their path in it.
     name, within = getattr(kind, "part_of", (kind.__name__, ""))
-    more = f" ({error.error_count() - 1} more problem(s) after this one.)" if error.error_count() > 1 else ""
+    others = error.error_count() - 1
+    more = f" ({others} more {'problem' if others == 1 else 'problems'} after this one.)" if others else ""
     inner = first.get("ctx", {}).get("error")
     if isinstance(inner, InputError) and "record" in inner.details:
         # A record inside this one, or this one itself, has its sentence already.
