@@ -134,6 +134,10 @@ class Ledger:
             whole[part.label] = whole.get(part.label, 0.0) + part.exposed
         return max(own, key=lambda part: (whole[part.label], part.exposed))
 
+    def led(self, wall: int) -> str:
+        """How :meth:`largest` is introduced: "most of it" where it has at least half of the wall's time, else "led by"."""
+        return "most of it" if 2 * self.largest(wall).exposed >= self.walls()[wall] else "led by"
+
     def made_of(self) -> str:
         """The resource that losses of this ledger are mostly made of."""
         gained: dict[str, Any] = {}

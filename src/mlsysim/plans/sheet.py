@@ -108,7 +108,7 @@ class Sheet:
             if wall not in NAMES:  # what is drawn while nothing waits has joules and no seconds
                 continue
             share = float(seconds / ledger.seconds)
-            most = f"most of it {ledger.largest(wall).label}" if seconds > 0 else ""
+            most = f"{ledger.led(wall)} {ledger.largest(wall).label}" if seconds > 0 else ""
             note = "; ".join(filter(None, (notes.get(wall), most)))
             self.score(wall, f"{share:.1%} of the {noun}", share, note=note)
         for wall in notes.keys() - self.scores.keys():

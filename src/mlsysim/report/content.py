@@ -62,7 +62,7 @@ def _time_said(answer: Answer) -> str:
     parts = answer.time_parts
     largest = max(parts, key=lambda part: part.value, default=None)
     whole = sum(part.value for part in parts)
-    most = f", most of it {largest.label} ({largest.value / whole:.0%})" if largest is not None and whole else ""
+    most = f", the largest {largest.label} ({largest.value / whole:.0%})" if largest is not None and whole else ""
     return f"{WHOLES[answer.task]} in {counted(len(parts), 'part')}{most}"
 
 

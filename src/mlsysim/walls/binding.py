@@ -102,7 +102,7 @@ def share_text(ledger: Ledger, wall: int, noun: str) -> str:
     """How much of the time a wall has, and the largest part of it."""
     share = ledger.walls()[wall] / ledger.seconds
     most = ledger.largest(wall)
-    words = "" if most.name in _WHOLE else f", most of it {cause(most, ledger)}"
+    words = "" if most.name in _WHOLE else f", {ledger.led(wall)} {cause(most, ledger)}"
     return f"{share:.1%} of the {noun}{words}"
 
 

@@ -377,7 +377,7 @@ def _two_phases(outcome: ServingResult) -> Binding:
         own = of_phase(ledger, phase)
         wall = own.binding_wall
         share = f"{own.walls()[wall] / own.seconds:.0%} of {words}"
-        said.append(f"wall {wall} ({NAMES[wall]}) has {share}, most of it {own.largest(wall).label}")
+        said.append(f"wall {wall} ({NAMES[wall]}) has {share}, {own.led(wall)} {own.largest(wall).label}")
     wall, _, margin = lead(ledger)
     return Binding(wall, NAMES[wall], margin, f"W{said[0][1:]}; {said[1]}.")
 
