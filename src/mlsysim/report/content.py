@@ -62,8 +62,10 @@ def _time_said(answer: Answer) -> str:
     parts = answer.time_parts
     largest = max(parts, key=lambda part: part.value, default=None)
     whole = sum(part.value for part in parts)
-    most = f", the largest {largest.label} ({largest.value / whole:.0%})" if largest is not None and whole else ""
-    return f"{WHOLES[answer.task]} in {counted(len(parts), 'part')}{most}"
+    most = f"the largest {largest.label} ({largest.value / whole:.0%})" if largest is not None and whole else ""
+    if len(parts) == 1:
+        return f"{WHOLES[answer.task]}, all of it {parts[0].label}"
+    return ", ".join(filter(None, (f"{WHOLES[answer.task]} in {counted(len(parts), 'part')}", most)))
 
 
 def _run_said(answer: Answer) -> str:
@@ -95,7 +97,7 @@ def _designs_said(report: Report) -> str:
     )
 
 
-_ORIGINS = {SOFTWARE: "from the software", CHIP: "from the chip", INFERRED: "inferred", DEFAULT: "defaults"}
+_ORIGINS = {SOFTWARE: "from the software", CHIP: "from the chip", INFERRED: "inferred", DEFAULT: "by default"}
 
 
 def _assumed_said(answer: Answer) -> str:
