@@ -64,6 +64,7 @@ def test_every_operation_is_shown_and_an_example_is_answered(opened, address):
         told = json.load(reply)
     names = [each["operationId"] for methods in told["paths"].values() for each in methods.values()]
     assert sorted(page.evaluate("[...document.querySelectorAll('.operation')].map(card => card.id)")) == sorted(names)
+    assert "`" not in page.inner_text("body") and page.locator(".what code").count(), "code is set as code"
     page.click("#train .try")
     expect(page.locator("#train .badge.good")).to_contain_text("200")
     asked = json.loads(page.input_value("#train textarea"))

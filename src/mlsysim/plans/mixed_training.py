@@ -212,6 +212,7 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
     if wanted is not None and kept.lasting:
         verdict.append(f"{count_text(wanted)} {noun} take {made['run_time'].text} (goodput {made['goodput'].text}).")
     fuller = groups.fleets[joint.groups[active.index(full)][0]].node.accelerator
+    assert full.memory is not None  # it runs
     facts = {
         **memory_facts(fuller, full.memory.capacity),
         "peak_of_all_groups": quantity(possible / joint.step, "flop/s"),

@@ -18,6 +18,9 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** A text of the description as nodes; what stands between backticks is code. */
+const worded = (text) => text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
+
 /** A fold whose inside is made when it is first opened. */
 function fold(title, inside, properties = {}) {
   const element = make("details", properties, make("summary", {}, ...[title].flat()));
@@ -83,7 +86,7 @@ function keys(schema, standing) {
       "tr", {},
       make("th", { scope: "row" }, make("code", {}, key), needed.has(key) ? make("span", { className: "needed" }, ` ${standing}`) : null),
       make("td", { className: "kind" }, kind(part)),
-      make("td", {}, meaning, ...deeper),
+      make("td", {}, ...worded(meaning), ...deeper),
     );
   });
   if (!rows.length) return make("p", { className: "quiet" }, schema.description ?? "An object with keys of its own.");
@@ -200,7 +203,7 @@ function operation(path, method, told) {
 
 document.getElementById("version").textContent = `${api.info.title} ${api.info.version}`;
 document.getElementById("summary").textContent = api.info.summary;
-document.getElementById("description").textContent = api.info.description;
+document.getElementById("description").replaceChildren(...worded(api.info.description));
 
 const cards = [];
 const groups = api.tags.map((tag) => {
@@ -208,14 +211,14 @@ const groups = api.tags.map((tag) => {
   for (const [path, methods] of Object.entries(api.paths)) {
     for (const [method, told] of Object.entries(methods)) {
       if (told.tags[0] !== tag.name) continue;
-      const title = [make("span", { className: "method" }, method.toUpperCase()), " ", make("code", {}, path), make("span", { className: "what" }, told.summary)];
+      const title = [make("span", { className: "method" }, method.toUpperCase()), " ", make("code", {}, path), make("span", { className: "what" }, ...worded(told.summary))];
       const card = fold(title, () => operation(path, method, told), { id: told.operationId, className: "operation" });
       const schema = told.requestBody ? whole(told.requestBody.content["application/json"].schema) : {};
       cards.push({ card, text: [path, told.summary, ...Object.keys(schema.properties ?? {})].join(" ").toLowerCase() });
       inside.push(card);
     }
   }
-  return make("section", { "aria-labelledby": `group-${tag.name}` }, make("h2", { id: `group-${tag.name}` }, tag.name), make("p", { className: "quiet" }, tag.description), ...inside);
+  return make("section", { "aria-labelledby": `group-${tag.name}` }, make("h2", { id: `group-${tag.name}` }, tag.name), make("p", { className: "quiet" }, ...worded(tag.description)), ...inside);
 });
 document.getElementById("operations").replaceChildren(...groups);
 
