@@ -142,20 +142,22 @@ def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:
     best, part = able[0].answer if able else None, plan.serving
     sentence, good = described(found, names)
     drawn = best is not None and best.fidelity == "simulated" and part is not None and not (part.trace or part.requests)
+    tail = any("ttft_p99" in each.answer.held for each in able if each.answer is not None)
+    first = "first token p99" if tail else "mean first token"
     columns = [_COLUMNS + _FEWER * (drawn and len(able) > 1)] if able else []
     return Planned(
         sentence=sentence,
         good=good,
         best=best,
-        headers=("chip", "number", "replicas", "USD a day", "first token p99", "token", "headroom", "odds"),
-        rows=tuple(map(_of_a_service, able)),
+        headers=("chip", "number", "replicas", "USD a day", first, "token", "headroom", "odds"),
+        rows=tuple(_of_a_service(each, tail) for each in able),
         notes=(*columns, *(f"{each.chip}: {each.reason}" for each in found if each.answer is None)),
         candidates=tuple(each.to_dict() for each in found),
         facts={},
     )
 
 
-def _of_a_service(each: Service) -> tuple[str, ...]:
+def _of_a_service(each: Service, tail: bool) -> tuple[str, ...]:
     assert each.answer is not None and each.design is not None
     held = each.answer.held
     first = held.get("ttft_p99") or held["ttft"]
@@ -164,7 +166,7 @@ def _of_a_service(each: Service) -> tuple[str, ...]:
         f"{each.accelerators:,}",
         each.design.text,
         f"{each.price:,.0f}" if each.price < math.inf else "not known",
-        first.text if "ttft_p99" in held else f"mean {first.text}",
+        f"mean {first.text}" if tail and "ttft_p99" not in held else first.text,
         held["tpot"].text if "tpot" in held else "",
         "" if each.headroom is None else f"{each.headroom:.2f}",
         "" if each.odds is None else f"{each.odds:.0%}",
