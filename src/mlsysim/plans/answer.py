@@ -238,7 +238,7 @@ class Answer(Document, Record):
         if kind is not None and kind.wall == CAPITAL and self.paid is None:
             raise UnknownNameError(f"{self.priceless} it has no {kind.name}; give a price.", name=name, field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
-        whose = f"its task is {self.task}, which gives" if next(known, None) else "it has"
+        whose = f"its task is {self.task}, which gives" if kind is not None else "it has"
         raise unknown_name("metric of this answer", name, names, f"{whose} {', '.join(m.name for m in self.metrics)}.")
 
     @property
