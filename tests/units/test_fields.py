@@ -112,7 +112,7 @@ def test_counts_take_plain_numbers_too():
 
 
 def test_first_of_several_problems_speaks_and_counts_the_rest():
-    with pytest.raises(InputError, match=r"'capacity' field got 1.*\(1 more problem\(s\) after this one\.\)"):
+    with pytest.raises(InputError, match=r"'capacity' field got 1.*\(1 more problem after this one\.\)"):
         Chip(capacity=1, bandwidth=2)
 
 
