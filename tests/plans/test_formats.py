@@ -24,7 +24,7 @@ CHIPS = ("A100", "H100", "RTX_4090", "L4", "MI300X", "L40S")
 
 
 def asked(task: str, model: str, on: str, **keys: Any) -> Any:
-    return evaluate(Plan(**({"task": task, "model": model, "on": on} | keys)))
+    return evaluate(Plan(**({"task": task, "model": model, "on": on} | keys)), change=False)
 
 
 def test_adapters_on_four_bits_compute_in_sixteen():

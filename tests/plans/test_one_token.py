@@ -21,7 +21,7 @@ def one_token(**load):
 
 @pytest.mark.parametrize("load", [{}, {"concurrency": 4}, {"qps": 5.0}, {"qps": 5.0, "slo": "ttft_p99=500ms"}])
 def test_an_answer_of_one_token_has_no_further_one(load):
-    answer = evaluate(one_token(**load))
+    answer = evaluate(one_token(**load), change=False)
     assert "then one every" not in answer.headline
     assert not {"tpot", "user_rate"} & set(answer.held)
     assert to_si(answer.value("latency"), "s") == pytest.approx(to_si(answer.value("ttft"), "s"))
@@ -33,7 +33,7 @@ def test_a_limit_on_further_tokens_of_which_there_are_none_is_refused():
 
 
 def test_rates_of_an_overloaded_server_have_their_equation():
-    answer = evaluate(one_token(qps=500.0))
+    answer = evaluate(one_token(qps=500.0), change=False)
     assert answer.overloaded
     assert answer.explain("requests_per_second")[0].value == answer.metric("requests_per_second").text
 
