@@ -287,7 +287,7 @@ def test_a_chip_without_the_arithmetic_is_refused():
 def test_stacks_are_data_with_a_year_and_a_source():
     for name in stack_names():
         entry = stack(name)
-        assert 2020 <= entry.year <= 2027 and entry.source and entry.title
+        assert 2019 <= entry.year <= 2027 and entry.source and entry.title
     assert stack_of_source("megatron-bridge-26.04").name == "bridge"
     assert stack_of_source("something else") is None
     assert nearest_stack(2021).name == "megatron21"
