@@ -170,3 +170,13 @@ def test_a_trace_on_the_gallery_is_played_after_a_reload_too(page):
     page.reload()
     wait_until_ready(page)
     expect(page.locator("#headline")).to_have_text(headline)
+
+
+def test_what_is_printed_has_its_numbers(page):
+    page.emulate_media(media="print")
+    for kind in (".handle", "#gauges .why", "#time .slice"):
+        expect(page.locator(kind).first).to_be_visible()
+    for kind in ("#design", "#undo", "#pin"):
+        expect(page.locator(kind)).to_be_hidden()
+    assert page.locator("#claim").evaluate("one => getComputedStyle(one).position") == "static"
+    page.emulate_media(media="screen")
