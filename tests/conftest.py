@@ -1,4 +1,4 @@
-"""Settings of the whole suite: no deadlines, since a loaded machine is not a defect, no entries of the user's own zoo, interrupts heard,
+"""Settings of the whole suite: no deadlines, since a loaded machine is not a defect, no entries of the user's own zoo, interrupts heard, the same examples in every run,
 models that a test adds gone after it, and garbage looked for as seldom as the commands do."""
 
 import gc
@@ -15,7 +15,7 @@ os.environ["MLSYSIM_ZOO"] = ""
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("suite", deadline=None, max_examples=50)
+settings.register_profile("suite", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("suite")
 
 gc.set_threshold(100_000)

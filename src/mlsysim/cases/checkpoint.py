@@ -16,7 +16,7 @@ How long a run stands still for it (delta), how long a checkpoint then is of no 
 | in_memory | copied to the host, then to the host of another node over the fabric | size / (n B_host) | size / (n B_port) | size / (n B_port) |
 | object_store | copied to the host, then to an object store in the background, as fast as nodes reach it | size / (n B_host) | T_write | T_write |
 
-A writer sends as fast as its port of the fabric and, where the chip states one, its storage allow, up to the file system's rate (that of the
+A writer sends as fast as its port of the fabric and its storage (that of the chip, else a default) allow, up to the file system's rate (that of the
 fleet, else a default); a node sends ``object_store_bandwidth`` to an object store, which takes all unless the plan says what. Left out: the time to open files (it counts where shares are small), compression, the state of the data
 loader, the slow-down of training by a background write, and both copies in memory being lost at once.
 """
@@ -116,10 +116,10 @@ def saved_bytes(precision: str, optimizer: str, model: Workload) -> tuple[float,
 
 
 def writer_rate(fleet: Fleet) -> float:
-    """Bytes a second that one accelerator of a fleet can write: its port, and its storage where the chip states one."""
-    port = float(to_si(fleet.bandwidth_per_accelerator, "byte/s"))
+    """Bytes a second that one accelerator of a fleet can write: its port, and its storage or the default."""
     storage = fleet.node.accelerator.storage
-    return port if storage is None else min(port, float(to_si(storage.bandwidth, "byte/s")))
+    stored = constant("storage_bandwidth").quantity if storage is None else storage.bandwidth
+    return min(float(to_si(rate, "byte/s")) for rate in (fleet.bandwidth_per_accelerator, stored))
 
 
 def run_checkpoint(

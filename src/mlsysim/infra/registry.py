@@ -8,7 +8,8 @@ from mlsysim.infra.types import CloudPrice, Facility, GridProfile, Rack
 from mlsysim.units.registry import Q_
 from mlsysim.zoo.registry import Registry, builder
 
-DEFAULT_FACILITY = "Industry_Average"
+DEFAULT_FACILITY = "Hyperscale_Air"
+"""The building of a grid that says nothing of one, and of a plan without a region: to name a place changes its electricity alone."""
 
 
 def _grid(**fields: Any) -> GridProfile:
