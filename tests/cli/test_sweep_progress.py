@@ -75,7 +75,7 @@ def test_points_and_a_chart_from_the_command_line(tmp_path, monkeypatch, fuzz):
     assert max(map(len, out.splitlines())) <= 80 and "Tflop/s" in out and "[USD]" in out
     lines = (tmp_path / "points.csv").read_text().splitlines()
     assert len(lines) == 1 + 8 * 2 * 3 and "peak [flop/s]" in lines[0]
-    assert "usd_per_mtoken" in (tmp_path / "best.svg").read_text()
+    assert "Cost of a million" in (tmp_path / "best.svg").read_text()
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == [
         "best.svg",
         "chips.toml",
