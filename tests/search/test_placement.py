@@ -30,8 +30,8 @@ def test_three_regions_by_default():
     assert result.lowest_tco.to("USD").magnitude == pytest.approx(expected, abs=1)
     assert result.carbon_footprint.to("kgCO2e").magnitude == pytest.approx(3173, abs=0.5)
     assert result.pue == 1.06
-    assert [found["region"] for found in result.top_candidates] == ["Quebec", "Iowa", "US_Avg"]
-    assert result.runner_up["region"] == "Iowa"
+    assert [found["region"] for found in result.top_candidates] == ["Quebec", "US_Avg", "Iowa"]
+    assert result.runner_up["region"] == "US_Avg"
     assert (result.total_searched, result.search_space_size, result.rejected) == (3, 3, ())
     assert result.assumptions["regions"] == "US_Avg, Quebec, Iowa"
 

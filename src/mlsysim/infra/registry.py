@@ -9,11 +9,15 @@ from mlsysim.units.registry import Q_
 from mlsysim.zoo.registry import Registry, builder
 
 DEFAULT_FACILITY = "Hyperscale_Air"
-"""The building of a grid that says nothing of one, and of a plan without a region: to name a place changes its electricity alone."""
+"""The building of a plan without a region. One of a grid that says nothing of its buildings has that PUE too, so that to name a place changes its
+electricity alone; the water that it takes is not known."""
 
 
 def _grid(**fields: Any) -> GridProfile:
-    fields["facility"] = Facilities.get(fields.get("facility", DEFAULT_FACILITY))
+    own = fields.get("facility")
+    fields["facility"] = Facilities.get(own or DEFAULT_FACILITY)
+    if own is None:
+        fields["facility"] = fields["facility"].model_copy(update={"wue": None})
     if "carbon_intensity" in fields:
         fields["carbon_intensity_g_kwh"] = Q_(fields.pop("carbon_intensity")).to("gCO2e/kWh").magnitude
     return GridProfile(**fields)
