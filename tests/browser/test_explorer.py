@@ -281,7 +281,7 @@ def test_while_a_slider_moves_only_the_newest_is_computed(page):
     calls = page.evaluate("""async () => {
       const call = engine.call.bind(engine);
       let count = 0;
-      engine.call = (name, args) => { if (name === "explore") count += 1; return call(name, args); };
+      engine.call = (name, args) => { if (name === "at_once") count += 1; return call(name, args); };
       const range = document.getElementById("workload-batch-size-range");
       for (let k = 0; k < 200; k++) {
         range.value = 6 + (k % 8);
@@ -445,7 +445,7 @@ def test_the_curve_follows_the_control_and_its_dot_moves_it(page):
     expect(page.locator("#workload-batch-size")).to_have_value("2048")
     curved(page)
     expect(page.locator("#chart-hero desc")).to_contain_text("you are at 2,048")
-    assert dot.get_attribute("aria-valuetext") == "2,048 sequences"
+    assert dot.get_attribute("aria-valuetext") == "2,048 samples"
     box = dot.bounding_box()
     drag(page, box, -400)
     settled(page)
@@ -739,7 +739,7 @@ def test_the_keyboard_is_enough(page):
         page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
     settled(page)
-    assert page.locator("#workload-batch-size-range").get_attribute("aria-valuetext") == "1,024 sequences"
+    assert page.locator("#workload-batch-size-range").get_attribute("aria-valuetext") == "1,024 samples"
     assert page.evaluate("document.activeElement.textContent") == "1,024"
     assert shown(page) != chosen
     page.evaluate("document.getElementById('numbers').open = true")
