@@ -35,13 +35,14 @@ from mlsysim.labs.submissions import Submission
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.review import Review, review
 from mlsysim.launch.targets import read_launch
-from mlsysim.plans.answer import Answer, Change
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import Audit, audit
 from mlsysim.plans.collectives import Collectives, collectives
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.least_service import Service
 from mlsysim.plans.metrics import Metric as AnswerMetric
+from mlsysim.plans.pieces import Change
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import Planned, planned
 from mlsysim.search.optimize import OptimizeResult, optimize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlsysim import train
-from mlsysim.plans.answer import Part
+from mlsysim.plans.pieces import Part
 from mlsysim.plot.answers import finish_of, hours_of, lost_of, run_of
 
 HOURS = [0.0, 30.0, 30.5, 31.0, 50.0, 60.0, 200.0]

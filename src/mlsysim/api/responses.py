@@ -11,10 +11,11 @@ from pydantic import WithJsonSchema
 from mlsysim.api.service import LEFT_OUT
 from mlsysim.launch.edits import Saving
 from mlsysim.launch.review import FlagChange
-from mlsysim.plans.answer import Answer, Limit
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.compare import Row
 from mlsysim.plans.explained import Equation
 from mlsysim.plans.metrics import Metric
+from mlsysim.plans.pieces import Limit
 from mlsysim.plans.plan import Plan
 from mlsysim.search.batching import BatchingResult
 from mlsysim.search.optimize import OptimizeResult

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Answer, Change
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import WORTH_IT, Candidate
 from mlsysim.plans.change_groups import rounds_of
 from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
+from mlsysim.plans.pieces import Change
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.plans.rl_part import RlPart

@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from mlsysim.plans.answer import MemoryBar, Part
 from mlsysim.plans.explained import Equation, worded
 from mlsysim.plans.metrics import Metric, kinds, readable, value_text
+from mlsysim.plans.pieces import MemoryBar, Part
 from mlsysim.units.registry import Quantity
 from mlsysim.units.text import number
 from mlsysim.walls import explanation

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.plans.answer import Answer, Checked, Limit, Score
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric, kinds
+from mlsysim.plans.pieces import Checked, Limit, Score
 from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
 from mlsysim.units.text import compact_time, money_text, plainly

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from mlsysim.plans.answer import Answer, MemoryBar, Part
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, summed
 from mlsysim.plans.metrics import Metric
+from mlsysim.plans.pieces import MemoryBar, Part
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import to_si

@@ -10,7 +10,7 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.run_ledger import FRAGILITY, run_binding
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.plans.answer import Limit, MemoryBar, Part
+from mlsysim.plans.pieces import Limit, MemoryBar, Part
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import worded
 from mlsysim.walls.binding import AS_IF, NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from mlsysim.units.fields import Record
 
 if TYPE_CHECKING:
-    from mlsysim.plans.answer import Answer, Checked
+    from mlsysim.plans.answer import Answer
+    from mlsysim.plans.pieces import Checked
 
 State = Literal["holds", "fails", "open"]
 LOST = 0.05

@@ -13,10 +13,11 @@ from typing import Any
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.plans.answer import Answer, Limit
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, time_parts, too_full
 from mlsysim.plans.percentiles import add_percentiles
+from mlsysim.plans.pieces import Limit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, refuse_foreign, workload_of
 from mlsysim.plans.served import Served, split_text

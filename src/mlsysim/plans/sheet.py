@@ -7,10 +7,11 @@ from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.ledger import Ledger
-from mlsysim.plans.answer import Answer, Limit, Score
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import Metric, kinds, metric, value_text
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
+from mlsysim.plans.pieces import Limit, Score
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.targets import TIMES, levels_of
 from mlsysim.units.text import bytes_text, compact_time

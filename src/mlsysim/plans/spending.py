@@ -12,8 +12,8 @@ from mlsysim.cases.run_inputs import ACCELERATORS, ALL, LOCAL, rent_price
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import voltage
-from mlsysim.plans.answer import Part
 from mlsysim.plans.metrics import kinds, value_text
+from mlsysim.plans.pieces import Part
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_region
 from mlsysim.plans.sheet import Sheet

@@ -19,9 +19,9 @@ from mlsysim.cases.goodput import Goodput, exact_goodput_of
 from mlsysim.cases.hours import Covered
 from mlsysim.cases.run import run_power
 from mlsysim.errors import InputError
-from mlsysim.plans.answer import Part
 from mlsysim.plans.hours import Timed
 from mlsysim.plans.metrics import kinds
+from mlsysim.plans.pieces import Part
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.run_advice import Advised, Mode
 from mlsysim.plans.sheet import Sheet, many
