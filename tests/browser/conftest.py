@@ -113,7 +113,7 @@ class Watch:
 
     def _console(self, message) -> None:
         if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
+            self.complaints.append(f"{message.text} ({message.location.get('url', '')})")
 
     @property
     def foreign(self) -> list[str]:
