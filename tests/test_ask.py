@@ -153,3 +153,30 @@ def test_a_plan_for_a_run_meets_its_deadline():
     assert found.best is not None and found.best.value("run_time").to("day").magnitude <= 2
     with pytest.raises(InputError, match="needs a deadline"):
         mlsysim.plan("GPT2", on="A100")
+
+
+def test_what_no_number_of_a_chip_does_is_a_mistake_and_not_a_fleet():
+    asked = {"deadline": "30 day", "tokens": 1e9}
+    with pytest.raises(InputError, match="name the chip alone, A100 instead of '8 A100'"):
+        mlsysim.plan("GPT2", on="8 A100", **asked)
+    with pytest.raises(InputError, match="no grid named 'Atlantis'"):
+        mlsysim.plan("GPT2", on="A100,H100", region="Atlantis", **asked)
+    with pytest.raises(InputError, match="no fp4 arithmetic"):
+        mlsysim.plan("GPT2", on="A100", precision="nvfp4", **asked)
+
+
+def test_chips_that_do_not_do_are_named_with_their_reasons_in_the_words_of_who_asks():
+    found = mlsysim.plan("GPT2", on="A100,H100", precision="nvfp4", deadline="30 day", tokens=1e9)
+    assert not found.good and found.best is None and found.rows == ()
+    assert len(found.notes) == 2 and all(note.endswith("train in precision='bf16'.") for note in found.notes)
+    assert [each["reason"] for each in found.to_dict()["candidates"]] != [None, None]
+
+
+def test_a_fleet_that_is_over_the_budget_says_so_first():
+    found = mlsysim.plan("GPT2", on="A100", deadline="2 day", tokens=1e9, budget="$1")
+    assert found.best is not None and not found.good and "over the budget of $1.00" in found.sentence
+
+
+def test_how_soon_a_run_could_end_does_not_go_by_the_deadline():
+    soon, sooner = (mlsysim.plan("GPT2", on="A100", deadline=each, tokens=1e10).notes for each in ("20 s", "0.1 s"))
+    assert soon == sooner and "the fastest, " in soon[0]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, overload
@@ -71,7 +72,8 @@ def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Pl
     chips = [chip.strip() for chip in on.split(",") if chip.strip()] if isinstance(on, str) else [*map(fleet_name, on)]
     first = chips[0] if chips else "H100"
     wanted = {"task": task_for(settings), "model": model_name(model), "on": first, **settings}
-    return planned(Plan.model_validate(wanted), chips)
+    found = planned(Plan.model_validate(wanted), chips).in_words(_keyword)
+    return found if found.best is None else replace(found, best=found.best.drawn_by(_chart))
 
 
 def compare(a: Any, b: Any) -> Comparison | Difference:

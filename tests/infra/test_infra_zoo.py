@@ -129,3 +129,24 @@ def test_each_check_catches_a_planted_mistake(check, entry, sentence):
 def test_every_check_has_a_planted_mistake():
     cases = {case[0] for mark in test_each_check_catches_a_planted_mistake.pytestmark for case in mark.args[1]}
     assert cases == {*checks.GRID_CHECKS, *checks.FACILITY_CHECKS, *checks.RACK_CHECKS, *checks.PRICE_CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("place", "grid"),
+    [
+        ("us-east-1", "Virginia"),
+        ("us-east1", "South_Carolina"),
+        ("us-west-2", "Oregon"),
+        ("us-west2", "California"),
+        ("europe-west4", "Netherlands"),
+        ("eu-central-1", "Germany"),
+        ("Frankfurt", "Germany"),
+        ("eastus2", "Virginia"),
+        ("West Europe", "Netherlands"),
+        ("montreal", "Quebec"),
+        ("São Paulo", "Brazil"),
+        ("ap-northeast-1", "Japan"),
+    ],
+)
+def test_regions_of_clouds_and_cities_are_names_of_their_grid(place, grid):
+    assert Grids.key_of(place) == grid

@@ -166,3 +166,12 @@ def test_a_region_has_one_price_of_electricity_for_all_faces(region):
     placed = best_placement(Plan.model_validate({**RUN, "region": region}), regions=[region])
     assert placed.top_candidates[0]["kwh_price_usd"] == pytest.approx(price)
     assert placed.top_candidates[0]["tco_usd"] == pytest.approx(usd(answer, "tco"))
+
+
+@pytest.mark.parametrize(
+    ("region", "told"), [("us-east-1", "us-east-1 is on the grid of Virginia (US)"), ("quebec", None)]
+)
+def test_a_place_says_which_grid_it_is_on(region, told):
+    plan = Plan.model_validate({"task": "training", "model": "GPT2", "on": "8xH100", "tokens": 1e9, "region": region})
+    answer = evaluate_plainly(plan)
+    assert answer.assumptions.get("region") == told and answer.value("carbon_footprint").magnitude > 0

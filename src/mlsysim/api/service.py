@@ -180,7 +180,7 @@ def _document(answer: Answer, detail: str | None) -> dict[str, Any]:
 
 
 def _planned(request: ask.PlanRequest, limits: Limits) -> Said:
-    found = planned(request.plan, request.on)
+    found = planned(request.plan, request.on).in_words(words.as_a_key)
     told = found.to_dict() | {"best": None if found.best is None else _document(found.best, request.detail)}
     left = _OF_A_ROW if request.detail == "summary" else _OF_A_ROW[:1]
     rows = [{key: value for key, value in row.items() if key not in left} for row in told["candidates"]]

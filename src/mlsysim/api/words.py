@@ -42,7 +42,7 @@ def of_answer(answer: Answer) -> str:
 
 def of_planned(found: Planned) -> str:
     """The least fleets in a table, and the whole answer of the best."""
-    return str(found) if found.best is None else f"{found}\n\n{of_answer(found.best.in_words(as_a_key))}"
+    return str(found) if found.best is None else f"{found}\n\n{of_answer(found.best)}"
 
 
 def of_review(found: Review) -> str:

@@ -123,7 +123,7 @@ def print_table(
 ) -> None:
     """A table in any form but JSON; columns in ``right`` are aligned right, those in ``whole`` are not folded.
 
-    Where a terminal is too narrow, columns are left out in the order of ``drop``, and then lines are folded.
+    On a terminal a table without rows or title is nothing. Where a terminal is too narrow, columns are left out in the order of ``drop``, and then lines are folded.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if form == "csv":
@@ -136,6 +136,8 @@ def print_table(
         for line in (headers, marks, *cells):
             sys.stdout.write("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n")
         sys.stdout.write("\n")
+        return
+    if not cells and title is None:
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

@@ -8,7 +8,7 @@ from typer import Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, end, print_answer, print_result, print_text
-from mlsysim.cli.plan_options import plan_of, settings_of
+from mlsysim.cli.plan_options import as_an_option, plan_of, settings_of
 from mlsysim.cli.plans import Model
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def plan(
     task = task_for(settings_of(context, deadline=deadline))
     wanted = plan_of(context, task=task, model=model, on=names[0] if names else "H100", deadline=deadline)
     with busy("searching fleets ...") as saying:
-        found = planned(wanted, names, saying)
+        found = planned(wanted, names, saying).in_words(as_an_option)
     before = [(found.sentence, "bold green" if found.good else "bold red")]
     right = [place for place, name in enumerate(found.headers) if name not in ("chip", "replicas")]
     rows, after = [list(row) for row in found.rows], [(note, "dim") for note in found.notes]

@@ -264,7 +264,7 @@ class ChipDesigns:
             try:
                 better = stages[stage](design)
             except InputError as error:
-                self.refused = self.refused or str(error)
+                self.refused = self.refused or error.message
                 continue
             while self.staged:
                 push(self.staged.pop(), 0)

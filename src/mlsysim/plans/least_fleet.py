@@ -35,6 +35,8 @@ class Candidate:
     chip: str
     answer: Answer | None
     reason: str = ""
+    refused: InputError | None = None
+    """What it was refused with, in whatever number."""
 
     @property
     def accelerators(self) -> int | None:
@@ -68,20 +70,26 @@ def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Ans
         price = candidate.answer.paid
         return False, math.inf if price is None else price.value.magnitude, candidate.accelerators or 0
 
-    return sorted((_for_chip(plan, chip, evaluate) for chip in chips), key=rank)
+    found = sorted((_for_chip(plan, chip, evaluate) for chip in chips), key=rank)
+    refused = found[0].refused
+    if refused is not None and all(str(each.refused) == str(refused) for each in found):
+        # A mistake in what is asked, whatever it is on.
+        raise refused
+    return found
 
 
 def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Candidate:
     step = parse_fleet(f"64x{chip}").one.node.accelerators_per_node
     deadline = to_si(plan.ops.deadline, "s")
-    reason, fastest = "", math.inf
+    reason, fastest, refusals = "", math.inf, list[InputError]()
 
     def meets(nodes: int) -> Answer | None:
         nonlocal reason, fastest
         try:
             answer = evaluate(plan.replacing(task="training", hardware={"on": f"{nodes * step}x{chip}", "name": None}))
         except InputError as error:
-            reason = reason or str(error)
+            reason = reason or error.message
+            refusals.append(error)
             return None
         if not answer.feasible or "run_time" not in answer.held:
             ends = f"{nodes * step:,} x {chip} fail faster than they recover, and no run ends."
@@ -98,10 +106,19 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
         best = meets(nodes)
         if best is not None:
             break
+        if [*map(str, refusals)] == [reason, reason]:
+            # Twice as many are refused in the same words.
+            return Candidate(chip, None, reason, refusals[0])
         # From some number on more of them only fail more often and wait longer for each other.
         slower += before < math.inf and fastest == before
         nodes *= 2
     if best is None:
+        # The peak asks for more than work together: how soon fewer would be there.
+        nodes, before = _floor(plan, chip, step) // 2, math.inf
+        while nodes and (fastest == math.inf or fastest < before):
+            before = fastest
+            meets(nodes)
+            nodes //= 2
         return Candidate(chip, None, reason)
     # Eighths of a power of two are numbers that batches divide by and that are bought; fewer than half did not do.
     for eighths in (5, 6, 7):

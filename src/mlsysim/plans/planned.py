@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, ClassVar, Literal
 
@@ -16,8 +17,11 @@ from mlsysim.plans.least_service import CHIPS as SERVERS
 from mlsysim.plans.least_service import Service, described, least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.schema import Write, spoken
+from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.text import count_text
+from mlsysim.vocabulary import worded
 from mlsysim.walls.document import Summary
 
 Tell = Callable[[str], None]
@@ -44,6 +48,11 @@ class Planned(Summary):
         """Everything as JSON."""
         best = None if self.best is None else self.best.to_dict()
         return {"sentence": self.sentence, **self.facts, "best": best, "candidates": list(self.candidates)}
+
+    def in_words(self, write: Write) -> Planned:
+        """The same with the settings in its sentences as a face writes them."""
+        notes = tuple(spoken(note, write, Plan.leaves()) for note in self.notes)
+        return replace(self, notes=notes, best=None if self.best is None else self.best.in_words(write))
 
     def __str__(self) -> str:
         table = [self.headers, *self.rows] if self.rows else []
@@ -80,6 +89,10 @@ def task_for(settings: Container[str]) -> Literal["training", "serving"]:
 
 def planned(plan: Plan, chips: Sequence[str] = (), tell: Tell = lambda words: None) -> Planned:
     """The least fleets for the goal of a plan, whatever it is on."""
+    for chip in chips:
+        count, name, _ = parts_of(chip)
+        if count is not None:
+            raise InputError(f"A plan finds how many: name the chip alone, {name} instead of {chip!r}.", field="on")
     if plan.kind == "training":
         return _trained(plan, list(chips) or list(TRAINERS), tell)
     return _served(plan, list(chips) or list(SERVERS), tell)
@@ -104,18 +117,20 @@ def _trained(plan: Plan, names: list[str], tell: Tell) -> Planned:
     answer = None if best is None or best.answer is None else evaluate(best.answer.plan)
     words = f"trains on {count_text(tokens)} tokens in time."
     least = "cheapest" if answer is not None and answer.paid is not None else "smallest"
+    missed = "" if answer is None else next((f" {check.sentence}" for check in answer.checks if not check.passed), "")
     return Planned(
         sentence=f"No fleet of {', '.join(names)} {words}"
         if best is None
-        else f"{best.accelerators:,} x {best.chip} is the {least} fleet that {words}",
-        good=best is not None,
+        else f"{best.accelerators:,} x {best.chip} is the {least} fleet that {words}{missed}",
+        good=best is not None and not missed,
         best=answer,
         headers=("chip", "accelerators", "run", "cost", "MFU", "carbon"),
         rows=tuple(
             (each.chip, "none" if each.answer is None else f"{each.accelerators:,}", *_of_a_run(each.answer))
             for each in found
+            if best is not None
         ),
-        notes=tuple(f"{each.chip}: {each.reason}" for each in found if each.answer is None),
+        notes=tuple(worded(f"{each.chip}: ", each.reason) for each in found if each.answer is None),
         candidates=tuple(each.to_dict() for each in found),
         facts={"tokens": tokens},
     )
@@ -151,7 +166,7 @@ def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:
         best=best,
         headers=("chip", "number", "replicas", "USD a day", first, "token", "headroom", "odds"),
         rows=tuple(_of_a_service(each, tail) for each in able),
-        notes=(*columns, *(f"{each.chip}: {each.reason}" for each in found if each.answer is None)),
+        notes=(*columns, *(worded(f"{each.chip}: ", each.reason) for each in found if each.answer is None)),
         candidates=tuple(each.to_dict() for each in found),
         facts={},
     )

@@ -21,7 +21,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import Activity, ChipPower, power_constants, power_interval
 from mlsysim.units.registry import Quantity, quantity, to_si
 from mlsysim.units.text import compact_time, money_text
-from mlsysim.vocabulary import Setting, worded
+from mlsysim.vocabulary import Setting, plain, worded
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
 from mlsysim.zoo.intervals import Factors, independent, to_power
@@ -119,6 +119,9 @@ def spend(
         bills += [bill] if bill is not None else []
         footprints += [footprint] if footprint is not None else []
         each.append(_taken(share.fleet, days * share.there, bill, footprint, rent))
+    named = sheet.plan.ops.region
+    if named is not None and plain(named) not in map(plain, (region.name, str(region.metadata.key))):
+        sheet.assumed["region"] = f"{named} is on the grid of {region.name}"
     if region is None:
         unknown = "No region is given, so carbon and water are not known; give one, such as "
         sheet.note(worded(unknown, Setting("region", "Quebec"), "."))
