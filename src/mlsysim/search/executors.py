@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import Any
@@ -212,7 +212,13 @@ def dask_executor(address: str) -> Iterator[tuple[Executor, Callable[[], int]]]:
             yield executor, width
             executor.shutdown(wait=False)
         finally:
-            client.close(timeout=_PATIENCE_S)
+            _close(client)
+
+
+def _close(what: Any) -> None:
+    """Say goodbye to a client or a cluster; on a busy machine one may be late to answer, and nothing is asked of it any more."""
+    with suppress(TimeoutError):
+        what.close(timeout=_PATIENCE_S)
 
 
 @contextmanager
@@ -244,4 +250,4 @@ def local_cluster(workers: int) -> Iterator[str]:
     try:
         yield cluster.scheduler_address
     finally:
-        cluster.close(timeout=_PATIENCE_S)
+        _close(cluster)
