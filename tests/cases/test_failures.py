@@ -22,6 +22,7 @@ from mlsysim.cases.failures import (
     joining_time,
     kept_of,
     note,
+    production_band,
     spread_of_rates,
 )
 from mlsysim.cases.goodput import Saving, all_there, daly_interval, exact_goodput_of, exact_interval
@@ -32,6 +33,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Clusters
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.intervals import independent
 
 HOURS = st.floats(1e-3, 1e9)
 SECONDS = st.floats(1e-3, 1e5)
@@ -272,5 +274,25 @@ def test_a_run_of_many_is_less_sure_than_its_step():
         )
     )
     assert ratio(answer, "run_time") > 1.05 * ratio(answer, "latency")
-    assert ratio(told, "run_time") == pytest.approx(ratio(told, "latency"))
+    known = independent(told.metric("latency").factors, production_band(16384))
+    assert told.metric("run_time").factors == pytest.approx(known)
     assert "interval_of_goodput" in answer.assumptions and "interval_of_goodput" not in told.assumptions
+
+
+def test_a_run_on_few_accelerators_is_as_sure_as_its_step_and_one_of_weeks_on_many_may_take_longer():
+    """Production runs that took longer than their benchmarks had 384 accelerators and more."""
+    assert production_band(383) is None and production_band(384) == (1.0, 1.35)
+
+    def run(on: str):
+        work = {"model": "Llama3_8B", "batch_size": 1024, "seq_len": 4096, "tokens": 1e11}
+        return evaluate_plainly(
+            Plan.model_validate({"task": "training", "workload": work, "hardware": {"on": on}, "ops": {"mtbf": "9 h"}})
+        )
+
+    few, many = run("64xH100"), run("512xH100")
+    assert few.metric("run_time").factors == pytest.approx(few.metric("latency").factors)
+    low, high = many.metric("run_time").factors
+    assert low == pytest.approx(many.metric("latency").factors[0]) and high > 1.35
+    assert "run" not in few.assumptions and "448 H100" in many.assumptions["run"]
+    for name in ("tco", "energy"):
+        assert many.metric(name).factors[1] > 1.25

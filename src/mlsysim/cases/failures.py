@@ -103,6 +103,18 @@ def goodput_band(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said:
     return (low, high) if low > 0 else None
 
 
+def production_band(accelerators: int) -> Factors | None:
+    """The interval of a run's time over that of steps as in a benchmark, with its failures: as long, up to the longest that was seen. None on fewer
+    accelerators than the smallest of those runs had."""
+    table = _table("production")
+    return (1.0, float(table["longer"])) if accelerators >= table["fewest"] else None
+
+
+def production_words() -> str:
+    """Which runs say so."""
+    return str(_table("production")["meaning"])
+
+
 def counted_runs() -> tuple[str, ...]:
     """The sources of tables of truth that rates were taken from."""
     return tuple(source for name in _COUNTED for source in _table(name)["rows"])

@@ -7,8 +7,8 @@ the software (:mod:`mlsysim.timing.stacks`) and constants of every run (``data/s
 ZeRO stage and recomputation may be arrays; stack and precision are one for all points.
 
 Assumed: rings keep their bandwidth, experts are balanced, layers of different kinds are spread evenly over stages. Left
-out: stragglers and failures (production runs of thousands of chips are 20 to 35 % slower than benchmark runs of the same
-layout), wave quantisation and tile padding (within 1 %), the uneven work of a causal ring, the sum of embeddings over a tensor group (one of
+out: stragglers and failures (what production runs take beyond benchmarks is in the interval of a run), wave quantisation and
+tile padding (within 1 %), the uneven work of a causal ring, the sum of embeddings over a tensor group (one of
 those of two layers), embeddings that the loss shares with the head (their gradients are summed over two stages once a step).
 """
 

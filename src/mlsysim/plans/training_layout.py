@@ -29,6 +29,8 @@ from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, splits, u
 _TOKENS_A_STEP = 4e6
 _IMAGES, _LOOK_UPS = 128, 8192
 """Samples of an accelerator, of networks and of recommenders."""
+_ADAPTED = 16
+"""Sequences of a step where adapters are trained: QLoRA's (Dettmers et al. 2023, arXiv 2305.14314, table 9) and torchtune's (llama3/8B_lora_single_device)."""
 _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
@@ -55,7 +57,8 @@ _FIXED = {
 
 
 def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
-    """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said."""
+    """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said,
+    and few sequences where adapters are trained."""
     seq_len = plan.workload.seq_len
     if seq_len is None:
         seq_len = usual_length(model)
@@ -71,12 +74,15 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
             wanted = 2 ** round(math.log2(wanted))
         if model.fixed_shape:
             wanted = (_LOOK_UPS if model.looks_up else _IMAGES) * accelerators
+        elif plan.workload.lora_rank is not None:
+            wanted = _ADAPTED
         batch = max(accelerators, wanted // accelerators * accelerators)
         if batch > 4 * wanted and plan.parallelism.automatic:
             # Tensor and pipeline parallelism share a sequence: fewer sequences than accelerators will do.
             shared = [k for k in divisors(accelerators) if k <= _SHARING]
             batch = accelerators // next((k for k in shared if accelerators // k <= 4 * wanted), shared[-1])
-        assumed["batch_size"] = f"{batch:,} {'samples' if model.fixed_shape else 'sequences'} a step"
+        usual = ", as recipes of adapters have" if plan.workload.lora_rank is not None and batch == _ADAPTED else ""
+        assumed["batch_size"] = f"{batch:,} {'samples' if model.fixed_shape else 'sequences'} a step{usual}"
     return batch, seq_len
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from mlsysim.plans.training_run import Simulated
 
 _SECONDS_PER_DAY = 86400.0
-_MANY = 1000
-_AS_A_BENCHMARK = "steps as fast as benchmark runs of the layout; production runs on thousands of accelerators (BLOOM, OPT, MT-NLG) took 20 to 35 % longer"
 
 
 class Ran(NamedTuple):
@@ -92,7 +90,8 @@ def run_of(
     kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
     risk = failures.goodput_band(chip, count, saved, said, kept) if slower else None
-    longer = independent(slower, risk and (1.0 / risk[1], 1.0 / risk[0]))
+    produced = failures.production_band(count) if slower else None
+    longer = independent(slower, risk and (1.0 / risk[1], 1.0 / risk[0]), produced)
     played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
     if seeds:
         ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
@@ -142,9 +141,10 @@ def run_of(
         "bytes_a_second": quantity(saved.size / saved.stall, "byte/s"),
         "checkpoint_interval_given": ops.checkpoint_interval,
     }
+    if produced:
+        words = f"steps as fast as in a benchmark; the slow end of its interval has what weeks of production lose beside failures: {failures.production_words()}"
+        sheet.assumed.say("run", "as a benchmark", DEFAULT, words)
     if tokens is not None:
-        if count >= _MANY and slower:
-            sheet.assumed.say("run", "as a benchmark", DEFAULT, _AS_A_BENCHMARK)
         # A run that never ends has no time.
         own = days if kept.lasting else None
         sheet.add("run_time", own, own and times(own, longer))
