@@ -91,9 +91,10 @@ def _fast(answer: Answer) -> Gauge:
     if not rows:
         why = "It has no time while its queue grows." if answer.overloaded else "What does not fit has no speed."
         return found | {"state": "fails", "word": "no speed", "title": why}
-    state = _worst([row["state"] for row in rows if row["state"]]) if answer.feasible else "fails"
+    state = _worst([row["state"] for row in rows if row["state"]]) if answer.feasible else answer.ruling.state
     streamed = "with the rest streamed from the host"
-    word = _WORDS[state] if answer.feasible else "overloaded" if answer.overloaded else streamed
+    told = answer.feasible or state == "open"
+    word = _WORDS[state] if told else "overloaded" if answer.overloaded else streamed
     return found | {"state": state, "word": word, "title": f"{rows[0]['label']}: {rows[0]['text']}"}
 
 

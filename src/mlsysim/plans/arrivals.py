@@ -104,6 +104,11 @@ class Arrivals:
         return self.trace.summary.rate if self.trace.summary.duration else None
 
     @property
+    def ends(self) -> bool:
+        """Whether a last request comes, so that all are answered some day."""
+        return self.trace is not None or self.part.requests is not None
+
+    @property
     def length_cv(self) -> float | None:
         """Coefficient of variation of the answers."""
         return self.part.length_cv if self.trace is None else self.trace.summary.answer_cv

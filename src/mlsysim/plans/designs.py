@@ -21,9 +21,8 @@ from mlsysim.plans.arrivals import is_simulated
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly, finished
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.served import Layout, Served, split_text
+from mlsysim.plans.served import ANY_RATE, Layout, Served, split_text
 from mlsysim.plans.serving import AUTO, answer_of, best_served, server_of
-from mlsysim.plans.serving_load import ANY_RATE
 from mlsysim.plans.serving_words import limited
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.simulated import Played
@@ -326,7 +325,7 @@ class ChipDesigns:
 
     def headroom(self, design: Design) -> float:
         """How many times the rate first misses a limit: between it and the rate at which all replicas are full, by halving."""
-        low, high = 1.0, max(1.0, self._at(design, ANY_RATE).requests / self.rate)
+        low, high = 1.0, max(1.0, self._at(design).most / self.rate)
         see, halvings = (self._play, _HALVINGS) if self.simulated else (self._closed, 2 * _HALVINGS)
         played = self.plays.get(design.layout)
         if played is not None and isinstance(played[1], Played) and "ends" in vars(played[1]):

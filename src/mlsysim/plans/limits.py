@@ -117,18 +117,30 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         path = held["goodput"].path
         found.append(Checked(metric=path, sentence=words, passed=False, limit="deadline", asked=f"a {until}"))
     if serving is not None and serving.qps is not None:
-        path = "performance.requests_per_second"
         asked_for = f"{plainly(serving.qps, 6)} {'request' if serving.qps == 1 else 'requests'} a second"
-        passed, sentence = False, f"What does not fit answers none of {asked_for}."
-        if answer.feasible or answer.overloaded:
-            rate = to_si(answer.value("requests_per_second"), "1/s")
-            passed = not answer.overloaded and rate >= serving.qps * 0.999
-            how = "as fast as" if passed else "slower than"
-            sentence = f"Requests are answered at {rate:.4g} a second, {how} they come ({plainly(serving.qps, 6)})."
-        bound = float(serving.qps) if "requests_per_second" in held else None
-        told = Checked(metric=path, sentence=sentence, passed=passed, limit="qps", asked=asked_for, least=True)
-        found.append(told.model_copy(update={"bound": bound}))
+        found.append(_answered(answer, float(serving.qps), asked_for))
     return tuple(found)
+
+
+def _answered(answer: Answer, qps: float, asked: str) -> Checked:
+    """Whether requests are answered as fast as they come: by the most that are, where that is known beside the rate."""
+    most = answer.held.get("most_requests_per_second") or answer.held.get("requests_per_second")
+    if most is None or not (answer.feasible or answer.overloaded):
+        words, path = f"What does not fit answers none of {asked}.", "performance.requests_per_second"
+        return Checked(metric=path, sentence=words, passed=False, limit="qps", asked=asked, least=True)
+    rate = to_si(most.value, "1/s")
+    passed = not answer.overloaded and rate >= qps * 0.999
+    found = Checked(metric=most.path, sentence="", passed=passed, limit="qps", asked=asked, least=True, bound=qps)
+    come = plainly(qps, 6)
+    if most.name == "requests_per_second":
+        how = "as fast as" if passed else "slower than"
+        return found.model_copy(
+            update={"sentence": f"Requests are answered at {rate:.4g} a second, {how} they come ({come})."}
+        )
+    above = _odds(most, qps / rate)
+    odds = None if above is None else 1 - above
+    words = f"At most {rate:.4g} requests a second are answered, and {come} {'comes' if qps == 1 else 'come'}{_open(most, odds)}."
+    return found.model_copy(update={"sentence": words, "odds": odds})
 
 
 def _bound_text(label: str, most: Any) -> str:

@@ -16,8 +16,9 @@ from mlsysim.plans.mixed_groups import fullest, joined, on_group, seconds_of, su
 from mlsysim.plans.mixed_training import evaluate_mixed_training
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.served import ANY_RATE
 from mlsysim.plans.serving import evaluate_serving
-from mlsysim.plans.serving_load import ANY_RATE, is_limited
+from mlsysim.plans.serving_load import is_limited
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.units.registry import to_si
 
@@ -51,7 +52,7 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     slowest, slow = max(groups, key=lambda each: seconds_of(each[1]))
     full, times = fullest(answers), [name for name in ("ttft", "tpot", "latency") if name in slow.held]
     kept = [(full, "memory"), (full, "memory_capacity"), *((slow, name) for name in times)]
-    of_groups, together = sums(groups, ("tokens_per_second", "requests_per_second", *TAKEN))
+    of_groups, together = sums(groups, ("tokens_per_second", "requests_per_second", "most_requests_per_second", *TAKEN))
     values = {m.name: m.value for m in of_groups}
     made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
     cost = paid(plan, values.get("tco"), values.get("rent"))

@@ -36,9 +36,10 @@ class Ruling(Record):
 def ruling_of(answer: Answer) -> Ruling:
     """The ruling of an answer."""
     claim, _, why = answer.headline.partition(": ")
-    if not answer.feasible:
-        return Ruling(state="fails", claim=f"{claim}.", because=(_capital(why),))
     decides = _deciding(answer.checks)
+    close = answer.overloaded and decides is not None and not decides.certain
+    if not answer.feasible and not close:
+        return Ruling(state="fails", claim=f"{claim}.", because=(_capital(why),))
     lost = tuple(_lost(answer))
     if decides is None:
         kept = [check.asked for check in answer.checks if check.asked][:_SHOWN]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases.deployment import Degrees
@@ -18,6 +19,10 @@ from mlsysim.walls.node.serving import ServingResult
 
 if TYPE_CHECKING:
     from mlsysim.plans.serving_load import Server
+
+
+ANY_RATE = 1e6
+"""More requests a second than are answered anywhere."""
 
 
 class Layout(NamedTuple):
@@ -46,6 +51,7 @@ class Served:
         self.server, self.result = server, result
         # Requests that come a second, given or found; None where clients ask when they are answered.
         self.come = part.qps if rate is None else rate
+        self.layout = layout
         self.split, self.replicas, self.writing, writers = layout
         # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
         self.writers: int = writers or self.replicas
@@ -109,16 +115,48 @@ class Served:
 
     def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
-        ``slower`` is for intervals: were every request so many times as long."""
+        ``slower`` is for intervals: were every step so many times as long. What comes at a rate is the same as what comes so many times as
+        fast, on a clock that runs so many times as slow: it is answered as it comes while the most that is answered is so many times that."""
         part = self.server.part
         if part.output_rate is not None:
             return part.output_rate / self.mean_output
         if part.qps is None:
             return self.requests / slower
-        rate = min(self.requests / slower, part.qps)
+        rate = min(self.requests if slower == 1.0 else self.most / slower, part.qps)
         # After the last has come, or been waited for, it is still to be answered.
         last = self.latency if self.carries else self.mean_output * self.tpot
         return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
+
+    @cached_property
+    def saturated(self) -> Served:
+        """The same where more requests come than are answered."""
+        return self.server.at(self.layout, None, ANY_RATE)
+
+    @property
+    def most(self) -> float:
+        """Requests a second that are answered at most, whatever times they take."""
+        return self.saturated.requests
+
+    def most_answered(self, slower: float = 1.0) -> float:
+        """The same, were every step so many times as long."""
+        return self.most / slower
+
+    @property
+    def slower(self) -> tuple[float, float] | None:
+        """How many times as long a step takes at the ends of the interval of a token's time, the slow one first; None without one."""
+        band, alone = self.result.itl_interval, to_si(self.result.itl, "s")
+        if band is None or not alone > 0:
+            return None
+        fast, slow = (to_si(side, "s") / alone for side in band)
+        return slow, fast
+
+    @property
+    def near_saturation(self) -> str:
+        """A sentence where errors of steps that lie inside their interval decide whether a queue grows; else nothing."""
+        if self.slower is None or self.come is None or self.most_answered(self.slower[0]) >= self.come * 0.999:
+            return ""
+        longer = f"with steps {self.slower[0] - 1:.0%} longer, which is inside their interval,"
+        return f"Near saturation: {longer} a queue grows and times grow with it."
 
     @property
     def beside(self) -> float:

@@ -6,6 +6,7 @@ Layout and load are those of :mod:`mlsysim.plans.serving_load`; here they become
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -186,6 +187,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     of_device = tokens and tuple(side / served.devices for side in tokens)
     sheet.add("tokens_per_second_per_device", rate / served.devices, of_device)
     sheet.add("requests_per_second", requests, each)
+    if "requests_at_saturation" in sheet.facts:
+        sheet.add("most_requests_per_second", served.most_answered(), bands["most"])
     faster = bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"]))
     sheet.add("user_rate", 1 / served.tpot if served.further else None, faster)
     if isinstance(served, Played):
@@ -241,6 +244,10 @@ def _facts(sheet: Sheet, served: Served) -> None:
         sheet.facts["answered_at_most"] = quantity(served.output_rate, "1/s")
     elif served.come is not None:
         sheet.facts |= {"requests_that_come": quantity(served.come, "1/s"), "requests_in_all": part.requests}
+    if served.come is not None and server.calibrated and served.result.feasible:
+        full = float(served.saturated.result.active_requests or served.saturated.clients)
+        sheet.facts["requests_at_saturation"] = full
+        sheet.facts["time_at_saturation"] = quantity(full / served.most_answered(), "s")
     for name, phase, share, noun in (
         ("ttft", FIRST, 1.0, "the time until it"),
         (
@@ -257,11 +264,12 @@ def _facts(sheet: Sheet, served: Served) -> None:
 
 
 def _bands(served: Served) -> dict[str, Any]:
-    """Intervals under the load: of TTFT and TPOT the same factors as those of the batch; of a request, and of the rate at
-    which requests are answered, what both ends of them give."""
-    found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests"))
+    """Intervals under the load: of TTFT and TPOT the same factors as those of the batch; of a request, and of the rates at
+    which requests are answered and could be, what both ends of them give."""
+    found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests", "most"))
     if isinstance(served, Played):
-        return found | {name: served.interval(name) for name in ("ttft", "tpot", "latency")}
+        found |= {name: served.interval(name) for name in ("ttft", "tpot", "latency")}
+        return found | (_rates(served, served.slower) if served.ends else {})
     result = served.result
     alone = ("ttft", result.ttft, result.ttft_interval), ("tpot", result.itl, result.itl_interval)
     for name, base, band in alone:
@@ -272,9 +280,18 @@ def _bands(served: Served) -> dict[str, Any]:
         both = zip(found["ttft"], found["tpot"], strict=True)
         ends = [to_si(first, "s") + (served.mean_output - 1) * to_si(further, "s") for first, further in both]
         found["latency"] = tuple(quantity(end, "s") for end in ends)
-        slower = [end / served.latency for end in reversed(ends)]
-        found["requests"] = tuple(quantity(served.delivered(factor), "1/s") for factor in slower)
-    return found
+        return found | _rates(served, [end / served.latency for end in reversed(ends)])
+    return found | (_rates(served, served.slower) if served.overloaded else {})
+
+
+def _rates(served: Served, slower: Sequence[float] | None) -> dict[str, Any]:
+    """Intervals of what is answered and could be, where steps take so many times as long at their ends; none of what is answered as it
+    comes at both."""
+    asked = {"requests": served.delivered}
+    if served.come is not None and served.server.calibrated and served.result.feasible:
+        asked["most"] = served.most_answered
+    ends = {name: [of(factor) for factor in slower or ()] for name, of in asked.items()}
+    return {name: tuple(quantity(end, "1/s") for end in each) for name, each in ends.items() if len({*each}) > 1}
 
 
 def _binding(served: Served) -> Limit:

@@ -20,7 +20,7 @@ from mlsysim.plans.arrivals import Arrivals, check_played, is_simulated
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
-from mlsysim.plans.served import Layout, Served, split_text
+from mlsysim.plans.served import ANY_RATE, Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.types import Fleet
@@ -41,8 +41,8 @@ _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
 _MOST_STAGES = 16
-ANY_RATE, _HARDLY, _HALVINGS = 1e6, 1e-3, 10
-"""More requests a second than are answered anywhere, a small share of the most, and how often the rate between is halved."""
+_HARDLY, _HALVINGS = 1e-3, 10
+"""A small share of the most requests a second that are answered, and how often the rate between is halved."""
 _LAST = 3
 """Layouts that a simulation decides between."""
 _WIDEST = 64

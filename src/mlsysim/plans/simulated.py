@@ -34,8 +34,7 @@ from mlsysim.cases.request import (
 )
 from mlsysim.errors import InputError
 from mlsysim.plans.arrivals import Arrivals
-from mlsysim.plans.served import Layout, Served
-from mlsysim.plans.serving_load import ANY_RATE
+from mlsysim.plans.served import Served
 from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.record import LEVELS, Percentiles
 from mlsysim.simulate.requests import Request
@@ -81,16 +80,9 @@ class Played(Served):
             self.tpot = served.tpot
         self.latency = seen.percentiles["e2e"].mean
         self.mean_output = seen.output_tokens / seen.requests
-        ends = arrivals.trace is not None or arrivals.part.requests is not None
-        self.overloaded = served.overloaded and not ends
+        self.overloaded = served.overloaded and not arrivals.ends
         self.carries = not self.overloaded
-        self.requests = served.requests if not ends and self.come is not None else seen.requests / seen.seconds
-        if self.come is not None and ends and served.requests >= self.come * 0.999:
-            # The last answers come after the last request, but no queue grows.
-            self.requests = self.come
-        if self.come is not None and seen.percentiles["queue"].mean > _GROWS * seen.requests / self.come:
-            # Requests wait for a good part of the play: a queue grows, whatever a closed form says.
-            self.requests = min(self.requests, seen.requests / seen.seconds)
+        self.requests = self._answered(seen)
         if self.come is not None:
             self.clients = max(1, round(min(self.requests, self.come) * self.latency))
         self.output_rate = self.requests * self.mean_output
@@ -201,21 +193,14 @@ class Played(Served):
     @cached_property
     def _requests_each(self) -> float:
         """Requests of a replica at a share of the highest rate that it answers: what a service that grows aims at."""
-        server, layout = (
-            self.server,
-            Layout(self.split, self.replicas, self.writing, self.writers if self.writing else None),
-        )
-        highest = server.at(layout, None, ANY_RATE).requests
-        return max(1.0, float(server.at(layout, None, _AIM * highest).result.active_requests or 1.0) / self.replicas)
+        aim = self.server.at(self.layout, None, _AIM * self.closed.most)
+        return max(1.0, float(aim.result.active_requests or 1.0) / self.replicas)
 
     @cached_property
     def ends(self) -> tuple[tuple[Simulated, float], ...]:
         """The same play with steps as short and as long as the interval of a token's time has them, and by what factor."""
-        band, alone = self.result.itl_interval, to_si(self.result.itl, "s")
-        if band is None or not self.sure or not alone > 0:
-            return ()
-        factors = (to_si(side, "s") / alone for side in band)
-        return tuple((self._play(factor), factor) for factor in factors)
+        factors = self.slower if self.sure else None
+        return tuple((self._play(factor), factor) for factor in reversed(factors or ()))
 
     def interval(self, name: str) -> tuple[float, float] | None:
         """Ends of the 90 % interval of a mean or percentile, in seconds."""
@@ -235,7 +220,29 @@ class Played(Served):
         return min(middle * factors[0], middle), max(middle * factors[1], middle)
 
     def delivered(self, slower: float = 1.0) -> float:
-        return self.requests / slower if self.come is None else min(self.requests, self.come)
+        """As many as the play with such steps answers; of the intervals' ends, which are played."""
+        if self.server.part.qps is None or slower == 1.0:
+            return self.requests / slower
+        return self._answered(next(seen for seen, factor in self.ends if factor == slower), slower)
+
+    def most_answered(self, slower: float = 1.0) -> float:
+        """What the closed form says; less where a play without an end answers less than comes."""
+        most, rate = self.closed.most_answered(slower), self.delivered(slower)
+        return most if self.arrivals.ends or rate >= (self.server.part.qps or 0.0) * 0.999 else min(most, rate)
+
+    def _answered(self, seen: Simulated, slower: float = 1.0) -> float:
+        """Requests a second that a play answers whose steps are so many times as long."""
+        rate = seen.requests / (seen.seconds * slower)
+        if self.come is None:
+            return rate
+        found = self.closed.delivered(slower)
+        if self.arrivals.ends:
+            # The last answers come after the last request, but no queue grows while as many could be answered as come.
+            most = self.closed.requests if slower == 1.0 else self.closed.most_answered(slower)
+            found = self.come if most >= self.come * 0.999 else rate
+        # Where requests wait for a good part of the play a queue grows, whatever a closed form says.
+        grows = seen.percentiles["queue"].mean * slower > _GROWS * seen.requests / self.come
+        return min(found, rate) if grows else found
 
     @property
     def near_saturation(self) -> str:
