@@ -120,7 +120,11 @@ def spend(
         footprints += [footprint] if footprint is not None else []
         each.append(_taken(share.fleet, days * share.there, bill, footprint, rent))
     named = sheet.plan.ops.region
-    if named is not None and plain(named) not in map(plain, (region.name, str(region.metadata.key))):
+    if (
+        named is not None
+        and region is not None
+        and plain(named) not in map(plain, (region.name, str(region.metadata.key)))
+    ):
         sheet.assumed["region"] = f"{named} is on the grid of {region.name}"
     if region is None:
         unknown = "No region is given, so carbon and water are not known; give one, such as "
