@@ -58,7 +58,10 @@ TPU_v6e: Trillium | TPU v6e | v6e
 Trainium2: Trn2 | AWS Trainium2 | trainium-2
 Apple_M2_Ultra: Apple M2 Ultra | Apple M2 Ultra (76-core GPU) | M2 Ultra 60 GPU cores | M2 Ultra 192GB | m2-ultra
 Jetson_AGX_Orin_64GB: Jetson AGX Orin 64GB | NVIDIA Jetson AGX Orin
-Xeon_8480_Plus: INTEL(R) XEON(R) Platinum 8480+
+Xeon_8480_Plus: INTEL(R) XEON(R) Platinum 8480+ | Xeon 8480+ | Xeon Platinum 8480+
+GH200_96GB: GH200-GraceHopper-Superchip-96GB
+Cerebras_CS3: Cerebras WSE-3 | CS-3
+Apple_M4_Max: MacBook Pro M4 Max | Mac Studio M4 Max 128GB
 EPYC_9654: AMD EPYC 9654 96-Core Processor
 """
 MODELS = """
@@ -78,6 +81,17 @@ Gemma3_27B: google/gemma-3-27b-it-qat-q4_0-gguf=q4_0 | gemma-3-27b-it
 GPT_OSS_120B: openai/gpt-oss-120b | gpt-oss-120b (mxfp4)=mxfp4
 GPT_J_6B: GPT-J-6B | gptj-6b | EleutherAI/gpt-j-6b
 Mistral_Large_123B: Mistral-Large-Instruct-2411-AWQ=awq
+GLM_4_6: zai-org/GLM-4.6-FP8=fp8 | GLM-4.6
+Mistral_Small_3_1_24B: mistralai/Devstral-Small-2505 | Magistral-Small-2506 | Mistral-Small-3.2-24B-Instruct-2506 | Mistral-Small-3.1-24B-Instruct-2503
+Granite3_1_8B: ibm-granite/granite-3.1-8b-instruct | granite-3.3-8b-instruct
+Mistral_7B: HuggingFaceH4/zephyr-7b-beta | openchat-3.5-0106
+Llama3_70B: Llama-3.1-Nemotron-70B-Instruct | NousResearch/Hermes-3-Llama-3.1-70B-FP8=fp8
+Llama2_70B: WizardLM-70B-V1.0 | Llama 2 70B LoRA | Llama-2-70B-chat-exl2-4.0bpw
+DeepSeek_V2_Lite: deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct
+Qwen2_5_72B: Qwen/Qwen2.5-VL-72B-Instruct-AWQ=awq | OpenGVLab/InternVL3-78B
+Qwen3_235B_A22B_2507: Qwen/Qwen3-VL-235B-A22B-Instruct-FP8=fp8
+Qwen3_8B: Qwen/Qwen3-Embedding-8B | Qwen3-VL-8B-Instruct | unsloth/Qwen3-8B-UD-Q4_K_M.gguf=q4_k_m | Qwen3-8B-IQ4_XS.gguf=iq4_xs
+BLOOM_7B1: bigscience/bloomz-7b1
 GLM_4_5_Air: zai-org/GLM-4.5-Air-FP8=fp8
 Kimi_K2: moonshotai/Kimi-K2-Instruct-0905
 InternLM2_20B: internlm2-chat-20b
@@ -163,6 +177,17 @@ def test_paths_and_addresses_are_no_names_of_models(name: str) -> None:
         ("Google Cloud TPU v5p-256", 128, "TPU_v5p"),
         ("v4-128", 64, "TPU_v4"),
         ("v6e-8", 8, "TPU_v6e"),
+        ("tpu7x-128", 64, "TPU_v7"),
+        ("a4x-maxgpu-4g-metal", 4, "GB300"),
+        ("g4-standard-384", 8, "RTX_PRO_6000_Server"),
+        ("Standard_ND128isr_NDR_GB200_v6", 4, "GB200"),
+        ("BM.GPU.MI355X-v1.8", 8, "MI355X"),
+        ("p2.16xlarge", 16, "K80"),
+        ("NVIDIA DGX B200", 8, "B200"),
+        ("dgx a100", 8, "A100"),
+        ("HGX H100 8-GPU", 8, "H100"),
+        ("DGX A100 320GB", 8, "A100_40GB"),
+        ("GB200 NVL4", 4, "GB200"),
     ],
 )
 def test_machines_of_clouds_and_slices(text: str, count: int, chip: str) -> None:
@@ -183,6 +208,16 @@ def test_machines_of_clouds_and_slices(text: str, count: int, chip: str) -> None
         ("a3-highgpu-8g", 8, "H100"),
         ("v5p-256", 128, "TPU_v5p"),
         ("64xDGX_H100", 512, "H100"),
+        ("2x DGX H100", 16, "H100"),
+        ("HGX B200", 8, "B200"),
+        ("HGX A100", 8, "A100"),
+        ("8-GPU H100", 8, "H100"),
+        ("H100 (8 GPUs)", 8, "H100"),
+        ("dual RTX 3090", 2, "RTX_3090"),
+        ("1024 TPU v4 chips", 1024, "TPU_v4"),
+        ("Dell XE9680 (8x H100-SXM-80GB)", 8, "H100"),
+        ("gpu_8x_a100_80gb_sxm4", 8, "A100"),
+        ("2x Xeon 8480+", 2, "Xeon_8480_Plus"),
         ("TPU_v4_Pod", 4096, "TPU_v4"),
     ],
 )
@@ -207,6 +242,11 @@ def test_a_fleet_of_an_ambiguous_chip_is_refused() -> None:
         ("tp=4,cp=2", {"tp": 4, "cp": 2}),
         ("DEP8", {"tp": 1, "ep": 8}),
         ("TEP4", {"tp": 4, "ep": 4}),
+        ("8-way TP", {"tp": 8}),
+        ("8-way tensor parallelism", {"tp": 8}),
+        ("--tensor-parallel-size 8", {"tp": 8}),
+        ("WideEP32", {"ep": 32}),
+        ("DEP4 + DEP16", None),  # two layouts
         ("fast", None),
         ("8", None),
         ("H100", None),
@@ -218,10 +258,20 @@ def test_layouts(text: str, degrees: dict[str, int] | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("amp_bf16", "bf16"), ("BF16-mixed", "bf16"), ("FP8-CS", "fp8"), ("fp8 (E4M3)", "fp8"), ("INT4 AWQ", "awq"), ("INT8 (AQT)", "int8"), ("Q4_K_M", "q4_k_m")],
+    [
+        *(("FP16/FP32", "fp16"), ("bf16/fp8 mixed", "fp8"), ("NVFP4 + FP8 KV", "nvfp4"), ("4-bit", "int4"), ("bnb-4bit", "nf4"), ("A8W8", "int8"), ("W4A8KV4", "w4a8")),
+        *(("SmoothQuant INT8", "int8"), ("IQ4_XS", "iq4_xs"), ("Q4_1", "q4_1"), ("MXFP4 (MoE)", "mxfp4"), ("NVFP4A16", "nvfp4_weight"), ("BF16 GGUF", "bf16")),
+        ("amp_bf16", "bf16"), ("BF16-mixed", "bf16"), ("FP8-CS", "fp8"), ("fp8 (E4M3)", "fp8"), ("INT4 AWQ", "awq"), ("INT8 (AQT)", "int8"), ("Q4_K_M", "q4_k_m"),
+    ],
 )  # fmt: skip
 def test_number_formats(text: str, name: str) -> None:
     assert precision_name(text) == name
+
+
+@pytest.mark.parametrize("text", ["FP8/FP4", "bf16/fp16", "kv", "auto", "/"])
+def test_what_is_no_one_format_is_refused(text: str) -> None:
+    with pytest.raises(MLSysError, match="no precision named"):
+        precision_name(text)
 
 
 @pytest.mark.parametrize("key", Hardware.keys())

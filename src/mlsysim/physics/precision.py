@@ -167,20 +167,34 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _named(text: str) -> str | None:
+    """The format of a name or alias, with words beside it that leave it what it is."""
+    ignored = _table()["words"]["ignored"]
+    told = "".join(word for word in re.findall(r"[a-z0-9.]+", text.lower()) if word not in ignored)
+    return _aliases().get(_plain(text)) or _aliases().get(told)
+
+
+def _mixed(text: str) -> str | None:
+    """The narrower of two formats of mixed precision, of which one has 16 bits or more; a cache's is not the weights'."""
+    pieces = [piece for piece in re.split(r"[+/&]", text) if not re.search(r"kv|cache", piece.lower())]
+    found = {_formats()[key] for piece in pieces if (key := _named(piece)) is not None}
+    if not 0 < len(pieces) <= 2 or len(found) != len(pieces) or sum(each.narrow for each in found) > 1:
+        return None
+    least = sorted(found, key=lambda each: each.bits)
+    return least[0].name if len(least) == 1 or least[0].bits < least[1].bits else None
+
+
 def precision_name(name: str) -> str:
     """The canonical name of a precision; raises with the nearest valid one.
 
-    >>> precision_name("BFloat16"), precision_name("awq_marlin"), precision_name("Q4_K_M"), precision_name("amp_bf16")
-    ('bf16', 'awq', 'q4_k_m', 'bf16')
+    >>> precision_name("BFloat16"), precision_name("awq_marlin"), precision_name("Q4_K_M"), precision_name("amp_bf16"), precision_name("FP16/FP32")
+    ('bf16', 'awq', 'q4_k_m', 'bf16', 'fp16')
     """
     if isinstance(name, str):
         if name in _formats():
             return name
-        if len(name) <= 40:
-            ignored = _table()["words"]["ignored"]
-            told = "".join(word for word in re.findall(r"[a-z0-9.]+", name.lower()) if word not in ignored)
-            if (key := _aliases().get(_plain(name)) or _aliases().get(told)) is not None:
-                return key
+        if len(name) <= 40 and (key := _named(name) or _mixed(name)) is not None:
+            return key
     raise unknown_name("precision", name, _formats(), remedy="use one of " + ", ".join(_formats()) + ".")
 
 

@@ -26,7 +26,7 @@ from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.labels import counted, machine
 
-_GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@+]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
+_GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
 _NO_CHIP = re.compile(r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*)?$")
 _MOST_GROUPS = 8
 _MOST = 10**8
@@ -56,7 +56,8 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     """The fleets that a string names."""
     if not isinstance(text, str) or not text.strip():
         raise InputError("A fleet is written as a number and a chip or node, such as '512xH100'.", field="on")
-    pieces = text.split("+")
+    # A name may have the sign itself: "Xeon 8480+".
+    pieces = [text] if "+" in text and _is_system(parts_of(text)[1]) else text.split("+")
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}

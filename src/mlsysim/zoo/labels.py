@@ -35,7 +35,10 @@ _COUNTED = tuple(
     for pattern in (
         r"(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>.+)",
         r"(?P<name>.+?)\s*[x×*]\s*(?P<count>\d[\d_,]*)",
-        r"(?P<name>.+?)\s*\(\s*x?\s*(?P<count>\d+)\s*x?\s*\)",
+        r"(?P<name>.+?)\s*\(\s*x?\s*(?P<count>\d+)\s*(?:x|gpus?|chips?|cards?|accelerators?)?\s*\)",
+        r"[^()]+\(\s*(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>[^()]+)\)",
+        r"(?P<count>\d[\d_,]*)[- ]?(?:gpus?|cards?)[- ](?P<name>.+)",
+        r"gpu_(?P<count>\d+)x_(?P<name>.+)",
         r"(?P<count>\d[\d_,]*)\s*(?P<name>[a-z].*)",
     )
 )
@@ -227,12 +230,15 @@ def machine(text: str) -> tuple[int, str] | None:
         if found := rule.fullmatch(text.strip()):
             count, _, chip = found.expand(held).partition("x")
             number, _, divided = count.partition("/")
-            return max(1, int(number) // int(divided or 1)), chip
+            return max(1, int(number) // int(divided or 1)), chip.upper() if chip.islower() else chip
     return None
 
 
 def counted(text: str) -> Iterable[tuple[int, str]]:
-    """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100``."""
+    """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100``, ``dual RTX 3090``."""
+    first, _, rest = text.strip().partition(" ")
+    if (number := words()["chip"]["numbers"].get(first.lower())) and rest:
+        yield number, rest.strip()
     for rule in _COUNTED:
         if found := rule.fullmatch(text.strip()):
             digits = re.sub("[_,]", "", found["count"])
@@ -342,10 +348,12 @@ _DEGREES = re.compile(r"([a-z]+)\s*[=:_-]?\s*(\d+)")
 def mapping(text: str) -> dict[str, int] | None:
     """The degrees of a layout such as TP4PP2, DEP8 (attention in eight copies, experts on eight) or TEP4; None where it is none.
 
-    >>> mapping("TP4PP2"), mapping("DEP8"), mapping("TEP4"), mapping("fast")
-    ({'tp': 4, 'pp': 2}, {'tp': 1, 'ep': 8}, {'tp': 4, 'ep': 4}, None)
+    >>> mapping("TP4PP2"), mapping("DEP8"), mapping("TEP4"), mapping("8-way TP"), mapping("DEP4 + DEP16")
+    ({'tp': 4, 'pp': 2}, {'tp': 1, 'ep': 8}, {'tp': 4, 'ep': 4}, {'tp': 8}, None)
     """
-    plain = re.sub(r"[\s,;/+&]+", "", re.sub(r"(?<=\d)\s*[x_-]\s*(?=[a-z])", " ", text.strip().lower()))
+    plain = re.sub(r"\b(\d+)[- ]way\s+([a-z ]+)", r"\2\1 ", text.strip().lower().lstrip("-"))
+    plain = re.sub(r"(?<=[a-z])[-_](?=[a-z])", "", re.sub(r"(?<=\d)\s*[x_-]\s*(?=[a-z])", " ", plain))
+    plain = re.sub(r"[\s,;/+&]+", "", plain)
     pieces = _DEGREES.findall(plain)
     if not pieces or "".join(name + degree for name, degree in pieces) != re.sub(r"[=:_-]", "", plain):
         return None
@@ -355,5 +363,8 @@ def mapping(text: str) -> dict[str, int] | None:
         both = {"dep": {"tp": 1, "ep": degree}, "tep": {"tp": degree, "ep": degree}}.get(name)
         if both is None and name not in words()["mapping"]:
             return None
-        found |= both or {words()["mapping"][name]: degree}
+        degrees = both or {words()["mapping"][name]: degree}
+        if any(found.get(each, value) != value for each, value in degrees.items()):
+            return None  # two layouts, such as those of prefill and decode
+        found |= degrees
     return found
