@@ -57,7 +57,8 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     if not isinstance(text, str) or not text.strip():
         raise InputError("A fleet is written as a number and a chip or node, such as '512xH100'.", field="on")
     # A name may have the sign itself: "Xeon 8480+".
-    pieces = [text] if "+" in text and _is_system(parts_of(text)[1]) else text.split("+")
+    whole = _GROUP.match(text) if "+" in text else None
+    pieces = [text] if whole is not None and _is_system(whole["name"]) else text.split("+")
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}
