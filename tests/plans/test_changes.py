@@ -139,3 +139,13 @@ def test_a_rate_at_the_edge_of_what_is_carried_is_answered() -> None:
     """Within a thousandth of saturation there is no steady state, and so no time to the first token."""
     answer = evaluate({**SERVED, **LIMITS, "on": "8xB200", "qps": 400}, change=False)
     assert answer.feasible or answer.overloaded
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_does_not_fit_or_keep_up_is_given_what_the_rate_needs_and_no_more(number: int) -> None:
+    """One accelerator holds no replica, two hold one that is overloaded; both need the same."""
+    limits = {"ttft": "500 ms", "tpot": "50 ms", "qps": 50, "prompt_tokens": 1000, "output_tokens": 200}
+    asked = {"task": "serving", "model": "Llama3_70B", "on": f"{number}xH100", **limits}
+    answer = evaluate(Plan.model_validate(asked))
+    assert answer.change is not None and answer.change.plan.hardware.on == "32xH100"
+    assert answer.change.effects.endswith("all that was asked holds") and evaluate(answer.change.plan).passed

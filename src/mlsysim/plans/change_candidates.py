@@ -174,8 +174,12 @@ def _serving(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
             yield list(_smaller(plan, loose if chosen else plan, answer, holds, spare))
         yield settings
         yield [*formats, *narrow]
-        answered = to_si(answer.value("requests_per_second"), "1/s")
-        yield [*_other_chips(loose), *_more(loose, part.qps / answered if part.qps and answered else 1.0)]
+        more = (
+            _enough(loose, _short(answer), holds)
+            if rate and answer.fidelity != "simulated"
+            else _more(loose, _short(answer))
+        )
+        yield [*_other_chips(loose), *more]
         return
     if rate:
         # The same requests on the same accelerators cost the same.
@@ -341,6 +345,38 @@ def _instead(plan: Plan, count: int, beside: str = "") -> str:
     return f"{count:,} x {fleet.node.accelerator.metadata.key}{beside} instead of {fleet.total_accelerators:,}"
 
 
+def _short(answer: Answer) -> float:
+    """How many times as many requests come as are answered; 1 where none are, or nobody said how many come."""
+    asked = None if answer.plan.serving is None else answer.plan.serving.qps
+    answered = to_si(answer.value("requests_per_second"), "1/s") if answer.feasible else 0.0
+    return asked / answered if asked and answered else 1.0
+
+
+def _enough(plan: Plan, asked: float, holds: Holds) -> Iterator[Candidate]:
+    """As few more as keep what is asked, which is ``asked`` times as much: twice as many until they do, then the fewest between, in whole nodes
+    beyond one."""
+    fleet = find_fleets(plan.hardware).fleets[0]
+    node, known = max(fleet.node.accelerators_per_node, _NODE), fleet.node.accelerator.metadata.key is not None
+    made: dict[int, Plan] = {}
+
+    def on(count: int) -> Plan:
+        return made.setdefault(count, plan.replacing(hardware=fleet_of(plan, count)))
+
+    count = fleet.total_accelerators * max(2, int(asked / 2))
+    while known and plan.hardware.chip is None and count <= _MOST:
+        count = count if count <= node else math.ceil(count / node) * node
+        if holds(on(count)):
+            # Of many nodes, sixteenths.
+            step = node * max(1, count // (32 * node))
+            between = [n for n in range(count // 2 + 1, count + 1) if n < node or n % step == 0]
+            least = fewest(between, lambda count: holds(on(count))) or count
+            yield Candidate(_instead(plan, least), on(least))
+            return
+        count *= 2
+
+
+_MOST = 1 << 17
+"""Accelerators that a service is tried on at most."""
 _EIGHTHS = (10, 12, 14, 16, 20, 24, 28, 32, 64)
 """Eighths of a fleet that more accelerators are, so that batches divide by them."""
 
