@@ -12,6 +12,14 @@ pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patience():
+    """A worker that starts slowly on a busy machine is no defect."""
+    from mlsysim.api import workers
+
+    workers._START_S = 600.0
+
+
 class Client:
     """Asks an application in this process, from code that is not async."""
 
@@ -20,7 +28,7 @@ class Client:
 
         self.app = app
         self.loop = asyncio.new_event_loop()
-        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", timeout=120)
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", timeout=1200)
 
     def request(self, method: str, url: str, **options: Any) -> Any:
         return self.loop.run_until_complete(self.http.request(method, url, **options))
@@ -44,7 +52,7 @@ def client():
     from mlsysim.api.http_server import create_app
     from mlsysim.api.limits import Limits
 
-    made = Client(create_app(Limits(workers=1, timeout=60, max_points=50_000)))
+    made = Client(create_app(Limits(workers=1, timeout=600, max_points=50_000)))
     yield made
     made.close()
 

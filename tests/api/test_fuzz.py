@@ -19,12 +19,12 @@ DESCRIPTION = openapi(LIMITS)
 GROWTH = 150 * 2**20
 """Bytes by which the process may grow over the run once it is warm: caches of the zoo's entries fill up."""
 
-_WARM = 60
+_WARM = 30
 _held: list[int] = []
 
 
 @settings(
-    max_examples=100, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=60, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(asked=requests(DESCRIPTION))

@@ -175,7 +175,7 @@ def test_sweeps_over_the_limit(client):
 
 
 def test_an_operation_that_takes_too_long_is_ended_and_the_next_is_answered(clients):
-    one = clients(Limits(workers=1, timeout=60))
+    one = clients(Limits(workers=1, timeout=600))
     assert one.post("walls", {}).status_code == 200
     pool = one.app.state.pool
     patient, pool.limits = pool.limits, dataclasses.replace(pool.limits, timeout=0.1)
@@ -198,7 +198,7 @@ def test_an_operation_that_takes_too_long_is_ended_and_the_next_is_answered(clie
 
 
 def test_too_many_at_a_time(clients):
-    one = clients(Limits(workers=1, waiting=1, timeout=60))
+    one = clients(Limits(workers=1, waiting=1, timeout=600))
     headers = {"content-type": "application/json"}
 
     async def many():
@@ -215,7 +215,7 @@ def test_too_many_at_a_time(clients):
 
 def test_memory_over_the_limit_and_workers_that_end(clients):
     """In 256 MiB of address space, most of which the interpreter has, a list of 300,000 values has no room."""
-    one = clients(Limits(workers=1, timeout=60, worker_memory=2**28))
+    one = clients(Limits(workers=1, timeout=600, worker_memory=2**28))
     space = {
         "kind": "node",
         "fixed": {"model": "Llama3_8B", "hardware": "H100"},

@@ -31,9 +31,11 @@ def spoken(conversation, *arguments):
 
     async def main():
         server = StdioServerParameters(
-            command=sys.executable, args=["-m", "mlsysim", "mcp", "--workers", "1", *arguments], env={**os.environ}
+            command=sys.executable,
+            args=["-m", "mlsysim", "mcp", "--workers", "1", "--timeout", "600", *arguments],
+            env={**os.environ},
         )
-        with anyio.fail_after(90):
+        with anyio.fail_after(1800):
             async with mcp.Client(stdio_client(server)) as client:
                 await conversation(client)
 
@@ -90,7 +92,7 @@ def test_limits_are_errors_of_the_tool():
     fixed = {key: value for key, value in space["fixed"].items() if key != "seq_len"}
 
     async def main():
-        server, pool = create_server(Limits(workers=1, timeout=60, max_points=300_000))
+        server, pool = create_server(Limits(workers=1, timeout=600, max_points=300_000))
         try:
             async with mcp.Client(server) as client:
                 large = {**space, "fixed": fixed, "axes": {**space["axes"], "seq_len": {"range": [1, 100_000]}}}
