@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlsysim.calibrate.questions import Excluded, Skipped
-from mlsysim.calibrate.tables import TABLES
+from mlsysim.calibrate.tables import TABLES, rl
 from mlsysim.cases import rl as case
 
 # NVIDIA-NeMo/RL, docs/about/performance-summary.md, v0.5: Qwen3-32B, GRPO, 64 H100, one step off. The constants were fitted on it among 29.
@@ -28,7 +28,8 @@ def test_a_row_is_asked_as_a_plan_and_answered():
     [
         ({"mean_seq": ""}, Skipped, "mean length"),
         ({"samples_per_prompt": ""}, Skipped, "samples_per_prompt"),
-        ({"n_gen": ""}, Skipped, "n_gen"),
+        ({"n_gen": "", "n_train": ""}, Skipped, "how many accelerators generate"),
+        ({"prompts": "", "notes": "recipe with dynamic sampling"}, Skipped, "sampled again"),
         ({"step_s": ""}, Skipped, "no time"),
         ({"id": "RL0056"}, Excluded, "longer than its step"),
     ],
@@ -36,6 +37,28 @@ def test_a_row_is_asked_as_a_plan_and_answered():
 def test_what_cannot_be_asked_says_why(changed, error, words):
     with pytest.raises(error, match=words):
         TABLES["rl"].questions(ROW | changed)
+
+
+def test_what_other_columns_say_is_not_asked_for_twice():
+    plan, _, _ = rl.plan_of(ROW | {"n_gen": "", "prompts": ""})
+    assert plan == rl.plan_of(ROW)[0]
+
+
+def test_frameworks_that_nobody_fitted_are_asked_with_the_default_ones_constants():
+    row = ROW | {
+        "framework": "slime",
+        "algorithm": "PPO",
+        "train_engine": "FSDP2",
+        "gen_engine": "SGLang",
+        "gen_precision": "fp8",
+        "gpu": "GB200",
+    }
+    row |= {"train_tp": "", "train_pp": "", "train_cp": "", "train_ep": "", "gen_tp": ""}
+    plan, inferred, _ = rl.plan_of(row)
+    assert (plan.rl.framework, plan.rl.algorithm, plan.rl.generator_precision) == ("other", "ppo", "fp8")
+    assert plan.serving.engine == "SGLang" and plan.parallelism.zero == 3 and plan.hardware.on.endswith("GB200")
+    assert plan.rl.logprob_passes is None and "stands in for slime: NeMo-RL" in inferred
+    assert rl.plan_of(row | {"train_engine": "Megatron"})[0].parallelism.automatic
 
 
 def test_a_wait_is_no_rollout():

@@ -48,3 +48,16 @@ def test_rows_without_a_steady_state_are_not_asked(changed, outcome):
 def test_older_engines_do_not_schedule_ahead():
     plan = TABLES["serving_open"].questions(WARM | {"engine_version": "0.8.3"})[0].plan
     assert plan.serving.engine == "vLLM_2025"
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "meant", "stands"),
+    [
+        ("TGI", "3.0", "vLLM_2025", "Text Generation Inference"), ("LightLLM", "", "SGLang", "LightLLM"), ("nim", "1.8", "TensorRT_LLM_2025", "NVIDIA NIM"),
+        ("vllm-ascend", "nightly", "vLLM", ""), ("vLLM", "v0.9.1", "vLLM_2025", ""), ("brew", "", "vLLM_2025", "brew"),
+    ],
+)  # fmt: skip
+def test_engines_without_constants_have_a_stand_in(engine, version, meant, stands):
+    question = TABLES["serving_open"].questions(WARM | {"engine": engine, "engine_version": version})[0]
+    assert question.plan.serving.engine == meant and question.guessed == (1 if stands else 0)
+    assert any(text.startswith(f"stands in for {stands}") for text in question.inferred) == bool(stands)

@@ -234,7 +234,7 @@ RL = [
     ("response_cv", SMALL, 0.2), ("max_response", SMALL, 900), ("split", SMALL, "8"), ("generate_on", SMALL, "8xH200"), ("staleness", SPLIT, 4.0),
     ("partial", SPLIT | {"rl": SPLIT["rl"] | {"max_response": 30000, "samples": 1, "response_cv": 3.0}}, True),
     ("framework", SMALL, "other"), ("environment_time", SMALL, "20 s"), ("logprob_passes", SMALL, 1), ("teacher", SMALL, "Llama3_70B"),
-    ("generator_tp", SMALL, 2), ("generator_pp", SMALL, 2), ("generator_ep", SMALL, 2),
+    ("generator_tp", SMALL, 2), ("generator_pp", SMALL, 2), ("generator_ep", SMALL, 2), ("generator_precision", SMALL, "fp8"),
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
@@ -15,6 +16,7 @@ from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
 from mlsysim.systems.registry import Nodes
+from mlsysim.timing.engines import engine, is_engine
 from mlsysim.zoo.labels import counted, format_named, machine
 from mlsysim.zoo.registry import Registry
 
@@ -137,3 +139,32 @@ def year_of(*texts: str) -> int | None:
         # Rounds of either benchmark: 1.x is of 2021, and a further number a year.
         return 2020 + int(found[1])
     return None
+
+
+_WORDS = settings("rows")["engines"]
+_ASYNCHRONOUS = (0, 12)
+"""Before this version vLLM scheduled a step after the one before it had ended."""
+_ENGINE = 2025
+"""After this year an engine that nobody names is today's."""
+
+
+def engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
+    """The engine of a row: that of its cell, of the year nearest to its version; else the first that its text has a word of; else one of its year."""
+    named, version = cell(row, "engine"), re.match(r"v?(\d+)\.(\d+)", cell(row, "engine_version"))
+    if named and is_engine(named):
+        old = version is not None and (int(version[1]), int(version[2])) < _ASYNCHRONOUS
+        if engine(named).name != "vLLM" or not old:
+            return engine(named).name
+        inferred.append("engine vLLM_2025")
+        return "vLLM_2025"
+    text = " ".join(cell(row, name) for name in ("engine", "engine_version", "source", "scenario", "notes")).lower()
+    text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm[-_ ]*v?(?=\d)", "trtllm-", text)
+    text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm", "trtllm", text)
+    for word, meant in _WORDS["words"].items():
+        if re.search(rf"(?<![a-z]){re.escape(word)}", text):
+            stands = _WORDS["stand_ins"].get(word)
+            inferred.append(f"stands in for {stands}: {meant}" if stands else f"engine {meant}")
+            return engine(meant).name
+    name = "vLLM" if (year_of(text) or _ENGINE) > _ENGINE else "vLLM_2025"
+    inferred.append(f"stands in for {named or 'an engine that is not named'}: {name}")
+    return name

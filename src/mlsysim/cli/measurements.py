@@ -49,16 +49,17 @@ def _show_errors(report: dict[str, Any]) -> None:
     groups += [(f"metric {name}", part) for name, part in report["by_metric"].items()]
     groups += [(name, part) for name, part in report["by_source"].items()]
     forms = {
-        "values": "{:,}", "median_ape": "{:.1f} %", "mape": "{:.1f} %", "p90_ape": "{:.1f} %", "within_10": "{:.0f} %",
-        "within_25": "{:.0f} %", "bias": "{:+.1f} %", "interval_coverage": "{:.0f} %",
+        "values": "{:,}", "median_ape": "{:,.1f} %", "p90_ape": "{:,.1f} %", "interval_coverage": "{:.0f} %", "bias": "{:+,.1f} %",
+        "within_10": "{:.0f} %", "within_25": "{:.0f} %", "mape": "{:,.1f} %",
     }  # fmt: skip
     rows = [
         [name, *("" if part[key] is None else form.format(part[key]) for key, form in forms.items())]
         for name, part in groups
         if part.get("values")
     ]
-    headers = ["", "values", "median", "mean", "p90", "in 10 %", "in 25 %", "bias", "in interval"]
-    print_table("text", headers, rows, right=range(1, len(headers)))
+    headers = ["", "values", "median", "p90", "in interval", "bias", "in 10 %", "in 25 %", "mean"]
+    numbers = range(1, len(headers))
+    print_table("text", headers, rows, right=numbers, drop=numbers[:3:-1], whole=numbers, full="--json")
 
 
 def calibrate(

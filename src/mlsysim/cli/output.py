@@ -120,10 +120,12 @@ def print_table(
     title: str | None = None,
     drop: Places = (),
     whole: Places = (),
+    full: str = "-o csv",
 ) -> None:
     """A table in any form but JSON; columns in ``right`` are aligned right, those in ``whole`` are not folded.
 
-    On a terminal a table without rows or title is nothing. Where a terminal is too narrow, columns are left out in the order of ``drop``, and then lines are folded.
+    On a terminal a table without rows or title is nothing. Where a terminal is too narrow, columns are left out in the order of ``drop``, which the
+    option ``full`` has, and then lines are folded.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if form == "csv":
@@ -160,7 +162,7 @@ def print_table(
         table.add_row(*(row[i] for i in used))
     out.print(table)
     if left_out:
-        out.print(f"Left out for lack of width: {', '.join(left_out)} (-o csv has all).", style="dim")
+        out.print(f"Left out for lack of width: {', '.join(left_out)} ({full} has all).", style="dim")
 
 
 def print_answer(answer: Answer, form: str) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
-from mlsysim.plans.plan_parts import _TEXT, Flag, Int, Real, Short, Text, _open, _text, _within
+from mlsysim.plans.plan_parts import _TEXT, Flag, Int, Real, Short, Text, _format, _open, _text, _within
 from mlsysim.plans.schema import Part
 
 
@@ -34,6 +34,9 @@ class RlPart(Part):
     generator_tp: Int = _within(1, 65536, "tp of a generator; the fastest")
     generator_pp: Int = _within(1, 4096, "pp of a generator")
     generator_ep: Int = _within(1, 65536, "ep of a generator")
+    generator_precision: Text = _text(40, "format of a generator's weights, such as fp8; the trainer's")
+
+    _known = field_validator("generator_precision")(_format)
 
     @field_validator("split")
     @classmethod

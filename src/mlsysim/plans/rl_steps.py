@@ -363,6 +363,7 @@ class Stepper:
         hard = (plan.replacing(hardware=shared) if self.beside is None else self._beside()).hardware
         named = {name: value for name, value in hard if name not in _OF_TRAINERS}
         work = {name: getattr(plan.workload, name) for name in ("model", "precision", "dimensions")}
+        work |= {"precision": part.generator_precision} if part.generator_precision else {}
         kept = {name: getattr(given, name) for name in ("engine", "cache_precision", "chunk_tokens")} if given else {}
         parts = {"workload": work, "hardware": named, "parallelism": degrees, "serving": serving | kept}
         held = {

@@ -32,6 +32,7 @@ from typing import Any
 from mlsysim.calibrate.cells import (
     cell,
     chip_of,
+    engine_of,
     experts_of,
     format_of,
     key_of,
@@ -48,7 +49,7 @@ from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
-from mlsysim.timing.engines import chip_class, engine, serving_table
+from mlsysim.timing.engines import chip_class, serving_table
 from mlsysim.zoo.labels import counted, mapping
 
 COLUMNS = (
@@ -146,7 +147,7 @@ def _run(
     if not cache:
         inferred.append("16-bit cache")
     serving: dict[str, Any] = {
-        "engine": _engine(row, inferred),
+        "engine": engine_of(row, inferred),
         "cache_precision": format_of(cache) if cache else "bf16",
         "replicas": 1,
     }
@@ -308,17 +309,3 @@ def _submitted(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) 
 
 _NARROW = 2025
 """From this year on submissions to MLPerf Inference have weights of 4 bits where the chip multiplies in them."""
-
-
-def _engine(row: Mapping[str, str], inferred: list[str]) -> str:
-    text = " ".join(cell(row, name) for name in ("engine", "engine_version", "source", "scenario", "notes")).lower()
-    text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm[-_ ]*v?(?=\d)", "trtllm-", text)
-    text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm", "trtllm", text)
-    for word, name in _WORDS["engines"].items():
-        if word in text:
-            stands = _WORDS["stand_ins"].get(word)
-            inferred.append(f"stands in for {stands}: {name}" if stands else f"engine {name}")
-            return engine(name).name
-    name = "vLLM" if (year_of(text) or _NARROW) > _NARROW else "vLLM_2025"
-    inferred.append(f"stands in for an engine that is not named: {name}")
-    return name

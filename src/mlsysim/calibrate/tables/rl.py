@@ -4,7 +4,8 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
 
     prompt             115 tokens: what NeMo-RL's rate counts beside the responses, for every model
     lengths            cv 1 of NeMo-RL; of verl's runs, which print no mean, the mean that times of training imply (:data:`_MEANS`), and cv 1.5
-    log-probabilities  as many passes as the row has times for; of NeMo-RL two, policy and reference
+    log-probabilities  as many passes as verl's row has times for; of NeMo-RL two, policy and reference; else the algorithm's
+    other frameworks   the constants of NeMo-RL with a wide interval; a layout that is not given is searched, ZeRO 3 where the software shards
     verl's layout      FSDP over all ranks, a generator on each accelerator; its mini-batch counts prompts, NeMo-RL's samples
 
 A rollout that runs beside the training has no time of its own: what an asynchronous row prints is a wait. Left out: rows without samples, lengths or
@@ -13,12 +14,15 @@ pools, single weight transfers, MFU alone, and rows that contradict themselves (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, chip_of, key_of, model_of, number, whole, whole_or_none
+from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of, model_of, number, whole, whole_or_none
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
+from mlsysim.cases import rl as case
 from mlsysim.plans.plan import Plan
+from mlsysim.timing.engines import is_engine
 
 COLUMNS = (
     "rollout_samples",
@@ -51,7 +55,8 @@ def read(row: Mapping[str, str]) -> list[Question]:
     asked = {name: metric for name, metric in _MEASURED.items() if cell(row, name)}
     if apart:
         asked.pop("gen_s", None)
-    regime = f"post-training {cell(row, 'framework')}"
+    assert plan.rl is not None
+    regime = f"post-training {plan.rl.framework}"
     return [
         Question(name, number(row, name), plan, metric, "s", 1.0, regime, True, tuple(inferred))
         for name, metric in asked.items()
@@ -60,41 +65,84 @@ def read(row: Mapping[str, str]) -> list[Question]:
 
 def plan_of(row: Mapping[str, str]) -> tuple[Plan, list[str], bool]:
     """The plan of a row, what was inferred for it, and whether pools work side by side."""
-    verl = cell(row, "framework") == "verl"
-    prompts, each = whole(row, "prompts"), whole(row, "samples_per_prompt")
-    trainers, generators = whole(row, "n_train"), whole(row, "n_gen")
-    split = cell(row, "placement") == "split"
+    named, chip = cell(row, "framework"), chip_of(row["gpu"])
+    framework = next((each for each in case.frameworks() if each.lower() == named.lower()), "other")
+    verl, fitted = framework == "verl", framework != "other"
     inferred = [f"prompts of {_PROMPT} tokens", "lognormal lengths"]
-    most = whole_or_none(row, "max_response") or whole(row, "max_seq") - _PROMPT
+    if not fitted:
+        inferred.append(f"stands in for {named or 'a framework that is not named'}: {case.DEFAULT}")
+    each = whole(row, "samples_per_prompt")
+    if not cell(row, "prompts") and "dynamic sampling" in cell(row, "notes"):
+        raise Skipped("how many prompts are sampled again is not given")
+    prompts = whole_or_none(row, "prompts") or max(1, whole(row, "rollout_samples") // each)
+    split, trainers, generators = _pools(row)
+    most = whole_or_none(row, "max_response")
+    if most is None and (longest := whole_or_none(row, "max_seq")):
+        most = longest - _PROMPT
     mean = number(row, "mean_seq", 0.0) or number(row, "mean_response", 0.0)
     if not mean and verl and most in _MEANS:
         mean = _MEANS[most]
         inferred.append(f"responses of {mean} tokens, from times of training")
     if not mean:
         raise Skipped("the mean length is not given")
-    tp, pp, cp, ep = (whole(row, f"train_{name}", 1) for name in ("tp", "pp", "cp", "ep"))
+    algorithm = cell(row, "algorithm").lower()
+    if algorithm not in case.algorithms():
+        algorithm = "grpo"
+        inferred.append("algorithm grpo")
+    passes: int | None = int(number(row, "logprob_s", 0.0) > 0) if verl else None
+    if framework == case.DEFAULT and algorithm != "ppo":
+        passes = 2
+    trained = format_of(cell(row, "train_precision") or "bf16", row["model"])
+    written = format_of(cell(row, "gen_precision") or trained, row["model"])
+    engine = cell(row, "gen_engine")
     rl: dict[str, Any] = {
-        "algorithm": "grpo",
+        "algorithm": algorithm,
         "prompts": prompts,
         "samples": each,
         "response": round(mean),
         "max_response": most,
-        "response_cv": 1.5 if verl else 1.0,
-        "logprob_passes": int(number(row, "logprob_s", 0.0) > 0) if verl else 2,
-        "framework": cell(row, "framework"),
-        "generator_tp": whole(row, "gen_tp", 1),
-        "generator_pp": whole(row, "gen_pp", 1),
+        "response_cv": 1.5 if verl else 1.0 if fitted else None,
+        "logprob_passes": passes,
+        "framework": framework,
+        "generator_tp": whole(row, "gen_tp", 1) if fitted else whole_or_none(row, "gen_tp"),
+        "generator_pp": whole(row, "gen_pp", 1) if fitted else whole_or_none(row, "gen_pp"),
+        "generator_precision": written if written != trained else None,
         "split": str(generators) if split else "none",
         "staleness": number(row, "staleness", 0.0) if split else None,
         "partial": True if split and verl else None,
     }
-    batch = whole(row, "train_global_batch") * (each if verl else 1)
+    batch = (whole_or_none(row, "train_global_batch") or prompts * (1 if verl else each)) * (each if verl else 1)
+    work = {"model": key_of(model_of(row["model"])), "precision": trained, "batch_size": batch}
     document = {
         "task": "rl",
-        "workload": {"model": key_of(model_of(cell(row, "model"))), "precision": "bf16", "batch_size": batch},
-        "hardware": {"on": whole_nodes(trainers + generators if split else trainers, key_of(chip_of(row["gpu"])))},
-        "parallelism": {"tp": tp, "pp": pp, "cp": cp, "ep": ep},
-        "serving": {"prompt_tokens": _PROMPT, "engine": "vLLM"},
+        "workload": work,
+        "hardware": {"on": whole_nodes(trainers + generators if split else trainers, key_of(chip))},
+        "parallelism": _layout(row, fitted),
+        "serving": {"prompt_tokens": _PROMPT, "engine": engine if is_engine(engine) else "vLLM"},
         "rl": {name: value for name, value in rl.items() if value is not None},
     }
     return Plan.model_validate(document), inferred, split
+
+
+def _pools(row: Mapping[str, str]) -> tuple[bool, int, int]:
+    """Whether accelerators generate alone, how many train, and how many generate."""
+    trainers, generators, total = (whole_or_none(row, name) for name in ("n_train", "n_gen", "n_gpus"))
+    if not cell(row, "placement").startswith("split"):
+        found = trainers or generators or total
+        if not found:
+            raise Skipped("the number of accelerators is not given")
+        return False, found, found
+    if total:
+        trainers, generators = trainers or total - (generators or total), generators or total - (trainers or total)
+    if not trainers or not generators:
+        raise Skipped("how many accelerators generate is not given")
+    return True, trainers, generators
+
+
+def _layout(row: Mapping[str, str], fitted: bool) -> dict[str, int]:
+    """The trainer's degrees; of a framework that nobody fitted what the row says, sharded where its software shards, else the search's."""
+    degrees = {name: whole_or_none(row, f"train_{name}") for name in ("tp", "pp", "cp", "ep")}
+    sharded = re.search(r"fsdp|zero|deepspeed", cell(row, "train_engine"), re.IGNORECASE) is not None
+    if not fitted and not sharded and not any(degrees.values()):
+        return {}
+    return {name: degree or 1 for name, degree in degrees.items()} | ({} if fitted or not sharded else {"zero": 3})

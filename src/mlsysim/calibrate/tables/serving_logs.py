@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, key_of, model_of, served_format, whole
+from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, served_format, whole
 from mlsysim.calibrate.questions import FILE, Question, Skipped, calibrated_plan, whole_nodes
-from mlsysim.calibrate.tables.serving_open import engine_of
 from mlsysim.simulate.traces import read_trace
 from mlsysim.timing.engines import chip_class
 
@@ -46,8 +45,8 @@ def read_bare(row: Mapping[str, str]) -> list[Question]:
 
 def read_server(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a run of a server."""
-    chip, runner = chip_of(row["chip"]), engine_of(row)
-    inferred = [f"engine {runner}"]
+    inferred: list[str] = []
+    chip, runner = chip_of(row["chip"]), engine_of(row, inferred)
     # Copies that share experts are the attention groups of one replica, each with slots of its own.
     copies, apart = whole(row, "dp", 1), whole(row, "ep", 1) == 1
     slots = whole(row, "max_num_seqs", 0) * (1 if apart else copies)

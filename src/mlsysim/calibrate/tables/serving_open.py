@@ -16,15 +16,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, key_of, model_of, number, served_format, whole
+from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, number, served_format, whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
-from mlsysim.timing.engines import chip_class, engine
+from mlsysim.timing.engines import chip_class
 
 COLUMNS = ("arrival", "rate_rps", "prefix_state", "computed_prefill_tokens_est", "regime", "quality", "ttft_ms_mean")
 
 _MEASURED = {"ttft_ms_mean": "ttft", "tpot_ms_mean": "tpot", "e2e_ms_mean": "latency"}
-_SYNCHRONOUS = (0, 11)
-"""Up to this version vLLM scheduled a step after the one before it had ended."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -34,13 +32,14 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if row["quality"] != "ok" or row["regime"] != "steady":
         raise Excluded(f"{row['regime']}, {row['quality']}")
     new, prompt = row["computed_prefill_tokens_est"], round(number(row, "input_tokens_mean"))
-    chip, runner = chip_of(row["chip"]), engine_of(row)
-    inferred, guessed = [f"engine {runner}"], 0
+    inferred: list[str] = []
+    chip, runner = chip_of(row["chip"]), engine_of(row, inferred)
+    guessed = sum(text.startswith("stands in") for text in inferred)
     if not new and row["prefix_caching"] == "on":
         if "evicting" not in row["prefix_state"]:
             raise Skipped("what the prefix cache holds is not known")
         inferred.append("prompts are out of the cache when they come again")
-        guessed = 1
+        guessed += 1
     serving: dict[str, Any] = {
         "prompt_tokens": prompt,
         "output_tokens": round(number(row, "output_tokens_mean")),
@@ -75,12 +74,3 @@ def read(row: Mapping[str, str]) -> list[Question]:
         for column, name, regime, each in asked
         if row.get(column)
     ]
-
-
-def engine_of(row: Mapping[str, str]) -> str:
-    """The engine of a row, of the year nearest to its version."""
-    name = engine(row["engine"]).name
-    version = row["engine_version"].split(" ")[0].split(".")
-    if name == "vLLM" and len(version) > 1 and tuple(int(part) for part in version[:2]) <= _SYNCHRONOUS:
-        return "vLLM_2025"
-    return name

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, experts_of, key_of, model_of, served_format, whole
+from mlsysim.calibrate.cells import chip_of, engine_of, experts_of, key_of, model_of, served_format, whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
@@ -58,12 +58,13 @@ def read(row: Mapping[str, str]) -> list[Question]:
     plan = plan_of(row, inferred)
     measured = chip_class(chip_of(row["gpu"])) in ("Hopper", "Blackwell", "Ampere")
     kind = "serving disaggregated" if row["mode"] == "disagg" else "serving"
+    guessed = sum(text.startswith("stands in") for text in inferred)
     names = [name for name in ("tpot", "ttft") if row.get(f"{name}_ms")]
     if not names:
         raise Excluded("no measured value")
     values = {name: float(row[f"{name}_ms"]) for name in names}
     return [
-        Question(f"{name}_ms", value, plan, name, "ms", 1.0, f"{kind} {name}", measured, tuple(inferred))
+        Question(f"{name}_ms", value, plan, name, "ms", 1.0, f"{kind} {name}", measured, tuple(inferred), guessed)
         for name, value in values.items()
     ]
 
@@ -113,7 +114,7 @@ def _read_together(row: Mapping[str, str]) -> str:
 def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     """The serving plan that a row describes."""
     row = _as_launched(row)
-    model, chip, runner = model_of(row["model"]), chip_of(row["gpu"]), engine(row["engine"])
+    model, chip, runner = model_of(row["model"]), chip_of(row["gpu"]), engine(engine_of(row, inferred))
     ratio = row.get("length_min_fraction") or ""
     if not ratio:
         inferred.append("lengths all equal")
