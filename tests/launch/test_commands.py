@@ -111,11 +111,18 @@ def test_readers_answer_or_say_why_not(text: str, target: str | None) -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("vllm", ("--data-parallel-size 8", "--enable-expert-parallel", "--tensor-parallel-size 2")),
-        ("sglang", ("--tp-size 16", "--dp-size 8", "--enable-dp-attention", "--ep-size 16")),
+        (
+            "vllm",
+            ("--data-parallel-size 8", "--enable-expert-parallel", "--tensor-parallel-size 2", "--max-num-seqs 8"),
+        ),
+        (
+            "sglang",
+            ("--tp-size 16", "--dp-size 8", "--enable-dp-attention", "--ep-size 16", "--max-running-requests 64"),
+        ),
     ],
 )
 def test_groups_of_attention_are_written_and_read(target, words):
+    """vLLM's limit is of each rank, an engine of its own; SGLang's is of all of them."""
     given = {"model": "DeepSeek_V3", "precision": "fp8", "on": "16xH200", "tp": 2, "attention_dp": 8, "task": "serving"}
     plan = Plan.model_validate(given | {"concurrency": 64})
     text = written(target, evaluate_plainly(plan))
@@ -125,7 +132,7 @@ def test_groups_of_attention_are_written_and_read(target, words):
         assert re.search(rf"{re.escape(flag)}\s+'?{value}", plain) if value else flag in plain, (each, text)
     back = read_launch(text, target).plan
     split = back.parallelism
-    assert (split.tp, split.ep, split.attention_dp) == (2, 16, 8)
+    assert (split.tp, split.ep, split.attention_dp) == (2, 16, 8) and back.serving.max_num_seqs == 64
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mlsysim.importers.limits import load_json
 from mlsysim.launch.flags import Parsed, parse_tables, put
 from mlsysim.launch.grouped import Drafted, GroupedServer, Split, Switches
 from mlsysim.launch.model_names import checkpoint_of
-from mlsysim.launch.serving import cap_of, degrees_of, one_server, traffic_of
+from mlsysim.launch.serving import degrees_of, one_server, traffic_of
 from mlsysim.launch.settings import Rows, Setting, Why, kept, read_documents, write_yaml
 from mlsysim.launch.shell import Script
 from mlsysim.plans.plan import Plan
@@ -66,9 +66,14 @@ class VLLM(GroupedServer):
         groups = parsed.whole("--data-parallel-size") or 1
         if parsed.on("--enable-expert-parallel"):
             split |= {"ep": split["tp"] * groups} | ({"attention_dp": groups} if groups > 1 else {})
-            return 1
-        traffic["replicas"] = groups
+        else:
+            traffic["replicas"] = groups
         return groups
+
+    def ranks(self, plan: Plan) -> int:
+        """Every rank of ``--data-parallel-size`` is an engine of its own, with a limit of its own."""
+        split = degrees_of(plan.parallelism)
+        return split.groups if split.experts > 1 else 1
 
     def drafted(self, parsed: Parsed) -> Drafted | None:
         """A draft model as the JSON of ``--speculative-config`` names it."""
@@ -203,17 +208,12 @@ class TensorRTLLM(GroupedServer):
         heads = parsed.whole("speculative_config.num_nextn_predict_layers")
         return method, model if known else None, heads or parsed.whole("speculative_config.max_draft_len")
 
-    def _ranks(self, plan: Plan) -> int:
-        """Ranks that split a replica's attention by requests; 1 where they do not."""
+    def ranks(self, plan: Plan) -> int:
         split = degrees_of(plan.parallelism)
         return split.groups if split.tp == 1 else 1
 
-    def cap(self, plan: Plan) -> int | None:
-        cap = cap_of(plan)
-        return None if cap is None else -(-cap // self._ranks(plan))
-
     def split(self, plan: Plan, why: Mapping[str, str], replica: Degrees, replicas: int | None) -> Split:
-        apart, tp, ep = self._ranks(plan), replica.tp, replica.experts
+        apart, tp, ep = self.ranks(plan), replica.tp, replica.experts
         ranks = max(tp, apart)
         gaps = []
         if replica.groups > 1 and tp > 1:
@@ -228,9 +228,6 @@ class TensorRTLLM(GroupedServer):
             ),
             "--ep_size": (min(ep, ranks) if ep > 1 else None, "parallelism.ep"),
         }
-        each = self.cap(plan)
-        if each is not None and each * apart != cap_of(plan):
-            gaps.append(f"serving.concurrency = {traffic_of(plan).concurrency} (rounded up to {each} a rank)")
         return rows, [*gaps, *one_server(plan)]
 
     def draft(self, model: str | None, tokens: int | None) -> Rows:

@@ -57,9 +57,14 @@ class GroupedServer(Server):
     def draft(self, model: str | None, tokens: int | None) -> Rows:
         """The settings of a draft model, or of heads of the model's own."""
 
+    def ranks(self, plan: Plan) -> int:
+        """Attention groups of a replica for each of which the limit on requests at once holds; 1 where it holds for all of them."""
+        return 1
+
     def cap(self, plan: Plan) -> int | None:
-        """Requests at once, as the flag counts them."""
-        return cap_of(plan)
+        """Requests at once, as the flag counts them: rounded up for each of its ranks."""
+        cap = cap_of(plan)
+        return None if cap is None else -(-cap // self.ranks(plan))
 
     def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
         """Enter the split of a replica, the requests at once, number formats and the draft model."""
@@ -122,6 +127,10 @@ class GroupedServer(Server):
         """Degrees and replicas, number formats, requests at once, the draft model and the longest request."""
         traffic = traffic_of(plan)
         rows, gaps = self.split(plan, why, degrees_of(plan.parallelism), (traffic.replicas or 1) if replicas else None)
+        each, whole = self.cap(plan), cap_of(plan)
+        if each is not None and each * self.ranks(plan) != whole:
+            name = "concurrency" if traffic.max_num_seqs is None else "max_num_seqs"
+            gaps.append(f"serving.{name} = {getattr(traffic, name)} (rounded up to {each} a rank)")
         rows |= self._formats(plan, why, gaps)
         rows[self.table.names["serving.concurrency"]] = (self.cap(plan), "serving.concurrency")
         if self.CHUNKS is not None and traffic.chunk_tokens is not None:
