@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.physics.precision import format_of
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.arrivals import is_simulated
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used
@@ -175,9 +176,7 @@ def _serving(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         yield settings
         yield [*formats, *narrow]
         more = (
-            _enough(loose, _short(answer), holds)
-            if rate and answer.fidelity != "simulated"
-            else _more(loose, _short(answer))
+            _enough(loose, _short(answer), holds) if rate and not is_simulated(part) else _more(loose, _short(answer))
         )
         yield [*_other_chips(loose), *more]
         return
@@ -348,7 +347,7 @@ def _instead(plan: Plan, count: int, beside: str = "") -> str:
 def _short(answer: Answer) -> float:
     """How many times as many requests come as are answered; 1 where none are, or nobody said how many come."""
     asked = None if answer.plan.serving is None else answer.plan.serving.qps
-    answered = to_si(answer.value("requests_per_second"), "1/s") if answer.feasible else 0.0
+    answered = to_si(answer.value("requests_per_second"), "1/s") if answer.feasible or answer.overloaded else 0.0
     return asked / answered if asked and answered else 1.0
 
 
@@ -363,7 +362,7 @@ def _enough(plan: Plan, asked: float, holds: Holds) -> Iterator[Candidate]:
         return made.setdefault(count, plan.replacing(hardware=fleet_of(plan, count)))
 
     count = fleet.total_accelerators * max(2, int(asked / 2))
-    while known and plan.hardware.chip is None and count <= _MOST:
+    for _ in range(_DOUBLINGS if known and plan.hardware.chip is None else 0):
         count = count if count <= node else math.ceil(count / node) * node
         if holds(on(count)):
             # Of many nodes, sixteenths.
@@ -375,8 +374,8 @@ def _enough(plan: Plan, asked: float, holds: Holds) -> Iterator[Candidate]:
         count *= 2
 
 
-_MOST = 1 << 17
-"""Accelerators that a service is tried on at most."""
+_DOUBLINGS = 8
+"""How often a service is tried on twice as many."""
 _EIGHTHS = (10, 12, 14, 16, 20, 24, 28, 32, 64)
 """Eighths of a fleet that more accelerators are, so that batches divide by them."""
 
