@@ -7,21 +7,24 @@ Where Chromium, Playwright or the pinned downloads are missing the tests are ski
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.labs.build import MANIFEST, build
 from mlsysim.labs.serve import SiteHandler, in_background
+from mlsysim.plans.audit import AUDITED
 
-_PATIENCE_MILLISECONDS = 30_000
-READY_MILLISECONDS = 180_000
+READY_MILLISECONDS = 300_000
+"""How long anything is waited for: a busy machine is no defect, and what never comes fails however long it is."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -106,6 +109,7 @@ class Watch:
         self.home = home
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        page.set_default_timeout(READY_MILLISECONDS)
         # Of the context, because a worker's requests are not the page's.
         page.context.on("request", lambda request: self.requests.append(request.url))
         page.on("console", self._console)
@@ -128,13 +132,13 @@ def expect(what: Any) -> Any:
     """Playwright's assertions, which wait for what a page does by and by."""
     from playwright.sync_api import expect as waiting
 
-    waiting.set_options(timeout=_PATIENCE_MILLISECONDS)
+    waiting.set_options(timeout=READY_MILLISECONDS)
     return waiting(what)
 
 
 def wait_until_ready(page) -> None:
     """Until the first answer is shown, or the page says why there is none."""
-    page.wait_for_selector("html[data-ready], html[data-failed]", state="attached", timeout=READY_MILLISECONDS)
+    page.wait_for_selector("html[data-ready=''], html[data-failed]", state="attached", timeout=READY_MILLISECONDS)
     assert page.locator("html[data-failed]").count() == 0, page.locator("#status").inner_text()
 
 
@@ -146,22 +150,73 @@ LISTEN = """addEventListener("DOMContentLoaded", () => {
 })"""
 
 
-@pytest.fixture(scope="module")
-def ready_page(chromium, site):
-    """The explorer with a running engine, shared by the tests of a module; checked for complaints in the end."""
+@pytest.fixture(scope="session")
+def engine_page(chromium, site):
+    """The site with a running engine, which takes long to start: one page for all tests, what it said meanwhile in ``said``."""
     page = chromium.new_context().new_page()
     page.watch = Watch(page, site)
     page.add_init_script(LISTEN)
-    page.goto(f"{site}#explore")
+    page.goto(f"{site}index.html#explore")
     wait_until_ready(page)
+    page.said = page.evaluate("said")
     yield page
-    page.watch.check()
     page.context.close()
+
+
+@pytest.fixture(scope="module")
+def ready_page(engine_page):
+    """The explorer at the design that it shows first, whatever modules ran before; checked for complaints in the end."""
+    go(engine_page)
+    yield engine_page
+    engine_page.watch.check()
+    engine_page.watch.complaints.clear()
+
+
+def leaves(value, path=""):
+    """The paths of a plan with their values as an address has them."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from leaves(part, f"{path}.{name}" if path else name)
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def settled(page) -> None:
+    """Wait for the answer to the last edit; an edit takes the mark away before its event returns."""
+    page.wait_for_selector("html[data-ready='']", state="attached")
+
+
+# As the back button does it; an address that is the present one would be no navigation.
+GO = """fragment => {
+  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
+  document.documentElement.dataset.ready = "old";
+  history.pushState(null, "", location.pathname + "#" + fragment);
+  dispatchEvent(new PopStateEvent("popstate"));
+}"""
+
+
+def visit(page, fragment: str) -> None:
+    """Go to a view by its address, without loading the page again."""
+    page.evaluate(GO, fragment)
+    settled(page)
+
+
+def go(page, plan=None) -> None:
+    """Show a plan by its address; nothing is the first design."""
+    visit(page, urlencode(list(leaves(AUDITED.document() if plan is None else plan))))
+
+
+def resized(page, width: int, height: int) -> None:
+    """Another size of the window, once the explorer has drawn its charts for it; the width has to be another one."""
+    page.evaluate("document.documentElement.dataset.ready = 'old'")
+    page.set_viewport_size({"width": width, "height": height})
+    settled(page)
 
 
 @pytest.fixture
 def fresh_page(chromium):
     """An empty page, for tests in which complaints are expected."""
     page = chromium.new_context().new_page()
+    page.set_default_timeout(READY_MILLISECONDS)
     yield page
     page.context.close()

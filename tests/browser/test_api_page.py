@@ -24,10 +24,10 @@ def address():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "mlsysim", "api", "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlsysim", "api", "--port", str(port), "--workers", "1", "--timeout", "300"]
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     home = f"http://127.0.0.1:{port}"
-    for _ in range(300):
+    for _ in range(1500):
         try:
             urllib.request.urlopen(f"{home}/health", timeout=5).close()
             break
@@ -36,7 +36,7 @@ def address():
             time.sleep(0.2)
     yield home
     server.terminate()
-    server.wait(30)
+    server.wait(120)
 
 
 @pytest.fixture

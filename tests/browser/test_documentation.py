@@ -63,7 +63,7 @@ def test_search_finds_a_wall(open_page) -> None:
     page = open_page("index.html")
     page.keyboard.press("/")
     page.keyboard.type("communication")
-    page.wait_for_selector(".md-search-result__item a[href*='14-communication']", timeout=20_000)
+    page.wait_for_selector(".md-search-result__item a[href*='14-communication']")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,6 @@ def test_search_finds_an_option_as_it_is_typed(open_page, typed: str, key: str) 
     page.wait_for_selector(
         f".md-search-result__item a[href$='reference/options.html?h={key}'], .md-search-result__item a[href$='#{key}']",
         state="attached",
-        timeout=20_000,
     )
 
 

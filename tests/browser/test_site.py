@@ -15,7 +15,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.zoo.examples import shipped_files
 
-from .conftest import READY_MILLISECONDS, expect, served
+from .conftest import expect, served
 
 DESIGN = {
     "task": "training",
@@ -40,7 +40,7 @@ CALL = """async ([name, args]) => {
 def failure(page, address: str) -> str:
     """What the page says when it cannot start."""
     page.goto(address)
-    page.wait_for_selector("html[data-failed]", state="attached", timeout=READY_MILLISECONDS)
+    page.wait_for_selector("html[data-failed]", state="attached")
     assert page.get_by_role("alert").count() == 1
     return page.get_by_role("alert").inner_text()
 
@@ -62,7 +62,7 @@ def test_the_first_page_shows_an_answer(ready_page):
 
 
 def test_a_line_tells_how_far_loading_is(ready_page):
-    said = ready_page.evaluate("said")
+    said = ready_page.said
     stages = [line.split(":")[0] for line in said if " MB" in line]
     named = ["Loading Python", "Unpacking the engine", "Starting the engine"]
     assert [stage for stage in dict.fromkeys(stages) if stage != "Loading"] == named

@@ -50,6 +50,7 @@ export async function deeper(plan, width, current) {
   }
   if (!current()) return;
   showLive(found);
+  root.dataset.live = "";
   await showMachines(plan, { call, current, choose: (next) => page.change(next) });
 }
 

@@ -207,8 +207,7 @@ const address = later(250, () => {
 addEventListener("popstate", address.cancel); // who goes back just after an edit goes back
 
 function ask() {
-  delete root.dataset.ready;
-  delete root.dataset.complete;
+  for (const mark of ["ready", "complete", "live"]) delete root.dataset[mark];
   return quick.ask();
 }
 
