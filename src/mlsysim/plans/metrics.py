@@ -33,7 +33,7 @@ _LARGER = {
     "megawatt_hour": ((1e3, "GWh"),),
     "watt": ((1e6, "MW"), (1e3, "kW")),
     "kilowatt": ((1e3, "MW"),),
-    "day": ((1.0, "day"), (0.0, "h")),
+    "day": ((1.0, "day"), (1 / 24, "h"), (1 / 1440, "min"), (0.0, "s")),
     "millisecond": ((1e3, "s"),),
     "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us")),
 }
