@@ -63,6 +63,26 @@ GH200_96GB: GH200-GraceHopper-Superchip-96GB
 Cerebras_CS3: Cerebras WSE-3 | CS-3
 Apple_M4_Max: MacBook Pro M4 Max | Mac Studio M4 Max 128GB
 EPYC_9654: AMD EPYC 9654 96-Core Processor
+H20_141GB: H20 141GB | NVIDIA H20-3e | H20-141G | NVIDIA H20 SXM 141GB HBM3e
+P40: Tesla P40 | NVIDIA Tesla P40 24GB | P40 GDDR5
+A2: NVIDIA A2 | A2 16GB | A2 PCIe
+A16: NVIDIA A16 | A16-16GB
+RTX_5080: GeForce RTX 5080 | NVIDIA GeForce RTX 5080 16GB GDDR7 | rtx5080
+RTX_5070Ti: RTX 5070 Ti | NVIDIA GeForce RTX 5070 Ti 16GB
+RTX_4080_Super: RTX 4080 SUPER | GeForce RTX 4080 SUPER 16GB | rtx-4080-super
+RTX_3090Ti: RTX 3090 Ti | NVIDIA GeForce RTX 3090 Ti 24GB
+RTX_A5000: RTX A5000 24GB | NVIDIA RTX A5000 | A5000
+RTX_A4000: RTX A4000 | NVIDIA RTX A4000 16GB GDDR6
+Quadro_RTX_8000: Quadro RTX 8000 | NVIDIA Quadro RTX 8000 48GB
+Titan_RTX: TITAN RTX | NVIDIA TITAN RTX 24GB
+MI250: AMD Instinct MI250 | MI250 128GB | AMD Instinct MI250 OAM
+Radeon_PRO_W7900: Radeon PRO W7900 | AMD Radeon PRO W7900 48GB | W7900
+Radeon_RX_9070_XT: RX 9070 XT | AMD Radeon RX 9070 XT 16GB
+Ryzen_AI_Max_395: Ryzen AI Max+ 395 | AMD Ryzen AI Max+ 395 128GB | Strix Halo
+Arc_A770: Intel Arc A770 | Arc A770 16GB
+Xeon_8380: Intel(R) Xeon(R) Platinum 8380 | Xeon 8380
+Jetson_Xavier_NX: Jetson Xavier NX | NVIDIA Jetson Xavier NX 8GB
+Jetson_AGX_Xavier: Jetson AGX Xavier | NVIDIA Jetson AGX Xavier 32GB
 """
 MODELS = """
 Llama3_8B: meta-llama/Meta-Llama-3.1-8B | meta-llama/Llama-3.1-8B-Instruct | Meta-Llama-3-8B-Instruct.Q5_K_M.gguf=q5_k_m | unsloth/llama-3-8b-bnb-4bit=nf4
@@ -126,7 +146,7 @@ def test_models_and_formats_of_checkpoints(label: str, key: str) -> None:
         ("A100 PCIe", "A100_PCIe_40GB or A100_PCIe_80GB"),  # two chips are called so
         ("B200 PCIe", "other memory or another form"),
         ("H100 NVL 80GB", "other memory or another form"),
-        ("H20 141GB", "other memory or another form"),
+        ("H20 80GB", "other memory or another form"),
         ("RTX 3080 12GB", "other memory or another form"),
         ("H100-80GB-500W", "power_cap"),
         ("p5.48xlarge", "8 x H100"),
