@@ -118,6 +118,39 @@ InternLM2_20B: internlm2-chat-20b
 OLMo2_13B: OLMo-2-1124-13B | allenai/OLMo-2-1124-13B-Instruct
 Falcon_40B: tiiuae/falcon-40b-instruct
 BLOOM_176B: bigscience/bloom
+DeepSeek_Coder_33B: deepseek-ai/deepseek-coder-33b-instruct | TheBloke/deepseek-coder-33B-instruct-GPTQ=gptq
+DeepSeek_Coder_6_7B: deepseek-ai/deepseek-coder-6.7b-base
+DeepSeek_Coder_1_3B: deepseek-ai/deepseek-coder-1.3b-instruct
+DeepSeek_MoE_16B: deepseek-ai/deepseek-moe-16b-base
+DeepSeek_V2: deepseek-ai/DeepSeek-Coder-V2-Instruct
+Qwen_1_8B: Qwen/Qwen-1_8B
+Qwen_7B: Qwen/Qwen-7B-Chat
+Qwen_14B: Qwen/Qwen-14B
+Qwen_72B: Qwen/Qwen-72B-Chat
+Qwen1_5_0_5B: Qwen/Qwen1.5-0.5B
+Qwen1_5_1_8B: Qwen/Qwen1.5-1.8B-Chat
+Qwen1_5_4B: Qwen/Qwen1.5-4B
+Qwen1_5_7B: Qwen/Qwen1.5-7B-Chat | Qwen1.5-7B-Chat-AWQ=awq
+Qwen1_5_14B: Qwen/Qwen1.5-14B-Chat
+Qwen1_5_32B: Qwen/Qwen1.5-32B-Chat
+Qwen1_5_72B: Qwen/Qwen1.5-72B-Chat-GPTQ-Int4=gptq
+Qwen1_5_110B: Qwen/Qwen1.5-110B-Chat
+Qwen1_5_MoE_A2_7B: Qwen/Qwen1.5-MoE-A2.7B-Chat
+CodeQwen1_5_7B: Qwen/CodeQwen1.5-7B-Chat
+Qwen2_5_7B: Qwen/Qwen2.5-VL-7B-Instruct
+ChatGLM3_6B: THUDM/chatglm3-6b | THUDM/chatglm2-6b
+EXAONE_3_5_2_4B: LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
+EXAONE_3_5_32B: LGAI-EXAONE/EXAONE-3.5-32B-Instruct-AWQ=awq
+Falcon3_1B: tiiuae/Falcon3-1B-Instruct
+Falcon3_3B: tiiuae/Falcon3-3B-Base
+Falcon3_7B: tiiuae/Falcon3-7B-Instruct
+Falcon3_10B: tiiuae/Falcon3-10B-Instruct
+Seed_OSS_36B: ByteDance-Seed/Seed-OSS-36B-Instruct
+MiniCPM_2B: openbmb/MiniCPM-2B-sft-bf16=bf16
+InternLM3_8B: internlm/internlm3-8b-instruct
+Dots_LLM1: rednote-hilab/dots.llm1.inst
+Grok_2: xai-org/grok-2
+Yi_9B: 01-ai/Yi-9B | 01-ai/Yi-1.5-9B-Chat
 ResNet50: resnet-50 | ResNet50
 """
 
