@@ -151,6 +151,43 @@ InternLM3_8B: internlm/internlm3-8b-instruct
 Dots_LLM1: rednote-hilab/dots.llm1.inst
 Grok_2: xai-org/grok-2
 Yi_9B: 01-ai/Yi-9B | 01-ai/Yi-1.5-9B-Chat
+StableLM2_12B: stabilityai/stablelm-2-12b-chat
+StableLM2_1_6B: stabilityai/stablelm-2-1_6b
+Hunyuan_Large: tencent/Tencent-Hunyuan-Large
+ModernBERT_Base: answerdotai/ModernBERT-base
+ModernBERT_Large: answerdotai/ModernBERT-large
+XLM_RoBERTa_Base: FacebookAI/xlm-roberta-base
+XLM_RoBERTa_Large: intfloat/multilingual-e5-large
+BGE_M3: BAAI/bge-m3
+BERT_Large: intfloat/e5-large-v2 | BAAI/bge-large-en-v1.5
+T5_v1_1_Base: google/flan-t5-base
+T5_v1_1_Large: google/flan-t5-large
+T5_v1_1_XL: google/flan-t5-xl
+T5_v1_1_XXL: google/flan-t5-xxl | google/t5-v1_1-xxl
+ESM2_650M: facebook/esm2_t33_650M_UR50D
+ESM2_3B: facebook/esm2_t36_3B_UR50D
+ESM2_15B: facebook/esm2_t48_15B_UR50D
+ViT_22B: ViT-22B
+StarCoder2_3B: bigcode/starcoder2-3b
+StarCoder2_7B: bigcode/starcoder2-7b
+Granite_Code_3B: ibm-granite/granite-3b-code-base-2k
+Granite_Code_8B: ibm-granite/granite-8b-code-instruct
+Granite_Code_20B: ibm-granite/granite-20b-code-instruct-8k
+Granite_Code_34B: ibm-granite/granite-34b-code-base
+Granite3_0_2B: ibm-granite/granite-3.0-2b-instruct
+GPT_Neo_125M: EleutherAI/gpt-neo-125m
+GPT_Neo_1_3B: EleutherAI/gpt-neo-1.3B
+GPT_Neo_2_7B: EleutherAI/gpt-neo-2.7B
+RedPajama_3B: togethercomputer/RedPajama-INCITE-Base-3B-v1
+XGen_7B: Salesforce/xgen-7b-8k-base
+Persimmon_8B: adept/persimmon-8b-chat
+Orion_14B: OrionStarAI/Orion-14B-Chat
+Baichuan2_7B: baichuan-inc/Baichuan2-7B-Chat
+InternLM_7B: internlm/internlm-chat-7b
+Moonlight_16B_A3B: moonshotai/Moonlight-16B-A3B-Instruct
+Pythia_12B: databricks/dolly-v2-12b
+Mistral_7B: intfloat/e5-mistral-7b-instruct
+Llama2_70B: codellama/CodeLlama-70b-hf
 ResNet50: resnet-50 | ResNet50
 """
 
