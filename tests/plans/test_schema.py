@@ -26,6 +26,7 @@ VALUES = {
     "hardware.efficiency": 0.5,
     **dict.fromkeys(("hardware.oversubscription", "hardware.congestion", "hardware.straggler"), 1.5),
     "serving.cache_precision": "fp8",
+    "rl.generator_precision": "fp8",
     "serving.slo": "ttft_p99=500ms",
     "ops.start": "2026-12-01",
     "ops.pause_above": "300g",

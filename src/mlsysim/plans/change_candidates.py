@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from mlsysim.physics.precision import format_of
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.arrivals import is_simulated
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_used
@@ -145,6 +144,8 @@ def fewest(counts: list[int], holds: Callable[[int], bool]) -> int | None:
 
 
 def _serving(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
+    from mlsysim.plans.arrivals import is_simulated
+
     given, part = answer.plan.serving, plan.serving
     assert part is not None
     parallel = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
