@@ -188,6 +188,9 @@ Moonlight_16B_A3B: moonshotai/Moonlight-16B-A3B-Instruct
 Pythia_12B: databricks/dolly-v2-12b
 Mistral_7B: intfloat/e5-mistral-7b-instruct
 Llama2_70B: codellama/CodeLlama-70b-hf
+Cerebras_GPT_1_3B: cerebras/Cerebras-GPT-1.3B
+Cerebras_GPT_2_7B: cerebras/Cerebras-GPT-2.7B
+Cerebras_GPT_6_7B: cerebras/Cerebras-GPT-6.7B
 ResNet50: resnet-50 | ResNet50
 """
 
