@@ -191,6 +191,8 @@ Llama2_70B: codellama/CodeLlama-70b-hf
 Cerebras_GPT_1_3B: cerebras/Cerebras-GPT-1.3B
 Cerebras_GPT_2_7B: cerebras/Cerebras-GPT-2.7B
 Cerebras_GPT_6_7B: cerebras/Cerebras-GPT-6.7B
+RedPajama_7B: togethercomputer/RedPajama-INCITE-7B-Chat
+CodeGen_16B: Salesforce/codegen-16B-mono
 ResNet50: resnet-50 | ResNet50
 """
 
