@@ -19,7 +19,7 @@ ROUNDS = 5
 def run(code: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(Path(mlsysim.__file__).parents[1])}
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 def cpu_time(statement: str) -> float:

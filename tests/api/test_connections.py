@@ -60,7 +60,7 @@ def opened(running):
     made, port = [], running.servers[0].sockets[0].getsockname()[1]
 
     def make(sent=b""):
-        one = socket.create_connection(("127.0.0.1", port), timeout=120)
+        one = socket.create_connection(("127.0.0.1", port), timeout=600)
         one.sendall(sent)
         made.append(one)
         return one

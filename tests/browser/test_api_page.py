@@ -36,7 +36,7 @@ def address():
             time.sleep(0.2)
     yield home
     server.terminate()
-    server.wait(120)
+    server.wait(600)
 
 
 @pytest.fixture

@@ -277,7 +277,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         [sys.executable, "-m", "mlsysim", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, **environment},
     )
 
@@ -308,7 +308,7 @@ def test_a_closed_pipe_is_no_error() -> None:
         shell=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=dict(os.environ),
     )
     assert done.returncode == 0 and "Traceback" not in done.stderr and "Broken" not in done.stderr

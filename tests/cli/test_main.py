@@ -14,7 +14,7 @@ from mlsysim.cli.main import _keep_garbage, main
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "mlsysim", *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-m", "mlsysim", *arguments], capture_output=True, text=True, timeout=600)
 
 
 def test_help_lists_the_commands() -> None:

@@ -49,7 +49,7 @@ def test_a_terminal_gets_the_bar_and_stdout_one_document(tmp_path):
         stdout=subprocess.PIPE,
         stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
-        timeout=120,
+        timeout=600,
     )
     os.close(theirs)
     drawn = b""

@@ -18,7 +18,7 @@ def test_there_are_examples() -> None:
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": "error::UserWarning"}
     run = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()

@@ -141,7 +141,7 @@ def test_importing_reads_no_folder(tmp_path):
         "import warnings; warnings.simplefilter('error'); import mlsysim; print('fine'); mlsysim.Models.get('x', None)"
     )
     env = {"PYTHONPATH": str(Path(mlsysim.__file__).parents[1]), "MLSYSIM_ZOO": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "fine" and "DataWarning" in done.stderr
 
 

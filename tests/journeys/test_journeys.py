@@ -93,7 +93,7 @@ def test_a_journey(who: str, fresh: Path, tmp_path: Path) -> None:
     own |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=tmp_path, env=clean | own, capture_output=True, text=True, timeout=300)
+        return subprocess.run(words, cwd=tmp_path, env=clean | own, capture_output=True, text=True, timeout=600)
 
     told = [
         block.body

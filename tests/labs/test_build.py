@@ -275,7 +275,7 @@ assert mlsysim.__file__.startswith(sys.argv[1]), mlsysim.__file__
 from mlsysim.labs.bridge import call
 print(call("explore", '{"plan": {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}, "parallelism": {"tp": 8}, "task": "training"}}'))
 """
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)["value"]
     assert answer["feasible"] and set(answer["charts"]) == {"roofline", "memory", "scorecard"}

@@ -54,7 +54,7 @@ def test_what_a_control_writes_it_reads_back(tmp_path: Path) -> None:
     (tmp_path / "plan_keys.js").write_bytes(keys_module())
     (tmp_path / "check.js").write_text(CHECK)
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    done = subprocess.run(["node", "check.js"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(["node", "check.js"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
     told = json.loads(done.stdout)
     assert {key["path"] for key in plan_keys()} <= {control["path"] for control in told["found"]}
     for control in told["found"]:

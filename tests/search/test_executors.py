@@ -130,7 +130,7 @@ def test_a_lost_dask_worker_does_not_change_the_result(whole, tmp_path, monkeypa
         distributed.dask.config.set({**patient, "distributed.scheduler.worker-ttl": None}),
         local_cluster(2) as address,
     ):
-        with distributed.Client(address, timeout=120, set_as_default=False) as client:
+        with distributed.Client(address, timeout=600, set_as_default=False) as client:
             processes = list(client.run(os.getpid).values())
         killed = []
 
@@ -208,7 +208,7 @@ def stopped(folder: Path, *more: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 def finished(program: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = program.communicate(timeout=300)
+    out, err = program.communicate(timeout=600)
     assert program.returncode == 0, err
     return json.loads(out)
 
@@ -224,7 +224,7 @@ def without_timings(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_killed_program_goes_on(whole, tmp_path, more):
     program, run = stopped(tmp_path, *more)
     program.kill()
-    program.communicate(timeout=300)
+    program.communicate(timeout=600)
     assert program.returncode == -signal.SIGKILL and len(list(run.glob("part-*.json"))) == 2
     (tmp_path / "stand").unlink()
     again, _ = start(tmp_path, *more)
@@ -237,7 +237,7 @@ def test_an_interrupted_program_prints_the_best_so_far_and_goes_on(whole, tmp_pa
     program, run = stopped(tmp_path, "--workers", "2")
     program.send_signal(signal.SIGINT)
     (tmp_path / "stand").unlink()
-    out, err = program.communicate(timeout=300)
+    out, err = program.communicate(timeout=600)
     early = json.loads(out)
     assert program.returncode == 130 and not early["complete"] and early["best"]
     assert (

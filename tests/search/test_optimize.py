@@ -244,7 +244,7 @@ def test_without_numpy_there_is_a_sentence() -> None:
         "import mlsysim\n"
         "try:\n    mlsysim.optimize({})\nexcept mlsysim.MLSysError as error:\n    print(error)"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr
     assert "needs NumPy" in run.stdout
     assert mlsysim.optimize is optimize

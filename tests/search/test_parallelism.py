@@ -119,7 +119,7 @@ def test_it_runs_without_numpy() -> None:
         "best = ParallelismOptimizer().solve('Llama3_8B', 'Research_256', 256, max_zero_stage=1).best_config\n"
         "print(best['tp'], best['pp'], best['dp'])"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr
     best = solve(max_zero_stage=1).best_config
     assert run.stdout.split() == [str(best[name]) for name in ("tp", "pp", "dp")]

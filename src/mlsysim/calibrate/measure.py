@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.calibrate.device import Device, decode_attention, fastest, prefill_attention
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.samples import MOST
+from mlsysim.calibrate.samples import FEWEST, MOST
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
 
@@ -51,7 +51,7 @@ class Measured:
 
 
 def measure(device: Device, seconds: float = 60.0, grid: str | Grid | None = None) -> Measured:
-    """Run the suite for at most about ``seconds``."""
+    """Run the suite for about ``seconds``, and however long as few sizes take as a calibration needs."""
     if not 0 < seconds <= 3600:
         raise InputError(f"the time of a suite must be above 0 and at most 3600 seconds, got {seconds:g}.")
     sizes = GRIDS[grid] if isinstance(grid, str) else grid or GRIDS["gpu" if device.gpu else "cpu"]
@@ -61,7 +61,7 @@ def measure(device: Device, seconds: float = 60.0, grid: str | Grid | None = Non
         for row, call in _interleaved(_Suite(device, sizes).steps()):
             if len(result.rows) == MOST:
                 break
-            if time.perf_counter() - start > seconds:
+            if time.perf_counter() - start > seconds and len(result.rows) >= FEWEST:
                 late += 1
                 continue
             try:
