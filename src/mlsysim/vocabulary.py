@@ -107,6 +107,11 @@ MEANT = {
 }  # fmt: skip
 """Words that are no names of a key, and the key that was meant, with an example; looked up where nothing has the name."""
 
+RUNS = {"training": "stack", "inference": "stack", "serving": "engine", "rl": "framework"}
+"""The key that names the software which runs a task."""
+
+_SOFTWARE = (*RUNS.values(), "runtime", "backend")
+
 VALUES = {
     **{"zb_h1": "zero_bubble", "zbh1": "zero_bubble", "zb": "zero_bubble", "zb_2p": "zb_h2", "zbv": "zb_v"},
     **{
@@ -138,6 +143,15 @@ def python_name(key: str) -> str:
     ('v_stages', 'schedule')
     """
     return NAMES.get(key, (key.rpartition(".")[2],))[0]
+
+
+def meant_for(name: str, task: str) -> str | None:
+    """The key of a task that says what another task's key says there; None where there is none.
+
+    >>> meant_for("--stack", "serving"), meant_for("runtime", "training"), meant_for("tp", "serving")
+    ('engine', 'stack', None)
+    """
+    return RUNS.get(task) if plain(name) in _SOFTWARE and plain(name) != RUNS.get(task) else None
 
 
 def plain(name: str) -> str:

@@ -480,6 +480,9 @@ MISTAKES = {
     TRAIN + "--qps 5": ["no option --qps here: it belongs to serving (`mlsysim serve`)"],
     TRAIN + "--isl 500": ["no option --isl here: it belongs to serving and post-training"],
     SERVE + "--tokens 2T": ["no option --tokens here: it belongs to training (`mlsysim train`)"],
+    TRAIN + "--concurrency 3": ["no option --concurrency here: it belongs to serving (`mlsysim serve`)"],
+    SERVE + "--stack vllm": ["no option --stack here", "write --engine"],
+    TRAIN + "--engine vllm": ["no option --engine here", "write --stack"],
     TRAIN + "--micro-batches 7": ["7 micro-batches do not divide a replica's share of"],
     "eval Llama3_8B H100 --tp 2": ["one pass is of one accelerator. Ask train or serve"],
     "train ResNet50 --on 8xH100 --tp 2": [

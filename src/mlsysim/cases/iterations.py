@@ -121,4 +121,4 @@ class Iterations:
             total, stage = total + drafting, stage + drafting
         if some(self.step.deployment.pp > 1):
             total = pipelined_period(total, self.groups, stage)
-        return replace(found, total=total, stage=stage)
+        return found if total is found.total and stage is found.stage else replace(found, total=total, stage=stage)

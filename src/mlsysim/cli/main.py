@@ -27,7 +27,7 @@ from mlsysim.cli.plot import plot
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
-from mlsysim.vocabulary import MEANT
+from mlsysim.vocabulary import MEANT, meant_for
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 app = typer.Typer(
@@ -169,8 +169,10 @@ def _of_usage(error: Exception, said: str) -> str:
     if name:
         near = getattr(error, "possibilities", None) or ()
         instead = _WRITTEN_SO.get(name.replace("_", "-"))
-        if near and not instead and (owner := _belongs(name)):
-            return f"There is no option {name} here: it belongs to {owner}."
+        if not instead and (owner := _belongs(name)):
+            command = getattr(getattr(error, "ctx", None), "info_name", None)
+            own = meant_for(name, next((task for task, each in _COMMANDS.items() if each == command), ""))
+            return f"There is no option {name} here: it belongs to {owner}{f'; write --{own}' if own else ''}."
         hint = (
             f"write {instead}."
             if instead

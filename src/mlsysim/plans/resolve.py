@@ -27,6 +27,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ChipPart, HardwarePart, WorkloadPart
 from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
+from mlsysim.vocabulary import meant_for
 from mlsysim.zoo.labels import format_named
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
@@ -143,7 +144,9 @@ def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
             held = getattr(held, name, None)
         if held is not None:
             tasks = " and ".join(_TASKS.get(each, each) for each in leaf.tasks)
-            words = f"{leaf.flat} belongs to {tasks}; {_TASKS.get(task, task)} has no use for it."
+            own = meant_for(leaf.flat, task)
+            use = "has no use for it" if own is None else f"has {own} instead"
+            words = f"{leaf.flat} belongs to {tasks}; {_TASKS.get(task, task)} {use}."
             raise InputError(words, field=leaf.flat)
 
 
