@@ -71,3 +71,48 @@ def test_simulated_and_closed_ends_of_a_rate_agree():
 def test_the_most_that_is_answered_is_explained():
     equation = asked(qps=5).explain("most_requests_per_second")[0]
     assert equation.text.startswith("r = c / T")
+
+
+def test_the_most_that_is_answered_does_not_depend_on_what_comes():
+    found = [rate(asked(qps=qps)) for qps in (0.5, 12, 27)]
+    assert found[0] == pytest.approx(found[1]) and found[0] == pytest.approx(found[2])
+
+
+def times(answer, name):
+    metric = answer.metric(name)
+    return tuple(side and to_si(side, "s") for side in (metric.low, metric.value, metric.high))
+
+
+def test_times_near_saturation_are_as_uncertain_as_the_load_makes_them():
+    idle, busy = (times(asked(qps=qps), "tpot") for qps in (0.01, 20))
+    # A token on its own is a step; of requests that come, longer steps make more wait for each other.
+    assert idle[2] / idle[1] < 1.07 < 1.2 < busy[2] / busy[1]
+    low, most, _ = rate(asked(qps=0.5))
+    slow, qps = most / low, 0.9 * low
+    named, longer = asked(qps=qps), asked(qps=qps * slow)
+    assert times(named, "tpot")[2] == pytest.approx(slow * times(longer, "tpot")[1], rel=1e-6)
+
+
+def test_a_queue_that_may_grow_without_end_gives_times_without_an_upper_end():
+    answer = asked(qps=24.4, ttft="10 s")
+    for name in ("ttft", "latency"):
+        low, value, high = times(answer, name)
+        assert high is None and low < value and answer.metric(name).interval.endswith(" or more")
+        assert answer.metric(name).factors[1] == float("inf")
+    # The batch is full at most, so that a further token has an end: that of a server that is overloaded.
+    assert times(answer, "tpot")[2] == pytest.approx(times(asked(qps=100), "tpot")[2], rel=0.01)
+    first, come = answer.checks
+    # A limit that is far away is kept as surely as no queue grows.
+    assert first.state == come.state == "open" and first.odds == come.odds
+    assert "too close to call, its interval is" in first.sentence
+    near = asked(qps=24.4, ttft=f"{1.001 * times(answer, 'ttft')[1]} s")
+    assert 0.5 < near.checks[0].odds < first.odds
+    again = type(answer).from_json(answer.to_json())
+    assert again.metric("ttft") == answer.metric("ttft") and again.metric("ttft").high is None
+    row = next(each for each in gauges(answer)[1]["rows"] if each["path"] == "performance.ttft")
+    assert row["band"][0] < row["at"] < row["band"][1] == 1.0
+
+
+def test_closed_and_simulated_ends_of_times_agree():
+    closed, played = (times(asked(qps=22, **more), "tpot") for more in ({}, {"seed": 1}))
+    assert closed == pytest.approx(played, rel=0.12)

@@ -32,7 +32,7 @@ def stops(draw):
     for x in xs:
         y, binds = draw(values), draw(words)
         reason = "It needs 90 GB; a smaller batch helps." if binds == "does not fit" else ""
-        band = (None, None) if y is None else (0.9 * y, 1.3 * y)
+        band = (None, None) if y is None else (0.9 * y, draw(st.sampled_from([1.3 * y, None])))
         found.append((x, y, *band, binds, draw(st.integers(0, 9)), reason))
     return found
 
@@ -49,6 +49,13 @@ def test_curve(check, stops, limit, least, data):
     assert len(places) == len(stops)
     assert all(plot.left - 1 <= x <= plot.right + 1 and plot.top <= y <= plot.bottom + 1 for x, y in places)
     assert [x for x, _ in places] == sorted(x for x, _ in places)
+
+
+def test_an_interval_without_an_upper_end_goes_on_to_the_top_of_the_plot():
+    axes = {"x_title": "Rate", "y_title": "Time", "y_unit": "s"}
+    ended, endless = (curve([(1, 2.0, 1.8, 2.2), (2, 3.0, 2.0, high)], **axes) for high in (4.0, None))
+    top = endless.places()[1].top
+    assert f",{top:g} " not in ended.svg() and f",{top:g} " in endless.svg()
 
 
 def answer(**hardware) -> Answer:

@@ -81,8 +81,8 @@ class Prediction:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured value lies in the interval; None where the answer states none."""
-        return None if self.low is None or self.high is None else self.low <= self.measured <= self.high
+        """Whether the measured value lies in the interval, which may have no upper end; None where the answer states none."""
+        return None if self.low is None else self.low <= self.measured <= (math.inf if self.high is None else self.high)
 
 
 @dataclass(frozen=True, slots=True)

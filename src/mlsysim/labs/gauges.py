@@ -104,7 +104,9 @@ def _row(answer: Answer, metric: Metric) -> Gauge | None:
         return None
     value, low, high, _ = figure_of(metric)
     bound, least = bound_of(answer, metric.path)
-    end = _ROOM * max(value, high or 0.0, bound or 0.0) or 1.0
+    # Without an upper end the interval is the rest of the scale.
+    far = 2 * value if low is not None and high is None else high or 0.0
+    end = _ROOM * max(value, far, bound or 0.0) or 1.0
     check = _check_of(answer, metric.path)
     limit = None
     if check is not None and check.bound is not None and bound is not None:
@@ -116,7 +118,7 @@ def _row(answer: Answer, metric: Metric) -> Gauge | None:
         "text": metric.text,
         "interval": metric.interval,
         "at": value / end,
-        "band": None if low is None or high is None else [low / end, high / end],
+        "band": None if low is None else [low / end, 1.0 if high is None else high / end],
         "limit": limit,
         "state": "" if check is None else check.state,
         "word": "" if check is None else _word(check.state, check.odds),

@@ -48,7 +48,7 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
                 number, most = metric.value.to(bound.units).magnitude, bound.magnitude
             passed, limited = bool(number * sign <= most * sign), metric.text_of(bound)
             told = f"{'as asked' if passed else 'but was to be'} {word} {limited}"
-            odds = _odds(metric, most / number if number else 0.0)
+            odds = _odds(answer, metric, most / number if number else 0.0)
             odds = odds if odds is None or sign > 0 else 1 - odds
             found.append(
                 Checked(
@@ -102,7 +102,7 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         asked += [(each.metric, "limit", quantity(each.seconds, "s")) for each in parse_targets(serving.slo)]
     runs = held.get("deadline_kept")
     found = [
-        _within(held[name], label, most, runs) if name in held else _kept_by_none(answer, name, label, most)
+        _within(answer, held[name], label, most, runs) if name in held else _kept_by_none(answer, name, label, most)
         for name, label, most in asked
         if most is not None and (name in held or not answer.feasible)
     ]
@@ -137,8 +137,7 @@ def _answered(answer: Answer, qps: float, asked: str) -> Checked:
         return found.model_copy(
             update={"sentence": f"Requests are answered at {rate:.4g} a second, {how} they come ({come})."}
         )
-    above = _odds(most, qps / rate)
-    odds = None if above is None else 1 - above
+    odds = _steady(most, qps)
     words = f"At most {rate:.4g} requests a second are answered, and {come} {'comes' if qps == 1 else 'come'}{_open(most, odds)}."
     return found.model_copy(update={"sentence": words, "odds": odds})
 
@@ -167,13 +166,13 @@ def _kept_by_none(answer: Answer, name: str, label: str, most: Any) -> Checked:
     )
 
 
-def _within(metric: Metric, label: str, most: Any, runs: Metric | None = None) -> Checked:
+def _within(answer: Answer, metric: Metric, label: str, most: Any, runs: Metric | None = None) -> Checked:
     unit = "USD" if label == "budget" else "s"
     limit = to_si(most, unit)
     value = to_si(metric.value, unit)
     passed = value <= limit * (1 + 1e-9)
     shown = _bound_text(label, most)
-    odds = _odds(metric, limit / value) if value else None
+    odds = _odds(answer, metric, limit / value) if value else None
     held = f"{'within' if passed else 'over'} the {label} of {shown}"
     if label == "deadline" and runs is not None:
         held += f"; at the predicted step time {1 - runs.value:.0%} of the simulated runs miss it"
@@ -209,15 +208,33 @@ def _small(label: str) -> str:
     return f"{percentile} of the {name}" if percentile else name
 
 
-def _odds(metric: Metric, ratio: float) -> float | None:
-    """The probability that a metric is at most its limit, which is ``ratio`` times its value: errors are log-normal on each side, and 5 % lie
-    beyond each end of the interval."""
+def _odds(answer: Answer, metric: Metric, ratio: float) -> float | None:
+    """The probability that a metric is at most its limit, which is ``ratio`` times its value. What has no upper end is without end where
+    a queue grows: it is at most anything no more surely than that none does; short of that errors are at least as wide as below it."""
     if metric.factors is None:
         return None
+    low, high = metric.factors
+    if math.isfinite(high):
+        return _below(low, high, ratio)
+    most, given = answer.held.get("most_requests_per_second"), answer.plan.serving and answer.plan.serving.qps
+    come = given or answer.layout.get("qps")
+    steady = None if most is None or come is None else _steady(most, float(come))
+    return min(_below(low, 1 / low, ratio), 0.5 if steady is None else steady)
+
+
+def _steady(most: Metric, come: float) -> float | None:
+    """The probability that at least as many requests a second are answered as come; None where there is no interval."""
+    ratio = come / to_si(most.value, "1/s")
+    return None if most.factors is None else 1 - _below(*most.factors, ratio)
+
+
+def _below(low: float, high: float, ratio: float) -> float:
+    """The probability that a value is at most ``ratio`` times what is predicted: errors are log-normal on each side, and 5 % lie beyond each
+    end of the interval, which are factors."""
     if not ratio > 0:
         return 0.0
     away = math.log(ratio)
-    side = math.log(max(metric.factors[1] if away > 0 else 1 / metric.factors[0], 1 + 1e-9))
+    side = math.log(max(high if away > 0 else 1 / low, 1 + 1e-9))
     return 0.5 * (1 + math.erf(_NINETY * away / side / math.sqrt(2)))
 
 

@@ -5,10 +5,13 @@ The texts of metrics are made here once, so that the terminal, a report and the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
@@ -143,8 +146,8 @@ class Metric(Document, Record):
     level: Level
     value: Any
     wall: int
-    low: Any = None
-    high: Any = None
+    low: Any = Field(default=None, description="lower end of the 90 % interval; null where there is no interval")
+    high: Any = Field(default=None, description="upper end of it; null beside a lower end where it has no upper end")
 
     @classmethod
     def written_as(cls) -> dict[str, Any]:
@@ -180,27 +183,29 @@ class Metric(Document, Record):
 
     @property
     def factors(self) -> tuple[float, float] | None:
-        """The ends of its interval over it."""
-        if self.low is None or self.high is None:
+        """The ends of its interval over it; infinite where it has no upper end."""
+        if self.low is None:
             return None
-        low, high = (side / self.value for side in (self.low, self.high))
-        return (to_si(low, ""), to_si(high, "")) if isinstance(low, Quantity) else (low, high)
+        low, high = (math.inf if side is None else side / self.value for side in (self.low, self.high))
+        return to_si(low, ""), to_si(high, "")
 
     @property
     def interval(self) -> str:
         """The interval as it is printed, or nothing."""
-        if self.low is None or self.high is None:
+        if self.low is None:
             return ""
-        return " to ".join(value_text(self.name, side) for side in (self.low, self.high))
+        low = value_text(self.name, self.low)
+        return f"{low} or more" if self.high is None else f"{low} to {value_text(self.name, self.high)}"
 
 
 def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, binding: int = 0) -> Metric:
-    """The metric of a value, plain or a quantity, with its interval in the same unit; where neither it nor the caller has a
-    ``wall`` for it, it belongs to the one that binds."""
+    """The metric of a value, plain or a quantity, with its interval in the same unit, whose upper end is None where it is infinite; where
+    neither it nor the caller has a ``wall`` for it, it belongs to the one that binds."""
     kind = kinds()[name]
     value = kind.packed(value)
     ends = (None, None) if band is None else tuple(map(kind.packed, band))
     low, high = (side.to(value.units) if isinstance(side, Quantity) else side for side in ends)
+    high = None if high is None or math.isinf(getattr(high, "magnitude", high)) else high
     label, wall = kind.label_of(task), wall or kind.wall or binding
     return Metric(name=name, label=label, level=kind.level, value=value, wall=wall, low=low, high=high)
 

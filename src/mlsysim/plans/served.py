@@ -144,19 +144,44 @@ class Served:
     @property
     def slower(self) -> tuple[float, float] | None:
         """How many times as long a step takes at the ends of the interval of a token's time, the slow one first; None without one."""
-        band, alone = self.result.itl_interval, to_si(self.result.itl, "s")
+        own = self._own("itl")
+        return own and (own[1], own[0])
+
+    @cached_property
+    def ends_of_times(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
+        """Ends of the intervals of the times of the first and of a further token, the fast one first; None without them.
+
+        Where clients wait for their answers the batch is theirs, and the factors are those of a batch. Of requests at a rate r more are
+        in flight where steps are s times as long: a token takes s tau(r s), with tau(r) its time at that rate. The first token has an
+        error e of its own in place of a step's: e T(r s). In a queue that grows without end it has no time, so that it has
+        no upper end (infinite), while the batch of a further one is full.
+        """
+        first, steps = (self._own(name) for name in ("ttft", "itl"))
+        if first is None or steps is None:
+            return None
+        seen: list[Served] = [self, self]
+        if self.come is not None:
+            seen = [self.server.at(self.layout, None, self.come * step) for step in steps]
+        waits = [each.result.ttft_at_concurrency for each in seen]
+        firsts = [math.inf if wait is None else e * to_si(wait, "s") for e, wait in zip(first, waits, strict=True)]
+        further = [s * each.tpot for s, each in zip(steps, seen, strict=True)]
+        return (firsts[0], firsts[1]), (further[0], further[1])
+
+    def _own(self, name: str) -> tuple[float, float] | None:
+        """The ends of the interval of a batch's time, over it, the fast one first; None without one."""
+        band, alone = getattr(self.result, f"{name}_interval"), to_si(getattr(self.result, name), "s")
         if band is None or not alone > 0:
             return None
-        fast, slow = (to_si(side, "s") / alone for side in band)
-        return slow, fast
+        fast, slow = (float(to_si(side, "s") / alone) for side in band)
+        return fast, slow
 
     @property
     def near_saturation(self) -> str:
         """A sentence where errors of steps that lie inside their interval decide whether a queue grows; else nothing."""
-        if self.slower is None or self.come is None or self.most_answered(self.slower[0]) >= self.come * 0.999:
+        if self.slower is None or self.come is None or math.isfinite((self.ends_of_times or ((0.0, 0.0),))[0][1]):
             return ""
         longer = f"with steps {self.slower[0] - 1:.0%} longer, which is inside their interval,"
-        return f"Near saturation: {longer} a queue grows and times grow with it."
+        return f"Near saturation: {longer} a queue grows without end, and the time to the first token with it."
 
     @property
     def beside(self) -> float:

@@ -264,24 +264,24 @@ def _facts(sheet: Sheet, served: Served) -> None:
 
 
 def _bands(served: Served) -> dict[str, Any]:
-    """Intervals under the load: of TTFT and TPOT the same factors as those of the batch; of a request, and of the rates at
-    which requests are answered and could be, what both ends of them give."""
+    """Intervals under the load: of the first and a further token (:attr:`Served.ends_of_times`); of a request what both ends of them give; of
+    the rates at which requests are answered and could be what steps at the ends of theirs give."""
     found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests", "most"))
     if isinstance(served, Played):
         found |= {name: served.interval(name) for name in ("ttft", "tpot", "latency")}
         return found | (_rates(served, served.slower) if served.ends else {})
-    result = served.result
-    alone = ("ttft", result.ttft, result.ttft_interval), ("tpot", result.itl, result.itl_interval)
-    for name, base, band in alone:
-        if band is not None and math.isfinite(getattr(served, name)) and to_si(base, "s") > 0:
-            scale = getattr(served, name) / to_si(base, "s")
-            found[name] = tuple(quantity(to_si(side, "s") * scale, "s").to("ms") for side in band)
-    if found["ttft"] and found["tpot"]:
-        both = zip(found["ttft"], found["tpot"], strict=True)
-        ends = [to_si(first, "s") + (served.mean_output - 1) * to_si(further, "s") for first, further in both]
-        found["latency"] = tuple(quantity(end, "s") for end in ends)
-        return found | _rates(served, [end / served.latency for end in reversed(ends)])
-    return found | (_rates(served, served.slower) if served.overloaded else {})
+    if served.ends_of_times is None:
+        return found
+    first, further = served.ends_of_times
+    found["tpot"] = tuple(quantity(side, "s").to("ms") for side in further)
+    if served.overloaded:
+        return found | _rates(served, served.slower)
+    found["ttft"] = tuple(quantity(side, "s").to("ms") for side in first)
+    ends = [one + (served.mean_output - 1) * each for one, each in zip(first, further, strict=True)]
+    found["latency"] = tuple(quantity(end, "s") for end in ends)
+    return found | _rates(
+        served, [end / served.latency for end in reversed(ends)] if served.come is None else served.slower
+    )
 
 
 def _rates(served: Served, slower: Sequence[float] | None) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines += _token_time(sheet, served)
     if isinstance(served, Played):
         lines.append(f"Of {sheet.text('latency')} of a request, {causes_of(served.ledger)}.")
-    if server.part.qps is not None and server.part.requests is None and server.calibrated:
+    if served.come is not None and server.part.requests is None and server.calibrated:
         lines += filter(None, [served.near_saturation])
     lines += [
         f"{limited(name)[0].capitalize()} takes {compact_time(value)}, over the limit of {compact_time(limit)}."

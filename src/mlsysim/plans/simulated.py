@@ -213,10 +213,8 @@ class Played(Served):
         if not middle > 0:
             return None
         factors: Any = (found[0] / middle, found[1] / middle)
-        if kind == "ttft" and self.result.ttft_interval is not None:
-            alone = to_si(self.result.ttft, "s")
-            low, high = (float(to_si(side, "s") / alone) for side in self.result.ttft_interval)
-            factors = independent(factors, (low, high))
+        if kind == "ttft":
+            factors = independent(factors, self._own("ttft"))
         return min(middle * factors[0], middle), max(middle * factors[1], middle)
 
     def delivered(self, slower: float = 1.0) -> float:

@@ -32,8 +32,8 @@ Points = list[tuple[float, float]]
 
 
 class Stop(NamedTuple):
-    """A point of a curve: the setting, the value and its interval (None where there is none), what binds there with the colour that
-    this has, why there is no value, and the value as it is printed elsewhere."""
+    """A point of a curve: the setting, the value and its interval (None where there is none; of ``high`` alone where it has no
+    upper end), what binds there with the colour that this has, why there is no value, and the value as it is printed elsewhere."""
 
     x: float
     y: float | None
@@ -153,8 +153,10 @@ class Curve(Figure):
         for path in paths:
             d.polyline(path, "limit")
         for run in _runs(self.stops):
-            both = [(stop.x, stop.low, stop.high) for stop in run if stop.low is not None and stop.high is not None]
-            edge = [(across(x), up(high)) for x, _, high in both] + [(across(x), up(low)) for x, low, _ in both[::-1]]
+            both = [(across(stop.x), stop.low, stop.high) for stop in run if stop.low is not None]
+            # What has no upper end goes on beyond the plot.
+            edge = [(x, plot.top if high is None else up(high)) for x, _, high in both]
+            edge += [(x, up(low)) for x, low, _ in both[::-1]]
             if edge:
                 d.polyline(edge, "f0 wash", closed=True)
         for stops, cls in ((self.ghost, "l7"), (self.stops, "l0")):
@@ -217,7 +219,8 @@ class Curve(Figure):
             xs = [stop.x for stop in run]
             ax.plot(xs, [stop.y for stop in run], marker="o", color="C0")
             if all(stop.low is not None for stop in run):
-                ax.fill_between(xs, [stop.low for stop in run], [stop.high for stop in run], color="C0", alpha=0.2)
+                highs = [max(self._values()) if stop.high is None else stop.high for stop in run]
+                ax.fill_between(xs, [stop.low for stop in run], highs, color="C0", alpha=0.2)
         for run in _runs(self.ghost):
             ax.plot([stop.x for stop in run], [stop.y for stop in run], linestyle="--", color="grey")
         if self.limit is not None:
@@ -278,7 +281,7 @@ def _read(stops: Sequence[Any], factor: float) -> list[Stop]:
     for item in stops:
         stop = Stop(*item)
         values = [None if value is None else factor * plain(value, "value of a stop") for value in stop[1:4]]
-        low, high = values[1:] if None not in values else (None, None)
+        low, high = values[1:] if None not in values[:2] else (None, None)
         words = clean(stop.binds), int(stop.series), clean(stop.reason), clean(stop.text)
         found.append(Stop(plain(stop.x, "setting"), values[0], low, high, *words))
     return found
