@@ -50,6 +50,18 @@ def test_both_pools_do_no_more_than_the_slower(fidelity, readers, writers, clien
     assert rate(result) <= min(pools.reading, pools.writing) * 1.02
 
 
+@pytest.mark.parametrize("serving", [{"qps": 2}, {"qps": 2, "prompt_tokens": 200, "output_tokens": 3000}])
+def test_the_most_that_is_answered_is_what_the_slower_pool_does_by_itself(serving):
+    answer = planned("8xH100", concurrency=None, **serving)
+    said = next(line for line in answer.verdict if line.startswith("Each by itself"))
+    most = f"{to_si(answer.value('most_requests_per_second'), '1/s'):.3g}"
+    assert f"up to {most} requests a second" in said or f"up to {most}:" in said
+
+
+def test_prefixes_are_found_by_readers_of_prompts_that_come_at_a_rate():
+    assert planned("8xH100", concurrency=None, qps=2, prefix_hits=0.5).feasible
+
+
 @pytest.mark.parametrize(("readers", "writers", "slower"), [(1, 8, "prefill"), (8, 1, "decode")])
 @pytest.mark.parametrize("fidelity", FIDELITIES)
 def test_more_of_the_slower_pool_is_more_and_of_the_other_is_not(fidelity, readers, writers, slower):

@@ -108,6 +108,13 @@ class _Apart:
         return moved + handed + front_end(self.engine, self.t, a) + step + rest
 
 
+def rates_apart(prefill: Stepping, decode: Stepping, t: Traffic) -> tuple[Any, Any]:
+    """Requests a second that each pool does by itself while all of its workers are busy: those of the loops below where it is the slower."""
+    both = _Apart(prefill, decode, t)
+    places, _ = least(both.places())
+    return 1 / both.service, places / both.length(places)
+
+
 def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Clients of all workers in a closed loop."""
     both, limits = _Apart(prefill, decode, t), {"clients": t.concurrency}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mlsysim.cases.serve import Machine
+from mlsysim.cases.serve import Engines, Machine
 from mlsysim.cases.traffic import Traffic
 from mlsysim.models.demand import sequence_demand
 from mlsysim.timing.operator_times import untagged
@@ -43,8 +43,10 @@ def pool_rates(machine: Machine, t: Traffic) -> PoolRates:
     """What the readers and the writers of a service in two pools reach when all of them are busy.
 
     Readers take as many prompts at a time as they read together; writers hold as many answers as their memory (or their slots) has
-    places for, at the mean length of a cache. A pool that waits for the other does less.
+    places for, at the mean length of a cache. A pool that waits for the other does less. Of engines they are those of their loops.
     """
+    if isinstance(machine, Engines):
+        return PoolRates(*machine.pool_rates(t))
     together = machine.prompts(t)
     prompts = replace(t, together=together)
     once = machine.reading(prompts, t.new, untagged)(t.prompt - t.new) * machine.pace(prompts)

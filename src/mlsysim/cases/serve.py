@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from mlsysim.cases.algebra import PLAIN, Algebra
-from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop, fullest_port
+from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop, fullest_port, rates_apart
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
 from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop, recalled
 from mlsysim.cases.iterations import Iterations
@@ -238,14 +238,8 @@ class Engines:
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
         t = self.drafting(t)
         if self.apart:
-            reader, writer = (self.iterations(step, t, step.deployment.pp) for step in (self.reader, self.writer))
-            many = replace(
-                self._slots(t, writer.groups),
-                prefill_replicas=t.prefills * reader.groups,
-                replicas=t.replicas * writer.groups,
-            )
             seen = disaggregated_loop if t.rate is None else disaggregated_arrivals
-            return seen(reader, writer, many, a), 1.0
+            return seen(*self._pools(t), a), 1.0
         if t.rate is not None:
             own = self.iterations(self.writer, t, self.writer.deployment.pp)
             many, each = t.replicas * own.groups, self._slots(t, own.groups)
@@ -256,6 +250,17 @@ class Engines:
         own = self.iterations(self.writer, t, alone)
         each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)
         return closed_loop(own, each, a), t.replicas * own.groups
+
+    def _pools(self, t: Traffic) -> tuple[Iterations, Iterations, Traffic]:
+        """The steps of both pools, and the traffic of all of their groups."""
+        reader, writer = (self.iterations(step, t, step.deployment.pp) for step in (self.reader, self.writer))
+        each = self._slots(t, writer.groups)
+        own = {"prefill_replicas": t.prefills * reader.groups, "replicas": t.replicas * writer.groups}
+        return reader, writer, replace(each, **own)
+
+    def pool_rates(self, t: Traffic) -> tuple[Any, Any]:
+        """Requests a second that the readers and the writers could do by themselves."""
+        return rates_apart(*self._pools(self.drafting(t)))
 
     @staticmethod
     def _slots(t: Traffic, groups: Any) -> Traffic:

@@ -325,7 +325,8 @@ def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: A
     elif x.arrival_rate is not None:
         warm = replace(t, rate=x.arrival_rate, together=1.0, cached=round(x.prefix_hit_rate * x.seq_len))
         flying = math.ceil(serve(machine, warm).active / t.replicas)
-    flying = machine.prompts(asked) if machine.apart else flying
+    # Readers of prompts that come at a rate have one each, at the least.
+    flying = machine.prompts(replace(asked, together=t.together or 1.0)) if machine.apart else flying
     host = x.offload_memory or 0.0
     link = host_link(x.hardware, "offload_memory") if host else math.inf
     working = 1.0 if x.prefix_tokens is None else x.prefix_tokens
