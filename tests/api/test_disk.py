@@ -15,7 +15,8 @@ from examples_answered import answered, keep
 import mlsysim
 from mlsysim.api.documents import dump
 from mlsysim.api.service import OPERATIONS, call
-from mlsysim.plans.resolve import find_model, without_files
+from mlsysim.plans.resolve import find_model
+from mlsysim.zoo.paths import without_files
 
 CANARY = "canary-7d1f"
 CONFIG = {

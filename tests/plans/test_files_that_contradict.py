@@ -78,12 +78,18 @@ def test_sizes_of_each_layer_may_be_a_list_and_experts_of_a_dense_type_are_noted
     assert read_config({**LLAMA, "intermediate_size": [128, 128]}).workload.ffn_dim == 128
     report = read_config({**MIXTRAL, "model_type": "llama"})
     assert report.workload.experts == 8 and "'llama' have no experts" in report.warnings[0]
+    mamba = read_config({**LLAMA, "model_type": "mamba"})
+    assert any("'mamba' have no attention, and the keys have" in warning for warning in mamba.warnings)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("chip.toml", "[My_Chip]\ntdp = '700 W'\n", "'chip.toml' is a file of hardware; put it into hardware.toml"),
+        (
+            "chip.toml",
+            "[My_Chip]\ntdp = '700 W'\n",
+            "'chip.toml' is a file of hardware; give it where the hardware goes",
+        ),
         ("chip.toml", "[A.memory]\ncapacity = '80 GB'\n", "'chip.toml' is a file of hardware"),
         ("mine.toml", "[Mine]\nlayers = 2\n", "'mine.toml' is a file of a zoo; put it into models.toml"),
         ("plan.toml", TOML.format(""), "'plan.toml' is a plan; ask for it with `mlsysim eval FILE`."),
@@ -97,7 +103,14 @@ def test_other_files_where_a_model_is_expected(tmp_path, name, text, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["config.json", "mine/chip.toml", "./model.safetensors"])
-def test_files_where_hardware_is_expected(name):
-    with pytest.raises(InputError, match="is a file, and hardware is given by its name in the zoo"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("config.json", "'config.json' is no description of a chip"),
+        ("mine/chip.toml", "There is no file 'mine/chip.toml'"),
+        ("./model.safetensors", "is no description of a chip"),
+    ],
+)
+def test_other_files_where_hardware_is_expected(name, words):
+    with pytest.raises(InputError, match=words):
         find_system(name)

@@ -12,9 +12,9 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.least_service import least_services
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import without_files
 from mlsysim.plans.targets import Target, parse_targets
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.paths import without_files
 
 BASE: dict[str, Any] = {
     "task": "serving",

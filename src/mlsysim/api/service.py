@@ -42,10 +42,10 @@ from mlsysim.plans.collectives import asked
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import planned
-from mlsysim.plans.resolve import without_files
 from mlsysim.plans.schema import spoken
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
+from mlsysim.zoo.paths import without_files
 
 _LONGEST_SENTENCE = 1000
 _SHARED = ("plan", "space", "first", "second")

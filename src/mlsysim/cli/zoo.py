@@ -222,11 +222,20 @@ def import_(
         print_emissions(report, form)
     else:
         document = report.to_dict() | ({} if save is None else {"saved": str(save_model(report, save))})
-        told = {key.replace("_", " "): value for key, value in document.items() if value not in (None, [], (), "")}
-        print_result(form, document, ["", report.name], [[key, _shown(value)] for key, value in told.items()])
+        # A table has the sizes of the model in place of the object that JSON carries.
+        sizes = {key: value for key, value in document["workload"].items() if isinstance(value, int | float | str)}
+        told = sizes | {key: value for key, value in document.items() if key not in ("type", "workload", "name")}
+        rows = [
+            [key.replace("_", " "), _shown(value)] for key, value in told.items() if value not in (None, [], (), "")
+        ]
+        print_result(form, document, ["name", report.name], [row for row in rows if row[0] != "name"])
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_shown(each)}" for key, each in value.items() if each is not None)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
         return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return f"{value:,.0f}" if abs(value) >= 1 and float(value).is_integer() else f"{value:,.4g}"

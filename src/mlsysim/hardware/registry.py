@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.chip_file import chip_in_file
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import Q_
 from mlsysim.zoo.labels import Chips
+from mlsysim.zoo.provenance import Metadata
 from mlsysim.zoo.registry import Registry, provenance
 
 FILES = (
@@ -19,7 +21,11 @@ FILES = (
 def build(key: str, table: dict[str, Any]) -> HardwareNode:
     """A chip from the fields of an entry."""
     table = {name: value for name, value in table.items() if name != "namespace"}
-    metadata = provenance(key, table)
+    return _chip(table, provenance(key, table))
+
+
+def _chip(table: dict[str, Any], metadata: Metadata) -> HardwareNode:
+    table = dict(table)
     peaks = dict(table.pop("compute", {}))
     headline = peaks.pop("headline", "fp16")
     if headline not in peaks:
@@ -37,6 +43,10 @@ def build(key: str, table: dict[str, Any]) -> HardwareNode:
     return HardwareNode(metadata=metadata, **table)
 
 
+def _of_file(name: str) -> HardwareNode | None:
+    return chip_in_file(name, _chip)
+
+
 Hardware = Registry(
     "Hardware",
     "hardware",
@@ -52,5 +62,6 @@ Hardware = Registry(
     build,
     names=FILES,
     namespaces=("Cloud", "Workstation", "Mobile", "Edge", "Tiny"),
+    beyond=_of_file,
     reads=Chips(),
 )

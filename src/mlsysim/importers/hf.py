@@ -126,7 +126,10 @@ def _language(
     if not model_type and config.has("ssm_cfg"):
         model_type = "mamba"
     if model_type in HYBRIDS:
-        return HYBRIDS[model_type](config, model_type, name, notes)
+        found = HYBRIDS[model_type](config, model_type, name, notes)
+        if "num_attention_heads" in config.unread:
+            notes.append(f"Models of type {model_type!r} have no attention, and the keys have: it is not counted.")
+        return found
     draft = decoder(config, model_type, name, notes, tied)
     if model_type in table("names")["dense"] and draft.fields.get("experts", 1) > 1:
         notes.append(

@@ -63,7 +63,7 @@ def _of_another_kind(place: Path) -> InputError:
     head = read_bounded(place, LARGEST_CONFIG).decode("utf-8", "replace")
     kind, remedy = "no configuration of a model", "give the model's config.json, or the name of a model of the zoo"
     if re.search(r"^(tdp|peak_flops|memory\w*|compute)\s*[=:]|^\[.*\.(compute|memory)\]", head, re.MULTILINE):
-        kind, remedy = "a file of hardware", "put it into hardware.toml of your own zoo, and give its name with --on"
+        kind, remedy = "a file of hardware", "give it where the hardware goes"
     elif re.search(r"^\s*\[?workload\b", head, re.MULTILINE):
         kind, remedy = "a plan", "ask for it with `mlsysim eval FILE`"
     elif re.search(r"^(layers|hidden_dim|parameters)\b", head, re.MULTILINE):

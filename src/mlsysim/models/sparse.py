@@ -11,6 +11,7 @@ from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.fields import Count
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import count_text
 
 
 class SparseTransformerWorkload(TransformerWorkload):
@@ -49,7 +50,9 @@ class SparseTransformerWorkload(TransformerWorkload):
         if self.active_parameters is not None and self.parameters is not None:
             active, whole = to_si(self.active_parameters, "count"), to_si(self.parameters, "count")
             if active > whole:
-                raise InputError(f"{self.name}: {active:,.4g} active parameters of {whole:,.4g} is impossible.")
+                raise InputError(
+                    f"{self.name}: {count_text(active)} active parameters of {count_text(whole)} is impossible."
+                )
         super().model_post_init(context)
 
     @property

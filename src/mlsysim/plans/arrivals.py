@@ -12,7 +12,6 @@ from typing import Any
 from mlsysim.cases.traffic import CLIENT_ROUNDS
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.plan_parts import ServingPart
-from mlsysim.plans.resolve import files_allowed
 from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.traces import Trace, read_trace, shipped_traces
@@ -20,6 +19,7 @@ from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread, Tenant
 from mlsysim.timing.engines import DEFAULT_ENGINE, engine
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.paths import files_allowed
 
 SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""

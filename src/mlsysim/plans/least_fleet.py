@@ -131,7 +131,7 @@ def _floor(plan: Plan, chip: str, step: int) -> int:
     """Nodes, a power of two, of which half could not do it even at the peak: 6 N D / (peak x deadline) accelerators."""
     model = workload_of(plan.workload)
     accelerator = parse_fleet(chip).one.node.accelerator
-    peak = max(to_si(rate, "flop/s") for rate in accelerator.compute.precision_flops.values())
+    peak = max(to_si(rate, "flop/s") for rate in accelerator.compute.precisions.values())
     if model.fixed_shape or model.parameters is None:
         return 1
     cost = to_si(constant("training_flops_per_parameter_token").quantity, "flop")

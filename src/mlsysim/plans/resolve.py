@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,7 @@ from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.vocabulary import meant_for
 from mlsysim.zoo.labels import format_named
+from mlsysim.zoo.paths import files_allowed
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 _HUB = "hf://"
@@ -43,27 +41,9 @@ def looks_like_path(name: str) -> bool:
 
 def _is_there(name: str) -> bool:
     try:
-        return _files_allowed.get() and os.path.exists(name)
+        return files_allowed() and os.path.exists(name)
     except ValueError:
         return False
-
-
-_files_allowed: ContextVar[bool] = ContextVar("files_allowed", default=True)
-
-
-@contextmanager
-def without_files() -> Iterator[None]:
-    """Within it no name is read as a path: for faces that take no files from their clients."""
-    before = _files_allowed.set(False)
-    try:
-        yield
-    finally:
-        _files_allowed.reset(before)
-
-
-def files_allowed() -> bool:
-    """Whether a name may be read as a path."""
-    return _files_allowed.get()
 
 
 def find_model(name: str) -> Workload:
@@ -83,7 +63,7 @@ def find_model(name: str) -> Workload:
         hub = re.fullmatch(r"[\w-]+/(?!.*\.(json|safetensors|onnx|pt2|toml)$)[\w.-]+", name)
         if not looks_like_path(name) or (hub and not _is_there(name.partition("/")[0])):
             raise
-        if not _files_allowed.get():
+        if not files_allowed():
             raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model") from None
         from mlsysim.importers.model import read_model
 

@@ -7,6 +7,7 @@
     8xB200 + 8xH100          groups of different accelerators
     p5.48xlarge, v5p-256     machines of clouds, slices of pods
     512 H100, H100 SXM x8    other ways to write a number of them
+    8xmine/chip.toml         a chip of a file of your own
 
 A chip without a node in the zoo gets eight to a node on its own link (or PCIe), said in the assumptions. Fewer
 accelerators than a node holds are a part of that node, with their share of its host and adapters.
@@ -19,12 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlsysim.errors import InputError, fold, unknown_name
+from mlsysim.hardware.chip_file import ENDING
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.labels import counted, machine
+from mlsysim.zoo.paths import files_allowed
 
 _GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
 _NO_CHIP = re.compile(r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*)?$")
@@ -140,14 +143,22 @@ def find_system(name: str) -> tuple[str, Any]:
     if why := Hardware.why(name):
         raise InputError(why, field="on")
     if name.lower().endswith((".toml", ".json", ".yaml", ".yml", ".safetensors", ".onnx")):
-        text = f"{name[-80:]!r} is a file, and hardware is given by its name in the zoo; hardware.toml of your own zoo may have it."
-        raise InputError(text, field="on")
+        raise InputError(_unread(name), field="on")
     if _NO_CHIP.match(name):
         text = (
             f"{name[:60]!r} does not say how many of which chip; write a whole number and a chip, such as '512xH100'."
         )
         raise InputError(text, field="on")
     raise unknown_name("chip, node or cluster", name, [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()])
+
+
+def _unread(name: str) -> str:
+    """Why a name with the form of a file is no chip."""
+    if not files_allowed():
+        return "Paths are not read here; give the name of a chip, node or cluster of the zoo."
+    if name.lower().endswith(ENDING):
+        return f"There is no file {name[-80:]!r}; give the name of a chip, or the path of its TOML file."
+    return f"{name[-80:]!r} is no description of a chip; give the name of one, or the path of its TOML file."
 
 
 def find_fabric(name: str) -> NetworkFabric:
