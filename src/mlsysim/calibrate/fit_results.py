@@ -30,7 +30,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.markup import table_lines
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.serving import best_served
-from mlsysim.simulate.record import ranked
+from mlsysim.simulate.bags import ranked
 from mlsysim.simulate.replicas import kind_of
 from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings

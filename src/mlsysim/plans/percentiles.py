@@ -9,12 +9,15 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.request import ANSWER, FIRST, HAND_OVER
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.simulated import Played
+from mlsysim.plans.targets import TIMES
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings
 from mlsysim.units.registry import quantity
 from mlsysim.units.text import compact_time
 from mlsysim.vocabulary import Setting, worded
 
+_MOST = 10_000_000
+"""Requests that nobody is told to play."""
 _NAMED = 0.01
 """Share of a request that a sentence about its causes names."""
 
@@ -62,6 +65,27 @@ def _say(sheet: Sheet, served: Played) -> None:
         sheet.assumed["backlog"] = f"{ended}; costs of a token are over those of both"
 
 
+def _say_unsure(sheet: Sheet, served: Played) -> None:
+    """Means and percentiles that so many requests do not tell, and how many would."""
+    missing, needed = dict[tuple[str, ...], list[str]](), 2.0 * served.seen.requests
+    for kind in ("ttft", "tpot", "e2e"):
+        found = served.seen.percentiles[kind]
+        levels = zip(found.values, found.error, found.enough, strict=False)
+        if own := {level: enough for level, error, enough in levels if math.isnan(error)}:
+            missing.setdefault(tuple(own), []).append(TIMES[kind])
+            needed = max(needed, *own.values())
+    if not missing:
+        return
+    named = ", ".join(f"{' and '.join(levels)} of the {' and the '.join(kinds)}" for levels, kinds in missing.items())
+    few = f"{many(served.seen.requests, 'request')} are too few to tell to a factor of two: {named}"
+    first = f"{few}; long waits come together, in few busy moments"
+    if served.arrivals.trace is not None or not needed < _MOST:
+        sheet.note(f"{first}.")
+        return
+    coarse = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
+    sheet.note(worded(f"{first}. More are seen with ", Setting("requests", math.ceil(needed / coarse) * coarse), "."))
+
+
 def add_percentiles(sheet: Sheet, served: Played) -> None:
     """Percentiles, what kept the limits, and what was played."""
     seen, rate = served.seen, served.come or 0.0
@@ -89,6 +113,7 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
         sheet.add("itl", between, served.interval("itl_mean"))
     sheet.add("queue", seen.percentiles["queue"].mean, served.interval("queue_mean"))
     sheet.shown["percentiles"] = table
+    _say_unsure(sheet, served)
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router
     if served.server.part.autoscale is not None:

@@ -182,14 +182,15 @@ def interval_sentence(text: str) -> str:
 
 
 def percentile_texts(kind: str, held: Mapping[str, Any]) -> list[str]:
-    """Mean and percentiles of a kind of time, or of a metric of runs, each with its sampling error where that is half a per cent or more."""
-    found = []
+    """Mean and percentiles of a kind of time, or of a metric of runs, each with its sampling error where that is half a per cent or more, and a question mark where it is not known."""
+    found, stated = [], any(error is not None for error in held["error"])
     for level, error in zip(levels_of(held), held["error"], strict=True):
         own = held[level]
         if own is None:
             found.append("no end")
             continue
         noise = f" ±{error / own:.0%}" if own and error and error >= 0.005 * own else ""
+        noise = " ±?" if own and error is None and stated else noise
         found.append((compact_time(own) if kind in TIMES else value_text(kind, kinds()[kind].packed(own))) + noise)
     return found
 
