@@ -17,7 +17,8 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
 from mlsysim.systems.registry import Nodes
 from mlsysim.timing.engines import engine, is_engine
-from mlsysim.zoo.labels import counted, format_named, machine
+from mlsysim.zoo.checkpoints import format_named
+from mlsysim.zoo.labels import counted, machine
 from mlsysim.zoo.registry import Registry
 
 _NUMBER = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([kmb]?)(?:\s*(?:tokens|sequences|samples|gpus))?")
@@ -87,8 +88,7 @@ def key_of(entry: Any) -> str:
 @lru_cache(maxsize=256)
 def language_model(name: str) -> Any:
     """The model; of a multimodal one that the zoo does not have its language model, whose inputs the host prepares."""
-    text = re.sub(r"-(VL|Omni|Vision)(?=-)", "", name, flags=re.IGNORECASE)
-    return Models.get(name, None) or Models.get(text, None) or _known(Models, name)
+    return _known(Models, name)
 
 
 def model_of(name: str) -> TransformerWorkload:

@@ -215,7 +215,7 @@ def _pairs(text: str, keys: list[str]) -> dict[str, Any]:
     """The value of --layout, which takes several keys, such as tp=8,zero=1."""
     from mlsysim.errors import nearest
     from mlsysim.plans.schema import key_named
-    from mlsysim.zoo.labels import mapping
+    from mlsysim.zoo.layouts import mapping
 
     offered = {key: _leaves()[key] for key in keys}
     names = [leaf.flat for leaf in offered.values()]

@@ -15,7 +15,7 @@ from mlsysim.launch.settings import Rows
 from mlsysim.models.registry import Models
 from mlsysim.physics.precision import is_narrow
 from mlsysim.plans.plan import Plan
-from mlsysim.zoo.labels import format_named
+from mlsysim.zoo.checkpoints import format_named
 
 _DTYPES = {
     "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",

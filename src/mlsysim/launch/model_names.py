@@ -1,7 +1,7 @@
 """Names of models in launch files to entries of the zoo, and back.
 
 A command names a checkpoint: ``meta-llama/Llama-3.1-70B-Instruct``, ``/data/Qwen3-32B-FP8``. Its last part is read as every name of a model is
-(:mod:`mlsysim.zoo.labels`); words for quantisation give the precision.
+(:mod:`mlsysim.zoo.checkpoints`); words for quantisation give the precision.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from mlsysim.errors import InputError, nearest
 from mlsysim.models.registry import Models
-from mlsysim.zoo.labels import checkpoint_name, format_named
+from mlsysim.zoo.checkpoints import checkpoint_name, format_named
 
 _HUB = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 

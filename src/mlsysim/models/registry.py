@@ -7,7 +7,7 @@ from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.models.base import Workload
-from mlsysim.zoo.labels import Names
+from mlsysim.zoo.checkpoints import Names
 from mlsysim.zoo.registry import Registry, provenance
 
 KINDS = {

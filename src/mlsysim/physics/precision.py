@@ -167,10 +167,26 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+_OF_BITS = re.compile(r"(?:exl[23])?(\d(?:\.\d+)?)bpw")
+"""Checkpoints of ExLlama state bits a weight themselves."""
+
+
+@cache
+def _of_bits(name: str) -> Format | None:
+    """The weight-only format of a stated number of bits, such as 4.65bpw; embeddings and head are not counted among them."""
+    found = _OF_BITS.fullmatch(name)
+    bits = float(found[1]) if found else 0.0
+    return Format(f"{bits:g}bpw", bits, kept="layers", kernels="int4") if 1 <= bits <= HALF * 8 else None
+
+
 def _named(text: str) -> str | None:
-    """The format of a name or alias, with words beside it that leave it what it is."""
+    """The format of a name or alias, with words beside it that leave it what it is, or of bits a weight."""
+    if own := _of_bits(_plain(text)):
+        return own.name
     ignored = _table()["words"]["ignored"]
-    told = "".join(word for word in re.findall(r"[a-z0-9.]+", text.lower()) if word not in ignored)
+    cut = re.sub(r"\btorch\.|(?<=[a-z]\d)kv\d+\b", "", text.lower())
+    cut = re.sub(r"(?<=_k)\s+-?\s*([sml])(?:mall|edium|arge)\b", r"_\1", cut)
+    told = "".join(dict.fromkeys(word for word in re.findall(r"[a-z0-9.]+", cut) if word not in ignored))
     return _aliases().get(_plain(text)) or _aliases().get(told)
 
 
@@ -189,6 +205,8 @@ def precision_name(name: str) -> str:
 
     >>> precision_name("BFloat16"), precision_name("awq_marlin"), precision_name("Q4_K_M"), precision_name("amp_bf16"), precision_name("FP16/FP32")
     ('bf16', 'awq', 'q4_k_m', 'bf16', 'fp16')
+    >>> precision_name("exl2 4.65 bpw"), format_of("4.65bpw").bits
+    ('4.65bpw', 4.65)
     """
     if isinstance(name, str):
         if name in _formats():
@@ -202,7 +220,7 @@ def format_of(name: str | Format) -> Format:
     """The entry of a format, by any of its names; one that is made for the purpose is its own."""
     if isinstance(name, Format):
         return name
-    found = _formats().get(name) if isinstance(name, str) else None
+    found = _formats().get(name) or _of_bits(name) if isinstance(name, str) else None
     return found or _formats()[precision_name(name)]
 
 

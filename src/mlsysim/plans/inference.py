@@ -12,7 +12,15 @@ from mlsysim.models.storage import stored
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import NETWORKED, fidelity_of, find_fleets, find_region, precision_of, workload_of
+from mlsysim.plans.resolve import (
+    NETWORKED,
+    fidelity_of,
+    find_fleets,
+    find_region,
+    precision_of,
+    say_decoder,
+    workload_of,
+)
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
@@ -76,6 +84,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
             "(mlsysim train) for more, or whole images of a denoiser (phase generate).",
             field="hardware",
         )
+    say_decoder(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
         "precision": precision_of(plan, assumed, fleet.node.accelerator, model),

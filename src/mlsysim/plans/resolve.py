@@ -25,7 +25,7 @@ from mlsysim.plans.plan_parts import ChipPart, HardwarePart, WorkloadPart
 from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.vocabulary import meant_for
-from mlsysim.zoo.labels import format_named
+from mlsysim.zoo.checkpoints import format_named, towered
 from mlsysim.zoo.paths import files_allowed
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
@@ -206,6 +206,14 @@ def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:
     if ops.region is not None:
         return Grids.get(ops.region)
     return fleet.datacenter or fleet.region
+
+
+def say_decoder(plan: Plan, assumed: dict[str, str], model: Workload) -> None:
+    """Say that a model which sees or hears is taken for its text decoder, where its name means one."""
+    if isinstance(model, TransformerWorkload) and towered(plan.workload.model):
+        assumed["tower"] = (
+            f"left out: {model.name} stands for the text decoder, and images or sounds are tokens of the prompt"
+        )
 
 
 # --- number format and fidelity ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.arrivals import Arrivals, check_played, is_simulated
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
-from mlsysim.plans.resolve import fidelity_of, find_model, precision_of
+from mlsysim.plans.resolve import fidelity_of, find_model, precision_of, say_decoder
 from mlsysim.plans.served import ANY_RATE, Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.systems.fleet_text import parse_fleet
@@ -128,6 +128,7 @@ class Server:
 
     def _options(self, efficiency: float | str, assumed: dict[str, str]) -> dict[str, Any]:
         part, pool = self.part, self.decode_fleet
+        say_decoder(self.plan, assumed, self.model)
         options = {python_name(f"serving.{name}"): getattr(part, name) for name in _PASSED} | {
             "seq_len": self.prompt,
             "output_len": self.output,

@@ -16,7 +16,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ParallelismPart
-from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, workload_of
+from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, say_decoder, workload_of
 from mlsysim.search.parallelism import ParallelismOptimizer, ParallelismResult
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.launchers import launcher
@@ -94,6 +94,7 @@ def _shared_options(
     known = (
         getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator) or model.looks_up
     )
+    say_decoder(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": batch,
         "seq_len": seq_len,

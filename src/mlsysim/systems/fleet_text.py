@@ -7,6 +7,8 @@
     8xB200 + 8xH100          groups of different accelerators
     p5.48xlarge, v5p-256     machines of clouds, slices of pods
     512 H100, H100 SXM x8    other ways to write a number of them
+    2 nodes of 8xH100        a product of them
+    GB200 NVL72              a rack is a node: 72 accelerators
     8xmine/chip.toml         a chip of a file of your own
 
 A chip without a node in the zoo gets eight to a node on its own link (or PCIe), said in the assumptions. Fewer
@@ -112,8 +114,8 @@ def _counted(name: str, count: int | None) -> tuple[str, int | None]:
         return name, count
     if held := machine(name):
         return held[1], (count or 1) * held[0]
-    ways = () if count is not None else counted(name)
-    return next(((each, n) for n, each in ways if _is_system(each)), (name, count))
+    ways = () if count is not None and _is_system(name) else counted(name)
+    return next(((each, n * (count or 1)) for n, each in ways if _is_system(each)), (name, count))
 
 
 def _count(text: str | None, whole: str) -> int | None:

@@ -1,11 +1,9 @@
-"""What people write: labels of chips, machines and models, and how layouts are written, to the names of the zoo.
+"""What people write: labels of chips and machines to the names of the zoo.
 
     NVIDIA H100-SXM5-80GB            H100: vendors say nothing, memory and form factor have to agree with the entry
     A100 PCIe 40GB                   A100_PCIe_40GB; "A100 PCIe" alone is two chips, and is refused
     8x H100 SXM, p5.48xlarge         a number of chips
-    meta-llama/Llama-3.1-8B-FP8      the model, and the number format of the checkpoint
-    llama-2-13b.Q4_K_M.gguf          likewise
-    DEP8, TEP4, TP4PP2               degrees of a layout
+    GB200 NVL72                      a number of chips too: seventy-two
 
 A label has a core, what is left of it without the words of ``data/labels.toml``, and qualities: memory, kind of memory, form factor, power. The
 entries whose names have the same core are compared: one that contradicts a quality is out, and of the rest the one that says least beyond the
@@ -17,9 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
+from itertools import product
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
-from mlsysim.errors import fold
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.files import shipped
@@ -36,10 +35,20 @@ _COUNTED = tuple(
         r"(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>.+)",
         r"(?P<name>.+?)\s*[x×*]\s*(?P<count>\d[\d_,]*)",
         r"(?P<name>.+?)\s*\(\s*x?\s*(?P<count>\d+)\s*(?:x|gpus?|chips?|cards?|accelerators?)?\s*\)",
-        r"[^()]+\(\s*(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>[^()]+)\)",
+        r"[^()]+\(\s*(?P<count>\d[\d_,]*)\s*(?:[x×*]\s*|\s)(?P<name>[^(),]+)(?:,[^()]*)?\)",
         r"(?P<count>\d[\d_,]*)[- ]?(?:gpus?|cards?)[- ](?P<name>.+)",
         r"gpu_(?P<count>\d+)x_(?P<name>.+)",
         r"(?P<count>\d[\d_,]*)\s*(?P<name>[a-z].*)",
+    )
+)
+
+
+_NODES = re.compile(r"(?<=\d)\s*(?:nodes?|hosts?|servers?|machines?)\s*(?:[x×*,]|of|with)\s*(?=\d)", re.IGNORECASE)
+_PRODUCT = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\s*[x×*]?\s*(?P<name>[a-z].*)",
+        r"(?P<name>.+?)\s+\(?(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\)?",
     )
 )
 
@@ -90,7 +99,7 @@ def chip_label(text: str) -> Label:
                 form = table["forms"][piece]
             elif piece in table["memories"]:
                 kind = piece
-            elif piece not in table["ignored"]:
+            elif piece not in table["ignored"] and piece not in core:
                 core.append(piece)
     return Label("".join(core).replace("-", ""), memory, kind, form, power)
 
@@ -164,8 +173,14 @@ class Chips:
         return ""
 
     def _meant(self, text: str, zoo: Zoo) -> list[_Entry]:
-        """The entries that agree with a label and say least beyond it."""
-        label = chip_label(text)
+        """The entries that agree with a label and say least beyond it; of two names, one in brackets, that both have."""
+        found = self._agreeing(chip_label(text), zoo)
+        if not found and (two := re.fullmatch(r"([^()]+)\(([^()]+)\)\s*", text)):
+            first, second = (self._agreeing(chip_label(part), zoo) for part in two.groups())
+            found = [each for each in first if any(each.key == other.key for other in second)]
+        return found
+
+    def _agreeing(self, label: Label, zoo: Zoo) -> list[_Entry]:
         known = self._entries(zoo).get(label.core, [])
         formed = any(each.states("form") for each in known)
         fitting = [each for each in known if _agrees(each, label, formed, zoo.entry)]
@@ -226,8 +241,9 @@ def machine(text: str) -> tuple[int, str] | None:
     >>> machine("a3-highgpu-8g"), machine("v5litepod-256"), machine("v5p-256"), machine("H100")
     ((8, 'H100'), (256, 'TPU_v5e'), (128, 'TPU_v5p'), None)
     """
-    for rule, held in _machines():
-        if found := rule.fullmatch(text.strip()):
+    plain = re.sub(r"^ml\.", "", text.strip(), flags=re.IGNORECASE)
+    for (rule, held), name in product(_machines(), dict.fromkeys((plain, plain.replace(" ", "_")))):
+        if found := rule.fullmatch(name):
             count, _, chip = found.expand(held).partition("x")
             number, _, divided = count.partition("/")
             return max(1, int(number) // int(divided or 1)), chip.upper() if chip.islower() else chip
@@ -235,136 +251,24 @@ def machine(text: str) -> tuple[int, str] | None:
 
 
 def counted(text: str) -> Iterable[tuple[int, str]]:
-    """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100``, ``dual RTX 3090``."""
-    first, _, rest = text.strip().partition(" ")
+    """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100s``, ``dual RTX 3090``, ``2 nodes of 8x H100``, ``v5p 4x4x8``."""
+    for count, name in _ways(_NODES.sub("x", text.strip())):
+        yield count, name
+        if name.endswith("s"):
+            yield count, name[:-1]
+
+
+def _ways(text: str) -> Iterable[tuple[int, str]]:
+    first, _, rest = text.partition(" ")
     if (number := words()["chip"]["numbers"].get(first.lower())) and rest:
         yield number, rest.strip()
+    for rule in _PRODUCT:
+        if found := rule.fullmatch(text):
+            factors = [int(each) for each in re.findall(r"\d{1,6}", found["counts"])]
+            if 0 < prod(factors) < 10**9:
+                yield prod(factors), found["name"].strip()
     for rule in _COUNTED:
-        if found := rule.fullmatch(text.strip()):
+        if found := rule.fullmatch(text):
             digits = re.sub("[_,]", "", found["count"])
             if len(digits) <= 9 and int(digits) > 0:
                 yield int(digits), found["name"].strip()
-
-
-# --- models ---------------------------------------------------------------------------------------------------------------
-
-
-def checkpoint_name(text: str) -> str:
-    """The last part of a Hub id, a path or a snapshot in a local cache (models--ORG--NAME/snapshots/HASH)."""
-    parts = [part for part in text.replace("\\", "/").split("/") if part]
-    cached = next((part for part in parts if part.startswith("models--")), None)
-    return cached.split("--")[-1] if cached is not None else parts[-1] if parts else text
-
-
-@cache
-def _ends() -> re.Pattern[str]:
-    table = words()["model"]
-    plain = "|".join(re.escape(word) for word in (*table["tuned"], *table["formats"]))
-    ends = "|".join(table["endings"])
-    return re.compile(rf"[-_.\s(\[]+(?:{plain}|i?q\d(?:_\w{{1,2}}){{1,2}}|\d+bit|q\d|{ends})[)\]]*$", re.IGNORECASE)
-
-
-@cache
-def _begins() -> re.Pattern[str]:
-    return re.compile(rf"^(?:{'|'.join(words()['model']['before'])})[-_\s]+", re.IGNORECASE)
-
-
-@cache
-def _within() -> re.Pattern[str]:
-    return re.compile(r"[-_\s](?:instruct|chat|it|base)(?=[-_\s])", re.IGNORECASE)
-
-
-def model_names(text: str) -> list[str]:
-    """A checkpoint's name and shorter forms of it, the most specific first.
-
-    >>> model_names("meta-llama/Meta-Llama-3.1-70B-Instruct-FP8")[-1]
-    'Llama-3.1-70B'
-    """
-    last = checkpoint_name(text)
-    found = [text, last]
-    bare = _begins().sub("", last)
-    for base in dict.fromkeys((last, bare, _within().sub("", bare))):
-        short = base
-        while short:
-            found.append(short)
-            cut = _ends().sub("", short)
-            if cut == short:
-                break
-            short = cut
-    return list(dict.fromkeys(name for name in found if name))
-
-
-@lru_cache(maxsize=1024)
-def format_named(text: str) -> str | None:
-    """The number format that a checkpoint's name states: ``nvfp4``, ``awq``, ``q4_k_m``.
-
-    >>> format_named("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4"), format_named("llama-2-13b.Q4_K_M.gguf"), format_named("Llama-2-7b")
-    ('gptq', 'q4_k_m', None)
-    """
-    name = checkpoint_name(text).lower()
-    if stored := re.search(r"(?<![a-z\d])(i?q\d(?:_(?:[01k]|nl|xs|xxs|s|m))(?:_[sml])?)(?![a-z\d])", name):
-        return stored[1]
-    plain = "-" + re.sub(r"[-_./\s()\[\]]+", "-", name) + "-"
-    return next((held for word, held in words()["model"]["formats"].items() if f"-{word}-" in plain), None)
-
-
-class Names:
-    """Reads names of models: Hub ids, checkpoints, GGUF files."""
-
-    _HUB = re.compile(r"(?:[\w.-]+/)?[^/\\:]+")
-    _ADDRESS = re.compile(r"^(?:hf://|(?:https?://)?(?:www\.)?(?:huggingface|hf)\.co/)", re.IGNORECASE)
-
-    def __init__(self) -> None:
-        self._for: dict[str, str] | None = None
-        self._checkpoints: dict[str, str | None] = {}
-
-    def key(self, text: str, zoo: Zoo) -> str | None:
-        """The key of the first shorter form that something answers to; paths and addresses are not names, but for the Hub's."""
-        text = self._ADDRESS.sub("", text)
-        if not self._HUB.fullmatch(text) or text.startswith((".", "~")):
-            return None
-        names = zoo.keys_by_name()
-        if names is not self._for:
-            # Hub ids of the zoo without who published them, where one model alone is called so.
-            self._for, self._checkpoints = names, {}
-            for name, key in names.items():
-                if "/" in name:
-                    last = fold(checkpoint_name(name))
-                    self._checkpoints[last] = key if self._checkpoints.get(last, key) == key else None
-        known = (zoo.named(name) or self._checkpoints.get(fold(name)) for name in model_names(text))
-        return next((key for key in known if key is not None), None)
-
-    def why(self, text: str, zoo: Zoo) -> str:
-        """Nothing is known of a name that is refused."""
-        return ""
-
-
-# --- layouts ------------------------------------------------------------------------------------------------------------
-
-
-_DEGREES = re.compile(r"([a-z]+)\s*[=:_-]?\s*(\d+)")
-
-
-def mapping(text: str) -> dict[str, int] | None:
-    """The degrees of a layout such as TP4PP2, DEP8 (attention in eight copies, experts on eight) or TEP4; None where it is none.
-
-    >>> mapping("TP4PP2"), mapping("DEP8"), mapping("TEP4"), mapping("8-way TP"), mapping("DEP4 + DEP16")
-    ({'tp': 4, 'pp': 2}, {'tp': 1, 'ep': 8}, {'tp': 4, 'ep': 4}, {'tp': 8}, None)
-    """
-    plain = re.sub(r"\b(\d+)[- ]way\s+([a-z ]+)", r"\2\1 ", text.strip().lower().lstrip("-"))
-    plain = re.sub(r"(?<=[a-z])[-_](?=[a-z])", "", re.sub(r"(?<=\d)\s*[x_-]\s*(?=[a-z])", " ", plain))
-    plain = re.sub(r"[\s,;/+&]+", "", plain)
-    pieces = _DEGREES.findall(plain)
-    if not pieces or "".join(name + degree for name, degree in pieces) != re.sub(r"[=:_-]", "", plain):
-        return None
-    found: dict[str, int] = {}
-    for name, digits in pieces:
-        degree = int(digits)
-        both = {"dep": {"tp": 1, "ep": degree}, "tep": {"tp": degree, "ep": degree}}.get(name)
-        if both is None and name not in words()["mapping"]:
-            return None
-        degrees = both or {words()["mapping"][name]: degree}
-        if any(found.get(each, value) != value for each, value in degrees.items()):
-            return None  # two layouts, such as those of prefill and decode
-        found |= degrees
-    return found

@@ -4,7 +4,7 @@
     Hardware.list(sort_by="memory.bandwidth", vendor="NVIDIA")   dir(Hardware)   len(Hardware)
 
 Names are matched exactly first, then by alias, then without case and separators when that is unambiguous, then as labels that people write
-(:mod:`mlsysim.zoo.labels`); anything else raises with the nearest names. A user's own entries come from TOML files in the user's folder (the
+(:mod:`mlsysim.zoo.labels`, :mod:`mlsysim.zoo.checkpoints`); anything else raises with the nearest names. A user's own entries come from TOML files in the user's folder (the
 environment variable ``MLSYSIM_ZOO``, see :mod:`mlsysim.zoo.store`), ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
 fabrics, clusters, grids, facilities, racks, prices), or from ``Hardware.add(object, key=...)``. A bad entry is refused
 with file, entry and reason and the rest still loads; ``Hardware.problems`` lists what was refused.

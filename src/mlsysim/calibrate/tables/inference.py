@@ -50,7 +50,8 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, serving_table
-from mlsysim.zoo.labels import counted, mapping
+from mlsysim.zoo.labels import counted
+from mlsysim.zoo.layouts import mapping
 
 COLUMNS = (
     *("model", "gpu", "precision_weights", "precision_kv", "isl", "osl", "batch_or_concurrency", "scenario", "metric"),
