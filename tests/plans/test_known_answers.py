@@ -258,6 +258,13 @@ def test_tinyllama_on_sixteen() -> None:
     assert to_si(answer.value("tokens_per_second"), "1/s") / 16 == pytest.approx(24_000, rel=BENCHMARK)
 
 
+def test_megatron_on_volta() -> None:
+    """15.1 PFLOP/s with recomputed passes on 512 V100: 8.3 billion parameters, tensors split over 8, 64 replicas (Megatron-LM, arXiv 1909.08053)."""
+    sizes = {"layers": 72, "hidden_dim": 3072, "heads": 24, "ffn_dim": 12288, "vocab_size": 51200, "gated_ffn": False}
+    answer = train("gpt-8.3b", on="512xV100_32GB", batch=512, seq=1024, tp=8, micro_batch=8, **sizes)
+    assert answer.value("hfu") * 125 == pytest.approx(15.1e3 / 512, rel=BENCHMARK)
+
+
 def _held(answer: Answer, *without: str) -> float:
     assert answer.memory is not None
     return sum(part.value for part in answer.memory.parts if not any(word in part.label for word in without)) / 1e9
@@ -266,7 +273,7 @@ def _held(answer: Answer, *without: str) -> float:
 @pytest.mark.parametrize(("stage", "count", "gigabytes"), [(0, 1, 120.0), (1, 64, 31.4), (2, 64, 16.6)])
 def test_states_of_adam(stage: int, count: int, gigabytes: float) -> None:
     """7.5 billion parameters of 16 bytes (ZeRO, arXiv 1910.02054, figure 1)."""
-    keys = {"batch_size": count, "seq_len": 1024, "tp": 1, "micro_batch": 1, "zero": stage}
+    keys = {"batch_size": count, "seq_len": 1024, "tp": 1, "micro_batch": 1, "zero": stage, "stack": "neox22"}
     answer = ask("training", "Megatron_7_5B", f"{count}xV100_32GB", **keys)
     assert _held(answer, "ctivations", "reserve") == pytest.approx(gigabytes, rel=0.05)
 

@@ -4,6 +4,9 @@ import pytest
 
 import mlsysim
 from mlsysim.errors import InputError
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.optimizing import best_placement
+from mlsysim.plans.plan import Plan
 
 
 def test_a_network_of_fixed_shape_trains_on_samples():
@@ -47,3 +50,39 @@ def test_a_disk_that_nobody_needs_is_said_to_change_nothing():
     idle = mlsysim.serve("Llama3_8B", "1xH100", **asked).assumptions
     assert idle["offload_disk"] == "no effect: no token of the prompts that were played was found on disk"
     assert idle["prefixes"].endswith("0% on disk") and "host" not in idle["prefixes"]
+
+
+MONEY = {
+    "price": "3 USD/h",
+    "budget": "10 USD",
+    "electricity": "0.5 USD/kWh",
+    "cost_scope": "accelerators",
+    "duration": "3 day",
+    "mtbf": "10 h",
+}
+
+
+@pytest.mark.parametrize(("key", "value"), MONEY.items())
+def test_one_pass_has_no_use_for_what_a_run_pays_or_lasts(key, value):
+    with pytest.raises(InputError, match=f"{key} belongs to training.*; one pass has no use for it"):
+        evaluate(
+            {"task": "inference", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}, "ops": {key: value}}
+        )
+
+
+def test_what_does_not_choose_a_place_is_said_to_have_no_effect():
+    plan = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "64xH100"}, "task": "training"}
+    plain = best_placement(Plan.model_validate(plan), regions=["Quebec", "Poland"])
+    paid = best_placement(
+        Plan.model_validate(plan | {"ops": {"price": 3, "budget": "10 USD"}}), regions=["Quebec", "Poland"]
+    )
+    assert paid.best_config == plain.best_config
+    for name in ("price", "budget"):
+        assert paid.assumptions[name].startswith("no effect: ") and name not in plain.assumptions
+
+
+def test_weights_are_stored_in_what_the_chip_multiplies():
+    old = evaluate({"task": "inference", "workload": {"model": "ESM2_15B"}, "hardware": {"on": "P40"}})
+    assert "store the weights in int8" in old.headline and "fp8" not in old.headline
+    new = evaluate({"task": "inference", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "H100"}})
+    assert "store the weights in fp8" in new.headline

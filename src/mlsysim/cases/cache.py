@@ -205,16 +205,19 @@ def wider_groups(model: Any, chip: Any, tp: int, ep: int) -> list[int]:
     return [degree for degree in range(tp + 1, reach + 1) if heads % degree == 0 and ep == 1]
 
 
-_NARROWER = ("fp8", "int4")
-
-
 def remedies(
-    memory: Callable[..., DeviceMemory], batch: int, degrees: Iterable[int], devices: int, *, draft: bool = False
+    memory: Callable[..., DeviceMemory],
+    batch: int,
+    degrees: Iterable[int],
+    devices: int,
+    formats: Iterable[str],
+    *,
+    draft: bool = False,
 ) -> tuple[str, ...]:
     """The smallest changes that would make ``batch`` sequences fit, cheapest first.
 
     ``memory(**changes)`` is the device with other inputs (``draft``, ``cache_precision``, ``precision``, ``tp``);
-    ``degrees`` are the wider groups that a replica may have.
+    ``degrees`` are the wider groups that a replica may have, ``formats`` those that its chip stores weights in.
     """
     now = memory()
     found: list[str] = []
@@ -225,7 +228,7 @@ def remedies(
     narrow = memory(cache_precision="fp8")
     if narrow.each < now.each and narrow.fits(batch):
         found.append(worded("keep the cache in fp8 (", Setting("cache_precision", "fp8"), ")"))
-    for name in _NARROWER:
+    for name in formats:
         stored = memory(precision=name)
         if stored.weights < now.weights and stored.fits(batch):
             found.append(f"store the weights in {name}")

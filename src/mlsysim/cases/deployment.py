@@ -11,7 +11,7 @@ from mlsysim.cases.replica import Replica
 from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.arithmetic import arithmetic_peak, storage_formats
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
@@ -158,8 +158,9 @@ class Deployment:
         def memory(**changes: Any) -> DeviceMemory:
             return replace(self, **changes).machine({}).memories(t)[place]
 
-        wider = wider_groups(self.model, self.chip if place else self.writing_chip, self.tp, self.ep)
-        found = remedies(memory, held, wider, self.degrees.devices, draft=place == 0 and self.draft is not None)
+        chip, draft = self.chip if place else self.writing_chip, place == 0 and self.draft is not None
+        wider = wider_groups(self.model, chip, self.tp, self.ep)
+        found = remedies(memory, held, wider, self.degrees.devices, storage_formats(chip), draft=draft)
         without = memory(adapters=0)
         if self.adapters and without.fits(held):
             most = int(self.adapters * (without.capacity - without.used(held)) / memory().adapters)

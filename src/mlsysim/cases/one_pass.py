@@ -26,7 +26,7 @@ from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.joules import draw_of, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate, storage_formats
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import inference_bytes
@@ -376,7 +376,7 @@ def under_limit(work: Work, device: Device, times: Roofline, chip: HardwareNode 
     return times.at(clock), clock.clock
 
 
-def remedies(needed: float, available: float, precision: str, place: str = "") -> list[str]:
+def remedies(needed: float, available: float, precision: str, chip: HardwareNode, place: str = "") -> list[str]:
     """The smallest changes that would make inference fit, cheapest first.
 
     A microcontroller (``place`` says which of its memories is short) does not share a network with others: it takes a chip with
@@ -386,7 +386,7 @@ def remedies(needed: float, available: float, precision: str, place: str = "") -
     if place:
         return [f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
     weight = bytes_per_element(precision)
-    for name in ("fp8", "int4"):
+    for name in storage_formats(chip):
         if bytes_per_element(name) < weight and needed * bytes_per_element(name) / weight <= available:
             found.append(f"store the weights in {name}")
             break

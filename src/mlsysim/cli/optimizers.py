@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, Target, chosen_form
-from mlsysim.cli.output import Line, busy, end, print_result
+from mlsysim.cli.output import Line, busy, end, idle, print_result
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
 from mlsysim.errors import InputError, UnitError
 
@@ -164,6 +164,7 @@ def placement(
         result = best_placement(plan, carbon_tax, names, objective)
     prices = result.assumptions.get("unpublished_prices")
     notes = [] if prices is None else [(f"USD/kWh: {prices}.", "dim")]
+    notes += [(f"{name}: {text}.", "dim") for name, text in idle(result.assumptions).items()]
     _show(result, form, result.top_candidates[:10], place_found(result), _PLACES, notes)
 
 

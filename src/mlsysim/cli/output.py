@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -192,9 +192,15 @@ def print_answer(answer: Answer, form: str) -> None:
         if answer.run_parts and answer.percentiles:
             out.print("")
             out.print(_run_table(answer))
-        shown = [f"{k.replace('_', ' ')}: {v}" for k, v in answer.assumptions.items() if k in _SHOWN]
+        told = answer.assumptions
+        shown = [f"{k.replace('_', ' ')}: {v}" for k, v in told.items() if k in _SHOWN or k in idle(told)]
         if shown:
             print_lines(["", ("Assumed: " + "; ".join(shown), "dim")])
+
+
+def idle(assumed: Mapping[str, str]) -> dict[str, str]:
+    """What was given and has no effect, with the reason: a terminal never leaves it out."""
+    return {name: text for name, text in assumed.items() if "no effect" in text}
 
 
 def _cells(value: Any) -> tuple[Any, str]:

@@ -18,6 +18,11 @@ def usual_format(chip: Any, own: str | None, otherwise: str = "bf16") -> str:
     return next((name for name in (first, "bf16", "fp16") if name in have), str(chip.compute.headline))
 
 
+def storage_formats(chip: Any) -> tuple[str, ...]:
+    """Narrow formats to store weights in, widest first: of 8 bits the one that the chip multiplies in, of 4 bits integers, which every chip expands."""
+    return "fp8" if chip.compute.supports("fp8") else "int8", "int4"
+
+
 def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     """Peak at a precision, and a note where weights in it are computed at a wider one.
 

@@ -13,11 +13,11 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import (
-    NETWORKED,
     fidelity_of,
     find_fleets,
     find_region,
     precision_of,
+    refuse_foreign,
     say_decoder,
     workload_of,
 )
@@ -32,9 +32,6 @@ from mlsysim.walls.node.performance import PerformanceProfile
 
 def evaluate_inference(plan: Plan) -> Answer:
     """The answer to a plan of one pass."""
-    for name in (*NETWORKED, "congestion", "straggler"):
-        if getattr(plan.hardware, name) is not None:
-            raise InputError(f"{name} belongs to training; one pass has no use for it.", field=name)
     for leaf in Plan.leaves().values():
         name = leaf.key.rpartition(".")[2]
         foreign = leaf.part == "parallelism" and name != "mode" and "inference" not in leaf.tasks
@@ -43,6 +40,7 @@ def evaluate_inference(plan: Plan) -> Answer:
                 f"{leaf.flat} splits a model that is trained or served; one pass is of one accelerator. Ask train or serve.",
                 field=leaf.flat,
             )
+    refuse_foreign(plan, "inference", ("workload.dimensions", "parallelism.mode"))
     groups = find_fleets(plan.hardware)
     fleet = groups.one
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, "inference", "pass")

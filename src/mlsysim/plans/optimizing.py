@@ -72,7 +72,18 @@ def best_placement(
         days = options["duration_days"]
         hours = to_si(days, "h") if isinstance(days, Quantity) else days * 24.0
         options["regions"] = [seen_from(plan, key, hours) for key in keys]
-    return PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)
+    result = PlacementOptimizer().solve(fleet=fleet, carbon_tax_per_ton=carbon_tax, **options)
+    for name, why in _SAME_EVERYWHERE.items():
+        if getattr(plan.ops, name) is not None:
+            result.assumptions[name] = f"no effect: {why}"
+    return result
+
+
+_SAME_EVERYWHERE = {
+    "price": "a rent is the same on every grid, and places are compared by what owning costs",
+    "budget": "places are ordered, and none is left out for its cost",
+}
+"""Keys of money that do not choose among places, and why."""
 
 
 def layout_found(result: Any) -> str:

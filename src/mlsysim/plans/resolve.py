@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
-from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.errors import InputError, UnknownNameError, either
 from mlsysim.hardware.arithmetic import usual_format, wide_note
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
@@ -111,7 +111,7 @@ def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Wor
     return type(known)(**{**_stated(known, "parameters", "active_parameters", "metadata", *without), **given})
 
 
-_TASKS = {"rl": "post-training"}
+_TASKS = {"rl": "post-training", "inference": "one pass"}
 
 
 def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
@@ -123,7 +123,7 @@ def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
         for name in key.split("."):
             held = getattr(held, name, None)
         if held is not None:
-            tasks = " and ".join(_TASKS.get(each, each) for each in leaf.tasks)
+            tasks = either((_TASKS.get(each, each) for each in leaf.tasks), "and")
             own = meant_for(leaf.flat, task)
             use = "has no use for it" if own is None else f"has {own} instead"
             words = f"{leaf.flat} belongs to {tasks}; {_TASKS.get(task, task)} {use}."

@@ -46,8 +46,11 @@ _TASKS: dict[str, tuple[str, ...]] = {
     **{f"workload.{name}": ("inference",) for name in ("phase", "steps", "random_arrivals", "measured_rate")},
     "workload.image_size": ("training", "inference"),
     "hardware.stack": ("training", "inference", "rl"),
-    **{f"ops.{name}": ("training", "serving", "inference") for name in ("duration", "duration_days")},
-    **{f"ops.{name}": ("training", "serving") for name in ("storage_bandwidth", "mtbf", "restart_time", "start")},
+    **{f"ops.{name}": ("training", "serving", "rl") for name in ("budget", "electricity", "price", "cost_scope")},
+    **{
+        f"ops.{name}": ("training", "serving")
+        for name in ("duration", "duration_days", "storage_bandwidth", "mtbf", "restart_time", "start")
+    },
     "parallelism.attention_dp": ("serving",),
     "parallelism.ring": ("inference",),
     "parallelism": ("training", "serving", "rl"),
