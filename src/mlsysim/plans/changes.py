@@ -25,7 +25,7 @@ from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.pieces import Change
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
@@ -110,13 +110,18 @@ def _gain(before: Answer, tried: Answer) -> tuple[float, ...] | None:
     """What a change is worth, the larger the better: money first, then speed; None where it is not worth it."""
     faster, spent = _faster(before, tried), _cost(tried)
     if not before.passed:
-        return (1 / spent if spent else faster,)
+        # Without a price, fewer accelerators cost less.
+        return (1 / spent,) if spent else (-_accelerators(tried.plan), faster)
     ratio = _ratio(before, tried)
     if "usd_per_mtoken" not in before.held or ratio is None:
         # Without a goal that costs something: speed, for which no larger factor is paid.
         return (faster,) if faster >= 1 + WORTH_IT and (ratio is None or ratio <= max(faster, 1.0)) else None
     saved, gained = ((gain if gain >= WORTH_IT else 0.0) for gain in (1 - ratio, faster - 1))
     return (saved, gained) if ratio < 1 + WORTH_IT / 2 and (saved or gained) else None
+
+
+def _accelerators(plan: Plan) -> int:
+    return sum(fleet.total_accelerators for fleet in find_fleets(plan.hardware).fleets)
 
 
 def _faster(before: Answer, tried: Answer) -> float:
