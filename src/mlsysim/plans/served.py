@@ -181,7 +181,7 @@ class Served:
         if self.slower is None or self.come is None or math.isfinite((self.ends_of_times or ((0.0, 0.0),))[0][1]):
             return ""
         longer = f"with steps {self.slower[0] - 1:.0%} longer, which is inside their interval,"
-        return f"Near saturation: {longer} a queue grows without end, and the time to the first token with it."
+        return f"Near saturation, as far as is known: {longer} more requests come than are answered, and the first token has no upper end."
 
     @property
     def beside(self) -> float:
