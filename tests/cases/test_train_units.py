@@ -44,7 +44,14 @@ BYTES = dict.fromkeys(
     "byte",
 )
 RATES = {"half_rate": "flop/s", "product_rate": "flop/s", "attention_rate": "flop/s", "bandwidth": "byte/s"}
-NETWORK = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s", "far_start": "s"}
+NETWORK = {
+    "link": "byte/s",
+    "link_latency": "s",
+    "fabric": "byte/s",
+    "fabric_latency": "s",
+    "far_start": "s",
+    "post": "s",
+}
 TIMED = [*(field.name for field in fields(Step) if field.name not in ("messages", "stages")), "pipeline"]
 STAGES = ("first", "between", "last")
 UNITS = BYTES | RATES | NETWORK | {"step_overhead": "s", "peak": "flop/s", "flops": "flop", "hardware_flops": "flop"}

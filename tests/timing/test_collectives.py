@@ -99,7 +99,42 @@ def test_between_nodes_the_adapter_decides():
 def test_many_nodes_sum_in_a_tree():
     """A ring over 1,024 nodes pays 2,046 start-ups, a tree 20."""
     net = inside("H100", 8, fabric=ADAPTER, hop=6e-6)
-    assert net.all_reduce(1e4, Group(1024, 1)) == pytest.approx(20 * (1e4 / ADAPTER + 25e-6), rel=1e-9)
+    begun = start_of(Hardware.get("H100")) * (1 + net.ring.rendezvous)
+    assert net.all_reduce(1e4, Group(1024, 1)) == pytest.approx(begun + 20 * (2e4 / ADAPTER + 25e-6), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("chip", "nodes", "message", "seconds"),
+    [
+        ("H100", 2, 2**30, 4607.6e-6),
+        ("H100", 2, 2**34, 66.132e-3),
+        ("H200", 16, 2**34, 2 * 127 / 128 * 2**34 / 369.86e9),
+        ("B200", 4, 2**30, 5747e-6),
+        ("B200", 4, 2**34, 2 * 31 / 32 * 2**34 / 381.8e9),
+    ],
+)
+def test_large_sums_over_nodes_that_no_constant_has_seen(chip, nodes, message, seconds):
+    """AWS p5 and p5en (awsome-distributed-training, micro-benchmarks/nccl-tests) and p6-b200 (stas00/ml-engineering), 400 Gbit/s an adapter.
+
+    Two nodes send each half of the message once and are as fast as their switches; a ring alone would take 1.4 times as long."""
+    net = inside(chip, 8, fabric=ADAPTER, hop=6e-6)
+    assert net.all_reduce(float(message), Group(8 * nodes, 8)) == pytest.approx(seconds, rel=0.1)
+
+
+def test_a_sum_over_a_large_fleet_has_the_rate_of_the_adapters():
+    """Pieces follow each other through the trees: the number of nodes costs start-up, not rate."""
+    net, message = inside("H100", 8, fabric=ADAPTER, hop=6e-6), 8e9
+    few, many = (2 * message / net.all_reduce(message, Group(8 * nodes, 8)) for nodes in (64, 2048))
+    assert 0.75 * few < many < few < 8 * ADAPTER
+
+
+@given(nodes=st.integers(2, 4096), message=st.floats(1, 1e11))
+def test_an_exchange_between_nodes_starts_a_message_to_every_rank_elsewhere(nodes, message):
+    net = inside("H100", 8, fabric=ADAPTER, hop=6e-6)
+    alone, sent_once = (net.exchange(message, 1.0, Group(8 * nodes, 8), how) for how in (False, True))
+    assert alone >= 25e-6 + 8 * (nodes - 1) * 1e-6
+    assert sent_once <= alone
+    assert net.exchange(message, 1.0, Group(8 * nodes + 8, 8), False) > alone
 
 
 def test_a_missing_link_raises():

@@ -129,7 +129,7 @@ def test_messages_carry_their_units(kind: str, group: Group) -> None:
     units = dict(NETWORK_UNITS)
     if kind == "measured":
         plain = measured_network(Hardware.get("H100"), 8, fabric=50e9, hop=5e-6)
-        units["far_start"] = "s"
+        units |= {"far_start": "s", "post": "s"}
     carrying = replace(plain, **{name: Q_(getattr(plain, name), unit) for name, unit in units.items()})
     message = 1e8
     for operation, more in (

@@ -5,7 +5,8 @@ over N ranks is a reduce-scatter and an all-gather of N - 1 steps each, moving M
 
     T = 2 (N - 1) / N x M / B + 2 (N - 1) alpha                          (Patarasuk and Yuan, JPDC 69(2), 2009)
 
-A tree sends the whole message up and down log2 N levels; it wins for small messages. With fast links inside nodes of G
+A tree sends the whole message up and down log2 N levels; it wins for small messages. Two trees of which each has half of the message, and whose
+inner ranks are leaves of the other, keep every rank's port busy; cut into pieces that follow each other they have the rate of a ring and the start-up of a tree. With fast links inside nodes of G
 ranks and slow ones between K nodes, the hierarchical all-reduce scatters inside the node, reduces 1/G of the message
 across nodes (each rank on its own adapter), and gathers inside the node. A pipelined ring runs through all ranks in chunks, so
 that its start-up is paid once. With one rank everything takes no time.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import log2, maximum, minimum
+from mlsysim.units.ops import log2, maximum, minimum, sqrt
 
 _OF_RANKS = (
     "message: byte [1, 1e12], ranks whole [1, 1e5], bandwidth: byte/s [1e8, 1e13], latency: s [1e-7, 1e-4] -> time: s"
@@ -46,6 +47,26 @@ def tree_all_reduce(message: Any, ranks: Any, bandwidth: Any, latency: Any) -> A
     """The whole message up and down a binary tree."""
     levels = log2(ranks)
     return 2 * levels * (message / bandwidth + latency)
+
+
+@kernel("""
+    message: byte [1, 1e12], ranks whole [2, 1e5], bandwidth: byte/s [1e8, 1e13], inside: s [0, 10], latency: s [1e-7, 1e-4] -> time: s
+""")
+def two_tree_all_reduce(message: Any, ranks: Any, bandwidth: Any, inside: Any, latency: Any) -> Any:
+    """Sum over all ranks by two trees in pieces (Sanders, Speck and Traeff, Parallel Computing 35(12), 2009), which libraries use since NCCL 2.4.
+
+    A rank sends its half up in both trees and, where it is inner, a half down to each of two children: 2 M in all, of two ranks
+    M and of three 3 M / 2. What ranks that stand for nodes do ``inside`` them meanwhile sets the pace where it takes longer. In k pieces, over
+    D = 2 log2 N steps up and down,
+
+        T = (D - 1 + k) (alpha + s / k),    s = max(min(2, N / 2) M / B, inside),    k = max(1, sqrt((D - 1) s / alpha))
+
+    of which k is the best: T = s + (D - 1) alpha + 2 sqrt((D - 1) alpha s) for large messages.
+    """
+    late = 2 * log2(ranks) - 1
+    sent = maximum(minimum(2.0, ranks / 2) * message / bandwidth, inside)
+    pieces = maximum(sqrt(late * sent / latency), 1.0)
+    return (late + pieces) * (latency + sent / pieces)
 
 
 @kernel("""

@@ -7,8 +7,9 @@ and more may be done in the switch. All-to-all is no ring and has constants of i
 
     gather across domains      one chunked ring through all ranks: the start-up once and a hop for each domain; the slower of link
                                and adapters sets the pace, and a ring leaves a domain over as many adapters as it has ranks there
-    all-reduce across domains  the fastest of a reduce-scatter and a gather over that ring, and of gathers inside with a ring or a tree of each
-                               rank's share between nodes
+    all-reduce across domains  the fastest of a reduce-scatter and a gather over that ring, of gathers inside with a ring of each rank's share
+                               between nodes, and of two trees of nodes, which sum inside (in the switch where it can) meanwhile
+    all-to-all across domains  the slower of what goes over links and over adapters, and a start-up with a post for each rank elsewhere
 
 The slowest hop sets the pace of a ring: four devices that are bridged in pairs run at the speed of PCIe between the pairs.
 Constants: ``data/collectives.toml`` and, fitted, ``data/collective_constants.toml``. The start-up time of a machine may be given (one measured number halves the error);
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, tree_all_reduce
+from mlsysim.physics.collectives import ring_all_reduce, ring_time, send, two_tree_all_reduce
 from mlsysim.physics.operators import link_time
 from mlsysim.timing.network import ANYWHERE, Group, Limit, Network, copies
 from mlsysim.units.ops import maximum, minimum, where
@@ -60,12 +61,14 @@ def wire_and_steps(kind: str, ranks: Any) -> tuple[Any, Any]:
 @dataclass(frozen=True, slots=True)
 class Measured(Network):
     """``link`` is a link's line rate, ``link_latency`` the start-up time of the machine, ``fabric`` what a rank reaches of its
-    adapter, ``fabric_latency`` one hop of a ring, ``far_start`` the start-up of a message between nodes.
+    adapter, ``fabric_latency`` one hop of a ring, ``far_start`` the start-up of a message between nodes and ``post`` that of
+    one more at the same time.
 
     ``switched`` links reduce in the switch, ``dispatch`` is the share of an all-to-all's rate that routed tokens reach.
     """
 
     far_start: Any
+    post: Any
     ring: Protocol
     swap: Protocol
     switched: bool = False
@@ -100,9 +103,11 @@ class Measured(Network):
         piece, nodes = message / g.inside, maximum(g.domains, 2.0)
         inside = 2 * self._inside("all_gather", message, g.inside)
         start, each = self._ring(g)
+        begun = self._begun(g)
         return {
             "rings, node by node": inside + ring_all_reduce(piece, nodes, self.fabric, self.far_start),
-            "tree of nodes": inside + tree_all_reduce(piece, nodes, self.fabric, self.far_start),
+            "trees of nodes": begun
+            + two_tree_all_reduce(piece, nodes, self.fabric, self._summed(message, g), self.far_start),
             "one ring": 2 * (start + each * message),
         }
 
@@ -135,18 +140,33 @@ class Measured(Network):
         late, more = self._across(g)
         return start + late, each + more
 
+    def _begun(self, g: Group) -> Any:
+        """Start-up of a collective across domains, inside of one."""
+        steps = collective_constants()["ring"]["step_share"] * (maximum(g.inside - 1.0, 1.0) - 1)
+        return self.link_latency * (1 + steps + self.ring.rendezvous)
+
+    def _summed(self, message: Any, g: Group) -> Any:
+        """Seconds that the links of a domain are busy with a sum that goes up to one rank and comes down from it, piece by piece."""
+        around = 2 * (g.inside - 1) / g.inside * message / (self.ring.efficiency * self.link)
+        if not self.switched:
+            return around
+        switch = message / (collective_constants()["in_switch"]["share"] * self.link)
+        return where(g.inside >= SWITCHED_RANKS, minimum(around, switch), around)
+
     def _ring(self, g: Group) -> tuple[Any, Any]:
         """Start and seconds a byte of a chunked ring through all ranks."""
-        steps = collective_constants()["ring"]["step_share"] * (maximum(g.inside - 1.0, 1.0) - 1)
-        begun = self.link_latency * (1 + steps + self.ring.rendezvous)
+        begun = self._begun(g)
         rates = (g.ranks, g.inside, self.ring.efficiency * self.link, self.fabric)
         nothing = 0.0 * self.link * self.link_latency
         return ring_time(nothing, *rates, begun, self.fabric_latency), ring_time(1.0, *rates, 0.0, 0.0)
 
     def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool, limit: Limit = ANYWHERE) -> Any:
-        """Tokens of ``token`` bytes to ``choices`` experts each: inside the domain and across the fabric at once."""
+        """Tokens of ``token`` bytes to ``choices`` experts each: inside the domain and across the fabric at once. Each rank elsewhere that is sent
+        to (all, or the one of each domain that hands ``deduplicated`` tokens on) gets a message of its own, which is posted one after the other."""
         near = self._inside("all_to_all", token * choices, g.inside)
-        return maximum(near, token * copies(g, choices, deduplicated, limit) / self.fabric)
+        peers = maximum(g.domains - 1.0, 0.0) * (1.0 if deduplicated else g.inside)
+        begun = minimum(peers, 1.0) * self.far_start + peers * self.post
+        return maximum(near, begun + token * copies(g, choices, deduplicated, limit) / self.fabric)
 
     def send(self, message: Any, near: Any) -> Any:
         """One message to one other rank; ``near`` says whether it shares the domain."""
@@ -181,5 +201,5 @@ def measured_network(
     own: dict[str, Any] = {"switched": (chip.generation or "") in tables["in_switch"]["generations"]}
     for name, kind in (("ring", "ring"), ("swap", "exchange")):
         own[name] = Protocol(*(tables[kind][field] for field in Protocol._fields))
-    far = to_si(Q_(tables["fabric"]["start"]), "s")
-    return Measured(link, start_of(chip), fabric, hop, domain, far, **(own | more))
+    far, post = (to_si(Q_(tables["fabric"][name]), "s") for name in ("start", "post"))
+    return Measured(link, start_of(chip), fabric, hop, domain, far, post, **(own | more))
