@@ -29,6 +29,21 @@ def row(**fields: str) -> dict[str, str]:
     return base | fields
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "tables", "people"),
+    [
+        ("gemm", "m=4096;n=4096;k=4096", "bfloat16", "BF16"),
+        ("gemm", "m=4096;n=4096;k=4096", "fp8", "FP8 (E4M3)"),
+        ("gemm", "m=4096;n=4096;k=4096", "int8_wo", "INT8 weight-only"),
+        ("context_attention", "batch=1;isl=1024;heads=32;kv=8;hd=128", "bfloat16/kv-fp8", "BF16/KV-FP8"),
+    ],
+)
+def test_formats_of_operators_are_read_as_people_write_them(op: str, shape: str, tables: str, people: str) -> None:
+    predict = TABLES["operators"].predict
+    (own,), (other,) = (predict(row(op=op, shape=shape, dtype=each)) for each in (tables, people))
+    assert own.predicted == other.predicted
+
+
 @pytest.fixture(scope="module")
 def errors() -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)

@@ -33,7 +33,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         writer.writerow(["id", "source", "value", "factor", "state"])
         for i, factor in enumerate((1.0, 1.05, 0.9, 1.3, 0.5)):
             writer.writerow([f"r{i}", "a" if i < 3 else "b", 10, factor, "ok"])
-        writer.writerow(["r5", "b", 10, 1, "duplicate"])
+        writer.writerow(["r5", "b", 10, 1, "duplicate "])  # blanks around a cell say nothing
         writer.writerow(["r6", "b", 10, 1, "unknown"])
     yield path
 

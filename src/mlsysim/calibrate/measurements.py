@@ -67,7 +67,7 @@ def given_table(path: Path, largest: int, remark: str = "") -> tuple[list[str], 
             reader = csv.DictReader(stream, skipinitialspace=True)
             header = [name.strip() for name in reader.fieldnames or ()]
             reader.fieldnames = header
-            rows = [{key: value or "" for key, value in row.items() if key is not None} for row in reader]
+            rows = [{key: (value or "").strip() for key, value in row.items() if key is not None} for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV table: {error}.") from None
     return header, rows

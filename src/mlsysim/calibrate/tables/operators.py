@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from mlsysim.calibrate import operators as forms
-from mlsysim.calibrate.cells import chip_of
+from mlsysim.calibrate.cells import chip_of, format_of
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.kernels import Profile
@@ -52,8 +52,12 @@ def predict_with(row: Mapping[str, str], chip: HardwareNode, shares: Profile) ->
     return [Prediction(row["op"], float(row["value"]), seconds / unit, regime, shares.measured)]
 
 
+_AS_WRITTEN = {"w8a16": "int8_wo"}
+"""What the tables call a format that plans have another name for."""
+
+
 def _product(label: str, shape: dict[str, float], chip: HardwareNode, shares: Profile) -> Any:
-    form = forms.FORMATS.get(label)
+    form = forms.FORMATS.get(label.lower()) or forms.FORMATS.get(_AS_WRITTEN.get(name := format_of(label), name))
     if form is None:
         raise Skipped(f"the number format {label!r} is not known")
     m, n, k = shape["m"], shape["n"], shape["k"]
@@ -67,8 +71,8 @@ def _product(label: str, shape: dict[str, float], chip: HardwareNode, shares: Pr
 
 def _attention(label: str, shape: dict[str, float], chip: HardwareNode, shares: Profile, prompt: bool) -> Any:
     """Attention over a prompt, or of one query on its cache."""
-    key, engine = forms.CACHE_FORMATS.get(label), shares.engines.get(_ENGINE)
-    if key is None:
+    key, engine = "/".join(format_of(part) for part in label.lower().split("/kv-")), shares.engines.get(_ENGINE)
+    if key not in forms.CACHE_FORMATS.values():
         raise Skipped(f"the number format {label!r} of attention is not known")
     if engine is None:
         raise Skipped(f"there are no attention kernels of this engine for the class {shares.name}")

@@ -122,7 +122,7 @@ def _framework(row: Mapping[str, str]) -> Question:
     work: dict[str, Any] = {
         "image_size": size,
         "batch_size": batch,
-        "precision": _WORDS["precisions"].get(precision) or format_of(precision),
+        "precision": _WORDS["precisions"].get(precision.lower()) or format_of(precision),
     }
     task, asked, split = "inference", "throughput", {}
     if training:
