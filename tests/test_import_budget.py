@@ -68,3 +68,16 @@ def test_one_entry_opens_the_data_of_its_own_zoo_only():
     data = watch("from mlsysim import Grids\nGrids.Quebec")["data"]
     assert data, "the audit hook must see data files when they are opened"
     assert {Path(path).parts[-3] for path in data} == {"infra"}
+
+
+def test_an_answer_about_a_model_of_the_zoo_loads_no_reader_of_configurations():
+    code = """
+import sys
+from mlsysim.cli.main import main
+sys.argv = ["mlsysim", "eval", "Llama3_8B", "H100", "--json"]
+try:
+    main()
+finally:
+    print([name for name in sys.modules if name.startswith(("mlsysim.importers.hf", "mlsysim.importers.decoder", "mlsysim.simulate"))])
+"""
+    assert run(code).splitlines()[-1] == "[]"

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.importers.hf import read_config
 from mlsysim.importers.markup import table_lines
 from mlsysim.models.registry import Models
 
@@ -27,6 +26,9 @@ def take_models(table: Any, name: str) -> None:
     """Add the models of a plan file; the zoo's own names stay what they are."""
     if not isinstance(table, dict) or len(table) > _MOST:
         raise InputError(f"{name}: models is a table of at most {_MOST} models by name.", field="models")
+    # Few plans bring one, and the readers of configurations take a while to load.
+    from mlsysim.importers.hf import read_config
+
     for key, entry in table.items():
         where = f"models.{key[:80]}"
         if not isinstance(entry, dict) or [*entry] != ["config"] or not isinstance(entry["config"], str):
