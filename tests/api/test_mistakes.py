@@ -114,3 +114,44 @@ def test_a_mistake_in_python_gets_a_sentence(command):
         assert "\n" not in told and not TABLE.LEAKS.search(told), told
     except TypeError as error:
         pytest.fail(f"{command}: {error}")
+
+
+def plan(**more: object) -> dict[str, object]:
+    return {"plan": {"model": "Llama3_8B", "on": "H100", "task": "inference", **more}}
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "said"),
+    [
+        ("evaluate", plan(batch_size=0), "The 'workload.batch_size' field got 0; expected at least 1."),
+        ("evaluate", plan(seq_len="x"), "The 'workload.seq_len' field got 'x'; expected a whole number such as 2."),
+        ("evaluate", plan(precision="fp12"), "There is no precision named 'fp12'; did you mean 'fp32', 'fp16' or 'fp8'?"),
+        ("evaluate", plan(efficiency=2), "Efficiency is above 0 and at most 1, or 'calibrated', got '2'."),
+        ("evaluate", plan(model="H100", on="Llama3_8B"), "'Llama3_8B' is a model, and a chip, node or cluster is expected here."),
+        ("evaluate", plan(on="8xH100"), "One pass runs on one accelerator, and 8 are given; ask serve or train for more, or for whole images of a denoiser (phase generate)."),
+        ("evaluate", plan(on="chip.toml"), "Paths are not read here; give the name of a chip, node or cluster of the zoo."),
+        ("compare", {"first": plan(task="trainig")["plan"], "second": plan()["plan"]}, "The 'task' field got 'trainig'; expected 'training', 'serving', 'inference' or 'rl'."),
+        ("zoo", {"name": "H101"}, "There is no part or entry of the zoo named 'H101'; did you mean 'H100', 'H20' or 'A10'?"),
+        ("walls", {"number": "memmory"}, "There is no wall named 'memmory'; did you mean 'Memory'?"),
+        ("walls", {"number": 23}, "There is no wall 23; they are numbered 1 to 22."),
+        ("collectives", {"on": "64xH100@NDR", "size": "big"}, "'size' is a size of 1 byte or more, such as 64MB, got 'big'."),
+        ("export", {"to": "vlm", **plan()}, "There is no launch target named 'vlm'; did you mean 'vllm' or 'slurm'?"),
+    ],
+)  # fmt: skip
+def test_other_operations_say_what_is_wrong_without_names_of_classes(name, document, said):
+    reply = call(name, document)
+    assert reply.kind in ("input", "unknown_name") and reply.document["error"]["sentence"] == said
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "found"),
+    [
+        ("zoo", {"name": "H100"}, ("zoo", "hardware")),
+        ("zoo", {"name": "Llama3_8B"}, ("zoo", "models")),
+        ("walls", {"number": "memory"}, ("name", "Memory")),
+        ("walls", {"number": 2}, ("name", "Memory")),
+    ],
+)
+def test_a_name_is_enough(name, document, found):
+    """As on the command line: ``zoo H100``, ``walls memory``."""
+    assert call(name, document).document[found[0]] == found[1]

@@ -174,7 +174,7 @@ def test_walls_and_schema():
         ("evaluate", [], "malformed", None, "takes a JSON object, got an array"),
         ("evalute", {}, "unknown_name", None, "did you mean 'evaluate'"),
         ("explain", {"plan": {"workload": {"model": "ResNet50"}, "hardware": {"on": "A100"}}, "metric": "mfuu"}, "unknown_name", None, "mfu"),
-        ("zoo", {"name": "H100"}, "input", "kind", "hardware, models, systems or grids"),
+        ("zoo", {"sort": "tdp"}, "input", "kind", "hardware, models, systems or grids"),
         ("zoo", {"kind": "hardware", "sort": "memory"}, "input", "sort", "no number or text"),
         ("optimize", {"what": "placement"}, "input", "plan", "give 'plan'"),
         ("optimize", {"what": "space", "space": {}, "qps": 1}, "input", "qps", "has no meaning for 'space'"),

@@ -40,6 +40,11 @@ def file(name: str) -> dict[str, Any]:
 
 _SPACE = file("description.toml")["space"]
 _SPACE["properties"]["kind"]["enum"] = [name for name in KINDS if name != "kernel"]
+WallName = Annotated[
+    str,
+    Field(max_length=_NAME, coerce_numbers_to_str=True),
+    WithJsonSchema({"type": ["integer", "string"], "description": "number or name of one"}),
+]
 SpaceTable = Annotated[dict[str, Any], WithJsonSchema(_SPACE)]
 
 
@@ -318,7 +323,7 @@ class CollectivesRequest(Record):
 class WallsRequest(Record):
     """All walls, or the card of one."""
 
-    number: int | None = Field(None, ge=1)
+    number: WallName | None = None
 
 
 class SchemaRequest(Record):

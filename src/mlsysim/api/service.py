@@ -233,13 +233,19 @@ def _collectives(request: ask.CollectivesRequest, limits: Limits) -> Said:
 
 
 def _zoo(request: ask.ZooRequest, limits: Limits) -> Said:
-    if request.kind is None:
-        if request.name is not None or request.filters or request.sort:
+    kind: str | None = request.kind
+    name = request.name
+    if kind is None and name in catalogue.KINDS:
+        kind, name = name, None
+    elif kind is None and name is not None:
+        kind = catalogue.kind_of_entry(name)
+    if kind is None:
+        if request.filters or request.sort:
             raise InputError("Say which part of the zoo: hardware, models, systems or grids.", field="kind")
         return Said({"zoo": catalogue.counts()})
-    zoos = catalogue.registries(request.kind)
-    if request.name is not None:
-        word, entry = catalogue.entry_named(request.kind, zoos, request.name)
+    zoos = catalogue.registries(kind)
+    if name is not None:
+        word, entry = catalogue.entry_named(kind, zoos, name)
         return Said({"zoo": word, "entry": entry.model_dump(mode="json", exclude_none=True)})
     rows = catalogue.as_documents(catalogue.listing(zoos, request.filters, request.sort))
     chosen = rows[request.offset : request.offset + request.limit]

@@ -78,8 +78,8 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
     work, devices = plan.workload, fleet.total_accelerators
     if devices > 1 and work.phase != "generate":
         raise InputError(
-            f"One pass runs on one accelerator, and {devices:,} are given; plan serving (mlsysim serve) or training "
-            "(mlsysim train) for more, or whole images of a denoiser (phase generate).",
+            f"One pass runs on one accelerator, and {devices:,} are given; ask serve or train for "
+            "more, or for whole images of a denoiser (phase generate).",
             field="hardware",
         )
     say_decoder(plan, assumed, model)

@@ -38,7 +38,7 @@ PLAYED = ("seeds", "elastic", "repair_crews", "maintenance", "slow_nodes", "pree
 class OpsPart(Part):
     """Where, how long, for how much."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "ops.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "ops.")
     region: Text = _text(_TEXT, "a grid of the zoo")
     duration: Period | None = _open("how long the run or the service lasts")
     duration_days: Real = _above_0(1e6, "the same, as a number of days")

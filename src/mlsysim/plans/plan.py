@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -45,6 +45,8 @@ def _or_auto(schema: dict[str, Any]) -> None:
 
 class Plan(Record):
     """A whole plan."""
+
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "")
 
     name: str = Field(default="plan", max_length=200, description="what it is called")
     description: str = Field(default="", max_length=4000, description="what it is for")

@@ -72,7 +72,7 @@ def _format(value: str | None) -> str | None:
 class DimensionsPart(Part):
     """Dimensions of the model that are other than the zoo's, or all of those of a model that the zoo does not have."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "workload.dimensions.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "workload.dimensions.")
     layers: Int = _within(1, 10**5, "transformer layers")
     hidden_dim: Int = _within(1, 10**7, "width of the residual stream")
     ffn_dim: Int = _within(1, 10**8, "width of the feed-forward network")
@@ -86,7 +86,7 @@ class DimensionsPart(Part):
 class WorkloadPart(Part):
     """What runs."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "workload.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "workload.")
     model: str = Field(min_length=1, max_length=_TEXT, description="a name of the zoo, or a path to a model file")
     batch_size: Int = _within(1, _MOST, "sequences or samples of a step or pass")
     seq_len: Int = _within(1, 10**8, "tokens of a sequence")
@@ -115,7 +115,7 @@ class WorkloadPart(Part):
 class ChipPart(Part):
     """Figures of the accelerator that are other than the zoo's: a hypothetical chip."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.chip.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "hardware.chip.")
     peak_flops: of.FlopRate | None = _open("dense peak of the headline format; other formats scale alike")
     memory_bandwidth: of.ByteRate | None = _open("of the accelerator's memory")
     memory_capacity: of.Capacity | None = _open("of the accelerator's memory")
@@ -128,7 +128,7 @@ class ChipPart(Part):
 class HardwarePart(Part):
     """What it runs on. ``on`` says it in one string; or a chip or node by name with a number of nodes or accelerators."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "hardware.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "hardware.")
     on: Text = _text(_TEXT, "such as 512xH100 or 64xDGX_H100@NDR")
     name: Text = _text(_TEXT, "a chip, a node or a cluster of the zoo")
     nodes: Int = _within(1, 10**7, "how many of it, beside name")
@@ -168,7 +168,7 @@ class HardwarePart(Part):
 class ParallelismPart(Part):
     """How the work is split. What is left out is chosen (training: with mode auto) or one."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "parallelism.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "parallelism.")
     mode: Literal["auto", "given"] | None = _open("auto: search the layout")
     tp: Int = _within(1, 65536, "tensor-parallel degree")
     pp: Int = _within(1, 4096, "pipeline stages")
@@ -219,7 +219,7 @@ FREE = tuple(name for name in ParallelismPart.model_fields if name not in SPLITS
 class ServingPart(Part):
     """Traffic, engine and limits."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "serving.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "serving.")
     prompt_tokens: Int = _within(1, 10**8, "mean tokens of a prompt (ISL)")
     output_tokens: Int = _within(1, 10**8, "mean tokens of an answer (OSL)")
     concurrency: Int = _within(1, 10**6, "requests in flight, over all replicas")
@@ -303,7 +303,7 @@ class ServingPart(Part):
 class Assertion(Part):
     """A limit on a metric of the answer: text with a unit, or a number (times in ms, energy in kWh, memory in GB)."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "constraints.assert.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "constraints.assert.")
     metric: str = Field(min_length=1, max_length=_TEXT, description="name or path, such as mfu or macro.tco")
     max: Number | Written | dict[str, Any] | None = _open("it must be at most this")
     min: Number | Written | dict[str, Any] | None = _open("it must be at least this")
@@ -318,7 +318,7 @@ class Assertion(Part):
 class Constraints(Part):
     """What the answer must satisfy. In files the list is called ``assert``; text such as ``mfu >= 0.4`` will do too."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "constraints.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "constraints.")
     assertions: tuple[Assertion, ...] = Field(default=(), alias="assert", description="limits on metrics of the answer")
     model_config: ClassVar[ConfigDict] = ConfigDict(populate_by_name=True)
 

@@ -14,7 +14,7 @@ from mlsysim.plans.schema import Part
 class RlPart(Part):
     """A step of post-training. ``parallelism`` is the trainer's layout, ``serving`` says how the generator's engine is set."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "rl.")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "rl.")
     algorithm: Literal["grpo", "dapo", "ppo", "rloo", "distillation", "sft", "dpo"] | None = _open(
         "of the update; grpo"
     )

@@ -92,7 +92,7 @@ def _apart(part: type[Part]) -> list[tuple[tuple[str, ...], str]]:
 class Part(Record):
     """A part of a plan: its fields answer to every name of the vocabulary, its numbers may be written as 8k or 40%."""
 
-    part_of: ClassVar[tuple[str, str]] = ("Plan", "")
+    part_of: ClassVar[tuple[str, str]] = ("A plan", "")
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -269,9 +269,8 @@ def in_words(error: InputError, say: Callable[[Leaf], str], known: Mapping[str, 
     text, path = str(error), str(error.details.get("field"))
     field = known.get(path)
     if field is not None:
-        for form in (f"Plan: the {path!r} field", f"The {path!r} field", f"the {path!r} field"):
+        for form in (f"The {path!r} field", f"the {path!r} field"):
             text = text.replace(form, say(field))
-    text = text.removeprefix("Plan: ")
     details = {**error.details, "field": field.flat} if field is not None else error.details
     return type(error)(text[:1].upper() + text[1:], **details)
 

@@ -151,6 +151,10 @@ def find_system(name: str) -> tuple[str, Any]:
             f"{name[:60]!r} does not say how many of which chip; write a whole number and a chip, such as '512xH100'."
         )
         raise InputError(text, field="on")
+    from mlsysim.models.registry import Models  # only a name that is wrong needs them
+
+    if Models.has(name):
+        raise InputError(f"{name[:80]!r} is a model, and a chip, node or cluster is expected here.", field="on")
     raise unknown_name("chip, node or cluster", name, [*Hardware.keys(), *Nodes.keys(), *Clusters.keys()])
 
 

@@ -231,6 +231,8 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     path = ".".join(str(part) for part in first["loc"])
     # A part of a larger record speaks in the name of the whole, and of its fields by their path in it.
     name, within = getattr(kind, "part_of", (kind.__name__, ""))
+    # What people write as a file or a request is not known to them by the name of a class.
+    lead = "" if " " in name else f"{name}: "
     others = error.error_count() - 1
     more = f" ({others} more {'problem' if others == 1 else 'problems'} after this one.)" if others else ""
     inner = first.get("ctx", {}).get("error")
@@ -249,12 +251,14 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         message = first["msg"].removeprefix("Value error, ")
         message = message.replace(f"The {path!r} field", f"The {within + path!r} field")
         # A record inside this one has put its own name before its sentence.
-        text = message if _NAMED.match(message) else f"{name}: {message}"
+        text = message if _NAMED.match(message) else lead + message
     else:
         shown = repr(first.get("input"))[:60]
         limits = {key: f"{v:,}" if isinstance(v, int) else f"{v:g}" if isinstance(v, float) else v
                   for key, v in first.get("ctx", {}).items()}  # fmt: skip
         plain = _EXPECTED.get(first["type"])
         why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
-        text = f"{name}: the {within + path!r} field got {shown}; {why}."
-    return InputError(text + more, record=name, field=path)
+        text = f"{lead}{'the' if lead else 'The'} {within + path!r} field got {shown}; {why}."
+    if not lead:
+        text = text[:1].upper() + text[1:]
+    return InputError(text + ("" if text.endswith((".", "?")) else ".") + more, record=name, field=path)
