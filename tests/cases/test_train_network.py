@@ -228,3 +228,18 @@ def test_every_answer_is_possible(model: str, chip: str, devices: int, samples: 
 def test_memory_grows_with_the_samples_of_a_device() -> None:
     held = [step("8xA100", batch=8 * batch).memory_per_accelerator for batch in (1, 64, 1024)]
     assert held == sorted(held) and held[2] > 10 * held[1]
+
+
+def test_weights_of_a_step_are_not_only_read() -> None:
+    """Casts, gradients and the update are in their term, ten times what reading them takes; of a pass they are read."""
+    step = evaluate_plainly(
+        Plan.model_validate(
+            {"task": "training", "workload": {"model": "ResNet50", "batch_size": 64}, "hardware": {"on": "8xA100"}}
+        )
+    )
+    labels = {part.label for part in step.time_parts}
+    assert "casts, gradients and update of weights" in labels and "reading weights" not in labels
+    one = evaluate_plainly(
+        Plan.model_validate({"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "A100"}})
+    )
+    assert "reading weights" in {part.label for part in one.time_parts}

@@ -86,3 +86,12 @@ def test_weights_are_stored_in_what_the_chip_multiplies():
     assert "store the weights in int8" in old.headline and "fp8" not in old.headline
     new = evaluate({"task": "inference", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "H100"}})
     assert "store the weights in fp8" in new.headline
+
+
+def test_sequences_that_are_not_split_leave_the_rest_to_be_searched():
+    given = {"on": "64xH100", "batch": 128, "seq": 8192}
+    free, kept = (
+        mlsysim.train("Llama3_70B", **given, **more).layout for more in ({"mode": "auto", "cp": 1}, {"cp": 1})
+    )
+    assert kept == free and kept["tp"] * kept["pp"] > 1
+    assert mlsysim.train("Llama3_8B", **given, tp=1, cp=1).layout["dp"] == 64

@@ -33,6 +33,7 @@ _IN_WORDS = {
     "loss": "loss function",
     "engine": "engine overhead",
     "weights": "reading weights",
+    "updated weights": "casts, gradients and update of weights",
     "weights of experts": "reading weights of experts",
     "caches": "reading caches",
     "sharded state": "gathering of sharded state",

@@ -206,10 +206,15 @@ class ParallelismPart(Part):
 
     @property
     def automatic(self) -> bool:
-        """Whether the layout is to be searched."""
+        """Whether the layout is to be searched. That sequences or experts are not split (``cp`` or ``ep`` of 1) says nothing of the rest,
+        and is kept."""
         if self.mode is not None:
             return self.mode == "auto"
-        return all(getattr(self, name) is None for name in SPLITS)
+        return all(
+            given is None or (name in ("cp", "ep") and given == 1)
+            for name in SPLITS
+            for given in (getattr(self, name),)
+        )
 
 
 FREE = tuple(name for name in ParallelismPart.model_fields if name not in SPLITS)

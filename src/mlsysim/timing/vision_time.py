@@ -251,7 +251,8 @@ def inventory_time(
     if chip.family == "cpu":
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
     table = stack_constants(stack)
-    features = gpu_features(inventory, chip, batch, precision, trained="train" in stack)
+    trained = "train" in stack
+    features = gpu_features(inventory, chip, batch, precision, trained=trained)
     memory, rate = to_si(chip.memory.bandwidth, "byte/s"), issue_rate(chip) * clock_of(chip)
 
     def term(name: str, seconds: float) -> Any:
@@ -260,7 +261,10 @@ def inventory_time(
         share = 1.0
         if name.endswith("_bytes"):
             share = elementwise_bandwidth(memory, rate, tables["intensity"][kind]) / memory
-        return _named(name, table[name] * seconds / share, share, seconds * memory, inventory, batch, tag)
+        spent = table[name] * seconds / share
+        return _named(
+            name, spent, share, seconds * memory, inventory, batch, tag, "updated weights" if trained else "weights"
+        )
 
     device = sum(term(name, value * batch) for name, value in features.items())
     count, cost = launched(inventory, stack), launch_cost(stack, chip, precision)
@@ -285,9 +289,17 @@ def _cpu_time(inventory: Inventory, chip: HardwareNode, batch: float, precision:
 
 
 def _named(
-    term: str, seconds: float, memory_share: float, moved: float, inventory: Inventory, batch: float, tag: Tag
+    term: str,
+    seconds: float,
+    memory_share: float,
+    moved: float,
+    inventory: Inventory,
+    batch: float,
+    tag: Tag,
+    weights: str = "weights",
 ) -> Any:
-    """A term as parts of a ledger. A kernel that moves elements uses memory for ``memory_share`` of its time."""
+    """A term as parts of a ledger. A kernel that moves elements uses memory for ``memory_share`` of its time. Weights that are trained are read, cast,
+    and updated from their gradients, under another name."""
     word, _, kind = term.rpartition("_")
     name = _NAMES.get(word or term, "norms and activations")
     if term == "kernels" or kind == "calls":
@@ -296,7 +308,7 @@ def _named(
         counted = batch * sum(inventory.operations.get(each, 0.0) for each in TENSOR.get(word, (word,)))
         return tag(name, 1, "peak", "t = a F / P", seconds, flop=counted)
     if term == "weights":
-        return tag("weights", 2, "bandwidth", "t = b w / W", seconds, moved=moved)
+        return tag(weights, 2, "bandwidth", "t = b w / W", seconds, moved=moved)
     moving = tag(name, 2, "bandwidth", "t = b B (1 / W + i / V)", memory_share * seconds, moved=moved)
     if memory_share == 1.0:
         return moving

@@ -207,8 +207,10 @@ def _packed(
 def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str) -> tuple[Binding, tuple[str, ...]]:
     """The limit that stops the pass, and the smallest changes that would help."""
     needed, there = timed.needed, timed.capacity
-    alone = step is None
-    found = tuple(one_pass.remedies(needed, there, x.precision, x.hardware, place) if alone else step.help(there))
+    if step is None:
+        found = tuple(one_pass.remedies(needed, there, x.precision, x.hardware, place))
+    else:
+        found = tuple(step.help(there))
     needs = f"{x.model.name} needs {bytes_text(needed)}{place and f' of {place}'}"
     stopped = too_full(f"{needs} and {x.hardware.name} has {bytes_text(there)}", needed, there, found[0])
     if x.raise_errors:
