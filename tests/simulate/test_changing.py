@@ -67,7 +67,7 @@ def test_a_service_grows_with_its_load_and_shrinks_after_it() -> None:
     requests = sorted([*calm, *storm, *after])
     t = Traffic(600, 150, rate=2.0, together=1.0)
     grown = {}
-    for by, target in (("utilisation", 0.1), ("requests", 24.0), ("queue", 1.0)):
+    for by, target in (("utilisation", 0.1), ("rate", 15.0), ("requests", 24.0), ("queue", 1.0)):
         seen = simulate(
             _engines(), t, requests, len(requests),
             Settings(router="least_work", scaling=Scaling(6, 1, target, by, settle=60.0, start=20.0)),
@@ -82,6 +82,16 @@ def test_a_service_grows_with_its_load_and_shrinks_after_it() -> None:
     assert seen.paid is not None and fixed.paid is None and seen.paid[0] < 0.6 * 6 * fixed.seconds
     assert seen.percentiles["ttft"].p99 > fixed.percentiles["ttft"].p99
     assert seen.lost is not None and seen.lost["cold start"] > 0
+
+
+def test_a_service_by_its_rate_stays_as_large_as_an_even_load_needs() -> None:
+    """Two replicas of the four have 10 requests a second each, whose target is 12; four, with which it begins, are two too many."""
+    t = Traffic(600, 150, rate=20.0, together=1.0)
+    chosen = Settings(router="least_work", scaling=Scaling(4, 1, 12.0, "rate", settle=60.0, start=20.0, first=4))
+    seen = simulate(_engines(), t, _requests(20.0, 8000), 8000, chosen)
+    assert seen.over_time is not None
+    up = [many for many, before in zip(seen.over_time.up, [0, *seen.over_time.up], strict=False) if many != before]
+    assert up == [4, 2]
 
 
 def test_a_cold_start_is_that_of_the_weights() -> None:

@@ -117,7 +117,7 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router
     if served.server.part.autoscale is not None:
-        aim = f"{served._requests_each:.3g} requests of a replica are aimed at"
+        aim = f"{served.rate_each:.3g} requests a second of a replica are aimed at"
         there = f"{served.up[-1]:.3g} of {served.writers:,} were there on average"
         costs = "costs, energy and carbon are of those, as the others are let go; power is with all of them up"
         sheet.assumed["autoscale"] = f"{aim}, {there}: {costs}"

@@ -148,8 +148,8 @@ class Played(Served):
             room = f"the fleet has room for {self.replicas:,} of {self.split.devices} accelerators"
             raise InputError(f"A service that grows to {most:,} replicas has no place: {room}.", field="autoscale")
         # At the beginning as many as the mean load needs.
-        first = math.ceil(self.closed.clients / self._requests_each)
-        own = Scaling(most, least, self._requests_each, "requests", start=self._restart, first=first)
+        first = math.ceil((self.come or 0.0) / self.rate_each)
+        own = Scaling(most, least, self.rate_each * slower, "rate", start=self._restart, first=first)
         start = None if own.start is None else own.start / slower
         return replace(own, interval=own.interval / slower, settle=own.settle / slower, start=start)
 
@@ -190,11 +190,10 @@ class Played(Served):
             raise InputError(words, field="offload_disk")
         return {"disk": to_si(size, "byte"), "disk_rate": rate}
 
-    @cached_property
-    def _requests_each(self) -> float:
-        """Requests of a replica at a share of the highest rate that it answers: what a service that grows aims at."""
-        aim = self.server.at(self.layout, None, _AIM * self.closed.most)
-        return max(1.0, float(aim.result.active_requests or 1.0) / self.replicas)
+    @property
+    def rate_each(self) -> float:
+        """Requests a second of a replica that a service which grows aims at: a share of the highest rate that it answers."""
+        return _AIM * self.closed.most / self.replicas
 
     @cached_property
     def ends(self) -> tuple[tuple[Simulated, float], ...]:

@@ -14,6 +14,8 @@ from mlsysim.simulate.settings import Failures, Scaling
 
 _TOLERANCE = 0.1
 """Of the ratio of load and target, in which nothing is changed: Kubernetes' default."""
+_LOOKS = 4
+"""Intervals over which a rate is counted: a minute, with Kubernetes' 15 s."""
 
 
 class Failing:
@@ -44,12 +46,16 @@ class Growing:
     def __init__(self, fleet: Fleet, pool: Pool, scaling: Scaling, start: float) -> None:
         self.fleet, self.pool, self.scaling, self.start = fleet, pool, scaling, start
         self.wanted: deque[tuple[float, int]] = deque()
+        self.came: deque[int] = deque([0], _LOOKS + 1)
+        """Requests that had come at the last looks."""
         fleet.at(scaling.interval, self._look)
 
     def load(self) -> float:
         """Of a unit that is up."""
         pool, many = self.pool, max(len(self.pool.counted(UP)), 1)
         up = [pool.replicas[each] for each in pool.up]
+        if self.scaling.by == "rate":
+            return (self.came[-1] - self.came[0]) / (self.scaling.interval * (len(self.came) - 1)) / many
         if self.scaling.by == "requests":
             return (sum(each.outstanding for each in up) + len(pool.homeless)) / many
         if self.scaling.by == "queue":
@@ -59,6 +65,7 @@ class Growing:
 
     def _look(self, at: float) -> None:
         pool, chosen = self.pool, self.scaling
+        self.came.append(pool.came)
         for unit in pool.counted(DRAINING):
             if not pool.outstanding(unit):
                 pool.set(unit, DOWN, at)

@@ -44,7 +44,7 @@ class Pool:
         self.waited = self.started = 0.0
         """Seconds of requests for which none was up, and that waited while some started."""
         self.series, self.ups = [Series() for _ in replicas], list[int]()
-        self.failed, self.opened = 0, 0.0
+        self.failed, self.opened, self.came = 0, 0.0, 0
         self._find()
 
     def _find(self) -> None:
@@ -79,7 +79,8 @@ class Pool:
                 self.give(request, at, max(at, since))
 
     def give(self, request: Request, now: float, at: float | None = None) -> None:
-        """A request that comes now, or ``at`` a later time than its arrival."""
+        """A request that comes now, or again ``at`` a later time than its arrival."""
+        self.came += at is None
         if not self.up:
             self.homeless.append((now if at is None else at, request))
             return
@@ -170,6 +171,7 @@ class Fleet:
                     read = self.back.opened
                 writer = self.back.router.choose(request, self.back.up, read)
                 there = self.between.send(read, reader, writer, request.prompt)
+                self.back.came += 1
                 self.back.replicas[writer].push(request, there, begun)
             self.back.advance(at)
 

@@ -72,9 +72,12 @@ class Backlog:
 class Scaling:
     """A service grows and shrinks between ``least`` and ``most`` replicas, as Kubernetes' autoscaler does it.
 
-    Every ``interval`` seconds the load of a replica, ``by`` the "requests" it has, those in its "queue", or the "utilisation" of its room for caches
-    or slots, is held against the ``target``: up x load / target replicas are wanted, rounded up, unless that is within a tenth of those up. (The
-    time in which it works says nothing, since it works as long as one request is answered.) More are started at once, and are up ``start``
+    Every ``interval`` seconds the load of a replica, ``by`` the "rate" of requests that came to it over the last four of them, the "requests" it has,
+    those in its "queue", or the "utilisation" of its room for caches or slots, is held against the ``target``: up x load / target replicas are wanted,
+    rounded up, unless that is within a tenth of those up. (The time in which it works says nothing, since it works as long as one request is
+    answered.) That is right where the load of each is as 1 / up, as a rate is. Requests in flight are more than in proportion to it (Little's law, with
+    an answer that takes longer the more there are), so that a service by them wants too many when it is short of some and too few when it has some too
+    many, and may swing between both at an even load. More are started at once, and are up ``start``
     seconds later: by default the time of their weights over ``load_rate`` bytes a second of each device, its link to the host where that is not
     given. Fewer are wanted when they have been for ``settle`` seconds; those answer what they have, and get no more.
     """
@@ -91,8 +94,10 @@ class Scaling:
     """Replicas that are up at the beginning; as many as there are unless given."""
 
     def __post_init__(self) -> None:
-        if self.by not in ("requests", "queue", "utilisation"):
-            raise InputError(f"A service grows by its requests, its queue or its utilisation, got {self.by!r}.")
+        if self.by not in ("rate", "requests", "queue", "utilisation"):
+            raise InputError(
+                f"A service grows by its rate, its requests, its queue or its utilisation, got {self.by!r}."
+            )
         if not (1 <= self.least <= self.most and self.target > 0 and self.interval > 0):
             raise InputError(
                 f"A service grows from 1 or more replicas to no fewer, got {self.least} to {self.most}, towards a target above 0, got "
