@@ -158,6 +158,12 @@ def _belongs(name: str) -> str:
     return f"{said} ({either(f'`mlsysim {_COMMANDS[task]}`' for task in tasks)})" if tasks else ""
 
 
+def _example(error: Exception) -> str:
+    """The first example in the help of the command that was asked for."""
+    told = getattr(getattr(getattr(error, "ctx", None), "command", None), "help", None) or ""
+    return next((line.strip() for line in told.splitlines() if line.strip().startswith("mlsysim ")), "")
+
+
 def _of_usage(error: Exception, said: str) -> str:
     """What the parser of commands says, with what would have been right."""
     name = str(getattr(error, "option_name", None) or "")
@@ -181,6 +187,8 @@ def _of_usage(error: Exception, said: str) -> str:
             else "--help lists them."
         )
         return f"There is no option {name}; {hint}"
+    if said.startswith("Missing argument") and (example := _example(error)):
+        return f"{said.rstrip('.')}, as in `{example}`."
     if said.startswith("Missing option '--on'"):
         return "On which hardware? Give --on, such as --on 512xH100."
     if said.startswith("No such command") and not said.endswith("?"):

@@ -79,7 +79,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
     if devices > 1 and work.phase != "generate":
         raise InputError(
             f"One pass runs on one accelerator, and {devices:,} are given; ask serve or train for "
-            "more, or for whole images of a denoiser (phase generate).",
+            "more (task serving or training), or for whole images of a denoiser (phase generate).",
             field="hardware",
         )
     say_decoder(plan, assumed, model)
