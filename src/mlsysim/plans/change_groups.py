@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.change_candidates import ROUNDS, SUCCESSORS, Candidate, Holds, Rounds, fewest, narrower
+from mlsysim.plans.change_candidates import SUCCESSORS, Candidate, Holds, Rounds, fewest, narrower
+from mlsysim.plans.change_services import of_a_service, of_one_pass
+from mlsysim.plans.change_training import of_post_training, of_training
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
@@ -44,7 +46,10 @@ _DOUBLED = 6
 """How often a group is doubled at most where more of it are tried, and one more."""
 
 
+_ROUNDS = {"training": of_training, "serving": of_a_service, "inference": of_one_pass, "rl": of_post_training}
+
+
 def rounds_of(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     """Rounds of candidates for a plan."""
     several = len(find_fleets(plan.hardware).fleets) > 1
-    return (_of_groups if several else ROUNDS[answer.task])(plan, answer, holds)
+    return (_of_groups if several else _ROUNDS[answer.task])(plan, answer, holds)

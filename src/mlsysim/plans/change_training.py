@@ -1,0 +1,143 @@
+"""Rounds of changes of training and of post-training, each the whole plan with one thing changed.
+
+Few are tried, for each is evaluated: a layout that was searched has the best recomputation and micro-batch already; a power limit needs
+electricity that matters. Numbers of accelerators are halved, not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mlsysim.plans.answer import Answer
+from mlsysim.plans.change_candidates import (
+    EIGHTHS,
+    NODE,
+    Candidate,
+    Holds,
+    Rounds,
+    capped,
+    degrees,
+    fewest,
+    fleet_of,
+    instead,
+    more,
+    narrower,
+    other_chips,
+)
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.ruling import LOST
+from mlsysim.systems.registry import Fabrics
+from mlsysim.units.registry import to_si
+from mlsysim.units.text import compact_time
+
+_LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
+
+
+def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
+    """Rounds of changes of training: its layout, batch and format, what failures cost, the network, other chips and more of them."""
+    layout, given, micro = answer.layout, answer.plan.parallelism, plan.parallelism.micro_batch or 1
+    settings: list[Candidate] = []
+    if not given.automatic:
+        searching = plan.replacing(parallelism=None)
+        settings = [Candidate(lambda tried: f"let the layout be searched ({_other(layout, tried.layout)})", searching)]
+        splits: list[tuple[str, dict[str, Any]]] = [
+            (words, {"recompute": mode}) for mode, words in _RECOMPUTE.items() if mode != layout.get("recompute")
+        ]
+        splits += [(f"ZeRO stage {k}", {"zero": k}) for k in (1, 2, 3) if k > layout.get("zero", 0)]
+        splits += [
+            (f"micro-batches of {size}", {"micro_batch": size}) for size in {max(1, micro // 2), micro * 2} - {micro}
+        ]
+        settings += [Candidate(words, plan.replacing(parallelism=split)) for words, split in splits]
+    larger = plan.replacing(workload={"batch_size": layout["batch_size"] * 2})
+    formats = [Candidate(_LARGER, larger, True), *narrower(plan, answer, "compute", ("fp8",))]
+    own = given.model_dump(exclude_none=True) if given.automatic else {}
+    searched = plan.replacing(parallelism=dict.fromkeys(type(given).model_fields) | own | {"mode": "auto"})
+    if not answer.passed:
+        yield settings
+        yield formats
+        yield list(_faster_network(plan))
+        late = "run_time" in answer.held and plan.ops.deadline is not None
+        asked = to_si(answer.value("run_time"), "s") / to_si(plan.ops.deadline, "s") if late else 1.0
+        yield [*other_chips(searched), *more(searched, asked, EIGHTHS)]
+        return
+    yield [*settings, *formats, *_sturdier(plan, answer), *capped(plan, answer), *_shorter(plan, answer, holds)]
+    yield list(_faster_network(plan))
+    yield list(other_chips(searched))
+
+
+_SAVED = {
+    "asynchronous": "checkpoints written in the background",
+    "in_memory": "checkpoints in the memory of neighbouring nodes",
+}
+
+
+def _sturdier(plan: Plan, answer: Answer) -> Iterator[Candidate]:
+    """What failures cost less with, where they cost something: other checkpoints, and a quicker restart."""
+    held, ops = answer.held, plan.ops
+    if "goodput" not in held or held["goodput"].value > 1 - LOST:
+        return
+    for mode, words in _SAVED.items():
+        if mode != ops.checkpoint_mode:
+            saved = {"checkpoint_mode": mode, "checkpoint_time": None, "checkpoint_interval": None}
+            yield Candidate(words, plan.replacing(ops=saved))
+    seconds = to_si(held["restart_time"].value, "s")
+    words = f"being back from a failure in {compact_time(seconds / 2)} instead of {compact_time(seconds)}"
+    yield Candidate(words, plan.replacing(ops={"restart_time": f"{seconds / 2:.6g} s"}))
+
+
+_RECOMPUTE = {"none": "no recomputation", "selective": "selective recomputation", "full": "full recomputation"}
+
+
+def _other(was: dict[str, Any], now: dict[str, Any]) -> str:
+    """What of a layout is another."""
+    told = [f"{degrees(now)} instead of {degrees(was)}"] if degrees(now) != degrees(was) else []
+    told += [_RECOMPUTE[now["recompute"]]] if now["recompute"] != was["recompute"] else []
+    told += [f"ZeRO stage {now['zero']}"] if now["zero"] != was["zero"] else []
+    told += [f"{now['micro_batches']:,} micro-batches"] if now["micro_batches"] != was["micro_batches"] else []
+    told += [f"{now['virtual_stages']} chunks a stage"] if now["virtual_stages"] != was["virtual_stages"] else []
+    return ", ".join(told) or "in other details"
+
+
+def _shorter(plan: Plan, answer: Answer, holds: Holds) -> Iterator[Candidate]:
+    """The fewest accelerators that keep a deadline, with as much of the batch for each replica more as there are fewer."""
+    layout, fleet = answer.layout, find_fleets(plan.hardware).fleets[0]
+    if (
+        plan.ops.deadline is None
+        or plan.workload.tokens is None
+        or plan.hardware.chip is not None
+        or "dp" not in layout
+    ):
+        return
+    total, dp, micro = fleet.total_accelerators, layout["dp"], plan.parallelism.micro_batch or 1
+    unit, node = total // dp, fleet.node.accelerators_per_node
+    made = {
+        each * unit: plan.replacing(parallelism={"dp": each}, hardware=fleet_of(plan, each * unit))
+        for each in range(1, dp)
+        if layout["batch_size"] % (each * micro) == 0 and (each * unit <= NODE or each * unit % node == 0)
+    }
+    count = fewest(sorted(made), lambda count: holds(made[count]))
+    if count is not None:
+        yield Candidate(instead(plan, count), made[count])
+
+
+def _faster_network(plan: Plan) -> Iterator[Candidate]:
+    fleet = find_fleets(plan.hardware).fleets[0]
+    rate = to_si(fleet.fabric.bandwidth, "byte/s")
+    for key in ("InfiniBand_NDR", "InfiniBand_XDR") if fleet.count > 1 else ():
+        fabric = Fabrics.get(key)
+        if to_si(fabric.bandwidth, "byte/s") > rate * 1.01:
+            words = f"{fabric.name} instead of {fleet.fabric.name} (whose price is not counted)"
+            yield Candidate(words, plan.replacing(hardware={"fabric": key}))
+
+
+def of_post_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
+    """Rounds of changes of post-training: pools of their own, other chips."""
+    part = plan.rl
+    if part is None:
+        return
+    if part.split in (None, "none") and answer.layout.get("generator_tp"):
+        words = "pools of their own for trainer and generator, one step apart (samples are of weights one update old)"
+        yield [Candidate(words, plan.replacing(rl={"split": "auto"}), True)]
+    yield list(other_chips(plan))
