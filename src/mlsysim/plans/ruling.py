@@ -33,6 +33,14 @@ class Ruling(Record):
     odds: float | None = None
 
 
+_WORDS: dict[State, tuple[str, str]] = {
+    "fails": ("does not hold", "do not hold"),
+    "open": ("is too close to call", "are too close to call"),
+    "holds": ("holds", "hold"),
+}
+"""States of one limit and of several, in words."""
+
+
 def ruling_of(answer: Answer) -> Ruling:
     """The ruling of an answer."""
     claim, _, why = answer.headline.partition(": ")
@@ -49,17 +57,27 @@ def ruling_of(answer: Answer) -> Ruling:
         listed = _listed([*kept, f"{more} more"] if more else kept)
         told = tuple(check.sentence for check in answer.checks[:_SHOWN])
         return Ruling(state="holds", claim=f"{_failures(answer)}Holds: {listed}.", because=(*told, *lost))
-    others = len(answer.checks) - 1
-    missed = sum(not check.passed for check in answer.checks) - (not decides.passed)
-    rest = {0: "hold" if others > 1 else "holds"}.get(missed, f"{'do' if missed > 1 else 'does'} not hold")
-    which = f"The other {others} limits" if others > 1 else "The other limit"
-    rest = f"{missed} of the other {others} limits {rest}." if 0 < missed < others else f"{which} {rest}."
+    others = [check.state for check in answer.checks if check is not decides]
     why = decides.sentence if decides.certain else decides.sentence.replace("; too close to call, its", "; its")
-    because = (why, *([rest] if others else []), *lost)
+    because = (why, *([_rest(others)] if others else []), *lost)
     if decides.certain:
         return Ruling(state="fails", claim=f"{_failures(answer)}Does not hold: {decides.asked}.", because=because)
     claim = f"{_failures(answer)}Too close to call: {decides.asked}, with odds of {decides.odds:.0%} that it holds."
     return Ruling(state="open", claim=claim, because=because, odds=decides.odds)
+
+
+def _rest(states: list[State]) -> str:
+    """What becomes of the other limits.
+
+    >>> _rest(["holds"]), _rest(["open", "open"]), _rest(["holds", "fails", "holds"])
+    ('The other limit holds.', 'The other 2 limits are too close to call.', 'Of the other 3 limits 1 does not hold and 2 hold.')
+    """
+    counted = {state: states.count(state) for state in _WORDS if state in states}
+    told = [_WORDS[state][number > 1] for state, number in counted.items()]
+    if len(counted) == 1:
+        return f"The other {f'{len(states)} limits' if len(states) > 1 else 'limit'} {told[0]}."
+    each = [f"{number} {words}" for number, words in zip(counted.values(), told, strict=True)]
+    return f"Of the other {len(states)} limits {_listed(each)}."
 
 
 def _deciding(checks: tuple[Checked, ...]) -> Checked | None:
