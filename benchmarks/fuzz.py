@@ -240,7 +240,9 @@ def broken(answer: Any) -> list[str]:
         if name in held and not -1e-9 <= held[name].value <= 1 + 1e-9:
             found.append(f"{name} is {held[name].value}")
     for metric in answer.metrics:
-        if metric.low is not None and not metric.low <= metric.value <= metric.high:
+        if metric.low is not None and not (
+            metric.low <= metric.value and (metric.high is None or metric.value <= metric.high)
+        ):
             found.append(f"{metric.name} is outside its interval")
     if len(answer.scorecard) != 22:
         found.append("the scorecard has not 22 walls")
