@@ -111,6 +111,20 @@ def test_sweeps_take_a_file_a_table_or_a_space(tmp_path):
     assert json.loads(json.dumps(one.to_dict()))["points"] == 2
 
 
+def test_a_model_is_swept_over_keys_of_its_plan(tmp_path):
+    found = mlsysim.sweep("Llama3_8B", on="8xH100", task="training", batch_size=64, over={"tp": [1, 2, 3]})
+    rows = found.rows()
+    assert [row["tp"] for row in rows] == [1, 2, 3] and [row["fits"] for row in rows] == [True, True, False]
+    assert rows[0]["latency [s]"] == found.points[0].value("latency") and rows[2]["latency [s]"] is None
+    file = tmp_path / "all.csv"
+    assert found.to_csv(file) == file.read_text() and len(file.read_text().splitlines()) == 4
+    assert (
+        str(found).startswith("tp  ")
+        and found.points[2].sentence in str(found)
+        and "<th>tp</th>" in found._repr_html_()
+    )
+
+
 def test_a_sweep_without_a_library_of_data_frames_says_so(monkeypatch):
     table = {"kind": "node", "minimize": "latency_s", "axes": {"model": ["ResNet50"], "hardware": ["A100", "H100"]}}
     found = mlsysim.sweep(table)
@@ -118,13 +132,13 @@ def test_a_sweep_without_a_library_of_data_frames_says_so(monkeypatch):
     class Pandas:
         DataFrame = staticmethod(lambda rows: rows)
 
-    monkeypatch.setattr("mlsysim.swept.import_module", lambda name: Pandas)
+    monkeypatch.setattr("mlsysim.plans.rows.import_module", lambda name: Pandas)
     assert found.to_dataframe() == found.rows()
 
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("mlsysim.swept.import_module", missing)
+    monkeypatch.setattr("mlsysim.plans.rows.import_module", missing)
     with pytest.raises(InputError, match="pandas or polars"):
         found.to_dataframe()
 

@@ -93,21 +93,16 @@ def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any
 
 
 @overload
-def sweep(space: str | PathLike[str] | Plan | Answer, over: Mapping[str, Iterable[Any]]) -> Varied: ...
+def sweep(space: Model | Plan | Answer, over: Mapping[str, Iterable[Any]], **options: Any) -> Varied: ...
 
 
 def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options: Any) -> Swept | Varied:
     """Every point of a space (a file, a table with its keys, or a Space): the best, the Pareto front, what stopped the others.
 
     Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ... With keys to go ``over``, every answer to a plan (a
-    file, a Plan, or the plan of an answer) at their values: ``sweep(answer, over={"spares": [0, 16, 64]})``."""
+    file, a Plan, or the plan of an answer, or a model with ``on`` and other keys) at their values: ``sweep(answer, over={"spares": [0, 16, 64]})``."""
     if over is not None:
-        if options:
-            raise InputError(f"{next(iter(options))} belongs to a space; a sweep of a plan goes over its keys.")
-        plan = space.plan if isinstance(space, Answer) else space
-        return varied(
-            plan if isinstance(plan, Plan) else load_plan(fspath(plan)), {k: list(v) for k, v in over.items()}
-        )
+        return varied(_swept_plan(space, options), {key: list(values) for key, values in over.items()})
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import sweep as evaluated
     from mlsysim.swept import Swept
@@ -117,6 +112,16 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
     elif not isinstance(space, Space):
         space = Space.from_toml(fspath(space))
     return Swept.of(evaluated(space, **options), space)
+
+
+def _swept_plan(of: Any, settings: dict[str, Any]) -> Plan:
+    if "on" in settings:
+        on = fleet_name(settings.pop("on"))
+        return Plan.model_validate({"model": model_name(of), "on": on, **settings})
+    if settings:
+        raise InputError(f"{next(iter(settings))} belongs to a space; a sweep of a plan goes over its keys.")
+    plan = of.plan if isinstance(of, Answer) else of
+    return plan if isinstance(plan, Plan) else load_plan(fspath(plan))
 
 
 def _answered(task: str, model: Model, on: Machines, settings: Mapping[str, Any]) -> Answer:

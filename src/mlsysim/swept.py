@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import fields
 from html import escape
-from importlib import import_module
-from io import StringIO
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.plans.rows import csv_of, frame_of
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.sweeps import chart_of
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import SweepResult
 from mlsysim.search.tabled import title_of
-from mlsysim.zoo.writing import write_whole
 
 _SHOWN = 20
 
@@ -53,22 +49,11 @@ class Swept(SweepResult):
 
     def to_dataframe(self, pareto: bool = False) -> Any:
         """The same as a data frame of pandas, or of polars where pandas is not installed."""
-        for library in ("pandas", "polars"):
-            try:
-                return import_module(library).DataFrame(self.rows(pareto))
-            except ImportError:
-                continue
-        raise InputError("A data frame needs pandas or polars; install one of them, or take rows() or to_csv().")
+        return frame_of(self.rows(pareto))
 
     def to_csv(self, path: str | PathLike[str] | None = None, pareto: bool = False) -> str:
         """The same as CSV, written to a file where one is given. Every point of a space is written by ``mlsysim sweep -o points.csv``."""
-        rows, text = self.rows(pareto), StringIO()
-        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        if path is not None:
-            write_whole(Path(path), text.getvalue())
-        return text.getvalue()
+        return csv_of(self.rows(pareto), path)
 
     def plot(self) -> Figure:
         """The Pareto front, or the best that each value of the longest axis allows."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Context
 
 from mlsysim.cli.options import is_plan_file
-from mlsysim.cli.output import busy, end, print_result
+from mlsysim.cli.output import busy, console, end, print_result
 from mlsysim.cli.plan_options import named_plan, plan_of, settings_of
 from mlsysim.errors import InputError
 
@@ -22,11 +22,18 @@ def is_of_a_plan(context: Context, paths: list[str]) -> bool:
     return any("=" in path for path in paths[1:]) or bool(settings_of(context))
 
 
-def sweep_plan(context: Context, paths: list[str], goal: tuple[str, bool] | None, top: int | None, form: str) -> None:
-    """A table of the combinations; ends with 2 where none of them fits."""
+def sweep_plan(
+    context: Context, paths: list[str], goal: tuple[str, bool] | None, top: int | None, form: str, file: str | None
+) -> None:
+    """A table of the combinations, and all of them in a file where one is named; ends with 2 where none of them fits."""
+    if file is not None and not file.lower().endswith(".csv"):
+        raise InputError(f"-o writes the combinations of a plan's keys to a .csv, got {file[-60:]!r}.", field="output")
     found = _found(context, paths)
     if goal is not None:
         found = found.ranked(*goal)
+    if file is not None:
+        found.to_csv(file)
+        console(stderr=True).print(f"{len(found.points):,} points written to {file}.", soft_wrap=True)
     fits, shown = found.feasible, found._replace(points=found.points[:top])
     headers, rows = shown.table()
     why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in shown.points if not point.feasible)]

@@ -77,7 +77,9 @@ def sweep(
             raise InputError("A sweep has one objective: --minimize or --maximize, not both.")
         wanted = minimize or maximize
         goal = None if wanted is None else (wanted, maximize is not None)
-        return sweep_plan(context, paths, goal, top, chosen_form(context, output, as_json))
+        file = output if output is not None and Path(output).suffix else None
+        form = chosen_form(context, None if file else output, as_json)
+        return sweep_plan(context, paths, goal, top, form, file)
     from mlsysim.search.answers import explained
     from mlsysim.search.folder import Checkpoint, write_json
     from mlsysim.search.space import Space

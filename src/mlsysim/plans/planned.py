@@ -17,6 +17,7 @@ from mlsysim.plans.least_service import CHIPS as SERVERS
 from mlsysim.plans.least_service import Service, described, least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
+from mlsysim.plans.rows import html_of, lines_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
@@ -55,25 +56,15 @@ class Planned(Summary):
         return replace(self, notes=notes, best=None if self.best is None else self.best.in_words(write))
 
     def __str__(self) -> str:
-        table = [self.headers, *self.rows] if self.rows else []
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = (
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-        )
+        lines = lines_of(self.headers, self.rows) if self.rows else []
         return "\n".join([self.sentence, *lines, *self.notes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
-
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        table = row(self.headers, "th") + "".join(row(cells, "td") for cells in self.rows) if self.rows else ""
-        return f"<p>{escape(self.sentence)}</p><table>{table}</table>" + "".join(
-            f"<p>{escape(n)}</p>" for n in self.notes
-        )
+        table = html_of(self.headers, self.rows) if self.rows else ""
+        return f"<p>{escape(self.sentence)}</p>{table}" + "".join(f"<p>{escape(n)}</p>" for n in self.notes)
 
 
 def task_for(settings: Container[str]) -> Literal["training", "serving"]:

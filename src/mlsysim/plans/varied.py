@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
+from os import PathLike
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError, unknown_name
@@ -16,6 +17,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.rows import csv_of, frame_of, html_of, lines_of
 from mlsysim.plans.sheet import percentile_texts
 from mlsysim.units.registry import Quantity, to_si
 
@@ -97,6 +99,37 @@ class Varied(NamedTuple):
         """As JSON."""
         return {"axes": self.axes, "points": [point.document() for point in self.points]}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Settings and metrics of every combination as plain numbers, with units in their names; what is not known is None."""
+        answers = [point.answer for point in self.points if point.answer is not None]
+        names = dict.fromkeys(
+            name for answer in answers for name, held in answer.held.items() if _is_number(held.value)
+        )
+        titles = {name: f"{name} [{kinds()[name].unit}]" if kinds()[name].unit else name for name in names}
+        return [
+            point.settings
+            | {"fits": point.feasible}
+            | {title: point.value(name) for name, title in titles.items()}
+            | {"binds": point.answer.binding.name if point.answer is not None and point.feasible else None}
+            for point in self.points
+        ]
+
+    def to_csv(self, path: str | PathLike[str] | None = None) -> str:
+        """The rows as CSV, written to a file where one is given."""
+        return csv_of(self.rows(), path)
+
+    def to_dataframe(self) -> Any:
+        """The rows as a data frame of pandas, or of polars where pandas is not installed."""
+        return frame_of(self.rows())
+
+    def __repr__(self) -> str:
+        refused = dict.fromkeys(point.sentence for point in self.points if not point.feasible)
+        return "\n".join([*lines_of(*self.table()), *refused])
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        return html_of(*self.table())
+
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Headers and rows of texts: settings, metrics that the task is asked for, the latest of nine in ten simulated runs, cost, what binds."""
         answers = [point.answer for point in self.feasible if point.answer is not None]
@@ -125,6 +158,10 @@ class Varied(NamedTuple):
             yield "" if held is None else percentile_texts("run_time", held)[-1]
         yield "" if answer.paid is None else answer.paid.text
         yield answer.binding.name
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Quantity | int | float) and not isinstance(value, bool)
 
 
 def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
