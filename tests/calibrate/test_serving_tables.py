@@ -251,6 +251,13 @@ def test_lengths_that_a_benchmark_implies(change, prompt, answer):
         ({"metric": "sample_throughput", "unit": "samples/s"}, "requests_per_second", 1.0),
         ({"metric": "tpot_mean", "unit": "s", "batch_or_concurrency": "8"}, "tpot", 1e-3),
         ({"metric": "time_to_first_token", "unit": "ms", "batch_or_concurrency": "8"}, "ttft", 1.0),
+        ({"metric": "Output tok/s", "unit": "tokens/s"}, "tokens_per_second", 1.0),
+        ({"metric": "tokens/s/GPU", "unit": ""}, "tokens_per_second_per_device", 1.0),
+        ({"metric": "output_throughput_per_gpu", "unit": "tokens/s"}, "tokens_per_second_per_device", 1.0),
+        ({"metric": "Tokens/s/user", "unit": "tokens/s", "batch_or_concurrency": "8"}, "user_rate", 1.0),
+        ({"metric": "Mean TTFT (ms)", "unit": "ms", "batch_or_concurrency": "8"}, "ttft", 1.0),
+        ({"metric": "Time to first token", "unit": "ms", "batch_or_concurrency": "8"}, "ttft", 1.0),
+        ({"metric": "req/s", "unit": "req/s"}, "requests_per_second", 1.0),
     ],
 )
 def test_metrics_and_units(change, asked, factor):

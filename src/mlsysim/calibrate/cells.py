@@ -128,6 +128,31 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
     return half
 
 
+_METRIC_WORDS = {
+    **dict.fromkeys(("tok", "toks", "token"), "tokens"),
+    **dict.fromkeys(("second", "seconds", "sec"), "s"),
+    **dict.fromkeys(("req", "reqs", "request"), "requests"),
+    **dict.fromkeys(("chip", "device", "accelerator"), "gpu"),
+    "img": "images",
+    "sample": "samples",
+    "tflop": "tflops",
+}
+
+
+def metric_named(text: str, known: Mapping[str, str]) -> str:
+    """What a table calls a metric, as ``known`` has it: Output tok/s, TTFT (ms), tokens/s/GPU.
+
+    >>> metric_named("Output tok/s", {"output_tokens_per_s": "output_throughput"}), metric_named("TTFT mean (ms)", {})
+    ('output_throughput', 'ttft_mean')
+    """
+    name = text.lower()
+    if name in known:
+        return known[name]
+    pieces = re.findall(r"[a-z0-9]+", re.sub(r"\s*/\s*", " per ", re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", name)))
+    each = "_".join(_METRIC_WORDS.get(piece, piece) for piece in pieces)
+    return known.get("_".join(pieces)) or known.get(each) or each
+
+
 def year_of(*texts: str) -> int | None:
     """The year that texts tell: of a paper's number, of a benchmark's round, or as it stands."""
     text = " ".join(texts)

@@ -36,6 +36,7 @@ from mlsysim.calibrate.cells import (
     experts_of,
     format_of,
     key_of,
+    metric_named,
     model_of,
     number,
     served_format,
@@ -95,7 +96,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
 def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, benchmark: bool) -> tuple[str, str, float]:
     """Metric of the answer, its unit, and the factor to the row's unit; negative where the row has its inverse."""
     unit, serving = row.get("unit", "").lower(), plan.serving
-    metric = _WORDS["metrics"].get(row["metric"].lower(), row["metric"].lower())
+    metric = metric_named(row["metric"], _WORDS["metrics"])
     if bench := _BENCH.fullmatch(metric):
         metric = "prefill_rate" if bench[1].lower() == "pp" else "decode_tokens_per_s"
     assert serving is not None
@@ -114,7 +115,10 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     if asked == "tokens_per_second":
         if "/user" in unit:
             return "user_rate", ours, factor
-        return asked + ("_per_device" if re.search("/(gpu|chip|device|accelerator)$", unit) else ""), ours, factor
+        each = re.search("/ ?(gpu|chip|device|accelerator)$", unit) or metric_named(row["metric"], {}).endswith(
+            "_per_gpu"
+        )
+        return asked + ("_per_device" if each else ""), ours, factor
     if metric == "decode_tokens_per_s":
         return asked, ours, factor * float(serving.concurrency or 1)
     if metric == "achieved_weight_bandwidth_per_gpu":
@@ -176,7 +180,7 @@ def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int
 
 def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[str, dict[str, Any]]:
     """Kind of work, and how requests come."""
-    metric, load = row["metric"], row["batch_or_concurrency"]
+    metric, load = metric_named(row["metric"], _WORDS["metrics"]), row["batch_or_concurrency"]
     if steady:
         prompt = _task_prompt(row, inferred)
         lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}

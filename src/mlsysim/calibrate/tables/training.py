@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of
+from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of, metric_named
 from mlsysim.calibrate.cells import whole_or_none as whole
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
@@ -41,7 +41,7 @@ _ADAPTER_RANK = 16
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
-    metric = _METRICS.get(cell(row, "reported_metric").lower(), cell(row, "reported_metric").lower())
+    metric = metric_named(cell(row, "reported_metric"), _METRICS)
     if metric in _NOT_MEASURED or cell(row, "source").startswith("seed"):
         raise Excluded("not a measurement")
     if metric == "time_to_train":
