@@ -272,6 +272,15 @@ def test_without_a_command_the_help_is_shown(fuzz: ModuleType) -> None:
     assert code == 0 and "train" in out and err == ""
 
 
+def test_what_was_given_and_has_no_effect_is_shown(fuzz: ModuleType) -> None:
+    split = ["--tp", "2", "--pp", "2", "--micro-batch", "1", "-b", "64", "-s", "2048"]
+    _, held, _ = fuzz.run_command(["train", "Llama3_8B", "--on", "8xH100", *split, "--zero", "3"])
+    _, plain, _ = fuzz.run_command(["train", "Llama3_8B", "--on", "8xH100", *split, "--zero", "1"])
+    assert "no effect beyond ZeRO 1" in " ".join(held.split()) and "no effect" not in " ".join(plain.split())
+    _, placed, _ = fuzz.run_command(["optimize", "placement", "Llama3_8B@64xH100", "--price", "3"])
+    assert "price: no effect: a rent is the same on every grid" in " ".join(placed.split())
+
+
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mlsysim", *arguments],
