@@ -468,6 +468,46 @@ def test_a_part_of_the_time_opens_into_its_operators(page):
     expect(table).to_be_hidden()
 
 
+def test_a_name_that_does_not_fit_its_part_stands_below(page):
+    size = page.viewport_size
+    go(page, MIXTRAL)
+    for width in (360, 800):
+        resized(page, width, 740)
+        cut = """[...document.querySelectorAll("#time .slice-name")].filter((name) => name.scrollWidth > name.parentElement.clientWidth)
+          .map((name) => name.textContent)"""
+        assert page.evaluate(cut) == []
+        named = page.locator("#time .slice-name, #time .names li").all_inner_texts()
+        parts = page.evaluate("[...document.querySelectorAll('#time [data-wall]')].map((part) => part.title.split(' ')[0])")
+        assert len(named) == len(parts) > 2
+        assert all(any(text.startswith(part) for text in named) for part in parts)
+    resized(page, size["width"], size["height"])
+
+
+# What stands on the page when the answer to another design is shown.
+ONCE_READY = """window.then = new Promise((resolve) => {
+  const root = document.documentElement;
+  new MutationObserver((_, watch) => {
+    if (root.dataset.ready !== "") return;
+    watch.disconnect();
+    resolve(["#chart-hero", "#chart-sensitivity"].map((part) => document.querySelector(part).innerHTML)
+      .concat(["#machines", "#live"].map((part) => document.querySelector(part).hidden)));
+  }).observe(root, { attributeFilter: ["data-ready"] });
+})"""
+
+
+def test_another_design_shows_nothing_of_the_one_before(page):
+    go(page, PASS)
+    page.wait_for_selector("html[data-complete]", state="attached")
+    curved(page)
+    before = [page.locator(part).inner_html() for part in ("#chart-hero", "#chart-sensitivity")]
+    assert all("<svg" in chart for chart in before)
+    page.evaluate(ONCE_READY)
+    go(page, TOO_BIG)
+    curve, worth, no_machines, nothing_played = page.evaluate("then")
+    assert curve != before[0] and worth == ""
+    assert no_machines and nothing_played
+
+
 def test_on_a_phone_the_verdict_stays_in_sight_and_no_controls_stand_before_the_numbers(page):
     go(page, MIXTRAL)
     try:

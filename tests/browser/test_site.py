@@ -168,6 +168,29 @@ def test_the_gallery_needs_no_javascript_and_no_engine(chromium, site):
     page.context.close()
 
 
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_no_number_of_a_card_breaks_within_itself(fresh_page, site, width):
+    fresh_page.set_viewport_size({"width": width, "height": 800})
+    fresh_page.goto(f"{site}index.html", wait_until="domcontentloaded")
+    broken = """[...document.querySelectorAll(".three dd")].filter((one) => {
+      const range = document.createRange();
+      range.selectNodeContents(one);
+      return new Set([...range.getClientRects()].map((line) => line.top)).size > one.textContent.trim().split(" ").length;
+    }).map((one) => one.textContent)"""
+    assert fresh_page.locator(".three dd").count() > 40
+    assert fresh_page.evaluate(broken) == []
+    assert fresh_page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_dark_page_is_printed_on_white(fresh_page, site):
+    fresh_page.add_init_script("localStorage.setItem('mlsysim-theme', 'dark')")
+    fresh_page.goto(f"{site}index.html", wait_until="domcontentloaded")
+    colours = "[document.body, document.querySelector('.card')].map((part) => getComputedStyle(part).backgroundColor)"
+    assert fresh_page.evaluate(colours) == ["rgb(14, 17, 20)", "rgb(21, 24, 29)"]
+    fresh_page.emulate_media(media="print")
+    assert fresh_page.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(255, 255, 255)"]
+
+
 def test_a_card_leads_to_its_design(ready_page):
     page = ready_page
     page.get_by_role("link", name="Gallery", exact=True).click()

@@ -168,7 +168,7 @@ def node_price(node: Node, unit_cost: Any, node_cost: Any, assumed: Assumptions,
             raise InputError(f"{reason}; pass unit_cost='... USD'{hint}.", field="unit_cost", reason=reason)
         unit_cost = to_si(chip.unit_cost, "USD")
         when = f", {chip.cost_date}" if chip.cost_date else ""
-        assumed.say("unit_cost", unit_cost, CHIP, f"{unit_cost:g} USD ({chip.name}{when})")
+        assumed.say("unit_cost", unit_cost, CHIP, f"${unit_cost:,.0f} ({chip.name}{when})")
     if listed is not None and scope == ACCELERATORS:
         words = f"not used: accelerators alone are priced, though the node is listed at {listed:g} USD; pass node_cost= to use it"
         assumed.say("node_cost", listed, CHIP, words)

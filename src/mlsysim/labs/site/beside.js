@@ -38,6 +38,12 @@ export function mount(lent) {
 export const placed = remember;
 export const leave = pause;
 
+// Another design: nothing that was found for the one before stays beside it.
+export function forget() {
+  pause();
+  for (const part of ["machines", "live"]) byId(part).hidden = true;
+}
+
 // After the cheapest change was looked for: what takes longest comes last, and stops when the design changes.
 export async function deeper(plan, width, current) {
   const call = (name, args) => page.inBackground(name, args);

@@ -227,6 +227,8 @@ async function restore() {
   elsewhere = true;
   beside.placed(location.hash);
   hero.forget();
+  showChart(byId("chart-sensitivity"), null);
+  beside.forget();
   byId("comparison").hidden = !state.pin;
   return ask();
 }

@@ -23,13 +23,14 @@ export function mount(root, { ask, panel, width, slow }) {
   let dragging = false;
   const axis = element("select", { id: "hero-control", onchange: () => follow(axis.value) });
   const goal = element("select", { id: "hero-metric", onchange: () => { metric = goal.value; draw(); } });
+  const moves = element("span", { hidden: true }, element("label", { for: goal.id }, " It moves "), goal); // once it is known what
   const card = chartCard("hero", "The curve");
   const place = card.querySelector(".chart");
   const dot = element("button", { type: "button", class: "grip", role: "slider", id: "hero-dot", hidden: true });
   const waits = element("span", { class: "muted", role: "status" });
   card.classList.add("hero");
   card.prepend(element("div", { class: "hero-head" },
-    element("h2", {}, element("label", { for: axis.id }, "What if "), axis, element("label", { for: goal.id }, " were different? It moves "), goal), waits));
+    element("h2", {}, element("label", { for: axis.id }, "What if "), axis, " were different?", moves), waits));
   card.querySelector(".card-tools").append(element("button", { type: "button", class: "small", id: "save-curve", "aria-label": "Save the curve as CSV" }, "CSV"));
   card.append(dot);
   root.replaceChildren(card);
@@ -58,7 +59,7 @@ export function mount(root, { ask, panel, width, slow }) {
     try {
       for (let left = 1; left > 0;) {
         const found = await ask("curve", asked);
-        if (!newest()) return;
+        if (!newest() || asked.plans[asked.at] !== now.plan) return;
         left = found.left;
         render(asked, found);
       }
@@ -75,6 +76,7 @@ export function mount(root, { ask, panel, width, slow }) {
     const plans = values.map((value, k) => (k === at ? now.plan : panel.planAt(path, value)));
     const ghosts = now.pin && now.pin.plan.task === now.plan.task ? values.map((value) => panel.planAt(path, value, now.pin)) : null;
     card.dataset.left = "";
+    if (!drawn) waits.textContent = "Computing …";
     curve.ask({ values, plans, at, title: found.label, unit: found.unit, metric, ghosts, width: width() });
   }
 
@@ -84,6 +86,7 @@ export function mount(root, { ask, panel, width, slow }) {
     card.hidden = false;
     card.dataset.left = found.left;
     waits.textContent = found.left ? `${found.left} more to compute` : found.svg ? "" : found.reasons[asked.at] ?? "";
+    moves.hidden = !found.metrics.length;
     goal.replaceChildren(...found.metrics.map((each) => element("option", { value: each.path, selected: each.path === found.metric }, each.label)));
     put(asked.at);
   }
@@ -143,10 +146,14 @@ export function mount(root, { ask, panel, width, slow }) {
   }
 
   return {
-    // Another design: the control of its task leads again.
+    // Another design: the control of its task leads again, and the curve of the one before goes.
     forget() {
       path = null;
       metric = "";
+      now = { plan: null, pin: null };
+      drawn = null;
+      showChart(place, null);
+      dot.hidden = moves.hidden = true;
     },
     // The control that was moved leads, where it has stops.
     moved(other) {

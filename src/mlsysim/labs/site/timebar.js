@@ -2,19 +2,21 @@
 import { element } from "./dom.js";
 
 const share = (value) => `${(100 * value).toFixed(3)}%`;
-const NAMED = 0.09; // of the line; a narrower part is named below
+const LETTER = 7.5; // pixels, with room to spare; a part that is too narrow for its name is named below
 
-function line(name, bar, longest, press, open) {
+function line(name, bar, { longest, pixels }, press, open) {
+  const wide = (part) => part.seconds / longest;
+  const named = (part) => `${part.label} ${(100 * part.share).toFixed(part.share < 0.1 ? 1 : 0)} %`;
+  const fits = (part) => wide(part) * pixels > LETTER * (named(part).length + 2);
   const parts = bar.parts.map((part) => {
-    const wide = part.seconds / longest;
-    const text = `${part.label} ${(100 * part.share).toFixed(part.share < 0.1 ? 1 : 0)} %`;
+    const text = named(part);
     return element(press ? "button" : "span", {
-      type: press ? "button" : null, class: `slice s${part.series % 8}`, style: `width:${share(wide)}`, title: `${text}, ${part.text}`,
+      type: press ? "button" : null, class: `slice s${part.series % 8}`, style: `width:${share(wide(part))}`, title: `${text}, ${part.text}`,
       "aria-label": press ? `${text}, ${part.text}: operators` : null, "aria-expanded": press ? String(open === part.wall) : null,
       "data-wall": part.wall, onclick: press ? () => press(part.wall) : undefined,
-    }, wide > NAMED ? element("span", { class: "slice-name" }, text) : null);
+    }, fits(part) ? element("span", { class: "slice-name" }, text) : null);
   });
-  const names = bar.parts.filter((part) => part.seconds / longest <= NAMED).map((part) => element("li", {},
+  const names = bar.parts.filter((part) => !fits(part)).map((part) => element("li", {},
     element("i", { class: `swatch s${part.series % 8}`, "aria-hidden": "true" }), `${part.label} ${part.text}`));
   return element("div", { class: "time-line", "data-line": name },
     element("div", { class: "time-head" }, element("b", {}, name), ` ${bar.text}`, bar.interval ? element("small", {}, ` (${bar.interval})`) : null),
@@ -47,9 +49,9 @@ export function mount(root, { why }) {
     const [bar, pinned] = held;
     root.closest("section").hidden = !bar;
     if (!bar) return root.replaceChildren();
-    const longest = Math.max(bar.seconds, pinned?.seconds ?? 0);
+    const scale = { longest: Math.max(bar.seconds, pinned?.seconds ?? 0), pixels: root.clientWidth };
     const part = bar.parts.find(({ wall }) => wall === open);
-    root.replaceChildren(line("this design", bar, longest, press, open), ...(pinned ? [line("pinned", pinned, longest)] : []),
+    root.replaceChildren(line("this design", bar, scale, press, open), ...(pinned ? [line("pinned", pinned, scale)] : []),
       ...(part ? [operators(part, bar.path, why)] : []));
   }
   return {
