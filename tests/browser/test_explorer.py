@@ -477,7 +477,9 @@ def test_a_name_that_does_not_fit_its_part_stands_below(page):
           .map((name) => name.textContent)"""
         assert page.evaluate(cut) == []
         named = page.locator("#time .slice-name, #time .names li").all_inner_texts()
-        parts = page.evaluate("[...document.querySelectorAll('#time [data-wall]')].map((part) => part.title.split(' ')[0])")
+        parts = page.evaluate(
+            "[...document.querySelectorAll('#time [data-wall]')].map((part) => part.title.split(' ')[0])"
+        )
         assert len(named) == len(parts) > 2
         assert all(any(text.startswith(part) for text in named) for part in parts)
     resized(page, size["width"], size["height"])

@@ -101,6 +101,14 @@ def test_origins_tell_what_was_given_and_what_was_not(shown):
     assert all(chip["text"] for chip in chips)
 
 
+def test_a_format_that_the_checkpoint_has_comes_from_it():
+    plan = {"task": "serving", "workload": {"model": "DeepSeek_V3_671B"}, "hardware": {"on": "16xH100"}}
+    of = {chip["name"]: chip for chip in explore(plan)["origins"]}["precision"]
+    assert of["origin"] == "checkpoint" and of["text"] == "fp8_block, that of the checkpoint" and of["first"]
+    other = {**plan, "workload": {"model": "Llama3_8B"}, "hardware": {"on": "1xH100"}}
+    assert {chip["name"]: chip for chip in explore(other)["origins"]}["precision"]["origin"] == "inferred"
+
+
 def test_a_limit_is_in_one_of_three_states():
     holds, fails, doubt = limited(ttft="5 s"), limited(ttft="1 ms"), limited(ttft="72 ms")
     assert [gauge["state"] for gauge in (holds, fails, doubt)] == ["holds", "fails", "open"]

@@ -5,6 +5,7 @@
     default     the declared default of a resolver or a plan
     software    a property of the named training stack, serving engine or runtime
     chip        a figure of the chip, its node or its fabric
+    checkpoint  what the model is published in
     inferred    worked out from what was given
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from mlsysim.units.records import dataclass
 
-DEFAULT, SOFTWARE, CHIP, INFERRED = "default", "software", "chip", "inferred"
+DEFAULT, SOFTWARE, CHIP, CHECKPOINT, INFERRED = "default", "software", "chip", "checkpoint", "inferred"
 
 
 @dataclass(frozen=True, slots=True)

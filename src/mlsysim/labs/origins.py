@@ -1,16 +1,16 @@
-"""What an answer rests on, by where each value comes from: given in the plan, searched, of the software, of the chip, inferred, or assumed."""
+"""What an answer rests on, by where each value comes from: given in the plan, searched, of the software, of the chip, of the checkpoint, inferred, or assumed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, SOFTWARE, Assumption
+from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, INFERRED, SOFTWARE, Assumption
 from mlsysim.plans.answer import Answer
 from mlsysim.units.text import number
 
 GIVEN, SEARCHED = "given", "searched"
-_WORDS = {DEFAULT: "assumed", SOFTWARE: "engine", CHIP: "chip", INFERRED: "inferred"}
-_ORDER = (GIVEN, SEARCHED, "engine", "chip", "inferred", "assumed")
+_WORDS = {DEFAULT: "assumed", SOFTWARE: "engine", CHIP: "chip", CHECKPOINT: "checkpoint", INFERRED: "inferred"}
+_ORDER = (GIVEN, SEARCHED, "engine", "chip", "checkpoint", "inferred", "assumed")
 _FIRST = (
     *(
         "layout",

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mlsysim.cases.assumptions import INFERRED, Assumptions
+from mlsysim.cases.assumptions import CHECKPOINT, INFERRED, Assumptions
 from mlsysim.errors import InputError, UnknownNameError, either
 from mlsysim.hardware.arithmetic import usual_format, wide_note
 from mlsysim.hardware.types import HardwareNode
@@ -245,7 +245,7 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
             else (own, f"{own}, that of the checkpoint" + (" by its name" if named else ""))
         )
     if isinstance(assumed, Assumptions):
-        assumed.say("precision", chosen, INFERRED, words)
+        assumed.say("precision", chosen, CHECKPOINT if chosen == own and not trains else INFERRED, words)
     else:
         assumed["precision"] = words
     return chosen

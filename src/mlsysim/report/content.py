@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, SOFTWARE
+from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, INFERRED, SOFTWARE
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
@@ -97,7 +97,13 @@ def _designs_said(report: Report) -> str:
     )
 
 
-_ORIGINS = {SOFTWARE: "from the software", CHIP: "from the chip", INFERRED: "inferred", DEFAULT: "by default"}
+_ORIGINS = {
+    SOFTWARE: "from the software",
+    CHIP: "from the chip",
+    CHECKPOINT: "from the checkpoint",
+    INFERRED: "inferred",
+    DEFAULT: "by default",
+}
 
 
 def _assumed_said(answer: Answer) -> str:
