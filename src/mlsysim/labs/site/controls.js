@@ -201,7 +201,7 @@ const DRAWN = [
   limit("tpot", "Each token within", geometric(2, 512, 2), "ms"),
   limit("latency", "Request within", geometric(0.25, 256, 2), "s"),
   { path: "serving.cache_precision", group: "serving", label: "Cache precision", kind: "menu", list: "precisions",
-    none: "as the weights", tasks: ["serving"] },
+    none: "as the engine has it", tasks: ["serving"] },
   { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "chosen by year",
     tasks: ["serving"] },
 
