@@ -11,7 +11,7 @@ const FIRST = {
   training: ["accelerators", "workload.batch_size"],
   serving: ["serving.qps", "serving.concurrency", "accelerators", "serving.output_tokens"],
   inference: ["workload.batch_size", "workload.seq_len"],
-  rl: ["accelerators"],
+  rl: ["accelerators", "rl.prompts"],
 };
 const WAYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
 
