@@ -486,7 +486,7 @@ def test_a_name_that_does_not_fit_its_part_stands_below(page):
 
 
 # What stands on the page when the answer to another design is shown.
-ONCE_READY = """window.then = new Promise((resolve) => {
+ONCE_READY = """() => { window.then = new Promise((resolve) => {
   const root = document.documentElement;
   new MutationObserver((_, watch) => {
     if (root.dataset.ready !== "") return;
@@ -494,7 +494,7 @@ ONCE_READY = """window.then = new Promise((resolve) => {
     resolve(["#chart-hero", "#chart-sensitivity"].map((part) => document.querySelector(part).innerHTML)
       .concat(["#machines", "#live"].map((part) => document.querySelector(part).hidden)));
   }).observe(root, { attributeFilter: ["data-ready"] });
-})"""
+}); }"""
 
 
 def test_another_design_shows_nothing_of_the_one_before(page):
