@@ -32,6 +32,14 @@ def test_bus_bandwidth_of_large_all_reduces(chip, ranks, bus):
     assert found == pytest.approx(bus, rel=0.15)
 
 
+@pytest.mark.parametrize(("ranks", "bus"), [(4, 363.3e9), (5, 414.2e9), (6, 435.6e9), (7, 460e9), (8, 473.1e9)])
+def test_a_switch_sums_for_five_and_more(ranks, bus):
+    """H200, 8 GiB (stas00/ml-engineering); rings alone stay at 363 to 366 GB/s."""
+    wire, _ = wire_and_steps("all_reduce", ranks)
+    found = wire * 2**33 / inside("H200", 8).all_reduce(float(2**33), Group(ranks, ranks))
+    assert found == pytest.approx(bus, rel=0.15)
+
+
 def test_small_messages_cost_the_start_of_the_machine():
     start, pair = start_of(Hardware.get("H100")), Group(2, 2)
     net = inside("H100", 8)

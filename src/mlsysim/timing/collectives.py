@@ -2,7 +2,7 @@
 nodes. Training steps ask it, and published tables of collectives are scored through it.
 
 Inside a link domain (:func:`mlsysim.physics.operators.link_time`) a collective has a start-up time that belongs to the machine
-and its software, a cost for each step, a local copy, and two protocols of which the faster is used; all-reduce on eight ranks
+and its software, a cost for each step, a local copy, and two protocols of which the faster is used; all-reduce on five ranks
 and more may be done in the switch. All-to-all is no ring and has constants of its own.
 
     gather across domains      one chunked ring through all ranks: the start-up once and a hop for each domain; the slower of link
@@ -32,8 +32,8 @@ from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.files import fitted_over
 
-SWITCHED_RANKS = 8
-"""Smallest group for which reduction in the switch was seen to be used."""
+SWITCHED_RANKS = 5
+"""Smallest group for which reduction in the switch was seen to be used: five H200, six B200 (stas00/ml-engineering, 8 GiB by number of devices)."""
 
 
 class Protocol(NamedTuple):
