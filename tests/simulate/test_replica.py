@@ -50,6 +50,9 @@ class PlantedSteps:
     def mixed(self, n: int, attended: float, reading: int, prompts: int, chunks: float, share: float = 1.0) -> float:
         return reading * self.token + (self.pause + attended if n else 0.0)
 
+    def plain(self) -> Any:
+        return self.mixed
+
 
 class PlantedRoom:
     """Room for so many tokens."""

@@ -65,6 +65,18 @@ def test_a_step_with_prompts_is_that_of_the_case(name: str) -> None:
         assert got == pytest.approx(step.time(*asked).total, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_plain_step_is_the_same_to_the_last_bit(name: str) -> None:
+    steps, draw = Steps(Iterations(_step(name)), Habits()), random.Random(3)
+    plain = steps.plain()
+    assert (plain == steps.mixed) == (name in ("latent attention", "indexer", "adapters"))
+    for _ in range(20):
+        n, reading, prompts = draw.choice((0, draw.randrange(1, 200))), draw.randrange(1, 8000), draw.randrange(1, 4)
+        asked = n, n * steps.contexts.at(draw.randrange(20_000))[0], reading, prompts, steps.chunk(reading, 0)
+        # The first time it is asked for its tokens, the second time it knows them.
+        assert plain(*asked) == steps.mixed(*asked) == plain(*asked)
+
+
 def test_attention_ranks_and_stages_are_those_of_the_case() -> None:
     ranks = engine_step(
         Models.get("DeepSeek_V3"), Hardware.get("H200"), engine("SGLang"), attention_dp=8, moe_ep=8, precision="fp8"

@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from math import frexp
+from operator import mul
 
 FINE = 512
 _TWICE = 2 * FINE
@@ -68,12 +69,10 @@ def above(bag: Bag, value: float) -> float:
 
 def variance(bag: Bag, mean: float) -> float:
     """Mean square of the distances of a bag's values from their mean."""
-    pairs = ((value, 1.0) for value in bag) if isinstance(bag, array) else ((middle(k), w) for k, w in bag.items())
-    many = squares = 0.0
-    for value, weight in pairs:
-        many += weight
-        squares += weight * (value - mean) ** 2
-    return squares / many
+    if isinstance(bag, array):
+        away = [value - mean for value in bag]
+        return sum(map(mul, away, away)) / len(away)
+    return sum(weight * (middle(key) - mean) ** 2 for key, weight in bag.items()) / sum(bag.values())
 
 
 def together(bags: Sequence[Bag]) -> Bag:

@@ -51,6 +51,7 @@ class Replica(Swift):
     ) -> None:
         super().__init__(steps, room, scheduling, prefixes, host)
         self.done, self.gaps, self.swift, self._known = done, gaps, self._is_swift(), {}
+        self._mixes = steps.plain()
 
     # --- the loop ---------------------------------------------------------------------------------------------
 

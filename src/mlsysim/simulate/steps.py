@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
+from math import sqrt
 from typing import Any
 
 from mlsysim.cases.iterations import Iterations
@@ -234,6 +235,45 @@ class Steps:
         total = busy + self._host + self._each * n
         scale = self._of_answers if self._ratio == 1.0 else self._of_answers * self._ratio ** (reading / tokens)
         return float(total * scale)
+
+    def plain(self) -> Callable[[int, float, int, int, float], float]:
+        """:meth:`mixed` operation by operation, with all that does not change at hand, where nothing but tokens and prompts counts."""
+        if (
+            self.step.halves
+            or self.ranks > 1
+            or self.drafted
+            or self._kinds.keys() - {SAMPLED}
+            or self._adapts
+            or self._stages
+        ):
+            return self.mixed
+        tokens_known, sampled_known, own = self._rows, self._kinds.get(SAMPLED), self.mixed
+        prompt_start, start, each_context = self._prompt_start, self._start, self._of_answers * self._cost
+        row, base, for_prompt, beside = self._row, self._launched, self._for_prompt, self._beside
+        operator, waited, host, each = self._operator, self._waited, self._host, self._each
+        of_answers, ratio = self._of_answers, self._ratio
+
+        def mixed(n: int, attended: float, reading: int, prompts: int, chunks: float) -> float:
+            tokens = n + reading
+            device = tokens_known.get(tokens)
+            sampled = 0.0 if sampled_known is None else sampled_known.get(n + prompts)
+            if device is None or sampled is None:
+                return own(n, attended, reading, prompts, chunks)
+            attention = prompt_start + chunks
+            launched = base + for_prompt * prompts
+            if n:
+                attention += start + attended / each_context
+                launched += beside
+            if sampled_known is not None:
+                device += sampled
+            busy, launching = device + row * n + attention, launched * operator
+            if launching:
+                larger, share = (busy, launching / busy) if busy > launching else (launching, busy / launching)
+                busy = larger * sqrt(sqrt(1 + share * share * (share * share)))
+            total = busy + launched * waited + host + each * n
+            return total * (of_answers if ratio == 1.0 else of_answers * ratio ** (reading / tokens))
+
+        return mixed
 
     def _of_tokens(self, decode: int, reading: int, share: float) -> float:
         tokens, d = float(decode + reading), self.step.deployment

@@ -24,6 +24,7 @@ class Swift(Filling):
     done: Done
     gaps: Callable[[float, int], None] | None
     _known: dict[int, float]
+    _mixes: Callable[[int, float, int, int, float], float]
 
     def _is_swift(self) -> bool:
         """Whether its steps are of the kind that is booked here."""
@@ -39,7 +40,7 @@ class Swift(Filling):
         steps, spent, plan, prefixes = self.steps, self.spent, self.scheduling, self.prefixes
         incoming, waiting, running, reading = self.incoming, self.waiting, self.running, self.reading
         queue, waits, gaps, done, reserves = waiting.queue, spent.waits, self.gaps, self.done, self.reserves
-        chunk, mixed, known = steps.chunk, steps.mixed, self._known
+        chunk, mixed, known = steps.chunk, self._mixes, self._known
         start, grows, base = steps.contexts.first, steps.contexts.slope, self.room.contexts.first
         room, takes, most, slots = self.room.bytes, self.room.contexts.slope, plan.budget, plan.slots
         mixes, cuts, whole = plan.prompts == "mixed", plan.cuts, plan.whole
