@@ -118,3 +118,19 @@ def test_a_queue_that_may_grow_without_end_gives_times_without_an_upper_end():
 def test_closed_and_simulated_ends_of_times_agree():
     closed, played = (times(asked(qps=22, **more), "tpot") for more in ({}, {"seed": 1}))
     assert closed == pytest.approx(played, rel=0.12)
+
+
+@pytest.mark.parametrize(("qps", "requests"), [(10, 50), (24.5, 200), (24.5, 5000), (40, 200), (30, 5000), (1000, 64)])
+def test_a_number_of_requests_meets_no_more_than_it_is(qps, requests):
+    """They fill the server and leave it: the fluid limit beside a simulation of each."""
+    closed, played = (asked(qps=qps, requests=requests, **more) for more in ({}, {"seed": 1}))
+    assert closed.layout["concurrency"] <= requests
+    for name, within in (("tpot", 0.2), ("ttft", 0.4)):
+        ours, theirs = (times(answer, name)[1] for answer in (closed, played))
+        assert ours == pytest.approx(theirs, rel=within), name
+
+
+def test_many_requests_are_as_those_without_end():
+    some, endless = (asked(qps=15, **more) for more in ({"requests": 1_000_000}, {}))
+    for name in ("ttft", "tpot"):
+        assert times(some, name)[1] == pytest.approx(times(endless, name)[1], rel=2e-3)

@@ -25,10 +25,10 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.closed_loop import (
-    ALMOST,
     FIXED_POINT,
     Loop,
     backlog,
+    carried_of,
     endless,
     front_end,
     in_flight,
@@ -160,15 +160,17 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
         """Those that a request finds, and itself, in its group."""
         return minimum(n + both.groups, places)
 
-    n, fastest = in_flight(lambda n: n / both.length(seen(n)), t.rate, places)
+    n, fastest = in_flight(lambda n: n / both.length(seen(n)), t.rate, places, t.habits.sent)
     readable = 1 / both.service
     if bound is not None and readable < fastest:
         bound = "prompts"
     fastest = minimum(fastest, readable)
     step_time = both.writing(seen(n), a.under(ANSWER))
-    carried = minimum(t.rate, fastest * ALMOST)
+    carried = carried_of(t, fastest)
     ttft = both.readers.first(carried, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
     length = both.answer * step_time / both.gain
-    ttft = ttft + waiting_for(places, carried, length, t.habits, a) + backlog(t, fastest, length, a)
+    ttft = (
+        ttft + waiting_for(places, carried, length, t.habits, a) + backlog(t, fastest, places, both.service, length, a)
+    )
     steps = value_of(step_time), both.first
     return Loop(step_time / both.gain, ttft, ttft, n, *steps, minimum(t.rate, fastest), bound, endless(t, fastest))

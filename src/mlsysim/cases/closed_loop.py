@@ -19,7 +19,9 @@ round's. One round (``rounds=1``) is a batch that begins together.
 ``open_loop``: requests come at random (Poisson) at a rate that does not wait for answers. N follows from Little's law,
 N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more; where caches or slots bind, requests wait for a place as in a queue with
 that many servers (M/G/c). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
-server is full; of a number of requests that are sent in all the last waits for what the others leave behind.
+server is full. R requests that are sent in all fill the server for R/r and leave it as they came: with answers of T the number in flight is
+a trapezoid over time (fluid limit), and a token sees its mean over tokens, which is that of the steady state where R/r is long and R where it is short;
+those that find no place wait for what the others leave behind.
 
 Pools of their own for prompts and answers are in :mod:`mlsysim.cases.apart`.
 
@@ -61,7 +63,7 @@ from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, ALMOST, _TRIES = 12, 0.999, 10
+FIXED_POINT, ALMOST, _TRIES, _HALVINGS = 12, 0.999, 10, 24
 _PLACE, _OTHERS = "t = (C - N)/N O T", "t = f (t_m - t_d)"
 
 
@@ -142,7 +144,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     for _ in range(2):
         s = Turns(step, t, n)
         most = minimum(places, s.most_written)
-        n, fastest = in_flight(partial(s.answered, most=most), rate, most)
+        n, fastest = in_flight(partial(s.answered, most=most), rate, most, h.sent)
     s = Turns(step, t, n)
     if bound is not None and some(most < places):
         bound = "prompts"
@@ -150,21 +152,29 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, turn.mean) / s.gain
     length = s.steps * turn.mean
     # An arrival finds the engine at work unless nobody is there.
-    there, carried = 1 - exp(-n), minimum(rate, fastest * ALMOST)
+    there, carried = 1 - exp(-n), carried_of(t, fastest)
     first = s.first(carried, n, turn.alone * there, a, 0.0)
-    place = waiting_for(places, carried, length, h, a) + backlog(t, fastest, length, a)
+    place = waiting_for(places, carried, length, h, a) + backlog(t, fastest, most, value_of(s.pace(n)), length, a)
     missed = turn.alone * engine.steps_ahead + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts)
     return Loop(tpot, ttft, ttft, n, *steps, minimum(rate, fastest), bound, endless(t, fastest))
 
 
+def carried_of(t: Traffic, fastest: Any) -> Any:
+    """The rate at which requests queue as in a steady state; a number of them has not the time for the queue of a load nearer to 1 than 1/sqrt(R)."""
+    sent = t.habits.sent
+    return minimum(t.rate, fastest * (ALMOST if sent is None else minimum(ALMOST, 1 - 1 / (1 + sqrt(sent)))))
+
+
 def waiting_for(places: Any, rate: Any, length: Any, h: Habits, a: Algebra) -> Any:
-    """The wait for one of so many places, each of which is held for the time of an answer."""
+    """The wait for one of so many places, each of which is held for the time of an answer. The queue of R requests that find none is at most that of
+    chance alone at full load, whose mean grows to sqrt(2 R / pi) (a random walk, reflected)."""
     span = value_of(length)
-    return a.loss(
-        PLACE, BATCHING, "t = W(M/G/N)", length * (mgc_wait(rate, span, places, maximum(h.cv, FEWEST)) / span)
-    )
+    wait = mgc_wait(rate, span, places, maximum(h.cv, FEWEST))
+    if h.sent is not None:
+        wait = minimum(wait, 2 / 3 * sqrt(2 / math.pi * maximum(h.sent - places, 0.0)) * span / places)
+    return a.loss(PLACE, BATCHING, "t = W(M/G/N)", length * (wait / span))
 
 
 def endless(t: Traffic, fastest: Any) -> Any:
@@ -172,16 +182,35 @@ def endless(t: Traffic, fastest: Any) -> Any:
     return t.rate >= fastest if t.habits.sent is None else False
 
 
-def backlog(t: Traffic, fastest: Any, length: Any, a: Algebra) -> Any:
-    """The mean wait of a number of requests that come faster than they are answered: the last waits for all the others."""
-    if t.habits.sent is None:
+def backlog(t: Traffic, fastest: Any, most: Any, pace: Any, length: Any, a: Algebra) -> Any:
+    """The mean wait of a number of requests that come faster than they are answered, or than prompts are read: the first N find a place, and
+    number k > N waits k (1/f - 1/r) until so many were answered; number k waits k (p - 1/r) until so many were read."""
+    sent = t.habits.sent
+    if sent is None:
         return 0.0
-    behind = maximum(t.habits.sent / 2 * (1 / fastest - 1 / t.rate), 0.0)
-    return a.loss(QUEUE, TAIL, "t = R (1/f - 1/r)/2", length * (behind / value_of(length)))
+    late = (1 - minimum(most / sent, 1.0) ** 2) * sent / 2
+    unread = sent / 2 * (pace - 1 / t.rate)
+    behind = maximum(maximum(late * (1 / fastest - 1 / t.rate), unread), 0.0)
+    return a.loss(
+        QUEUE, TAIL, "t = max((R^2 - N^2)/R (1/f - 1/r), R (p - 1/r))/2", length * (behind / value_of(length))
+    )
 
 
-def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any) -> tuple[Any, Any]:
-    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach.
+def _passing(sent: Any, rate: Any, length: Any) -> Any:
+    """Requests in flight that a token of so many requests sees, on average, where each takes ``length``.
+
+    Over time they are a trapezoid of height H = min(r T, R), which rises and falls for the shorter of R/r and T and is flat between: the
+    mean over tokens is the integral of N^2 over that of N, which is R T.
+    """
+    span = sent / rate
+    height, shorter = minimum(rate * length, sent), minimum(span, length)
+    flat = maximum(span, length) - shorter
+    return height**2 * (flat + 2 / 3 * shorter) / (sent * length)
+
+
+def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = None) -> tuple[Any, Any]:
+    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach; where so many are
+    ``sent`` in all, those that a token sees.
 
     N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most). In logarithms what is
     answered is nearly straight over N: false position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries.
@@ -200,7 +229,15 @@ def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any) -> tuple[Any
         )
         low, high, stays = where(less, n, low), where(less, high, n), where(less, -1, 1)
     # Little's law once more: it leaves less of what is off.
-    return where(rate < fastest, rate * n / answered(n), most), fastest
+    steady = where(rate < fastest, rate * n / answered(n), most)
+    if sent is None:
+        return steady, fastest
+    low, high = fewest, steady
+    for _ in range(_HALVINGS):
+        n = sqrt(low * high)
+        less = _passing(sent, rate, n / answered(n)) > n
+        low, high = where(less, n, low), where(less, high, n)
+    return high, fastest
 
 
 def least(limits: dict[str, Any]) -> tuple[Any, str | None]:

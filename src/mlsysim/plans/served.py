@@ -75,7 +75,8 @@ class Served:
         answered = to_si(result.output_tokens_per_sec, "1/s") / self.mean_output
         if clients is None:
             # Requests that come at random, in flight by Little's law.
-            self.clients = max(1, round(active * self.writers if first is None else answered * self.latency))
+            flying = active * self.writers if first is None else answered * self.latency
+            self.clients = max(1, round(min(flying, part.requests or math.inf)))
             self.requests = answered
         else:
             # Requests that are answered while all clients keep asking; a replica without a client answers nothing.
