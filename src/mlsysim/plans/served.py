@@ -123,9 +123,11 @@ class Served:
             return part.output_rate / self.mean_output
         if part.qps is None:
             return self.requests / slower
-        rate = min(self.requests if slower == 1.0 else self.most / slower, part.qps)
+        # A number of requests that have all a place wait for none.
+        placed = part.requests is not None and part.requests <= (self.places or 0)
+        rate = part.qps if placed else min(self.requests if slower == 1.0 else self.most / slower, part.qps)
         # After the last has come, or been waited for, it is still to be answered.
-        last = self.latency if self.carries else self.mean_output * self.tpot
+        last = self.latency if self.carries or placed else self.mean_output * self.tpot
         return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
 
     @cached_property
