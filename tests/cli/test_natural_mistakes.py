@@ -138,6 +138,7 @@ MISTAKES = {
     "train Mixtral_8x7B --on 64xH100 --ep 3": ["8 experts", "EP 1, 2 or 4"],
     SERVE + "--tp 3": ["--tp 3 does not divide the 64 attention heads", "2 and 4"],
     SERVE + "--tp 16": ["8 accelerators do not hold", "TP16"],
+    "serve Llama3_8B --on 1xH100 --tp 2": ["1 accelerator does not hold 1 replica of TP2"],
     # Flags of other tools, things that contradict each other, things in the wrong place.
     TRAIN + "--token 2T": ["no option --token", "'--tokens'"],
     "train Llama3_70B --gpus 512": ["no option --gpus", "--on 512xH100"],

@@ -262,3 +262,13 @@ def test_worth_of_nothing() -> None:
     assert said({"tp": {"at": 8, "up": {"to": 16, "worth": None, "rejected_by": "Wall 2"}}}) == [
         "tp = 8: up to 16 is forbidden by Wall 2"
     ]
+
+
+def test_a_summary_has_units_and_no_exponents():
+    table = {
+        "kind": "node",
+        "fixed": {"model": "Llama3_8B", "peak": "400 TFLOP/s", "capacity": "80 GB"},
+        "axes": {"bandwidth": ["1 TB/s", "2 TB/s", "3 TB/s"]},
+    }
+    text = str(optimize(table, minimize="latency_s"))
+    assert "bandwidth = 3 TB/s: down to 2 TB/s is worth" in text and "e+" not in text

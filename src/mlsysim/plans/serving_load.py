@@ -227,7 +227,8 @@ class Server:
             if reading and self.decode_fleet is not None:
                 who = f"The decode pool's {many(self.decode_fleet.total_accelerators, 'accelerator')}"
                 key, count = "decode_on", self.part.decode_replicas or 1
-            words = f"{who} do not hold {many(count, 'replica')} of {split_text(self._written(splits[0])[0])}."
+            verb = "does" if who.endswith("accelerator") else "do"
+            words = f"{who} {verb} not hold {many(count, 'replica')} of {split_text(self._written(splits[0])[0])}."
             raise InputError(words, field=key)
         return found
 

@@ -151,7 +151,7 @@ def what_binds(space: Space, best: dict[str, Any], steps: Mapping[str, Any]) -> 
             if row["worth"] is None and (row.get("worth_if_allowed") or 0) > 0:
                 held.setdefault(row["rejected_by"], []).append(name)
         if len(rows) == 1 and "other" not in entry and (rows[0]["worth"] or 0) < 0:
-            ends.append(f"{name} ends at {shown(entry['at'])}")
+            ends.append(f"{name} ends at {shown(entry['at'], name, space.kind)}")
     parts += [f"{reason} holds back {' and '.join(names)}" for reason, names in held.items()]
     if not parts and ends:
         parts.append("the space ends: " + ", ".join(ends))

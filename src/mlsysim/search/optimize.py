@@ -83,18 +83,20 @@ class OptimizeResult(Document):
             head += f", {self.feasible:,} feasible"
         lines = [head + f" ({self.method})"]
         if self.best is not None:
-            chosen = ", ".join(f"{name} = {shown(value)}" for name, value in self.best["inputs"].items())
+            chosen = ", ".join(
+                f"{name} = {shown(value, name, self.kind)}" for name, value in self.best["inputs"].items()
+            )
             lines.append(f"best: {self.objective} = {shown(self.value)} at {chosen}")
             if self.ties is not None and self.ties > 1:
                 lines.append(f"ties: {self.ties:,} points have this value; the first is shown")
         if self.runner_up is not None and self.distance is not None:
             best = {} if self.best is None else self.best["inputs"]
             others = {name: value for name, value in self.runner_up["inputs"].items() if value != best.get(name)}
-            differs = ", ".join(f"{name} = {shown(value)}" for name, value in others.items())
+            differs = ", ".join(f"{name} = {shown(value, name, self.kind)}" for name, value in others.items())
             lines.append(f"runner-up: {self.distance:.3%} behind, with {differs}")
         if self.rejected:
             lines.append("rejected: " + "; ".join(f"{count:,} by {reason}" for reason, count in self.rejected.items()))
-        lines += [f"  {line}" for line in said(self.sensitivity)]
+        lines += [f"  {line}" for line in said(self.sensitivity, self.kind)]
         notable = {name: entry["worth"] for name, entry in self.elasticity.items() if abs(entry["worth"]) >= _NOTABLE}
         if notable:
             steps = ", ".join(f"{name} {gain:+.2%}" for name, gain in notable.items())

@@ -10,6 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from mlsysim.search.kinds import kind_named
+from mlsysim.units.registry import Q_
+from mlsysim.units.text import plainly
+
+SCALED = ("flop/s", "byte/s", "byte", "W")
+"""Units that values show with a prefix."""
+
 
 def worth(value: float | None, best: float, larger: bool) -> float | None:
     """The relative gain of a value over the best; None where there is nothing to compare."""
@@ -50,17 +57,17 @@ def best_by_value(column: Sequence[Any]) -> dict[Any, int]:
     return dict(zip(reversed(column), range(len(column) - 1, -1, -1), strict=True))
 
 
-def said(sensitivity: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One line for each setting: what a step up and a step down are worth."""
+def said(sensitivity: Mapping[str, Mapping[str, Any]], kind: str = "") -> list[str]:
+    """One line for each setting of a kind of space: what a step up and a step down are worth."""
     lines = []
     for name, entry in sensitivity.items():
         parts = [
-            f"{direction} to {shown(entry[direction]['to'])} {_value(entry[direction])}"
+            f"{direction} to {shown(entry[direction]['to'], name, kind)} {_value(entry[direction])}"
             for direction in ("up", "down", "other")
             if entry.get(direction)
         ]
         if parts:
-            lines.append(f"{name} = {shown(entry['at'])}: " + "; ".join(parts))
+            lines.append(f"{name} = {shown(entry['at'], name, kind)}: " + "; ".join(parts))
     return lines
 
 
@@ -70,6 +77,18 @@ def _value(found: Mapping[str, Any]) -> str:
     return told if free is None or free == change else f"{told} ({free:+.2%} with the others free)"
 
 
-def shown(value: Any) -> str:
-    """A value with few digits."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def shown(value: Any, name: str = "", kind: str = "") -> str:
+    """A value with few digits, that of an input of a kind of space with its unit."""
+    if not isinstance(value, float):
+        return str(value)
+    declared = kind_named(kind).inputs.get(name) if kind else None
+    return in_unit(value, "" if declared is None else declared.unit)
+
+
+def in_unit(value: float, unit: str) -> str:
+    """A number in the unit that an axis has; large ones in a larger unit.
+
+    >>> in_unit(3.35e12, "byte/s"), in_unit(128.0, ""), in_unit(1.5e12, "")
+    ('3.35 TB/s', '128', '1,500,000,000,000')
+    """
+    return f"{Q_(value, unit).to_compact():.4g~P}" if unit in SCALED else plainly(value, 6)

@@ -12,12 +12,11 @@ from typing import Any
 from mlsysim.errors import unknown_name
 from mlsysim.search.kinds import kind_named
 from mlsysim.search.space import Space
+from mlsysim.search.steps import SCALED, in_unit
 from mlsysim.search.store import PointStore, parquet_of, parts
-from mlsysim.units.registry import Q_
 from mlsysim.zoo.writing import write_whole
 
 ENDINGS = (".csv", ".parquet")
-_SCALED = ("flop/s", "byte/s", "byte", "W")
 
 
 def unit_of(space: Space, name: str) -> str:
@@ -35,7 +34,7 @@ def title_of(space: Space, name: str) -> str:
 def shown_unit(space: Space, name: str) -> str:
     """The unit of values as :func:`value_text` shows them: those that are scaled say theirs themselves."""
     unit = unit_of(space, name)
-    return "" if unit in _SCALED else unit
+    return "" if unit in SCALED else unit
 
 
 def header_of(space: Space, name: str) -> str:
@@ -47,10 +46,7 @@ def value_text(space: Space, name: str, value: Any) -> str:
     """A value as a table shows it, large ones in a larger unit."""
     if value is None or isinstance(value, (str, bool)):
         return "-" if value is None else str(value)
-    unit = unit_of(space, name)
-    if unit in _SCALED:
-        return f"{Q_(value, unit).to_compact():.4g~P}"
-    return f"{value:,.6g}" if abs(value) < 1e15 else f"{value:.4g}"
+    return in_unit(value, unit_of(space, name))
 
 
 def ending_of(path: str | Path) -> str:
