@@ -51,7 +51,7 @@ def test_percentiles_of_a_simulation_are_a_table_and_charts():
     report = build_report(plan)
     assert {"percentiles", "traffic"} <= set(report.figures)
     text, held = to_markdown(report), report.answer.percentiles["ttft"]
-    assert "## Percentiles of the requests" in text and f"| {compact_time(held['p99'])} |" in text
+    assert "## Percentiles of the requests" in text and f"| {compact_time(held['p99'])} ±" in text
 
 
 def test_names_are_text_and_never_markup(failing):
