@@ -254,7 +254,8 @@ def test_practice_needs_no_id_and_gives_no_code(lab_page):
 
 def test_roles_and_names_for_those_who_do_not_see(lab_page):
     page = lab_page
-    assert page.get_by_role("heading", level=2).all_inner_texts() == ["1. Predict", "2. Compute", "3. Build", "Result"]
+    parts = ["You will be able to", "1. Predict", "2. Compute", "3. Build", "Result"]
+    assert page.get_by_role("heading", level=2).all_inner_texts() == parts
     for slider in page.get_by_role("slider").all():
         assert slider.get_attribute("aria-valuetext")
     unnamed = page.evaluate(
