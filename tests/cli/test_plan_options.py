@@ -64,7 +64,7 @@ def test_a_length_of_what_is_served_is_the_prompt() -> None:
 
 def test_pairs_say_what_options_say() -> None:
     pairs = settings_of(context("train", "x", "--on", "H100", "--layout", "tp_size=8,zero=1,recomputation=full"))
-    assert pairs == {"tp": "8", "zero": "1", "recompute": "full"}
+    assert Plan.in_parts(pairs)["parallelism"] == {"tp": "8", "zero": "1", "recompute": "full"}
     assert settings_of(context("serve", "x", "H100", "--slo", "ttft=500ms")) == {"slo": "ttft=500ms"}
 
 

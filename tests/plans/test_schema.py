@@ -96,7 +96,7 @@ def test_the_task_decides_what_a_length_is() -> None:
         ({"tpp": 2}, "did you mean 'tp'"),
         ({"parallelism": {"zero_stag": 1}}, "'parallelism.zero_stag' is not a key of a plan; did you mean 'zero_shard' or 'zero'"),
         ({"parallelism": {"tp": 2, "tp_size": 4}}, "'parallelism.tp' is given twice"),
-        ({"parallelism": "auto", "tp": 2}, "cannot stand beside parallelism = 'auto'"),
+        ({"serving": 3, "concurrency": 2}, "cannot stand beside serving = 3"),
         ({"micro_batch": 2, "micro_batches": 2}, "not both"),
         ({"ops": {"deadline": 5}}, "The 'ops.deadline' field got 5, which has no unit; expected a quantity in s such as '30 day'"),
         ({"zero": 7}, "The 'parallelism.zero' field got 7"),

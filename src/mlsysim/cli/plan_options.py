@@ -199,41 +199,8 @@ def _in_our_words(args: list[str], own: list[Any], hints: dict[str, Any], task: 
 
 
 def settings_of(context: typer.Context, **more: Any) -> dict[str, Any]:
-    """What the command line gives of a plan, by name; pairs of --layout beside single options."""
-    given, leaves = dict(context.meta.get(_GIVEN, {})), _leaves()
-    layout = given.pop("layout", None)
-    pairs: dict[str, Any] = {"mode": "auto"} if layout is not None and layout.strip() == "auto" else {}
-    if layout is not None and not pairs:
-        pairs = _pairs(layout, [k for k in leaves if k.startswith("parallelism.") or k == "serving.replicas"])
-    for name in pairs:
-        if name in given:
-            raise InputError(f"--{name.replace('_', '-')} is given twice.", field=name)
-    return given | pairs | {name: value for name, value in more.items() if value is not None}
-
-
-def _pairs(text: str, keys: list[str]) -> dict[str, Any]:
-    """The value of --layout, which takes several keys, such as tp=8,zero=1."""
-    from mlsysim.errors import nearest
-    from mlsysim.plans.schema import key_named
-    from mlsysim.zoo.layouts import mapping
-
-    offered = {key: _leaves()[key] for key in keys}
-    names = [leaf.flat for leaf in offered.values()]
-    found: dict[str, Any] = {}
-    degrees = mapping(text) if "=" not in text else None
-    for piece in text.split(",") if degrees is None else [f"{name}={degree}" for name, degree in degrees.items()]:
-        name, mark, value = piece.partition("=")
-        key = key_named(name, offered)
-        if not mark:
-            words = f"{_LAYOUT} takes pairs such as tp=8,pp=4, got {piece.strip()[:40]!r}."
-            raise InputError(words, field=_LAYOUT[2:])
-        if key is None:
-            close = nearest(name, names)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            words = f"{_LAYOUT} knows {', '.join(names)}, got {name.strip()[:40]!r}{hint}"
-            raise InputError(words, field=_LAYOUT[2:])
-        found[offered[key].flat] = value.strip()
-    return found
+    """What the command line gives of a plan, by name."""
+    return dict(context.meta.get(_GIVEN, {})) | {name: value for name, value in more.items() if value is not None}
 
 
 def plan_of(context: typer.Context, **more: Any) -> Plan:
@@ -255,7 +222,8 @@ def _made(make: Callable[[dict[str, Any]], Plan], given: dict[str, Any]) -> Plan
     try:
         return make(given)
     except InputError as error:
-        raise in_words(error, lambda leaf: option(leaf.key), _leaves()) from None
+        said = InputError(str(error).replace("The 'layout' field", _LAYOUT), **error.details)
+        raise in_words(said, lambda leaf: option(leaf.key), _leaves()) from None
 
 
 def load(path: str) -> Plan:

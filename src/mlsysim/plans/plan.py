@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from mlsysim.errors import InputError
+from mlsysim.plans.layout_text import spread
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan_parts import (
     Constraints,
@@ -39,8 +40,8 @@ from mlsysim.units.registry import Quantity
 Task = Literal["training", "serving", "inference", "rl"]
 
 
-def _or_auto(schema: dict[str, Any]) -> None:
-    schema["anyOf"] = [{"const": "auto"}, {"$ref": schema.pop("$ref")}]
+def _or_text(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"type": "string", "examples": ["auto", "tp=8,pp=4"]}, {"$ref": schema.pop("$ref")}]
 
 
 class Plan(Record):
@@ -55,7 +56,7 @@ class Plan(Record):
     )
     workload: WorkloadPart
     hardware: HardwarePart
-    parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_auto)
+    parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_text)
     serving: ServingPart | None = None
     rl: RlPart | None = None
     ops: OpsPart = Field(default_factory=OpsPart)
@@ -69,22 +70,13 @@ class Plan(Record):
     @classmethod
     def in_parts(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that may stand beside each other, under any of their names, as a document of parts."""
-        return gathered(cls, settings, cls.leaves())
+        return gathered(cls, spread(settings, cls.leaves()), cls.leaves())
 
     @classmethod
     @cache
     def leaves(cls) -> dict[str, Leaf]:
         """Every field that holds a value, by key."""
         return leaves(cls)
-
-    @field_validator("parallelism", mode="before")
-    @classmethod
-    def _auto(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            if value != "auto":
-                raise ValueError(f"parallelism is 'auto' or a table of degrees, got {value[:40]!r}")
-            return ParallelismPart(mode="auto")
-        return value
 
     @model_validator(mode="after")
     def _agrees(self) -> Plan:

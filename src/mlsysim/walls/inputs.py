@@ -365,7 +365,7 @@ def _precision(resolver: str, name: str, spec: Input, value: Any) -> str:
 
 def _object(resolver: str, name: str, spec: Input, value: Any) -> Any:
     """Anything; text that says a quantity of the input's unit is its number, other words stay."""
-    if not spec.unit or not isinstance(value, str):
+    if not spec.unit or not isinstance(value, str) or not any(letter.isdigit() for letter in value):
         return value
     try:
         return to_si(quantity_from(value, spec.unit, spec.example, name), spec.unit)
