@@ -128,6 +128,15 @@ def test_a_number_of_requests_meets_no_more_than_it_is(qps, requests):
     for name, within in (("tpot", 0.2), ("ttft", 0.4)):
         ours, theirs = (times(answer, name)[1] for answer in (closed, played))
         assert ours == pytest.approx(theirs, rel=within), name
+    # Requests a second are all of them over the time from the first to the last answer, in both.
+    for answer in (closed, played):
+        span = to_si(answer.value("until_last_answer"), "s")
+        assert rate(answer, "requests_per_second")[1] * span == pytest.approx(requests)
+        assert answer.explain("requests_per_second")[0].text.endswith("from the first request to the last answer")
+        assert answer.layout["concurrency"] == max(1, round(requests * times(answer, "latency")[1] / span))
+        assert any("from the first request to the last answer" in line for line in answer.verdict)
+    ours, theirs = (rate(answer, "requests_per_second")[1] for answer in (closed, played))
+    assert ours == pytest.approx(theirs, rel=0.15)
 
 
 def test_many_requests_are_as_those_without_end():

@@ -140,7 +140,8 @@ def _replicas(answer: Answer) -> str:
 def _short(answer: Answer) -> float:
     """How many times as many requests come as are answered; 1 where none are, or nobody said how many come."""
     asked = None if answer.plan.serving is None else answer.plan.serving.qps
-    answered = to_si(answer.value("requests_per_second"), "1/s") if answer.feasible or answer.overloaded else 0.0
+    most = answer.held.get("most_requests_per_second") or answer.held.get("requests_per_second")
+    answered = to_si(most.value, "1/s") if most is not None and (answer.feasible or answer.overloaded) else 0.0
     return asked / answered if asked and answered else 1.0
 
 

@@ -90,6 +90,9 @@ class Served:
             self.ttft = self.latency = math.inf
         # Requests that all replicas hold at once; None where the size of a cache is not known.
         self.places = None if result.max_batch_size is None else result.max_batch_size * self.writers
+        if rate is None and clients is None and (span := self.span()) is not None and part.requests:
+            # Of a number of requests the mean until the last answer.
+            self.clients = max(1, round(part.requests * self.latency / span))
         # Names of the plan's limits on means, what they are held against, and the limits; percentiles are simulated.
         self.limits = self.limits_of(lambda name: float(getattr(self, name, 0.0)))
         # How many times as long as its limit the time is that misses its limit most; at most 1 where all hold.
@@ -115,20 +118,41 @@ class Served:
         return self.mean_output > 1
 
     def delivered(self, slower: float = 1.0) -> float:
-        """Requests a second that are answered: no more than come; of a number of requests, until the last answer.
+        """Requests a second that are answered: no more than come; of a number of requests that many over the time from the first of them to
+        the last answer (:meth:`span`), which is what benchmarks publish.
         ``slower`` is for intervals: were every step so many times as long. What comes at a rate is the same as what comes so many times as
         fast, on a clock that runs so many times as slow: it is answered as it comes while the most that is answered is so many times that."""
-        part = self.server.part
+        part, span = self.server.part, self.span(slower)
         if part.output_rate is not None:
             return part.output_rate / self.mean_output
         if part.qps is None:
             return self.requests / slower
-        # A number of requests that have all a place wait for none.
-        placed = part.requests is not None and part.requests <= (self.places or 0)
-        rate = part.qps if placed else min(self.requests if slower == 1.0 else self.most / slower, part.qps)
-        # After the last has come, or been waited for, it is still to be answered.
-        last = self.latency if self.carries or placed else self.mean_output * self.tpot
-        return rate if part.requests is None else part.requests / (part.requests / rate + last * slower)
+        return self._of_those(part.qps, slower) if span is None else (part.requests or 0) / span
+
+    def _of_those(self, come: float, slower: float) -> float:
+        """Requests a second that are answered of so many."""
+        return min(self.requests if slower == 1.0 else self.most / slower, come)
+
+    def span(self, slower: float = 1.0) -> float | None:
+        """Seconds from the first of a number of requests at a rate to the last answer; None of those that come without end."""
+        part = self.server.part
+        if part.qps is None or part.requests is None:
+            return None
+        # Those that have all a place wait for none.
+        placed = part.requests <= (self.places or 0)
+        alone, steps = self.server.at(self.layout, self.replicas).tpot, self.mean_output - 1
+        if self.carries or placed:
+            # After the last has come it is still to be answered. Those before it leave as they came, so that of those that are there at the height
+            # of the trapezoid of requests in flight it meets a share of its time without them; a token meets the mean of the trapezoid.
+            come = part.requests / part.qps
+            longer, shorter = max(come, self.latency), min(come, self.latency)
+            met = longer / (longer - shorter / 3) * (1 - shorter / self.latency / 2)
+            rate, last = part.qps, self.ttft + steps * (alone + (self.tpot - alone) * met)
+        else:
+            # A full server is filled and emptied: N answers of n steps of a + b N end in n (a + b N/2) instead of half of n (a + b N),
+            # which is n a/2 more at either end.
+            rate, last = self._of_those(part.qps, slower), (steps + 1) * alone
+        return (part.requests - 1) / rate + last * slower
 
     @cached_property
     def saturated(self) -> Served:

@@ -187,6 +187,8 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     of_device = tokens and tuple(side / served.devices for side in tokens)
     sheet.add("tokens_per_second_per_device", rate / served.devices, of_device)
     sheet.add("requests_per_second", requests, each)
+    if (span := served.span()) is not None:
+        sheet.add("until_last_answer", span, each and tuple(requests * span / side for side in reversed(each)))
     if "requests_at_saturation" in sheet.facts:
         sheet.add("most_requests_per_second", served.most_answered(), bands["most"])
     faster = bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"]))
@@ -243,7 +245,9 @@ def _facts(sheet: Sheet, served: Served) -> None:
     elif served.overloaded:
         sheet.facts["answered_at_most"] = quantity(served.output_rate, "1/s")
     elif served.come is not None:
-        sheet.facts |= {"requests_that_come": quantity(served.come, "1/s"), "requests_in_all": part.requests}
+        sheet.facts["requests_that_come"] = quantity(served.come, "1/s")
+        if served.span() is not None:
+            sheet.facts["requests_in_all"] = part.requests if server.arrivals is None else server.arrivals.count()
     if served.come is not None and server.calibrated and served.result.feasible:
         full = float(served.saturated.result.active_requests or served.saturated.clients)
         sheet.facts["requests_at_saturation"] = full

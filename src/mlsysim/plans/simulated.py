@@ -230,16 +230,16 @@ class Played(Served):
     def _answered(self, seen: Simulated, slower: float = 1.0) -> float:
         """Requests a second that a play answers whose steps are so many times as long."""
         rate = seen.requests / (seen.seconds * slower)
-        if self.come is None:
+        if self.come is None or self.arrivals.ends:
             return rate
-        found = self.closed.delivered(slower)
-        if self.arrivals.ends:
-            # The last answers come after the last request, but no queue grows while as many could be answered as come.
-            most = self.closed.requests if slower == 1.0 else self.closed.most_answered(slower)
-            found = self.come if most >= self.come * 0.999 else rate
         # Where requests wait for a good part of the play a queue grows, whatever a closed form says.
         grows = seen.percentiles["queue"].mean * slower > _GROWS * seen.requests / self.come
+        found = self.closed.delivered(slower)
         return min(found, rate) if grows else found
+
+    def span(self, slower: float = 1.0) -> float | None:
+        """As it was played."""
+        return self.seen.seconds if self.come is not None and self.arrivals.ends else None
 
     @property
     def near_saturation(self) -> str:
