@@ -125,6 +125,16 @@ def test_a_model_is_swept_over_keys_of_its_plan(tmp_path):
     )
 
 
+def test_what_does_not_fit_in_a_sweep_has_its_memory_and_no_times():
+    found = mlsysim.sweep("Llama3_70B", task="training", over={"on": ["8xH100", "16xH100"]})
+    small, large = found.rows()
+    assert not small["fits"] and small["memory [byte]"] > small["memory_capacity [byte]"]
+    assert small["latency [s]"] is None and large["latency [s]"] > 0
+    metrics = found.to_dict()["points"][0]["metrics"]
+    assert metrics and all(path.startswith("feasibility.") for path in metrics)
+    assert [point.feasible for point in found.ranked("memory", larger=True).points] == [True, False]
+
+
 def test_a_sweep_without_a_library_of_data_frames_says_so(monkeypatch):
     table = {"kind": "node", "minimize": "latency_s", "axes": {"model": ["ResNet50"], "hardware": ["A100", "H100"]}}
     found = mlsysim.sweep(table)

@@ -65,7 +65,7 @@ def test_llama_3_405b_on_16384_gpus() -> None:
 
 
 def test_without_room_there_is_no_answer() -> None:
-    with pytest.raises(InputError, match=r"None of \d+ layouts"):
+    with pytest.raises(InputError, match=r"none of \d+ layouts"):
         solve(model="GPT3_175B", fleet="Research_256", max_pp=1, max_zero_stage=0, recompute="none")
     with pytest.raises(InputError, match="recompute"):
         solve(recompute=["everything"])

@@ -70,14 +70,15 @@ def _fullest_bar(groups: Named) -> MemoryBar | None:
 def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline: str, **found: Any) -> Answer:
     """The answer of all groups: that of one of them, with what holds for all in its place."""
     names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
-    unfit = next(((name, answer) for name, answer in groups if not answer.feasible), None)
-    if unfit is not None:
-        verdict, why = unfit[1].headline.split(": ", 1)
-        headline, found["verdict"] = worded(f"{verdict} on {unfit[0]}: ", why), ()
+    if unfit := [answer for _, answer in groups if not answer.feasible]:
+        full = fullest(unfit)
+        verdict, why = full.headline.split(": ", 1)
+        where = next(name for name, answer in groups if answer is full)
+        headline, found["verdict"] = worded(f"{verdict} on {where}: ", why), full.verdict
     update = {
         "name": plan.name,
         "plan": plan,
-        "feasible": unfit is None,
+        "feasible": not unfit,
         "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
         "headline": headline,
         "memory": _fullest_bar(groups),

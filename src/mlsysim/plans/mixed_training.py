@@ -129,6 +129,8 @@ def _balanced(
                 raise
             break
         found.append(_Joint(list(zip(range(len(shares)), shares, answers, strict=True)), _exchange(plan, groups)))
+        if plan.parallelism.automatic and not found[-1].feasible:
+            break  # no layout fits, whatever its share
         weights = [to_si(answer.value("tokens_per_second"), "1/s") for answer in answers]
     return min(found, key=lambda joint: (not joint.feasible, joint.step))
 
@@ -231,8 +233,8 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
     if plan.ops.mtbf is None:
         each = {name: answer.metric("mtbf").text for name, answer in named}
         together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
-    unfit = (answer.binding for answer in active if not answer.feasible)
-    binding = next(unfit, None) or binding_of(ledger, "step", kept)
+    unfit = [answer for answer in active if not answer.feasible]
+    binding = fullest(unfit).binding if unfit else binding_of(ledger, "step", kept)
     answer = joined(
         plan,
         slow,

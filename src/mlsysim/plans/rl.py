@@ -79,12 +79,13 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
     chip = trainer.fleet.node.accelerator
     sheet.shown["roofline"] = roof_point(ledger_of(trainer), chip, precision, "training step of one device")
     sheet.assumed.say("interval", f"post-training {own.name}", INFERRED, _interval(way) if fits else _fitted(own))
+    lacks, least = trainer.missed if full is trainer.step else ("", ())
     return sheet.answer(
         calibrated=trainer.options["efficiency"] == "calibrated",
         feasible=fits,
         subject=f"post-training of {trainer.model.name} on {_where(sheet.plan) or trainer.fleet.name}",
-        headline=_headline(sheet, way) if fits else unfit(full.binding),
-        verdict=(*_verdict(sheet, way, ways), *sheet.unknown) if fits else (),
+        headline=_headline(sheet, way) if fits else lacks or unfit(full.binding),
+        verdict=(*_verdict(sheet, way, ways), *sheet.unknown) if fits else least,
         main="latency" if fits else "memory",
         binding=binding_of(ledger, "step") if fits else too_full(full.binding),
     )

@@ -149,7 +149,8 @@ class Way(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        return not self.feasible, self.seconds
+        """The fastest first; of those that do not fit, the one whose trainer needs least."""
+        return not self.feasible, self.seconds if self.feasible else float(ledger_of(self.trainer).memory)
 
     @property
     def text(self) -> str:

@@ -20,7 +20,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, power_facts, spend, times
-from mlsysim.plans.training_layout import check_launcher, fitting_step, step_options, training_batch
+from mlsysim.plans.training_layout import Missed, check_launcher, fitting_step, step_options, training_batch
 from mlsysim.plans.training_time import run_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
@@ -50,11 +50,12 @@ class Trained(NamedTuple):
     fleet: Fleet
     step: DistributedResult
     options: dict[str, Any]
+    missed: Missed
 
 
 def evaluate_training(plan: Plan, quick: bool = False) -> Answer:
     """The answer to a training plan on one kind of accelerator. ``quick`` plays fewer runs where it is simulated."""
-    return _answer(*trained(plan), quick)
+    return _answer(trained(plan), quick)
 
 
 def trained(plan: Plan) -> Trained:
@@ -72,15 +73,14 @@ def trained(plan: Plan) -> Trained:
     model = workload_of(plan.workload)
     sheet = Sheet(plan, groups.assumed, "samples" if model.fixed_shape else "training", "step")
     batch, seq_len = training_batch(plan, fleet, model, sheet.assumed)
-    options = step_options(plan, model, fleet, batch, seq_len, sheet.assumed)
+    options, missed = step_options(plan, model, fleet, batch, seq_len, sheet.assumed)
     step = sheet.keep(fitting_step(model, fleet, options, sheet.assumed))
-    return Trained(sheet, model, fleet, step, options)
+    return Trained(sheet, model, fleet, step, options, missed)
 
 
-def _answer(
-    sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any], quick: bool
-) -> Answer:
+def _answer(found: Trained, quick: bool) -> Answer:
     """The answer around a step: read off its ledger."""
+    sheet, model, fleet, step, options, missed = found
     plan, ledger = sheet.plan, sheet.read(step.ledger)
     chosen = step._facts.assumed
     sheet.shown["layout"] = step.parallelism | {
@@ -155,8 +155,8 @@ def _answer(
         fidelity="" if played is None else "simulated",
         feasible=bool(step.feasible),
         subject=f"training {model.name} on {fleet.name}",
-        headline=_headline(sheet, fleet, step),
-        verdict=(*_verdict(sheet, days, kept, played), *hourly, *sheet.unknown) if step.feasible else (),
+        headline=missed.lacks or _headline(sheet, fleet, step),
+        verdict=(*_verdict(sheet, days, kept, played), *hourly, *sheet.unknown) if step.feasible else missed.least,
         main="tokens_per_second",
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
         binding=binding_of(ledger, sheet.noun, kept) if step.feasible else too_full(step.binding),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import divisors
@@ -54,6 +54,13 @@ _FIXED = {
     **{"v_stages": "virtual_stages", "microbatch_count": "micro_batches", "zero_stage": "zero"},
 }
 """Settings that a search holds where the plan gives them, and the plan's names of them."""
+
+
+class Missed(NamedTuple):
+    """Of a search in which nothing fits: what the nearest layout lacks, and the least fleet that would do."""
+
+    lacks: str = ""
+    least: tuple[str, ...] = ()
 
 
 def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str, str]) -> tuple[int, int]:
@@ -112,9 +119,9 @@ def _shared_options(
 
 def step_options(
     plan: Plan, model: Workload, fleet: Fleet, batch: int, seq_len: int, assumed: dict[str, str]
-) -> dict[str, Any]:
-    """Keyword arguments of DistributedModel for a plan."""
-    hard, split = plan.hardware, plan.parallelism
+) -> tuple[dict[str, Any], Missed]:
+    """Keyword arguments of DistributedModel for a plan; and where no layout fits, what is said of it."""
+    hard, split, missed = plan.hardware, plan.parallelism, Missed()
     options = _shared_options(plan, model, fleet, batch, seq_len, assumed)
     divided = any((getattr(split, name) or 1) > 1 for name in ("tp", "pp", "cp"))
     if divided and splits(model) and isinstance(options["efficiency"], str):
@@ -129,7 +136,7 @@ def step_options(
         if not model.looks_up:
             assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
     elif split.automatic:
-        split = _best_layout(plan, model, fleet, options, assumed)
+        split, missed = _best_layout(plan, model, fleet, options, assumed)
     options |= {
         python_name(f"parallelism.{name}"): value for name in _PASSED if (value := getattr(split, name)) is not None
     }
@@ -147,7 +154,7 @@ def step_options(
                 field="micro_batch",
             )
         options["microbatch_count"] = int(local // split.micro_batch)
-    return options
+    return options, missed
 
 
 def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any]) -> ParallelismResult:
@@ -189,15 +196,21 @@ def best_layouts(plan: Plan) -> ParallelismResult:
 
 def _best_layout(
     plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]
-) -> ParallelismPart:
-    """The best layout that fits, with what the plan has fixed kept."""
-    found = search_layout(plan, model, fleet, options)
-    best = found.best_config
-    if not found.feasible:
-        raise InputError(found.binding.sentence, field="parallelism")
-    rest = [f"{n:,} {words}" for words, n in found.rejected.items() if n]
-    refused = f"; rejected: {', '.join(rest)}" if rest else ""
-    assumed["layout"] = f"the best of {found.total_searched:,} searched{refused}"
+) -> tuple[ParallelismPart, Missed]:
+    """The best layout that fits, with what the plan has fixed kept; where none does, the one that lacks least, and what is said of it."""
+    missed = Missed()
+    try:
+        found = search_layout(plan, model, fleet, options)
+    except InputError as error:
+        if "nearest" not in error.details:
+            raise
+        best, missed = error.details["nearest"], Missed(error.details["lacks"], (error.details["least"],))
+        assumed["layout"] = "the one that lacks least memory, for none fits"
+    else:
+        best = found.best_config
+        rest = [f"{n:,} {words}" for words, n in found.rejected.items() if n]
+        refused = f"; rejected: {', '.join(rest)}" if rest else ""
+        assumed["layout"] = f"the best of {found.total_searched:,} searched{refused}"
     micro = max(1, options["batch_size"] // best["dp"] // best["microbatch_count"])
     chosen = {name: best[name] for name in ("tp", "pp", "ep", "cp", "recompute")} | {
         "virtual_stages": best["v_stages"],
@@ -206,7 +219,7 @@ def _best_layout(
         "schedule": best.get("schedule"),
     }
     kept = {name: value for name in BESIDE if (value := getattr(plan.parallelism, name)) is not None}
-    return ParallelismPart(**chosen, **kept)
+    return ParallelismPart(**chosen, **kept), missed
 
 
 def check_launcher(name: str, layout: Mapping[str, Any]) -> None:
@@ -219,15 +232,15 @@ def check_launcher(name: str, layout: Mapping[str, Any]) -> None:
 
 
 def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:
-    """The step; where the plan leaves the micro-batch open and it does not fit, with the largest one that does."""
+    """The step; where the plan leaves the micro-batch open and it does not fit, with the largest one that does, or the smallest."""
     step = DistributedModel().solve(model, fleet, **options)
     if step.feasible or "microbatch_count" in options:
         return step
-    local = options["batch_size"] // step.parallelism["dp"]
+    local, smaller = options["batch_size"] // step.parallelism["dp"], step
     for count in (each for each in divisors(local) if each > step.microbatch_count):
         smaller = DistributedModel().solve(model, fleet, **options, microbatch_count=count)
         if smaller.feasible:
             options["microbatch_count"] = count
             assumed["micro_batch"] = f"{local // count}: the largest that fits"
-            return smaller
-    return step
+            break
+    return smaller

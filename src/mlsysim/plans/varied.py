@@ -57,8 +57,8 @@ class Point(NamedTuple):
         return self.refused if self.answer is None else str(self.answer.headline)
 
     def value(self, name: str) -> float | None:
-        """A metric as a plain number; None where it is not known."""
-        held = self.answer.held.get(name) if self.answer is not None and self.ends else None
+        """A metric as a plain number; None where it is not known. What does not fit has its memory alone."""
+        held = self.answer.held.get(name) if self.answer is not None and (self.ends or not self.feasible) else None
         if held is None:
             return None
         return float(to_si(held.value, kinds()[name].unit) if isinstance(held.value, Quantity) else held.value)
@@ -84,14 +84,14 @@ class Varied(NamedTuple):
         return [point for point in self.points if point.feasible]
 
     def ranked(self, metric: str, larger: bool = False) -> Varied:
-        """The same, best first by a metric; what has none of it last."""
+        """The same, best first by a metric; what has none of it or does not fit last."""
         if metric not in kinds():
             raise unknown_name("metric", metric, list(kinds()))
         sign = -1.0 if larger else 1.0
 
         def rank(point: Point) -> tuple[bool, float]:
             value = point.value(metric)
-            return value is None, sign * (value or 0.0)
+            return value is None or not point.feasible, sign * (value or 0.0)
 
         return self._replace(points=sorted(self.points, key=rank))
 
@@ -187,7 +187,7 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
     for chosen in product(*listed.values()):
         settings = dict(zip(listed, chosen, strict=True))
         try:
-            points.append(Point(settings, evaluate_plainly(plan.with_settings(settings))))
+            points.append(Point(settings, evaluate_plainly(plan.with_settings(settings)).of_what_runs()))
         except InputError as error:
             refused = error
             points.append(Point(settings, None, str(error)))

@@ -25,6 +25,7 @@ from mlsysim.search.steps import best_by_value, neighbours, step
 from mlsysim.timing.engines import device_memory
 from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.stacks import stack, stack_names
+from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.explanation import written
@@ -135,9 +136,11 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             causes = ", ".join(f"{n:,} {words.partition(':')[0]}" for words, n in refused.most_common(3))
             text = f"{launcher(x.launcher).title} runs none of the {refused.total():,} layouts of this plan: {causes}."
             raise InputError(text, field="launcher")
+        if miss is None:
+            raise InputError(_nothing_divides(x, divided))
         if not len(table):
-            words = _nothing_fits(x, shared, offered or modes, fractions, searched, divided, miss)
-            raise InputError(words, **({} if miss is None else {"fits": False}))
+            lacks, least = _lacking(x, searched, miss), _least_that_fits(x, shared, offered or modes, fractions)
+            raise InputError(f"{lacks} {least}", fits=False, lacks=lacks, least=least, nearest=miss.config)
         best = table.row(0)
         ranks = table.splits()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
@@ -176,16 +179,8 @@ def _offered(x: Any) -> tuple[str, ...]:
     return stack(stack_name(x)).modes if known else RECOMPUTE
 
 
-def _nothing_fits(
-    x: Any,
-    shared: dict[str, Any],
-    modes: tuple[str, ...],
-    fractions: tuple[float, ...],
-    searched: int,
-    divided: Counter[str],
-    miss: layouts.Miss | None,
-) -> str:
-    """Why there is no layout: what does not divide, or the nearest miss, and the least fleet that would do."""
+def _where(x: Any) -> str:
+    """The model, the fleet, and what every layout was to have."""
     said = {
         "microbatch_count": "micro-batches",
         "micro_batch": "micro-batches of",
@@ -193,26 +188,43 @@ def _nothing_fits(
         "zero_stage": "ZeRO",
     }
     fixed = " with " + ", ".join(f"{said.get(n, n.upper())} {v}" for n, v in x.fixed.items()) if x.fixed else ""
-    where = f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{fixed}"
-    if miss is None and not x.fixed and x.zero_shard is None:
+    return f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{fixed}"
+
+
+def _nothing_divides(x: Any, divided: Counter[str]) -> str:
+    """What keeps every split from dividing."""
+    if not x.fixed and x.zero_shard is None:
         return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"
-    if miss is None:
-        causes = "; ".join(f"{n} because {words}" for words, n in divided.most_common(3)) or "none has these settings"
-        size = (x.fixed or {}).get("micro_batch", 1)
-        rest = f"; micro-batches of {size} do not divide the batch of {x.batch_size:,}" if x.batch_size % size else ""
-        return f"No split of {where} works: {causes}{rest}."
-    capacity, how = device_memory(x.fleet.node.accelerator, isinstance(x.efficiency, str)) / 1e9, miss.config
-    spared = f"ZeRO {how['zero_stage']}, recompute {how['recompute']}, {how['microbatch_count']:,} micro-batch{'es' * (how['microbatch_count'] > 1)}"
-    text = (
-        f"None of {searched:,} layouts of {where} fits: the nearest, {_label(how)} with {spared}, needs {miss.needed:,.1f} GB of "
-        f"{capacity:,.1f} GB, {miss.needed - capacity:,.1f} GB too much"
+    causes = "; ".join(f"{n} because {words}" for words, n in divided.most_common(3)) or "none has these settings"
+    size = (x.fixed or {}).get("micro_batch", 1)
+    rest = f"; micro-batches of {size} do not divide the batch of {x.batch_size:,}" if x.batch_size % size else ""
+    return f"No split of {_where(x)} works: {causes}{rest}."
+
+
+def _lacking(x: Any, searched: int, miss: layouts.Miss) -> str:
+    """What the nearest of the layouts lacks."""
+    capacity, how = device_memory(x.fleet.node.accelerator, isinstance(x.efficiency, str)), miss.config
+    needed = miss.needed * 1e9
+    tried = "the only layout" if searched == 1 else f"none of {searched:,} layouts"
+    return (
+        f"Does not fit: {tried} of {_where(x)} {'does not' if searched == 1 else 'does'}; {'it' if searched == 1 else 'the nearest'}, "
+        f"{_label(how)} with {_spared(how)}, {how['microbatch_count']:,} micro-batch{'es' * (how['microbatch_count'] > 1)}, "
+        f"needs {bytes_text(needed)} of {bytes_text(capacity)}, {bytes_text(needed - capacity)} too much."
     )
+
+
+def _spared(how: dict[str, Any]) -> str:
+    return f"ZeRO {how['zero_stage']}, recompute {how['recompute']}"
+
+
+def _least_that_fits(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]) -> str:
+    """The least fleet that would do, and how it is split."""
     least = _least_fleet(x, shared, modes, fractions)
     if least is not None:
         count, how = least
-        return f"{text}; {count:,} accelerators are the least that would do, as {_label(how)} with ZeRO {how['zero_stage']}, recompute {how['recompute']}."
+        return f"The least that would do are {count:,} x {x.fleet.node.accelerator.name}, as {_label(how)} with {_spared(how)}."
     most = 3 * x.fleet.total_accelerators << _DOUBLINGS - 2
-    return f"{text}; no layout on up to {most:,} of them divides the batch of {x.batch_size:,} and fits."
+    return f"No layout on up to {most:,} of them divides the batch of {x.batch_size:,} and fits."
 
 
 def _least_fleet(
