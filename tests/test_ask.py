@@ -130,6 +130,8 @@ def test_what_does_not_fit_in_a_sweep_has_its_memory_and_no_times():
     small, large = found.rows()
     assert not small["fits"] and small["memory [byte]"] > small["memory_capacity [byte]"]
     assert small["latency [s]"] is None and large["latency [s]"] > 0
+    again = mlsysim.sweep(found.points[1].answer, over={"on": ["16xH100"]}, batch_size=1024)
+    assert again.points[0].answer.layout["batch_size"] == 1024
     metrics = found.to_dict()["points"][0]["metrics"]
     assert metrics and all(path.startswith("feasibility.") for path in metrics)
     assert [point.feasible for point in found.ranked("memory", larger=True).points] == [True, False]

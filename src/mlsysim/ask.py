@@ -32,7 +32,7 @@ from mlsysim.models.types import Workload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
-from mlsysim.plans.files import load_plan
+from mlsysim.plans.files import ENDINGS, load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import Planned, planned, task_for
 from mlsysim.plans.schema import Leaf
@@ -102,7 +102,8 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
     Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ... With keys to go ``over``, every answer to a plan (a
     file, a Plan, or the plan of an answer, or a model with ``on`` and other keys) at their values: ``sweep(answer, over={"spares": [0, 16, 64]})``."""
     if over is not None:
-        return varied(_swept_plan(space, options), {key: list(values) for key, values in over.items()})
+        axes = {key: [fleet_name(v) if key == "on" else v for v in values] for key, values in over.items()}
+        return varied(_swept_plan(space, options, axes.get("on")), axes)
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import sweep as evaluated
     from mlsysim.swept import Swept
@@ -114,14 +115,15 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
     return Swept.of(evaluated(space, **options), space)
 
 
-def _swept_plan(of: Any, settings: dict[str, Any]) -> Plan:
-    if "on" in settings:
-        on = fleet_name(settings.pop("on"))
-        return Plan.model_validate({"model": model_name(of), "on": on, **settings})
-    if settings:
-        raise InputError(f"{next(iter(settings))} belongs to a space; a sweep of a plan goes over its keys.")
+def _swept_plan(of: Any, settings: dict[str, Any], fleets: list[str] | None) -> Plan:
+    """The plan of a sweep, with what is given beside it; a model that goes over fleets is on the first of them."""
+    named = isinstance(of, str) and not of.startswith("scenario:") and not of.lower().endswith(ENDINGS)
+    if fleets and (named or isinstance(of, Workload)):
+        settings.setdefault("on", fleets[0])
+    if "on" in settings and not isinstance(of, Plan | Answer):
+        return Plan.model_validate({"model": model_name(of), **settings, "on": fleet_name(settings["on"])})
     plan = of.plan if isinstance(of, Answer) else of
-    return plan if isinstance(plan, Plan) else load_plan(fspath(plan))
+    return (plan if isinstance(plan, Plan) else load_plan(fspath(plan))).with_settings(settings)
 
 
 def _answered(task: str, model: Model, on: Machines, settings: Mapping[str, Any]) -> Answer:

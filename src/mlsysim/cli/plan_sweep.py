@@ -50,11 +50,14 @@ def _found(context: Context, paths: list[str]) -> Varied:
         words = "needs keys at several values, such as spares=0,16,64; a space takes none of its options"
         raise InputError(f"Options of a plan are given: the sweep of one {words}.")
     inline = not is_plan_file(target) and "@" not in target
+    axes, more = axes_of(texts), {}
     if inline and not {"on", "hardware_name"} & set(settings_of(context)):
-        raise InputError(f"{target[:60]!r} needs a fleet to run on: --on, such as --on 8xH100.", field="on")
-    plan = plan_of(context, model=target) if inline else named_plan(context, target)
+        if "on" not in axes:
+            raise InputError(f"{target[:60]!r} needs a fleet to run on: --on, such as --on 8xH100.", field="on")
+        more["on"] = axes["on"][0]
+    plan = plan_of(context, model=target, **more) if inline else named_plan(context, target)
     with busy("evaluating ..."):
-        return varied(plan, axes_of(texts))
+        return varied(plan, axes)
 
 
 def refuse_of_spaces(given: dict[str, Any]) -> None:

@@ -22,15 +22,15 @@ from mlsysim.zoo.examples import example
 
 _LARGEST = 1_000_000
 _VERSIONS = ("1", "1.0")
-_ENDINGS = (".toml", ".json", ".yaml", ".yml")
+ENDINGS = (".toml", ".json", ".yaml", ".yml")
 _ORIGINAL_EFFICIENCY = 0.5
 
 
 def load_plan(path: str | Path) -> Plan:
     """The plan in a file, or of a scenario by its name: ``scenario:llama3-70b-512-h100``."""
     path = example(path, "scenario")
-    if path.suffix.lower() not in _ENDINGS:
-        text = f"{path.name!r} is not a plan file; expected one that ends in {', '.join(_ENDINGS)}."
+    if path.suffix.lower() not in ENDINGS:
+        text = f"{path.name!r} is not a plan file; expected one that ends in {', '.join(ENDINGS)}."
         raise InputError(text, field="file")
     return plan_from_text(read_text(path, _LARGEST), path.suffix.lower().lstrip("."), path.name)
 
