@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mlsysim.calibrate.cells import half_digit
 from mlsysim.calibrate.measurements import own_rows
-from mlsysim.calibrate.questions import PART, Excluded, Question, Skipped, predicted, whole_nodes
+from mlsysim.calibrate.questions import PART, Excluded, Prediction, Question, Skipped, predicted, whole_nodes
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cli.main import app
 from mlsysim.errors import MLSysError
@@ -78,6 +79,26 @@ def test_a_plan_that_is_refused_is_a_row_that_is_skipped() -> None:
     )
     with pytest.raises(Skipped, match="replica"):
         predicted(Question("tpot_ms", 1.0, plan, "tpot", "ms"))
+
+
+def test_weights_that_a_device_cannot_hold_were_not_run_there() -> None:
+    plan = {"workload": {"model": "DeepSeek_R1", "precision": "fp8"}, "hardware": {"on": "1xGB200"}, "serving": {}}
+    plan |= {"parallelism": {"tp": 1}}
+    with pytest.raises(Skipped, match=r"not what the row says: 67\d GB of weights on a device with 198 GB"):
+        predicted(Question("tpot_ms", 1.0, Plan.model_validate(plan), "tpot", "ms"))
+
+
+def test_a_value_of_one_digit_is_known_to_half_of_it() -> None:
+    told = {
+        "metric": "request_throughput",
+        "measured": 2.0,
+        "predicted": 1.95,
+        "regime": "online",
+        "chip_measured": True,
+    }
+    assert not Prediction(**told, low=1.94, high=1.98).inside
+    assert Prediction(**told, low=1.94, high=1.98, rounded=0.5).inside
+    assert (half_digit("2"), half_digit("16.25"), half_digit("1.2e3")) == (0.5, 0.005, 0.0)
 
 
 def test_fleets_of_whole_nodes() -> None:

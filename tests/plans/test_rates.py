@@ -59,6 +59,13 @@ def test_a_number_of_requests_that_come_slower_than_they_could_be_answered_keeps
     assert rate(answer, "requests_per_second")[1] < 5 and answer.passed
 
 
+def test_few_requests_at_random_have_a_rate_of_their_own():
+    """Gaps of n requests at random have a sum with a spread of one over the root of n."""
+    few, many = (rate(asked(qps=0.5, requests=n), "requests_per_second") for n in (100, 10_000))
+    assert few[2] / few[1] == pytest.approx(1.179, rel=0.01) and few[1] / few[0] == pytest.approx(1.179, rel=0.02)
+    assert many[2] / many[1] == pytest.approx(1.0166, rel=0.002)
+
+
 def test_simulated_and_closed_ends_of_a_rate_agree():
     _, most, _ = rate(asked(qps=0.5))
     closed, played = (asked(qps=0.98 * most, **more) for more in ({}, {"seed": 1}))

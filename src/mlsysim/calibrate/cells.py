@@ -29,6 +29,16 @@ def cell(row: Mapping[str, str], name: str) -> str:
     return (row.get(name) or "").strip()
 
 
+def half_digit(text: str) -> float:
+    """Half of the last digit of a number as it is written.
+
+    >>> half_digit("2"), half_digit("16.25"), half_digit("1.2e3")
+    (0.5, 0.005, 0.0)
+    """
+    found = re.fullmatch(r"[-+]?[\d,]+(?:\.(\d*))?", text.strip())
+    return 0.0 if found is None else 0.5 * 10.0 ** -len(found[1] or "")
+
+
 def number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
     """A number; the default where the cell is empty."""
     text = cell(row, name)

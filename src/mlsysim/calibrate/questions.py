@@ -66,6 +66,8 @@ class Prediction:
     low: float | None = None
     high: float | None = None
     plan: str = ""
+    rounded: float = 0.0
+    """Half of the last digit that was published."""
     row: str = ""
     source: str = ""
 
@@ -81,8 +83,11 @@ class Prediction:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured value lies in the interval, which may have no upper end; None where the answer states none."""
-        return None if self.low is None else self.low <= self.measured <= (math.inf if self.high is None else self.high)
+        """Whether the measured value, of which some digits are known, may lie in the interval, which may have no upper end; None where the answer states none."""
+        if self.low is None:
+            return None
+        high = math.inf if self.high is None else self.high
+        return self.low - self.rounded <= self.measured <= high + self.rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ class Question:
     """One measured value of a row, and what to ask for it.
 
     ``regime`` and ``chip_measured`` group values in reports and in refits of intervals; ``inferred`` lists settings that the
-    row did not give, ``guessed`` counts those that make the answer less certain than the plan says.
+    row did not give, ``guessed`` counts those that make the answer less certain than the plan says. ``rounded`` is half of the last
+    digit that was published.
     """
 
     metric: str
@@ -103,6 +109,7 @@ class Question:
     chip_measured: bool = True
     inferred: tuple[str, ...] = ()
     guessed: int = 0
+    rounded: float = 0.0
 
     def text(self) -> str:
         """The plan as TOML, with a description of how its answer gives the value."""
@@ -163,7 +170,13 @@ def metric_of(plan: Plan, name: str, answer: Callable[[Plan], Answer]) -> tuple[
         ledger = answer(plan).ledger
         assert ledger is not None
         return quantity(ledger.exposed(name.removeprefix(PART)), "s"), None, None
-    found = answer(plan).metric(name)
+    told = answer(plan)
+    if told.memory is not None and plan.kind == "serving":
+        weights = sum(part.value for part in told.memory.parts if part.label == "weights")
+        if weights > told.memory.capacity:
+            each, room = (f"{number / 1e9:.0f} GB" for number in (weights, told.memory.capacity))
+            raise Skipped(f"what was run is not what the row says: {each} of weights on a device with {room}")
+    found = told.metric(name)
     return found.value, found.low, found.high
 
 
@@ -182,7 +195,7 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
     if q.guessed and None not in ends and value:
         band = independent((ends[0] / value, ends[1] / value), *[guess()] * q.guessed)
         ends = (value * band[0], value * band[1]) if band else ends
-    return Prediction(q.metric, q.measured, value, q.regime, q.chip_measured, q.inferred, *ends, q.text())
+    return Prediction(q.metric, q.measured, value, q.regime, q.chip_measured, q.inferred, *ends, q.text(), q.rounded)
 
 
 @cache

@@ -80,6 +80,17 @@ class VisionLanguageWorkload(Workload):
         return self.vision.derived_parameters + language + self.projector_parameters
 
     @property
+    def decoder(self) -> TransformerWorkload | None:
+        """What is served of it: the language model, which holds the tower and the projector beside its layers; None of two towers.
+        Left out: the tower's pass over an image."""
+        if self.fixed_shape or self.language.structure != "decoder":
+            return None
+        beside = self.parameter_count - self.language.parameter_count
+        own = {name: getattr(self.language, name) for name in self.language.model_fields_set}
+        own |= {"name": self.name, "metadata": self.metadata, "parameters": self.parameter_count}
+        return type(self.language)(**own | {"extra_parameters": self.language.extra_parameters + beside})
+
+    @property
     def active_parameter_count(self) -> float:
         return self.language.active_parameter_count
 

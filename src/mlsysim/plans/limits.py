@@ -235,10 +235,10 @@ def _below(low: float, high: float, ratio: float) -> float:
         return 0.0
     away = math.log(ratio)
     side = math.log(max(high if away > 0 else 1 / low, 1 + 1e-9))
-    return 0.5 * (1 + math.erf(_NINETY * away / side / math.sqrt(2)))
+    return 0.5 * (1 + math.erf(NINETY * away / side / math.sqrt(2)))
 
 
-_NINETY = 1.6449
+NINETY = 1.6449
 """Standard deviations beyond which 5 % lie."""
 
 

@@ -86,6 +86,12 @@ def workload_of(work: WorkloadPart) -> Workload:
 
 
 @lru_cache(maxsize=256)
+def served_of(model: Workload) -> Workload:
+    """What is served of a model: all of it, or the decoder of one that sees."""
+    return getattr(model, "decoder", None) or model
+
+
+@lru_cache(maxsize=256)
 def _in_steps(model: Workload, steps: int) -> Workload:
     """A denoiser with another number of steps."""
     if not model.denoises:
@@ -210,10 +216,14 @@ def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:
 
 def say_decoder(plan: Plan, assumed: dict[str, str], model: Workload) -> None:
     """Say that a model which sees or hears is taken for its text decoder, where its name means one."""
-    if isinstance(model, TransformerWorkload) and towered(plan.workload.model):
-        assumed["tower"] = (
-            f"left out: {model.name} stands for the text decoder, and images or sounds are tokens of the prompt"
+    held = model is not workload_of(plan.workload)
+    if isinstance(model, TransformerWorkload) and (held or towered(plan.workload.model)):
+        what = (
+            "its parameters are held, its pass is left out"
+            if held
+            else f"left out: {model.name} stands for the text decoder"
         )
+        assumed["tower"] = f"{what}, and images or sounds are tokens of the prompt"
 
 
 # --- number format and fidelity ------------------------------------------------------------------------------------------

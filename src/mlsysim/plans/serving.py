@@ -16,11 +16,12 @@ from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, texts_of
+from mlsysim.plans.limits import NINETY
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, time_parts, too_full
 from mlsysim.plans.percentiles import add_percentiles
 from mlsysim.plans.pieces import Limit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, refuse_foreign, workload_of
+from mlsysim.plans.resolve import find_fleets, refuse_foreign, served_of, workload_of
 from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
@@ -30,6 +31,7 @@ from mlsysim.plans.simulated import Played
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import plainly
 from mlsysim.walls.binding import NAMES, share_text
+from mlsysim.zoo.intervals import independent
 
 _REQUEST = "request"
 
@@ -62,7 +64,7 @@ def server_of(plan: Plan, quick: bool = False, play: Play = Played) -> Server:
 def _checked(plan: Plan) -> tuple[Any, Any]:
     """The fleet and the model of a plan that serving can answer."""
     _refuse_foreign(plan)
-    groups, model = find_fleets(plan.hardware), workload_of(plan.workload)
+    groups, model = find_fleets(plan.hardware), served_of(workload_of(plan.workload))
     if not isinstance(model, TransformerWorkload) and not hasattr(model, "demand"):
         raise InputError(f"{model.name} has no prefill and decode; plan a task of inference for it.", field="model")
     if model.fixed_shape:
@@ -295,6 +297,12 @@ def _rates(served: Served, slower: Sequence[float] | None) -> dict[str, Any]:
     if served.come is not None and served.server.calibrated and served.result.feasible:
         asked["most"] = served.most_answered
     ends = {name: [of(factor) for factor in slower or ()] for name, of in asked.items()}
+    sent, come, rate = served.server.part.requests, served.server.part.qps, served.delivered()
+    if ends["requests"] and sent and come and rate:
+        # The gaps between so many requests at random have a sum of their own, as much of the time as nobody waits for a place.
+        drawn = math.exp(NINETY / math.sqrt(sent) * min(rate / come, 1.0))
+        band = independent((min(ends["requests"]) / rate, max(ends["requests"]) / rate), (1 / drawn, drawn))
+        ends["requests"] = [rate * side for side in band or (1.0, 1.0)]
     return {name: tuple(quantity(end, "1/s") for end in each) for name, each in ends.items() if len({*each}) > 1}
 
 

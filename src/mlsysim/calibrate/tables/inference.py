@@ -35,6 +35,7 @@ from mlsysim.calibrate.cells import (
     engine_of,
     experts_of,
     format_of,
+    half_digit,
     key_of,
     metric_named,
     model_of,
@@ -85,12 +86,15 @@ def read(row: Mapping[str, str]) -> list[Question]:
     benchmark = row["scenario"].lower().startswith("mlperf")
     plan, regime = (_mlperf if benchmark else _run)(row, chip, model, inferred)
     asked, unit, factor = _asked(row, plan, model, benchmark)
-    if factor < 0:
+    inverse = factor < 0
+    if inverse:
         # A rate of prompts is the time of the first token in other words.
         measured, factor = -factor / measured, 1.0
     guessed = sum(text.startswith(_GUESSED) for text in inferred)
     known = chip_class(chip) != "other"
-    return [Question(row["metric"], measured, plan, asked, unit, factor, regime, known, tuple(inferred), guessed)]
+    digit = 0.0 if inverse else half_digit(cell(row, "value"))
+    about = regime, known, tuple(inferred), guessed, digit
+    return [Question(row["metric"], measured, plan, asked, unit, factor, *about)]
 
 
 def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, benchmark: bool) -> tuple[str, str, float]:
