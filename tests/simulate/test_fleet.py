@@ -17,7 +17,6 @@ from mlsysim.simulate.fleet import Fleet, Pool
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.record import Record
 from mlsysim.simulate.replica import Replica
-from mlsysim.simulate.replicas import recorded
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling
@@ -32,10 +31,11 @@ def _fleet(requests: list[Request], name: str, many: int = 3, **more: Any) -> tu
     def made() -> Any:
         steps: Any = PlantedSteps(1e-4, 0.01, 1e-6)
         room: Any = PlantedRoom(20_000)
-        return Replica(steps, room, plan, recorded(record), Prefixes(16, 16.0))
+        return Replica(steps, room, plan, record.teller(), Prefixes(16, 16.0))
 
     pool = Pool([made() for _ in range(many)], router(chosen))
     Fleet(pool).play(requests)
+    record.settle()
     return record, pool.replicas
 
 

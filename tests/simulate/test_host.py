@@ -14,7 +14,6 @@ from mlsysim.simulate.host import Host
 from mlsysim.simulate.prefixes import Prefixes, Tier
 from mlsysim.simulate.record import Record
 from mlsysim.simulate.replica import Replica
-from mlsysim.simulate.replicas import recorded
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling
 from mlsysim.simulate.serving import Settings, simulate
@@ -26,10 +25,11 @@ def _played(
 ) -> tuple[Record, Replica]:
     record, steps, planted = Record(len(requests)), PlantedSteps(1e-4, 0.01, 1e-6), PlantedRoom(room)
     plan = Scheduling("mixed", "arrival", 512, ENDLESS, True)
-    replica = Replica(steps, planted, plan, recorded(record), prefixes, None, host)  # type: ignore[arg-type]
+    replica = Replica(steps, planted, plan, record.teller(), prefixes, None, host)  # type: ignore[arg-type]
     for request in requests:
         replica.push(request)
     replica.finish()
+    record.settle()
     return record, replica
 
 

@@ -66,8 +66,8 @@ def test_waits_of_nothing_stay_nothing_in_bins() -> None:
 
 def test_gaps_count_by_tokens() -> None:
     record = Record(1)
-    record.gap(0.010, 98)
-    record.gap(0.200, 2)
+    record.gaps.add(0.010, 98)
+    record.gaps.add(0.200, 2)
     found = record.percentiles("itl")
     assert found.mean == pytest.approx((0.98 + 0.4) / 100) and found.values["p50"] == pytest.approx(0.01, rel=2e-3)
     assert found.p99 == pytest.approx(0.2, rel=2e-3) and math.isnan(found.error[0])

@@ -20,7 +20,7 @@ from mlsysim.cases.traffic import Traffic
 from mlsysim.simulate.live import NEVER, Spent
 from mlsysim.simulate.record import EXACT, Record
 from mlsysim.simulate.replica import Replica
-from mlsysim.simulate.replicas import Kind, kind_of, recorded
+from mlsysim.simulate.replicas import Kind, kind_of
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import router
 from mlsysim.simulate.scheduling import Scheduling
@@ -52,7 +52,7 @@ class Player:
     def __init__(self, kind: Kind, expected: int, many: int) -> None:
         chosen = kind.settings
         self.record = Record(-(-expected // many), chosen.limits, chosen.skip, EXACT // many, chosen.levels)
-        self.replica, self.series = kind.replica(recorded(self.record), self.record, 1 / many), Series()
+        self.replica, self.series = kind.replica(self.record.teller(), self.record, 1 / many), Series()
 
     def go(self, block: Block) -> None:
         """Some more requests."""

@@ -27,6 +27,8 @@ class Answers(ABC):
         self.crossing: list[tuple[int, int, Live]] = []
         self.n, self.load, self.slope, self.held, self.growth = 0, 0.0, 0.0, 0.0, 0.0
         self.peak_held = 0.0
+        self._sums: tuple[int, float] | None = None
+        """Tokens of contexts and of room where the swift loop was the last one (:mod:`mlsysim.simulate.swift`)."""
 
     @abstractmethod
     def _end(self, live: Live) -> None:
@@ -110,4 +112,5 @@ class Answers(ABC):
     def _empty(self) -> None:
         """Without answers there are no contexts: what is left of sums is rounding."""
         self.load = self.slope = self.growth = 0.0
+        self._sums = None
         self.held = sum(each.held for each in self.reading)

@@ -1,46 +1,45 @@
-"""Values without their order: as they are, or, where there are many, how many lie in each of 512 bins between two powers of two (0.1 to 0.2 % wide)."""
+"""Values without their order: as they are, or, where there are many, how many lie in each of 512 bins between two powers of two (0.1 to 0.2 % wide).
+
+The bin of a number is the first 20 bits of its 64 (IEEE 754: sign, exponent, and the first nine of its fraction), so that thousands are put into
+bins by a shift of each.
+"""
 
 from __future__ import annotations
 
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from math import frexp
-from operator import mul
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import mul, rshift
 
 FINE = 512
-_TWICE = 2 * FINE
-_ZERO = -1100 * FINE
-"""The bin of nothing, below that of the smallest number."""
+_FRACTION, _BIAS = 43, 1022
+"""Bits of a number that its bin does not have, and the exponent of a number from a half to one."""
 
 Bag = array | dict[int, float]
 """Values as they are, or how many there are in each bin."""
+LATER = 1024
+"""What happened so often is booked at once."""
 
 
-def bin_of(value: float) -> int:
-    """The bin of a value: by its exponent, and linear between two powers of two."""
-    share, exponent = frexp(value)
-    return exponent * FINE + int(share * _TWICE) if share else _ZERO
+def bins_of(values: array) -> Iterator[int]:
+    """The bin of each value: by its exponent, and linear between two powers of two."""
+    return map(rshift, memoryview(values).cast("B").cast("q"), repeat(_FRACTION))
 
 
 def middle(key: int) -> float:
     """The value in the middle of a bin."""
-    if key == _ZERO:
-        return 0.0
     exponent, place = divmod(key, FINE)
-    return math.ldexp((place + FINE + 0.5) / _TWICE, exponent - 1)
+    return math.ldexp((place + FINE + 0.5) / (2 * FINE), exponent - _BIAS) if key else 0.0
 
 
 def binned(bag: Bag) -> dict[int, float]:
     """The same values by bin."""
     if isinstance(bag, dict):
         return bag
-    found: dict[int, float] = {}
-    for value in bag:
-        key = bin_of(value)
-        found[key] = found.get(key, 0.0) + 1.0
-    return found
+    return {key: float(many) for key, many in Counter(bins_of(bag)).items()}
 
 
 def ranked(bag: Bag, levels: Iterable[float]) -> list[float]:
@@ -63,7 +62,7 @@ def above(bag: Bag, value: float) -> float:
     """How many values of a bag are larger; one that is an array is sorted."""
     if isinstance(bag, array):
         return float(len(bag) - bisect_right(bag, value))
-    key = bin_of(value)
+    (key,) = bins_of(array("d", (value,)))
     return sum(weight for own, weight in bag.items() if own > key)
 
 
@@ -96,3 +95,37 @@ def summed(a: dict[int, float], b: dict[int, float]) -> dict[int, float]:
     for key, weight in b.items():
         found[key] = found.get(key, 0.0) + weight
     return found
+
+
+class Gaps:
+    """How many tokens came how long after the ones before them. ``seconds`` and ``many`` are appended to side by side, and go to bins now and then."""
+
+    __slots__ = ("bins", "many", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.seconds, self.many = list[float](), list[int]()
+        self.bins: dict[int, float] = {}
+        self.total = 0.0
+
+    def add(self, seconds: float, many: int) -> None:
+        """So many tokens came this long after the ones before."""
+        self.seconds.append(seconds)
+        self.many.append(many)
+        self.settle(LATER)
+
+    def settle(self, fewest: int = 1) -> None:
+        """Put them into bins where there are so many."""
+        seconds, many, bins = self.seconds, self.many, self.bins
+        if len(seconds) < fewest:
+            return
+        for key, more in zip(bins_of(array("d", seconds)), many, strict=True):
+            bins[key] = bins.get(key, 0.0) + more
+        self.total += sum(map(mul, seconds, many))
+        seconds.clear()
+        many.clear()
+
+    def join(self, other: Gaps) -> None:
+        """Those of another replica."""
+        self.settle()
+        other.settle()
+        self.bins, self.total = summed(self.bins, other.bins), self.total + other.total

@@ -22,6 +22,12 @@ class Live:
         *("handed", "since", "load", "slope", "held", "growth", "number", "away"),
     )
 
+    since: int
+    load: float
+    slope: float
+    held: float
+    growth: float
+
     def __init__(self, request: Request, ready: int, number: int) -> None:
         self.request, self.ready, self.number = request, ready, number
         self.prompt = request.prompt
@@ -29,11 +35,10 @@ class Live:
         self.left = request.answer
         self.begun = self.first = -1.0
         self.unread = self.written = 0
-        self.ends = self.since = 0
+        self.ends = 0
         self.handed = False
         self.away = 0.0
         """Bytes of its cache that are with the host."""
-        self.load = self.slope = self.held = self.growth = 0.0
 
 
 Done = Callable[[Live, float], None]

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
-from math import frexp
+from collections.abc import Iterable
+from operator import sub
 
-from mlsysim.simulate.bags import FINE, Bag, binned, ranked, summed
+from mlsysim.simulate.bags import LATER, Bag, Gaps, binned, ranked, summed
+from mlsysim.simulate.live import Done, Live
 from mlsysim.simulate.sampling import Percentiles, nothing, sampled
 
 __all__ = ["BATCHES", "EXACT", "LEVELS", "Percentiles", "Record", "Times"]
 
 EXACT, BATCHES = 200_000, 20
-_TWICE = 2 * FINE
 LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 """Percentiles that are always there, by name."""
+
+Row = tuple[float, float, float, float, int, int]
+"""When a request came, was begun, had its first and its last token; tokens of prompt and answer."""
 
 
 class Times:
@@ -32,7 +35,7 @@ class Times:
     def __init__(self, each: int = 1 << 60, exact: int = EXACT) -> None:
         self.each, self._exact = each, exact
         self.values = array("d")
-        """Those that are not in bags yet; ``add`` is their ``append``, with a look at ``full`` now and then."""
+        """Those that are not in bags yet."""
         self._bags: list[Bag] | None = None
         self._sums = [0.0] * BATCHES, [0.0] * BATCHES
 
@@ -48,8 +51,9 @@ class Times:
     def mean(self) -> float:
         return self.total / self.count if self.count else math.nan
 
-    def full(self) -> None:
-        """Count values in bins where there are more than are kept."""
+    def extend(self, values: Iterable[float]) -> None:
+        """More values; they are counted in bins where there are more than are kept."""
+        self.values.extend(values)
         if len(self.values) >= self._exact:
             self._fold()
             self._bags = [binned(bag) for bag in self._bags or ()]
@@ -113,61 +117,72 @@ class Record:
         each = max(1, -(-expected // BATCHES))
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
         self._exact, self._levels = exact, levels
-        self.gaps: dict[int, float] = defaultdict(float)
-        self._between = 0.0
+        self.gaps, self._rows = Gaps(), list[Row]()
         self.limits, self.kept = limits or {}, 0
         self._most = tuple(self.limits.get(kind, math.inf) for kind in ("ttft", "tpot", "e2e"))
         self.skip = skip
         """Requests that come before this time warm the server up and are not counted."""
         self.count = self.prompts = self.answers = self.skipped = 0
         self.last = 0.0
-        self._append()
 
-    def _append(self) -> None:
-        self._adds = tuple(self.all[kind].values.append for kind in self.KINDS)
+    def teller(self) -> Done:
+        """What is told of an answer that ended; it is booked with ``LATER`` others, or when :meth:`settle` is asked to."""
+        rows, add, settle = self._rows, self._rows.append, self.settle
 
-    def gap(self, seconds: float, many: int) -> None:
-        """So many tokens came this long after the ones before."""
-        share, exponent = frexp(seconds)
-        self.gaps[exponent * FINE + int(share * _TWICE)] += many
-        self._between += seconds * many
+        def done(live: Live, at: float) -> None:
+            arrival, prompt, answer = live.request[:3]
+            add((arrival, live.begun, live.first, at, prompt, answer))
+            if len(rows) >= LATER:
+                settle()
+
+        return done
 
     def done(self, arrival: float, begun: float, first: float, finish: float, prompt: int, answer: int) -> None:
         """A request was answered."""
-        if finish > self.last:
-            self.last = finish
-        if arrival < self.skip:
-            self.skipped += 1
+        self._rows.append((arrival, begun, first, finish, prompt, answer))
+        self.settle()
+
+    def settle(self) -> None:
+        """Book what was told."""
+        self.gaps.settle()
+        rows = self._rows
+        if not rows:
             return
-        ttft, e2e, tpot = first - arrival, finish - arrival, 0.0
-        self.count += 1
-        self.prompts += prompt
-        self.answers += answer
-        add_first, add_further, add_whole, add_wait = self._adds
-        add_first(ttft)
-        add_whole(e2e)
-        add_wait(begun - arrival)
-        if answer > 1:
-            tpot = (finish - first) / (answer - 1)
-            add_further(tpot)
-        if not self.count % self._exact:
-            for times in self.all.values():
-                times.full()
-            self._append()
-        if self.limits and ttft <= self._most[0] and tpot <= self._most[1] and e2e <= self._most[2]:
-            self.kept += 1
+        self.last = max(self.last, max(row[3] for row in rows))
+        counted = [row for row in rows if row[0] >= self.skip] if self.skip else rows
+        self.skipped += len(rows) - len(counted)
+        if counted:
+            arrivals, begun, first, finish, prompts, answers = zip(*counted, strict=True)
+            self.count += len(counted)
+            self.prompts += sum(prompts)
+            self.answers += sum(answers)
+            ttft, e2e = list(map(sub, first, arrivals)), list(map(sub, finish, arrivals))
+            tpot = [
+                (z - a) / (many - 1) if many > 1 else 0.0 for a, z, many in zip(first, finish, answers, strict=True)
+            ]
+            if self.limits:
+                near, further, whole = self._most
+                each = zip(ttft, tpot, e2e, strict=True)
+                self.kept += sum(a <= near and b <= further and c <= whole for a, b, c in each)
+            if min(answers) == 1:
+                tpot = [own for own, many in zip(tpot, answers, strict=True) if many > 1]
+            for kind, values in zip(self.KINDS, (ttft, tpot, e2e, map(sub, begun, arrivals)), strict=True):
+                self.all[kind].extend(values)
+        rows.clear()
 
     @property
     def answered(self) -> int:
         """Requests that were, counted or not."""
+        self.settle()
         return self.count + self.skipped
 
     def join(self, other: Record) -> None:
         """What another replica's requests saw at the same time."""
+        self.settle()
+        other.settle()
         for kind, times in self.all.items():
             times.join(other.all[kind])
-        self._append()
-        self.gaps, self._between = defaultdict(float, summed(self.gaps, other.gaps)), self._between + other._between
+        self.gaps.join(other.gaps)
         self.kept, self.count = self.kept + other.kept, self.count + other.count
         self.skipped += other.skipped
         self.prompts, self.answers = self.prompts + other.prompts, self.answers + other.answers
@@ -175,13 +190,12 @@ class Record:
 
     def percentiles(self, kind: str) -> Percentiles:
         """Mean and percentiles of a kind, with their sampling error, which gaps of tokens do not have."""
+        self.settle()
         if kind != "itl":
-            found = self.all[kind].percentiles(self._levels)
-            self._append()
-            return found
-        none = nothing(tuple(self._levels))
-        if not self.gaps:
+            return self.all[kind].percentiles(self._levels)
+        none, gaps = nothing(tuple(self._levels)), self.gaps
+        if not gaps.bins:
             return none
-        mean = self._between / sum(self.gaps.values())
-        values = dict(zip(self._levels, ranked(self.gaps, self._levels.values()), strict=True))
+        mean = gaps.total / sum(gaps.bins.values())
+        values = dict(zip(self._levels, ranked(gaps.bins, self._levels.values()), strict=True))
         return none._replace(values={"mean": mean} | values)

@@ -21,8 +21,8 @@ more where the host is busy); blocks are half empty on average instead of each b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
+from mlsysim.simulate.bags import Gaps
 from mlsysim.simulate.host import Host
 from mlsysim.simulate.jobs import JOB
 from mlsysim.simulate.live import MANY, NEVER, Done, Live
@@ -30,7 +30,7 @@ from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.steps import Steps
-from mlsysim.simulate.swift import LEAST, Swift
+from mlsysim.simulate.swift import LEAST, Known, Swift
 
 NOBODY = ("", MANY)
 """What stops the next request, and the steps until it is ready, where none waits."""
@@ -46,11 +46,11 @@ class Replica(Swift):
         scheduling: Scheduling,
         done: Done,
         prefixes: Prefixes | None = None,
-        gaps: Callable[[float, int], None] | None = None,
+        gaps: Gaps | None = None,
         host: Host | None = None,
     ) -> None:
         super().__init__(steps, room, scheduling, prefixes, host)
-        self.done, self.gaps, self.swift, self._known = done, gaps, self._is_swift(), {}
+        self.done, self.gaps, self.swift, self._known = done, gaps, self._is_swift(), Known(self._alone)
         self._mixes = steps.plain()
 
     # --- the loop ---------------------------------------------------------------------------------------------
@@ -65,6 +65,8 @@ class Replica(Swift):
         swift = self.swift and jobs is None
         if swift and self.time >= until and not (incoming and incoming[0][0] <= self.time):
             return
+        if self._sums is not None and (not swift or waiting.back):
+            self._tell_each()
         while True:
             if swift and not waiting.back and self._swift(until):
                 return
@@ -241,7 +243,7 @@ class Replica(Swift):
             spent.writing += alone * alive
             spent.disturbed += (seconds - alone) * alive
             if self.gaps is not None:
-                self.gaps(seconds + self._stalled, alive)
+                self.gaps.add(seconds + self._stalled, alive)
             self._stalled = 0.0
         elif self.n:
             spent.disturbed += seconds * alive
@@ -305,10 +307,10 @@ class Replica(Swift):
         spent.steps += k
         if self.gaps is not None:
             if self._stalled:
-                self.gaps(each + self._stalled, alive)
-                self.gaps(each, alive * (k - 1))
+                self.gaps.add(each + self._stalled, alive)
+                self.gaps.add(each, alive * (k - 1))
             else:
-                self.gaps(each, alive * k)
+                self.gaps.add(each, alive * k)
         self._stalled, self._last = 0.0, 0
         if self.waiting.size:
             self._wait(seconds, cause)

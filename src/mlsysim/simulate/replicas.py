@@ -17,7 +17,7 @@ from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.simulate.host import Host
 from mlsysim.simulate.jobs import Jobs
-from mlsysim.simulate.live import Done, Live
+from mlsysim.simulate.live import Done
 from mlsysim.simulate.prefixes import Common, Prefixes, Tier
 from mlsysim.simulate.record import Record
 from mlsysim.simulate.replica import Replica
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
 
     def replica(self, done: Done, record: Record | None = None, share: float = 0.0) -> Replica:
         """A replica; gaps between its tokens are recorded, and it has a ``share`` of the job."""
-        gaps = None if record is None else record.gap
+        gaps = None if record is None else record.gaps
         made = Replica(self.steps, self.room, self.plan, done, self._prefixes(), gaps, self._host())
         made.front += self.recall
         job = self.settings.backlog
@@ -120,19 +120,7 @@ def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     return Kind(own, steps_of(own, habits), Room(own, ENDLESS, budget), plan, many, groups, settings, *shared)
 
 
-def recorded(record: Record) -> Done:
-    """Answers that ended go into a record."""
-
-    tell = record.done
-
-    def done(live: Live, at: float) -> None:
-        arrival, prompt, answer = live.request[:3]
-        tell(arrival, live.begun, live.first, at, prompt, answer)
-
-    return done
-
-
 def replicas_of(machine: Engines, t: Traffic, settings: Settings, record: Record) -> list[Replica]:
     """The replicas of a service that write answers, all of whose requests are recorded together."""
-    kind, done = kind_of(machine, t, settings), recorded(record)
+    kind, done = kind_of(machine, t, settings), record.teller()
     return [kind.replica(done, record) for _ in range(kind.many)]

@@ -25,7 +25,7 @@ from mlsysim.simulate.live import Done, Live, Spent
 from mlsysim.simulate.pools import Between
 from mlsysim.simulate.record import Percentiles, Record
 from mlsysim.simulate.replica import Replica
-from mlsysim.simulate.replicas import Kind, kind_of, reader_of, recorded, replicas_of
+from mlsysim.simulate.replicas import Kind, kind_of, reader_of, replicas_of
 from mlsysim.simulate.requests import Request, in_order
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import Scheduling
@@ -152,7 +152,7 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
 
 def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Settings, record: Record) -> Simulated:
     """Replicas that know of each other."""
-    (machine, t), scaling, done = machines[0], settings.scaling, recorded(record)
+    (machine, t), scaling, done = machines[0], settings.scaling, record.teller()
     most = None if scaling is None else scaling.most
 
     def pool(kinds: list[Kind], told: Done | None = None) -> Pool:
@@ -238,6 +238,7 @@ def outcome(
 ) -> Simulated:
     """What was recorded of some replicas, and of those that read for them."""
     spent, readers = Spent(), readers or []
+    record.settle()
     for own in (*alone, *readers):
         for each in fields(Spent):
             value = getattr(own.spent, each.name)

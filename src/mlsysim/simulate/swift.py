@@ -1,8 +1,13 @@
 """The loop of a replica where nothing but requests, prompts and answers happens: the same steps, booked without a call for each.
 
-What a step takes, how a prompt is let in and what is written down are those of :mod:`mlsysim.simulate.replica`, operation by operation, so that the
-sums are the same to the last bit (tests play both). State is in local variables until something else happens, which the other loop
-does: requests that are put back, jobs, windows that fill, ranks, drafts, pipelines, other orders.
+What a step takes, how a prompt is let in and what is written down are those of :mod:`mlsysim.simulate.replica`; tests play both. Without windows
+what contexts take of a step and of the room is straight in their tokens, so that two numbers are kept of all answers instead of four for each:
+
+    contexts = sum of tokens        load = n first + slope contexts        a step adds n
+    places = sum of tokens of room  held = per_token places                a step adds n, or nothing where all of an answer is reserved
+
+in whole tokens, which have no rounding (what a request takes beside its tokens is a number of them too). State is in local variables
+until something else happens, which the other loop does: requests that are put back, jobs, windows that fill, ranks, drafts, pipelines, other orders.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil, sqrt
 
+from mlsysim.simulate.bags import LATER, Gaps
 from mlsysim.simulate.filling import Filling
 from mlsysim.simulate.live import MANY, NEVER, Done, Live
 
@@ -18,12 +24,23 @@ LEAST = 16
 """Tokens of prompts that a step has room for at least."""
 
 
+class Known(dict[int, float]):
+    """Seconds of a step of n answers before their tokens of context, asked for once."""
+
+    def __init__(self, ask: Callable[[int], float]) -> None:
+        self.ask = ask
+
+    def __missing__(self, n: int) -> float:
+        found = self[n] = self.ask(n)
+        return found
+
+
 class Swift(Filling):
     """A replica most of whose steps are alike."""
 
     done: Done
-    gaps: Callable[[float, int], None] | None
-    _known: dict[int, float]
+    gaps: Gaps | None
+    _known: Known
     _mixes: Callable[[int, float, int, int, float], float]
 
     def _is_swift(self) -> bool:
@@ -32,17 +49,46 @@ class Swift(Filling):
         return (
             (self.host is None and plan.prompts in ("mixed", "first") and plan.order == "arrival" and not plan.reads)
             and (steps.ranks == 1 and steps.gain == 1.0 and not steps.drafted and len(steps.decode(1)) == 1)
-            and not (steps.contexts.breaks or self.room.contexts.breaks)
+            and not (steps.contexts.breaks or self.room.contexts.breaks or not self.room.contexts.slope)
         )
+
+    def _alone(self, n: int) -> float:
+        return self.steps.decode(n)[0][0] + n * self.steps.contexts.first
+
+    def _beside(self) -> float:
+        """Tokens of room that a request takes beside its own."""
+        beside = self.room.contexts.first / self.room.contexts.slope
+        return int(beside) if beside == int(beside) else beside
+
+    def _add_up(self) -> tuple[int, float]:
+        """Contexts and places of what the other loop left."""
+        beside, reserves, contexts, places = self._beside(), self.reserves, 0, 0.0
+        for ends, _, live in self.running:
+            whole = live.prompt + live.left
+            contexts += whole - (ends - self.count)
+            places += beside + (whole if reserves else whole - (ends - self.count) + 1)
+        for live in self.reading:
+            places += beside + live.prompt + (live.left if reserves else 1)
+        return contexts, places
+
+    def _tell_each(self) -> None:
+        """What the other loop has of each request."""
+        self._sums = None
+        for ends, _, live in self.running:
+            live.since = ends - live.left
+            (live.load, live.slope), growth = self.steps.contexts.at(live.prompt), self.room.contexts.slope
+            live.held, live.growth = self._needed(live), 0.0 if self.reserves else growth
+        for live in self.reading:
+            live.held = self._needed(live)
 
     def _swift(self, until: float) -> bool:
         """All steps that begin before ``until``; False where something happens that the other loop must do first."""
         steps, spent, plan, prefixes = self.steps, self.spent, self.scheduling, self.prefixes
         incoming, waiting, running, reading = self.incoming, self.waiting, self.running, self.reading
-        queue, waits, gaps, done, reserves = waiting.queue, spent.waits, self.gaps, self.done, self.reserves
+        queue, waits, done, reserves = waiting.queue, spent.waits, self.done, self.reserves
         chunk, mixed, known = steps.chunk, self._mixes, self._known
-        start, grows, base = steps.contexts.first, steps.contexts.slope, self.room.contexts.first
-        room, takes, most, slots = self.room.bytes, self.room.contexts.slope, plan.budget, plan.slots
+        start, grows, takes = steps.contexts.first, steps.contexts.slope, self.room.contexts.slope
+        room, beside, most, slots = self.room.bytes / takes, self._beside(), plan.budget, plan.slots
         mixes, cuts, whole = plan.prompts == "mixed", plan.cuts, plan.whole
         ahead, part, length, stalled, last = (
             int(self.missed),
@@ -54,43 +100,45 @@ class Swift(Filling):
         time, count, turns, numbered, size, tokens = (
             self.time, self.count, self.turns, self.numbered, waiting.size, waiting.tokens,
         )  # fmt: skip
-        n, load, slope, held, growth, peak = self.n, self.load, self.slope, self.held, self.growth, self.peak_held
-        wrote, ended, read, booked = 0, 0, 0, 0
+        gaps = self.gaps or Gaps()
+        gap, gap_of = gaps.seconds.append, gaps.many.append
+        n, peak, (contexts, places) = self.n, self.peak_held / takes, self._sums or self._add_up()
+        wrote, ended, read, begun = 0, 0, 0, turns
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
         through, after = False, incoming[0][0] if incoming else NEVER
         while True:
             while after <= time:
                 seen, request, _ = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
-                ready = turns
+                live = Live(request, turns, numbered)
                 if n:
-                    ready += ahead + (time - seen < part * length)
-                live = Live(request, ready, numbered)
+                    live.ready += ahead + (time - seen < part * length)
                 numbered += 1
                 tokens += live.prompt
                 size += 1
                 queue.append(live)
                 waits["running"] += time - seen
-            if not n and not reading and not queue:
-                if after >= until:
-                    through = True
-                    break
-                time = after
-                continue
             if time >= until:
                 through = True
                 break
 
-            # Let requests in.
+            # Prompts that are read go on, and requests are let in beside them.
             cause, ready_in = "", MANY
-            if queue and queue[0].ready > turns:
-                cause, ready_in = "running", queue[0].ready - turns
-            elif queue:
-                budget = most - n if mixes else most
-                if budget < LEAST:
-                    budget = LEAST
+            if reading or queue:
+                over, parts, chunks, last = 0, 0, 0.0, 0
+                left = most - n if mixes else most
+                if left < LEAST:
+                    left = LEAST
                 for live in reading:
-                    budget -= live.unread
+                    unread = live.unread
+                    take = unread if unread <= left or whole else left
+                    if take > 0:
+                        chunks += chunk(take, live.prompt - unread)
+                        live.unread = unread - take
+                        last += take
+                        parts += 1
+                        over += take == unread
+                    left -= unread
                 while queue:
                     live = queue[0]
                     if live.ready > turns:
@@ -99,89 +147,73 @@ class Swift(Filling):
                     if n + len(reading) >= slots:
                         cause = "slots"
                         break
-                    prompt = live.prompt
-                    needed = base + takes * (prompt + (live.left if reserves else 1))
-                    if held + needed > room and (n or reading):
+                    new = prompt = live.prompt
+                    needed = beside + prompt + (live.left if reserves else 1)
+                    if places + needed > room and (n or reading):
                         cause = "caches"
                         break
-                    if budget <= 0:
+                    if left <= 0:
                         cause = "prompts"
                         break
-                    new = prompt
                     if prefixes is not None:
-                        found = min(prefixes.find(live.request, room - held), prompt - 1)
-                        new -= found
-                        if not cuts and new > budget and reading and (whole or most >= new):
-                            cause = "prompts"
-                            break
-                        prefixes.hold(live.request)
-                        spent.found += found
-                    elif not cuts and new > budget and reading and (whole or most >= new):
+                        found = prefixes.find(live.request, (room - places) * takes)
+                        new -= found if found < prompt else prompt - 1
+                    if not cuts and new > left and reading and (whole or most >= new):
                         cause = "prompts"
                         break
+                    if prefixes is not None:
+                        prefixes.hold(live.request)
+                        spent.found += prompt - new
                     queue.popleft()
                     size -= 1
                     tokens -= prompt
-                    live.unread = new
                     if live.begun < 0:
                         live.begun = time
-                    live.held = needed
-                    held += needed
+                    places += needed
                     reading.append(live)
-                    budget -= new
-
-            # Prompts, beside answers or alone; or as many steps of answers as are alike.
-            if reading:
-                beside = n if mixes else 0
-                left = most - beside
-                if left < LEAST:
-                    left = LEAST
-                last, over, parts, chunks = 0, 0, 0, 0.0
-                for live in reading:
-                    unread = live.unread
-                    take = unread if unread <= left or whole else left
-                    if take <= 0:
-                        break
-                    chunks += chunk(take, live.prompt - unread)
-                    live.unread = unread - take
-                    left -= take
+                    if new <= left or whole:
+                        take, live.unread = new, 0
+                        over += 1
+                    else:
+                        take, live.unread = left, new - left
+                    chunks += chunk(take, prompt - new)
                     last += take
                     parts += 1
-                    if take == unread:
-                        over += 1
-                seconds = mixed(beside, load, last, parts, chunks)
+                    left -= new
+
+            if reading:
+                k = n if mixes else 0
+                seconds = mixed(k, start * n + grows * contexts, last, parts, chunks)
                 if prefixes is not None:
                     seconds = max(seconds, prefixes.recall())
                 of_reading += seconds * len(reading)
                 read += last
-                k = 0
-                if beside:
+                if k:
                     k = 1
-                    alone = (known.get(n) or self._know(n)) + load
+                    alone = known[n] + grows * contexts
                     if alone > seconds:
                         alone = seconds
                     of_writing += alone * n
                     disturbed += (seconds - alone) * n
-                    if gaps is not None:
-                        gaps(seconds + stalled, n)
+                    gap(seconds + stalled)
+                    gap_of(n)
                     stalled = 0.0
                 elif n:
                     disturbed += seconds * n
                     stalled += seconds
                 length = seconds
-                booked += 1
                 turns += 1
             elif n:
-                over, last = 0, 0
+                # As many steps of answers as are alike.
+                over = last = 0
                 k = running[0][0] - count
                 if ready_in < k:
                     k = ready_in
-                if held + k * growth > room:
-                    k = min(k, max(int((room - held) / growth), 1))
-                span = until - time
-                if after - time < span and (not cause or cause == "running"):
-                    span = after - time
-                each = first = (known.get(n) or self._know(n)) + load
+                if places + k * n > room and not reserves:
+                    k = min(k, max(int((room - places) / n), 1))
+                span = (after if after < until and (not cause or cause == "running") else until) - time
+                slope = grows * n
+                each = first = known[n] + grows * contexts
                 if k > 1:
                     each = first + (k - 1) * slope / 2
                     if k * each > span:
@@ -193,21 +225,28 @@ class Swift(Filling):
                         each = first + (k - 1) * slope / 2
                 seconds = k * each
                 of_writing += seconds * n
-                if gaps is not None:
-                    if stalled:
-                        gaps(each + stalled, n)
-                        gaps(each, n * (k - 1))
-                    else:
-                        gaps(each, n * k)
-                stalled = 0.0
+                if stalled:
+                    gap(each + stalled)
+                    gap_of(n)
+                    gap(each)
+                    gap_of(n * (k - 1))
+                    stalled = 0.0
+                else:
+                    gap(each)
+                    gap_of(n * k)
                 length = each + (k - 1) / 2 * slope
-                booked += k
                 turns += k
             elif ready_in < MANY:
                 queue[0].ready = turns
                 continue
-            else:
+            elif queue:
                 break
+            elif after >= until:
+                through = True
+                break
+            else:
+                time = after
+                continue
             if size:
                 waits[cause or "prompts"] += seconds * size
             time += seconds
@@ -216,78 +255,71 @@ class Swift(Filling):
             # Contexts grow, answers end, others begin.
             if k:
                 count += k
-                load += k * slope
-                held += k * growth
-                if held > peak:
-                    peak = held
-                while running and running[0][0] <= count:
-                    live = heappop(running)[2]
-                    since = count - live.since
-                    load -= live.load + since * live.slope
-                    slope -= live.slope
-                    held -= live.held + since * live.growth
-                    growth -= live.growth
-                    n -= 1
-                    if not n:
-                        load = slope = growth = 0.0
-                        held = sum(each.held for each in reading)
-                    wrote += live.left
-                    live.ends = 0
-                    ended += 1
-                    if prefixes is not None:
-                        prefixes.leave(live.request, live.request.prompt + live.request.answer)
-                    done(live, time)
-                # Who asks again when it is answered has come meanwhile.
-                after = incoming[0][0] if incoming else NEVER
-            if over:
-                for live in reading[:over]:
-                    if live.first >= 0:
-                        spent.repeated += live.prompt
-                    else:
-                        live.first = time
-                    if prefixes is not None:
-                        prefixes.keep(live.request)
-                    held -= live.held
-                    live.written += 1
-                    live.left = left = live.left - 1
-                    wrote += 1
-                    if left <= 0:
+                contexts += k * n
+                if not reserves:
+                    places += k * n
+                if places > peak:
+                    peak = places
+                if running[0][0] <= count:
+                    while running and running[0][0] <= count:
+                        live = heappop(running)[2]
+                        tokens_held = live.prompt + live.left
+                        contexts -= tokens_held
+                        places -= tokens_held + (beside if reserves else beside + 1)
+                        n -= 1
+                        wrote += live.left
+                        live.ends = 0
                         ended += 1
                         if prefixes is not None:
                             prefixes.leave(live.request, live.request.prompt + live.request.answer)
                         done(live, time)
-                        continue
+                    # Who asks again when it is answered has come meanwhile.
+                    after = incoming[0][0] if incoming else NEVER
+            if over:
+                for live in reading if over == len(reading) else reading[:over]:
                     prompt = live.prompt
-                    live.since, live.ends = count, count + left
-                    live.load = seconds = start + grows * prompt
-                    live.slope = grows
-                    if reserves:
-                        live.held, live.growth = base + takes * (prompt + left), 0.0
+                    if live.first >= 0:
+                        spent.repeated += prompt
                     else:
-                        live.held, live.growth = base + takes * (prompt + 1), takes
-                    load += seconds
-                    slope += grows
-                    held += live.held
-                    growth += live.growth
-                    n += 1
-                    heappush(running, (live.ends, live.number, live))
+                        live.first = time
+                    if prefixes is not None:
+                        prefixes.keep(live.request)
+                    live.written += 1
+                    live.left = left = live.left - 1
+                    wrote += 1
+                    if reserves:
+                        places -= 1
+                    if left > 0:
+                        live.ends = count + left
+                        contexts += prompt
+                        n += 1
+                        heappush(running, (count + left, live.number, live))
+                        continue
+                    places -= beside + prompt + (0 if reserves else 1)
+                    ended += 1
+                    if prefixes is not None:
+                        prefixes.leave(live.request, live.request.prompt + live.request.answer)
+                    done(live, time)
+                    after = incoming[0][0] if incoming else NEVER
                 del reading[:over]
-                after = incoming[0][0] if incoming else NEVER
-            if held > room:
+            if places > room:
                 break
 
+        if not n and not reading:
+            # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
+            places = 0.0
         waiting.size, waiting.tokens, self._length, self._stalled, self._last = size, tokens, length, stalled, last
         self.time, self.count, self.turns, self.numbered, self.n = time, count, turns, numbered, n
-        self.load, self.slope, self.held, self.growth, self.peak_held = load, slope, held, growth, peak
+        self.load, self.slope, self._sums = start * n + grows * contexts, grows * n, (contexts, places)
+        self.held, self.growth, self.peak_held = takes * places, 0.0 if reserves else takes * n, takes * peak
         spent.reading, spent.writing, spent.disturbed, spent.busy = of_reading, of_writing, disturbed, busy
         spent.wrote += wrote
         spent.ended += ended
         spent.read += read
-        spent.steps += booked
-        if not through and held > room:
-            self._outgrown()
+        spent.steps += turns - begun
+        gaps.settle(LATER)
+        if not through:
+            self._tell_each()
+            if places > room:
+                self._outgrown()
         return through
-
-    def _know(self, n: int) -> float:
-        found = self._known[n] = self.steps.decode(n)[0][0]
-        return found
