@@ -197,7 +197,9 @@ MISTAKES = {
     TRAIN + "--gradient-precision fp33": ["no precision named 'fp33'", "'fp32'"],
     TRAIN + "--cooling water": ["--cooling got 'water'", "expected 'air' or 'liquid'"],
     TRAIN + "--launcher megatro": ["no launcher named 'megatro'", "'megatron'"],
-    TRAIN + "--launcher vllm": ["There is no launcher named 'vllm'; use one of megatron, torchtitan, deepspeed, fsdp"],
+    TRAIN + "--launcher mpirun": [
+        "There is no launcher named 'mpirun'; use one of megatron, torchtitan, deepspeed, fsdp"
+    ],
     TRAIN + "--stack pytorchh": ["no stack named 'pytorchh'", "'dle_pytorch'"],
     TRAIN + "--price awss": ["no cloud or price named 'awss'", "'aws'"],
     TRAIN + "--price 'aws reservd'": ["no cloud or price named 'aws reservd'", "'reserved'"],

@@ -16,8 +16,9 @@ from mlsysim.launch.shell import read_script
 from mlsysim.launch.targets import TARGETS
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan_parts import ParallelismPart, ServingPart, WorkloadPart
+from mlsysim.plans.rl_part import RlPart
 
-PARTS: dict[str, Any] = {"parallelism": ParallelismPart, "serving": ServingPart, "workload": WorkloadPart}
+PARTS: dict[str, Any] = {"parallelism": ParallelismPart, "serving": ServingPart, "workload": WorkloadPart, "rl": RlPart}
 WRITTEN = Path(__file__).parent / "golden" / "written"
 NAMES = [module.NAME for module in TARGETS.values()]
 
@@ -67,6 +68,7 @@ def test_every_key_of_a_file_is_in_the_table() -> None:
         "torchtitan": tomllib.loads((WRITTEN / "torchtitan.toml").read_text(encoding="utf-8")),
         "deepspeed": json.loads((WRITTEN / "deepspeed.json").read_text(encoding="utf-8")),
         "fsdp": read_documents((WRITTEN / "fsdp.yaml").read_text(encoding="utf-8"), "it")[0],
+        "nemo_rl": read_documents((WRITTEN / "nemo_rl.yaml").read_text(encoding="utf-8"), "it")[0],
     }
     for name, document in files.items():
         assert parse_tables(document, table(name), ("_comments",)).unread == []

@@ -22,7 +22,8 @@ def export(
     target: Annotated[
         str,
         Argument(
-            metavar="TARGET", help="megatron, torchtitan, deepspeed, fsdp, vllm, sglang, trtllm, kubernetes, slurm"
+            metavar="TARGET",
+            help="megatron, torchtitan, deepspeed, fsdp, vllm, sglang, trtllm, verl, nemo_rl, kubernetes, slurm",
         ),
     ],
     plan: Annotated[str, Argument(metavar="PLAN|MODEL@FLEET", help="a plan file, or such as Llama3_70B@512xH100")],
@@ -30,7 +31,7 @@ def export(
         str | None, Option("-o", "--output", help="file to write; or text or json", show_default=False)
     ] = None,
     task: Annotated[
-        str | None, Option(help="training or serving, for MODEL@FLEET; by default what the target is for")
+        str | None, Option(help="training, serving or rl, for MODEL@FLEET; by default what the target is for")
     ] = None,
     command: Annotated[
         str | None,
@@ -43,6 +44,7 @@ def export(
     mlsysim export megatron Llama3_70B@512xH100
     mlsysim export vllm Llama3_70B@8xH200 -p fp8 --isl 2000 --osl 300 -o serve.sh
     mlsysim export slurm scenario:llama3-70b-512-h100 -o train.sbatch
+    mlsysim export verl Qwen3_8B@16xH100 --prompts 128 --samples 16 --response 2000 --split auto
     mlsysim export kubernetes Llama3_70B@8xH200 --task serving --command sglang
     """
     from mlsysim.launch.targets import launched, target_named, written
@@ -67,13 +69,15 @@ def export(
 
 def _task(task: str | None, target: str, command: str | None, in_file: bool) -> str | None:
     if task is not None:
-        if task not in ("training", "serving"):
-            raise InputError(f"--task is training or serving, got {task[:40]!r}.", field="task")
+        if task not in ("training", "serving", "rl"):
+            raise InputError(f"--task is training, serving or rl, got {task[:40]!r}.", field="task")
         return task
-    from mlsysim.launch.targets import SERVES, TRAINS
+    from mlsysim.launch.targets import SERVES, TRAINS, TUNES
 
     if target in TRAINS or command in TRAINS:
         return "training"
+    if target in TUNES:
+        return "rl"
     if target in SERVES or command in SERVES:
         return "serving"
     if not in_file:

@@ -11,5 +11,6 @@ dimensions.py   dimensions in flags to a model, and back
 reasons.py      why each value is what it is, from the answer
 megatron.py  torchtitan.py  sharding.py (DeepSpeed, FSDP)           training
 serving.py (any engine of one table)  engines.py (vLLM, SGLang, TensorRT-LLM)
+post_training.py  verl.py  nemo_rl.py                                   post-training
 around.py                                                          Slurm and Kubernetes, where either of them runs
 """

@@ -119,7 +119,7 @@ class Reading(Summary, Record):
         if document.get("task") == "training":
             self._data_parallel(document)
         plan = Plan.model_validate(document)
-        return plan if plan.serving is None else self._loaded(plan)
+        return self._loaded(plan) if plan.kind == "serving" else plan
 
     def _loaded(self, plan: Plan) -> Plan:
         """A plan that serves with what its flags hold at once; where nobody says what comes, as many as they let in.

@@ -101,7 +101,7 @@ def not_expressed(plan: Plan, fields: Iterable[str], notes: Mapping[str, str] | 
 
 def reasons(plan: Plan, answer: Answer) -> dict[str, str]:
     """A sentence for each field of a completed plan."""
-    return _training(plan, answer) if answer.task == "training" else _serving(plan, answer)
+    return {"training": _training, "rl": _rl}.get(answer.task, _serving)(plan, answer)
 
 
 def _training(plan: Plan, answer: Answer) -> dict[str, str]:
@@ -144,6 +144,46 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         "accelerators": f"{fleet.count:,} node(s) of {per_node} {fleet.node.accelerator.name}",
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _rl(plan: Plan, answer: Answer) -> dict[str, str]:
+    """Of a step: what it is asked for, the layouts of both sides, and what their parts take."""
+    part, layout = plan.rl, answer.layout
+    assert part is not None
+    used, capacity = _memory(answer)
+    texts = {metric.name: metric.text for metric in answer.metrics}
+    trains, writes = (texts.get(name, "?") for name in ("training_time", "rollout_time"))
+    fleet = find_fleets(plan.hardware).one
+    all_of = (part.prompts or 1) * (part.samples or 1)
+    micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
+    passes = f"forward passes beside training: {texts.get('logprob_time', 'none')}"
+    found = {
+        **{f"parallelism.{name}": f"{name.upper()} {layout[name]}" for name in ("pp", "cp", "ep", "dp")},
+        "parallelism.tp": f"TP {layout['tp']}: training {trains}; memory {used} of {capacity}{_chosen(answer)}",
+        "parallelism.zero": f"ZeRO {layout['zero']}",
+        "parallelism.virtual_stages": f"{layout['virtual_stages']} virtual stages a device",
+        "parallelism.recompute": f"recompute {layout['recompute']}: memory {used} of {capacity}",
+        "parallelism.micro_batch": f"tokens of a packed micro-batch: {micro} of {layout['seq_len']:,} tokens, or the longest",
+        "workload.batch_size": f"updates of {layout['batch_size']:,} of {all_of:,} samples a step",
+        "workload.model": f"a step takes {texts.get('latency', '?')}",
+        "workload.precision": _precision(plan, answer),
+        "serving.prompt_tokens": "tokens of a prompt in the plan; raise it for longer ones",
+        "serving.engine": f"rollout {writes}",
+        "serving.memory_fraction": "a generator's share of the memory in the plan",
+        "serving.max_num_seqs": f"samples of a generator at a time; {layout.get('generator_replicas', 0)} generators",
+        "rl.prompts": f"{part.prompts:,} prompts a step",
+        "rl.samples": f"{part.samples:,} samples of each",
+        "rl.max_response": f"most tokens of a response; {part.response:,} on average",
+        "rl.split": f"{layout['trainers']:,} train, {layout['generators']:,} generate" if layout["generators"] else "all take turns",
+        "rl.staleness": f"{1 + layout['staleness']:g} batches in flight",
+        "rl.partial": "whether responses go on over an update",
+        "rl.logprob_passes": passes,
+        "rl.generator_tp": f"TP {layout.get('generator_tp')}: rollout {writes}, of which {texts.get('tail_time', 'none')} long tail",
+        "rl.generator_ep": f"EP {layout.get('generator_ep')}: experts over the ranks of a generator",
+        "trainers": f"{layout['trainers']:,} of {fleet.total_accelerators:,} accelerators train",
+        "accelerators": f"{fleet.count:,} node(s) of {fleet.node.accelerators_per_node} {fleet.node.accelerator.name}",
+    }  # fmt: skip
+    return found
 
 
 def _chosen(answer: Answer) -> str:

@@ -155,6 +155,9 @@ def review(
         launch.placed(on, model) if isinstance(launch, Reading) else read_launch(launch, target, on=on, model=model)
     )
     plan = reading.plan
+    if plan.kind == "rl":
+        words = "it is evaluated as a plan: mlsysim import FILE, and rl with those keys"
+        raise InputError(f"What settings of a post-training step cost is not reviewed; {words}.", field="file")
     now = evaluate_plainly(plan)
     reading = reading.model_copy(update={"warnings": (*reading.warnings, *load_of(reading, now))})
     best = (_best_training if now.task == "training" else _best_serving)(plan, now, reading)

@@ -25,7 +25,7 @@ _VARIABLE = re.compile(
     r"\$\(\((?P<sum>[^()]*)\)\)|\$\{(?P<array>[A-Za-z_]\w*)\[[@*]\]\}|\$\{(?P<long>\w+)(?::?-(?P<default>[^{}]*))?\}|\$(?P<short>[A-Za-z_]\w*|\d)"
 )
 _WHOLE = re.compile(r'"\$\{([A-Za-z_]\w*)\[[@*]\]\}"')
-_NOTE = re.compile(r"#\s*(fleet|model|plan):\s*(\S.*?)\s*$")
+_NOTE = re.compile(r"#\s*(fleet|model|plan|response(?=:\s*\d{1,8}\s*$)):\s*(\S.*?)\s*$")
 _REDIRECT = re.compile(r"^(\d?>{1,2}(&\d)?|<|&>)")
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.importers.limits import read_text
-from mlsysim.launch import megatron, torchtitan
+from mlsysim.launch import megatron, torchtitan, verl
 from mlsysim.launch.around import SERVERS, Kubernetes, Slurm
+from mlsysim.launch.nemo_rl import NeMoRL
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.sharding import FSDP, DeepSpeed
 from mlsysim.launch.shell import LARGEST, bounded, read_script
@@ -21,18 +22,22 @@ from mlsysim.plans.resolve import find_fleets
 
 _TRAINS: dict[str, Any] = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": DeepSpeed(), "fsdp": FSDP()}
 _SERVES = {"trtllm" if name == "tensorrt_llm" else name: server for name, server in SERVERS.items()}
-TARGETS: dict[str, Any] = {**_TRAINS, **_SERVES, "kubernetes": Kubernetes(), "slurm": Slurm()}
-TRAINS, SERVES = tuple(_TRAINS), tuple(_SERVES)
-"""Targets that train, and that serve."""
+_TUNES: dict[str, Any] = {"verl": verl.Verl(), "nemo_rl": NeMoRL()}
+TARGETS: dict[str, Any] = {**_TRAINS, **_SERVES, **_TUNES, "kubernetes": Kubernetes(), "slurm": Slurm()}
+TRAINS, SERVES, TUNES = tuple(_TRAINS), tuple(_SERVES), tuple(_TUNES)
+"""Targets that train, that serve, and that do post-training."""
 AROUND = ("kubernetes", "slurm")
 """Targets with the command of another inside."""
 _ALIASES = {
     "tensorrt_llm": "trtllm", "tensorrtllm": "trtllm", "megatron_lm": "megatron", "k8s": "kubernetes",
-    "accelerate": "fsdp", "sbatch": "slurm",
+    "accelerate": "fsdp", "sbatch": "slurm", "nemo": "nemo_rl", "nemorl": "nemo_rl",
 }  # fmt: skip
 _DEEPSPEED = {*("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")} | {
     *("gradient_accumulation_steps", "bf16")
 }
+
+
+_CLAIMS = {"verl": verl.claims, "megatron": megatron.claims}
 
 
 def target_named(name: str) -> str:
@@ -60,6 +65,10 @@ def _target_or_none(text: str) -> str | None:
         return "kubernetes"
     if re.search(r"^(distributed_type|fsdp_config)\s*:", text, re.M):
         return "fsdp"
+    if re.search(r"^policy\s*:", text, re.M) and re.search(
+        r"^\s+(num_prompts_per_step|vllm_cfg|megatron_cfg)\s*:", text, re.M
+    ):
+        return "nemo_rl"
     section = re.search(r"^\[(parallelism|training|activation_checkpoint)\]\s*$", text, re.M)
     if section and not re.search(r"^\s*(torchrun|srun)\b", text, re.M):
         return "torchtitan"
@@ -68,9 +77,10 @@ def _target_or_none(text: str) -> str | None:
         for name in SERVES:
             if TARGETS[name].after(words) is not None:
                 return name
-        if megatron.claims(words):
-            return "megatron"
-    return "megatron" if any(megatron.claims(words) for words in script.arrays.values()) else None
+        for name, claims in _CLAIMS.items():
+            if claims(words):
+                return name
+    return next((name for name, claims in _CLAIMS.items() if any(map(claims, script.arrays.values()))), None)
 
 
 def is_launch_text(text: str) -> bool:
@@ -106,6 +116,9 @@ def read_launch_file(
 def launched(target: str, plan: Plan, command: str | None = None) -> Plan:
     """The plan with the trainer that has to run it, so that a searched layout is one that it runs."""
     name = target_named(target)
+    if name in TUNES and plan.kind == "rl":
+        framework = plan.rl and plan.rl.framework
+        return plan.replacing(hardware={"launcher": name}, rl={"framework": framework or TARGETS[name].TITLE})
     trainer = (command or "megatron") if name in AROUND else name
     return plan.replacing(hardware={"launcher": trainer}) if trainer in TRAINS and plan.kind == "training" else plan
 
@@ -115,10 +128,10 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
     name = target_named(target)
     if len(find_fleets(answer.plan.hardware).fleets) != 1:
         raise InputError("A launch file is for one kind of accelerator; give one group instead of several.", field="on")
-    wanted = "training" if name in TRAINS else "serving"
+    wanted = "training" if name in TRAINS else "rl" if name in TUNES else "serving"
     if name not in AROUND and answer.task != wanted:
         raise InputError(
-            f"{name} takes a {wanted} plan, and this is one of {answer.task}; say --task, or choose another target.",
+            f"{name} takes {'an' if wanted == 'rl' else 'a'} {wanted} plan, and this is one of {answer.task}; say --task, or choose another target.",
             field="task",
         )
     if command is not None and name not in AROUND:

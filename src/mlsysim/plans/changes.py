@@ -64,7 +64,8 @@ def settled(answer: Answer) -> Plan:
         split |= {"attention_dp": layout["attention_dp"] if layout["attention_dp"] > 1 else None, "dp": None}
         return plan.replacing(parallelism=split, serving=traffic, task="serving")
     if answer.task == "rl" and layout:
-        split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "zero", "recompute")}
+        split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "virtual_stages", "zero", "recompute")}
+        split |= {"schedule": layout["schedule"]} if layout["schedule"] and layout["pp"] > 1 else {}
         micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
         pools: dict[str, Any] = {name: layout[name] for name in layout if name in RlPart.model_fields}
         if "generator_tp" in layout:

@@ -125,6 +125,7 @@ def _layout(sheet: Sheet, way: Way) -> None:
     shown: dict[str, Any] = {**step.parallelism, "micro_batches": step.microbatch_count}
     for name, key in (("zero", "zero_stage"), ("recompute", "activation_recomputation")):
         shown[name] = options.get(key, chosen.value(key))
+    shown |= {"virtual_stages": options.get("v_stages", 1), "schedule": options.get("schedule")}
     shown |= {"batch_size": options["batch_size"], "seq_len": options["seq_len"]}
     shown |= {"trainers": way.trainer.fleet.total_accelerators, "generators": way.generators}
     if way.served is not None:

@@ -33,7 +33,7 @@ PROMPT = 1024
 _TIMES_THE_MEAN = 8
 _LONG = 0.12
 """Of the most tokens: a mean below it has a longer tail, as published runs show."""
-_PIECE = 64
+PIECE = 64
 """Tokens that a sequence is a multiple of, so that contexts and tensors divide it, whether the layout is given or searched."""
 
 
@@ -269,7 +269,7 @@ class Stepper:
         """The training case of a mini-batch of mean sequences on so many accelerators."""
         plan, asked, split = self.plan, self.asked, self.plan.parallelism
         tokens = asked.samples.prompt + asked.samples.lengths.mean
-        piece = math.lcm(_PIECE, 2 * (split.cp or 1) * (split.tp or 1))
+        piece = math.lcm(PIECE, 2 * (split.cp or 1) * (split.tp or 1))
         seq_len = math.ceil(tokens / piece) * piece
         layout: dict[str, Any] = {}
         if not split.automatic:

@@ -1,0 +1,46 @@
+#!/bin/bash
+
+OVERRIDES=(
+    algorithm.adv_estimator=grpo
+    data.train_batch_size=0
+    data.gen_batch_size=1
+    data.max_prompt_length=512
+    data.max_response_length=8192
+    actor_rollout_ref.model.path=Qwen/Qwen3-8B
+    actor_rollout_ref.model.use_remove_padding=True
+    actor_rollout_ref.model.enable_gradient_checkpointing=True
+    actor_rollout_ref.hybrid_engine=False
+    actor_rollout_ref.actor.ppo_mini_batch_size=32
+    actor_rollout_ref.actor.use_dynamic_bsz=True
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8704
+    actor_rollout_ref.actor.use_kl_loss=True
+    actor_rollout_ref.actor.strategy=megatron
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2
+    actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1
+    actor_rollout_ref.actor.megatron.context_parallel_size=1
+    actor_rollout_ref.actor.megatron.expert_model_parallel_size=1
+    actor_rollout_ref.actor.megatron.use_distributed_optimizer=True
+    actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full
+    actor_rollout_ref.actor.megatron.override_transformer_config.recompute_method=uniform
+    actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers=1
+    actor_rollout_ref.actor.megatron.param_offload=False
+    actor_rollout_ref.actor.megatron.grad_offload=False
+    actor_rollout_ref.actor.megatron.optimizer_offload=False
+    actor_rollout_ref.rollout.name=vllm
+    actor_rollout_ref.rollout.n=16
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.8
+    actor_rollout_ref.rollout.max_num_seqs=1024
+    actor_rollout_ref.rollout.calculate_log_probs=True
+    algorithm.rollout_correction.bypass_mode=False
+    trainer.nnodes=2
+    trainer.n_gpus_per_node=8
+    rollout.nnodes=2
+    rollout.n_gpus_per_node=8
+    async_training.staleness_threshold=1.0
+    async_training.trigger_parameter_sync_step=4
+    async_training.require_batches=1
+    async_training.partial_rollout=False
+)
+
+python3 -m verl.experimental.fully_async_policy.fully_async_main --config-path=config --config-name=fully_async_ppo_megatron_trainer.yaml "${OVERRIDES[@]}"
