@@ -15,7 +15,9 @@ from mlsysim.models.registry import Models
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.timing.engines import serving_table
 from mlsysim.timing.stacks import stack, stack_names
+from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 
 LLAMA = Models.get("Llama3_2_1B")
@@ -226,16 +228,30 @@ def test_what_published_runs_held_fits(run: str) -> None:
     assert evaluate_plainly(Plan.model_validate({"task": "training", **PUBLISHED[run]})).feasible
 
 
+def _parts(model: str, stack: str, on: str, **split: int) -> dict[str, float]:
+    plan = {"task": "training", "workload": {"model": model, "batch_size": 64, "seq_len": 2048}}
+    found = Plan.model_validate({**plan, "hardware": {"on": on, "stack": stack}, "parallelism": split})
+    return {part.label: part.value for part in evaluate_plainly(found).memory.parts}
+
+
 def test_the_reserve_is_that_of_the_allocator() -> None:
-    """PyTorch's own allocator 7 %; with expandable segments 1.3 %; XLA's runtime 530 MiB whatever the program needs."""
-    plan = {"task": "training", "workload": {"model": "Llama3_8B", "batch_size": 64, "seq_len": 2048}}
+    """PyTorch's own allocator 7 %, with expandable segments 1.3 % of what it hands out; XLA assigns buffers when it compiles."""
+    for software, on, share in (("fsdp23", "8xH100", 0.07), ("titan", "8xH100", 0.013), ("maxtext", "32xTPU_v6e", 0)):
+        parts = _parts("Llama3_8B", software, on, zero=3)
+        reserve = parts.pop("reserve", 0.0)
+        assert reserve == pytest.approx(share * (sum(parts.values()) - parts["driver and libraries"]))
 
-    def reserve(stack: str, on: str) -> tuple[float, float]:
-        hardware = {"on": on, "stack": stack}
-        found = evaluate_plainly(Plan.model_validate({**plan, "hardware": hardware, "parallelism": {"zero": 3}})).memory
-        own = next(part.value for part in found.parts if part.label == "reserve")
-        return own, own / (found.used - own)
 
-    assert reserve("fsdp23", "8xH100")[1] == pytest.approx(0.07)
-    assert reserve("titan", "8xH100")[1] == pytest.approx(0.013)
-    assert reserve("maxtext", "32xTPU_v6e")[0] == pytest.approx(530 * 2**20)
+def test_driver_and_libraries_have_their_memory() -> None:
+    """Context as serving counts it, a communicator for every way in which a model is split, and XLA's 530 MiB whatever the program needs."""
+
+    def own(stack: str, on: str, model: str = "Llama3_8B", **split: int) -> float:
+        return _parts(model, stack, on, **split)["driver and libraries"]
+
+    context, each = to_si(serving_table("workspace")["context"], "byte"), 0.69e9
+    assert own("plain", "1xH200", tp=1) == pytest.approx(context)
+    assert own("mcore24", "8xH100", tp=8) == pytest.approx(context + each)
+    assert own("mcore24", "32xH100", tp=4, pp=4) == pytest.approx(context + 3 * each)
+    assert own("mcore24", "32xH100", tp=4, cp=2) == pytest.approx(context + 3 * each)
+    assert own("bridge", "64xGB200", "Qwen3_30B_A3B", tp=1, ep=8) == pytest.approx(context + each + 2.5e9)
+    assert own("maxtext", "32xTPU_v6e", zero=3) == pytest.approx(530 * 2**20)

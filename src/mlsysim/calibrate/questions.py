@@ -34,6 +34,8 @@ from mlsysim.zoo.intervals import Factors, independent, interval
 
 PART = "part: "
 """Before the name of a part of the ledger, whose seconds on the critical path are asked."""
+WITHOUT = "memory without "
+"""Before names of what is held on a device and is not asked, apart from the rest."""
 FILE = "the file of the row"
 """Key of a row under which a table finds where it stands, for what lies beside it."""
 _LARGEST_NODE = 256
@@ -170,6 +172,11 @@ def metric_of(plan: Plan, name: str, answer: Callable[[Plan], Answer]) -> tuple[
         ledger = answer(plan).ledger
         assert ledger is not None
         return quantity(ledger.exposed(name.removeprefix(PART)), "s"), None, None
+    if name.startswith(WITHOUT):
+        ledger, others = answer(plan).ledger, name.removeprefix(WITHOUT).split(", ")
+        assert ledger is not None
+        own = sum(each.bytes for each in ledger.held if each.where == "device" and each.name not in others)
+        return quantity(own, "byte"), None, None
     told = answer(plan)
     if told.memory is not None and plan.kind == "serving":
         weights = sum(part.value for part in told.memory.parts if part.label == "weights")

@@ -89,6 +89,10 @@ class Run:
         self.wide_layers: int | None = _WORDS["wide_layers"].get(family) if self.precision == "nvfp4" else None
         self.adapter, self.power_cap = read_cluster(row)
         self.zero = read_zero(row, self.stack)
+        if self.recipe.zero is not None and self.recipe.zero != self.zero:
+            # Tables that do not print it have it assumed.
+            self.zero = self.recipe.zero
+            self.inferred.append(f"ZeRO {self.zero} by the published recipe")
         self._read_layout(notes)
         self._read_recompute(label)
 
@@ -129,6 +133,24 @@ class Run:
                 titan = self.stack.name.startswith("titan")
                 self.micro_batch = max(self.local_batch / (pp * virtual), 1.0) if titan else 1
             self.inferred.append(f"micro-batch {self.micro_batch}")
+
+    @property
+    def smaller(self) -> float | None:
+        """The micro-batch to take where this one does not fit: the published recipe's, or half of a guess; None where there is none."""
+        known, own = self.recipe.micro_batch, self.micro_batch
+        if known is not None and known < own:
+            return known
+        return max(own // 2, 1) if f"micro-batch {own}" in self.inferred and own > 1 else None
+
+    def cut(self) -> None:
+        """Take it."""
+        guess, found = f"micro-batch {self.micro_batch}", self.smaller
+        assert found is not None
+        if guess in self.inferred:
+            self.inferred[self.inferred.index(guess)] = f"micro-batch {found}"
+        else:
+            self.inferred.append(f"micro-batch {found} by the published recipe, as no device holds what the row says")
+        self.micro_batch = found
 
     def _impossible(self, tp: int, pp: int) -> bool:
         """Whether 16-bit weights and gradients alone are more than a device has: a table's line with the layout of another."""
@@ -274,6 +296,8 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) 
         found = stack_in_text("jax", year) if chip.vendor == "Google" else nearest_stack(year, sharded)
         assert found is not None
         inferred.append(f"stack {found.name} by the year {year}")
+    if found.name == "maxtext" and "weights in bf16" in notes:
+        found = stack("maxtext-16bit")
     compiled = re.search(rf"compile|float8|{_ASYNC}", notes, re.IGNORECASE)
     if found.name == "titan" and compiled and not re.search(r"no torch\.compile|eager", notes):
         found = stack("titan-async" if re.search(_ASYNC, notes, re.IGNORECASE) else "titanc")

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mlsysim.cases.iterations import Iterations
-from mlsysim.cases.ledger import RESERVE, Held
+from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.replica import Replica
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.units.kernel import kernel
@@ -38,8 +38,8 @@ from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 from mlsysim.vocabulary import Setting, listed, worded
 
-WEIGHTS, CACHES, CONTEXT, ACTIVATIONS, DRAFT, ADAPTERS = (
-    *("weights", "KV caches", "driver and libraries", "activations of a step", "draft model", "adapters"),
+WEIGHTS, CACHES, ACTIVATIONS, DRAFT, ADAPTERS = (
+    *("weights", "KV caches", "activations of a step", "draft model", "adapters"),
 )
 
 

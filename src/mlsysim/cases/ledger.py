@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from mlsysim.units.ops import maximum, where
 from mlsysim.units.records import dataclass
 
-__all__ = ["RESERVE", "STREAMED", "Held", "Ledger", "Part"]
+__all__ = ["CONTEXT", "RESERVE", "STREAMED", "Held", "Ledger", "Part"]
 
+CONTEXT = "driver and libraries"
+"""The name of what a process has on its device before it holds anything of its own: context, libraries, buffers of collectives."""
 RESERVE = "reserve"
 """The name of what allocator, engine and libraries keep beside what is counted."""
 STREAMED = "streamed from the host"

@@ -1,7 +1,7 @@
 """What the fullest device of a training job holds, and the smallest change that makes it fit.
 
-Weights, gradients, optimizer state, activations in flight and the reserve: what allocator and libraries take beside what is
-counted, as a fraction of it. A job fits where all of it adds up to at most the capacity.
+Weights, gradients, optimizer state, activations in flight, what driver and libraries have, and the reserve: what the allocator takes
+beside what it hands out, as a fraction of it. A job fits where all of it adds up to at most the capacity.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any
 
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
-from mlsysim.cases.ledger import RESERVE, Held
+from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.offload import HostBytes
 from mlsysim.cases.schedule import in_flight, sharing, weight_copies
 from mlsysim.models.footprint import TrainingState, training_state
+from mlsysim.models.keeping import Keeping
+from mlsysim.units.ops import where
 from mlsysim.vocabulary import Setting, worded
 
 MODES = ("none", "selective", "full")
@@ -55,6 +57,14 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
     )
 
 
+def runtime_bytes(keeps: Keeping, layout: Layout) -> Any:
+    """What the process has beside its tensors: context and libraries, and the buffers of a communicator for each way in which the model is
+    split, and one for the data; that of experts connects every pair of its ranks. Left out: communicators that software makes and hardly
+    uses, memory that sends register, buffers that a launcher makes smaller."""
+    ways = sum(where(degree > 1, 1.0, 0.0) for degree in (layout.tp, layout.pp, layout.cp, layout.dp * layout.cp))
+    return keeps.held_back + keeps.communicator * ways + keeps.exchange * where(layout.ep > 1, 1.0, 0.0)
+
+
 def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
     """Bytes held on the fullest device, and what rests with its host."""
     state = training_state_of(job, layout)
@@ -67,7 +77,8 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         Held("gradients", state.gradients),
         Held("optimizer state", state.optimizer),
         Held("activations", state.activations),
-        Held(RESERVE, job.headroom * state.total + job.keeps.held_back),
+        Held(CONTEXT, runtime_bytes(job.keeps, layout)),
+        Held(RESERVE, job.headroom * state.total),
         Held("optimizer state", state.host, "host"),
         Held("weights", state.host_weights, "host"),
         Held("activations", state.host_activations, "host"),

@@ -17,7 +17,7 @@ from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.joules import energy_band
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.ledger import RESERVE, Held
+from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import Form, refuse_runtime, say_profile, say_runtime, timed_by
 from mlsysim.cases.train import narrow_share
@@ -84,7 +84,7 @@ def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
         weights=sizes["weights"] + sizes["gradients"] + sizes["optimizer state"],
         cache=0.0,
         working=sizes["activations"],
-        reserve=sizes[RESERVE],
+        reserve=sizes[RESERVE] + sizes[CONTEXT],
         is_step=True,
         wide=(1 - narrow_share(_job(step), demand)) * demand.hardware_flops,
     )

@@ -33,8 +33,8 @@ class Keeping:
     ``gathered``: what ZeRO 2 or 3 shards is whole during a step of a pipeline. ``prefetched`` layers are gathered ahead where it is not;
     ``compiled``: it is so many matrices instead, the largest of a layer, as a compiler gathers and sends each where it is used; no cast
     is kept, and a buffer takes the place of one that is dead: of logits and the layer that is computed again the larger counts.
-    ``reserve`` is what the allocator takes beyond what it hands out, as a share of it (the usual one where None), and
-    ``held_back`` are bytes that the runtime keeps for itself.
+    ``reserve`` is what the allocator takes beyond what it hands out, as a share of it (the usual one where None). ``held_back`` are bytes that
+    context and libraries have, ``communicator`` the buffers of each group that sends, ``exchange`` those of one in which every pair does.
     """
 
     state: str = "apart"
@@ -55,6 +55,8 @@ class Keeping:
     compiled: bool = False
     reserve: float | None = None
     held_back: float = 0.0
+    communicator: float = 0.0
+    exchange: float = 0.0
 
     def bytes_each(self, optimizer: str, weight: float, model: Workload) -> tuple[float, float, float]:
         """Bytes of weight, gradient and optimizer state for each trained parameter whose arithmetic has ``weight`` bytes."""

@@ -196,6 +196,7 @@ class Recipe:
     virtual_stages: int | None = None
     micro_batch: int | None = None
     global_batch: int | None = None
+    zero: int | None = None
     sequence_parallel: bool | None = None
     exchange_overlapped: bool = False
     deduplicated: bool = True

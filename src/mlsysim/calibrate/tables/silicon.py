@@ -12,7 +12,8 @@ from typing import Any
 
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.operators import FORMATS, LIBRARY, PRODUCT, constants, library, product, speeds
-from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan
+from mlsysim.calibrate.questions import WITHOUT, Excluded, Prediction, Question, Skipped, calibrated_plan
+from mlsysim.cases.ledger import CONTEXT, RESERVE
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.physics.operators import attention_decode_time, gemm_time, memory_bound_time
@@ -23,7 +24,6 @@ from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import regime_of
 from mlsysim.timing.stacks import software
 from mlsysim.units.registry import to_si
-from mlsysim.zoo.constants import constant
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 
@@ -48,9 +48,9 @@ def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     except ValueError:
         raise Skipped("the configuration or the value cannot be read") from None
     own, name = shares.measured and shares.name == _CHIP, f"{section} {metric}"
-    if section in _RUNS and (metric.startswith("time") or metric in _HELD):
+    if section in _RUNS and (metric.startswith("time") or metric in _ASKED):
         plan, asked, regime = _RUNS[section](config, metric)
-        return [Question(name, measured, plan, asked, *_HELD.get(metric, ("s", 1.0)), regime, own)]
+        return [Question(name, measured, plan, asked, "byte" if metric.startswith("mem") else "s", 1.0, regime, own)]
     if section not in _KERNELS:
         raise Skipped(f"{section} rows have no prediction")
     kernel, regime = _KERNELS[section]
@@ -167,10 +167,10 @@ _STACKS = {("amp", False): "plain", ("bf16", False): "plain-16bit", ("amp", True
 _ASKED = {
     "time_step": ("latency", "training dense"),
     "time_opt": ("part: optimizer update", "training part opt"),
-    **dict.fromkeys(("mem_peak", "mem_reserved"), ("memory", "memory training")),
+    "mem_reserved": (f"{WITHOUT}{CONTEXT}", "memory training"),
+    "mem_peak": (f"{WITHOUT}{CONTEXT}, {RESERVE}", "memory training"),
 }
-_HELD = {"mem_reserved": ("byte", 1.0), "mem_peak": ("byte", 1 / (1 + constant("allocator_overhead_fraction").number))}
-"""What the allocator took is the answer's memory; what tensors take at the peak is that without the reserve."""
+"""What is asked of an answer. The allocator took all of its memory but that of the driver; tensors take that without the reserve."""
 
 
 def _step(c: Config, metric: str) -> tuple[Plan, str, str]:

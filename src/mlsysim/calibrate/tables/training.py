@@ -24,6 +24,7 @@ from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_regime
 from mlsysim.physics.precision import bytes_per_element, recipe_of
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.training import trained
 from mlsysim.timing.runtimes import regime_of, runtime_for
 from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.units.registry import to_si
@@ -54,13 +55,22 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if model is not None and model.fixed_shape:
         return [_network(row, model, measured)]
     run = Run(row)
-    inferred = list(run.inferred)
-    plan = plan_of(run, inferred)
+    plan, inferred = _fitting(run)
     asked, unit, factor = _memory(plan, metric) if "memory" in metric else _asked(run, plan, metric)
     regime = "training memory" if "memory" in metric else _regime(run)
     known = training_chip(run.hardware, run.precision).measured(plan.hardware.stack or "")
     guessed = sum(text.startswith(GUESSED) for text in run.inferred)
     return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred), guessed)]
+
+
+def _fitting(run: Run) -> tuple[Plan, list[str]]:
+    """The plan of a run, which ran: a micro-batch that does not fit gives way to a smaller one, where it was a guess or a recipe has one."""
+    while True:
+        inferred = list(run.inferred)
+        plan = plan_of(run, inferred)
+        if run.smaller is None or trained(plan).step.feasible:
+            return plan, inferred
+        run.cut()
 
 
 def _network(row: Mapping[str, str], model: Workload, measured: float) -> Question:
