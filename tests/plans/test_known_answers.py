@@ -275,7 +275,7 @@ def test_states_of_adam(stage: int, count: int, gigabytes: float) -> None:
     """7.5 billion parameters of 16 bytes (ZeRO, arXiv 1910.02054, figure 1)."""
     keys = {"batch_size": count, "seq_len": 1024, "tp": 1, "micro_batch": 1, "zero": stage, "stack": "neox22"}
     answer = ask("training", "Megatron_7_5B", f"{count}xV100_32GB", **keys)
-    assert _held(answer, "ctivations", "reserve") == pytest.approx(gigabytes, rel=0.05)
+    assert _held(answer, "ctivations", "reserve", "driver") == pytest.approx(gigabytes, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_adapters_on_four_bits(model: str, chip: str, gigabytes: float) -> None:
     assert ask("training", model, f"1x{chip}", **keys).feasible
     assert ask("training", model, f"1x{chip}", micro_batch=1, **keys).feasible
     answer = ask("training", model, f"1x{chip}", micro_batch=1, recompute="full", **keys)
-    assert _held(answer) == pytest.approx(gigabytes, rel=0.20)
+    assert _held(answer, "driver") == pytest.approx(gigabytes, rel=0.20)
 
 
 @pytest.mark.parametrize(

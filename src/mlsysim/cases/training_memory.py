@@ -77,7 +77,7 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
         Held("gradients", state.gradients),
         Held("optimizer state", state.optimizer),
         Held("activations", state.activations),
-        Held(CONTEXT, runtime_bytes(job.keeps, layout)),
+        *((Held(CONTEXT, runtime_bytes(job.keeps, layout)),) if job.keeps.held_back else ()),
         Held(RESERVE, job.headroom * state.total),
         Held("optimizer state", state.host, "host"),
         Held("weights", state.host_weights, "host"),

@@ -84,7 +84,7 @@ def training_work(step: TrainingStep) -> tuple[Work, tuple[Held, ...]]:
         weights=sizes["weights"] + sizes["gradients"] + sizes["optimizer state"],
         cache=0.0,
         working=sizes["activations"],
-        reserve=sizes[RESERVE] + sizes[CONTEXT],
+        reserve=sizes[RESERVE] + sizes.get(CONTEXT, 0.0),
         is_step=True,
         wide=(1 - narrow_share(_job(step), demand)) * demand.hardware_flops,
     )
