@@ -116,9 +116,16 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     span = value_of(length)
     own = where(places > active, 1 / s.steps, 0.0)
     unread = maximum((places - active) / active + own - value_of(mean) / span, 0.0)
-    idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
     place = a.loss(PLACE, BATCHING, _PLACE, length * (maximum(t.concurrency - places, 0.0) / active))
     front = front_end(step.engine, t, a)
+    if not s.mixed and h.rounds > 1:
+        # Devices that read or write take turns: no cycle of all clients is shorter than what it asks of them.
+        written = (t.mean_answer - 1) / s.gain
+        asked = t.concurrency * (value_of(s.pace(0.0)) + written * value_of(turn.alone) / active)
+        unread = (
+            maximum(asked - value_of(mean + idle + place + front) - (t.mean_answer - 1) * value_of(tpot), 0.0) / span
+        )
+    idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
     ttft = mean + idle + place + front
     if not h.warm:
         ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", step.engine.cold_start / h.rounds)

@@ -146,7 +146,7 @@ class Turns(Readers):
     @property
     def most_written(self) -> Any:
         """Sequences whose answers end as fast as prompts can be read."""
-        return maximum(self.steps * self.full, 1.0)
+        return self.steps * self.full
 
     def decode(self, n: Any, tag: Tag = untagged) -> Any:
         """A step that writes for n sequences."""
