@@ -102,7 +102,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         bound = "prompts"
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
-    turn = s.cycle(active, others, a.under(ANSWER))
+    turn = s.cycle(maximum(active, 1.0), others, a.under(ANSWER))
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each. Those that are read in
     # the step of its own disturb it not: of a round that comes within w steps one in w, and none where rounds follow each other without a pause.
     beside = 1 / window(t, 1, s.steps, active / s.full, 1.0) - 1 / s.steps
