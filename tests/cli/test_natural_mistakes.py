@@ -442,8 +442,10 @@ MISTAKES = {
         "There is no field of the zoo's entries named 'price'; the fields are name, release_year, compute, memory, stor"
     ],
     "walls 0": ["There is no wall 0; they are numbered 1 to 22"],
-    "walls wall": ["There is no wall named 'wall'; `mlsysim walls` lists them"],
-    "walls 3.5": ["There is no wall named '3.5'; `mlsysim walls` lists them"],
+    "train Llama3_8B --on 8xH100 --steps 1000": ["There is no option --steps; write --tokens 2T"],
+    "eval Llama3_8B --on H100 --qps 4 --task inference": ["One pass has no use for qps: it belongs to serving."],
+    "walls wall": ["There is no wall named 'wall'; they are 1 to 22, from Compute to Synthesis."],
+    "walls 3.5": ["There is no wall named '3.5'; they are 1 to 22"],
     "schema --type Plan2": ["no type with a schema named 'Plan2'", "'plan'"],
     "optimize placement Llama3_70B@512xH100 --carbon-tax x": [
         "--carbon-tax takes a number, and what was given is none"

@@ -56,6 +56,30 @@ def test_what_does_not_fit_comes_first() -> None:
     assert '"zero_optimization": {"stage": 1, "overlap_comm": true}' in found.pasted
 
 
+def test_state_with_the_host_is_brought_back_where_there_is_room() -> None:
+    config = """{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 1, "overlap_comm": true, "offload_optimizer": {"device": "cpu"}}}"""
+    found = review(config, on="64xH100", model="Llama3_8B")
+    (change,) = (each for each in found.changes if "parallelism.offload" in each.fields)
+    assert change.gain and change.edits[0].flag == "zero_optimization.offload_optimizer"
+    assert "offload" not in found.corrected() and not found.kept
+
+
+def test_a_command_whose_settings_are_in_a_file_names_the_file() -> None:
+    for command in (
+        "deepspeed --num_gpus 8 train.py --deepspeed ds.json",
+        "accelerate launch --config_file=ds.json t.py",
+    ):
+        with pytest.raises(InputError, match=r"The settings of this command are in ds\.json; review that"):
+            review(command, on="8xH100")
+
+
+def test_flags_of_one_change_are_counted() -> None:
+    text = SLOW + " --recompute-method uniform --recompute-num-layers 1"
+    lines = [line for line, _ in review(text, on="64xH100").sentences()]
+    assert any(line.strip().startswith("+") and "with these 3 alone" in line for line in lines)
+
+
 def test_serving_on_too_few_accelerators_of_the_fleet() -> None:
     found = review("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 256", on="8xH100")
     assert any("1 of the fleet's 8" in warning for warning in found.reading.warnings)

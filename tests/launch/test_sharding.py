@@ -43,6 +43,25 @@ def test_offloading_is_read() -> None:
         assert document["parallelism"].get("offload_weights") == expected
 
 
+def test_offloading_is_written_and_read_back() -> None:
+    keys = {"task": "training", "model": "Llama3_8B", "on": "8xH100", "batch_size": 64, "seq_len": 4096, "zero": 3}
+    plan = Plan.model_validate({**keys, "offload": 1.0, "offload_weights": 1.0, "host_update": True, "micro_batch": 1})
+    for target, text in ((DeepSpeed(), '"device": "cpu"'), (FSDP(), "fsdp_offload_params: true")):
+        written = target.write(plan, evaluate_plainly(plan))
+        assert text in written and "Not expressed here: parallelism.offload" not in written
+        split = target.read(written).plan.parallelism
+        assert (split.offload, split.offload_weights) == (1.0, 1.0)
+
+
+def test_a_disk_is_read_as_the_memory_of_the_host_and_said() -> None:
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}},
+    }
+    found = DeepSpeed().read(json.dumps(config), on="8xH100", model="Llama3_8B")
+    assert "offload_optimizer on nvme is read as in the host's memory, which is faster." in found.warnings
+
+
 def test_hybrid_shards_are_written_and_read_back() -> None:
     plan = Plan.model_validate(
         {"task": "training", "model": "Llama3_8B", "on": "32xH100", "batch_size": 64, "seq_len": 4096}

@@ -217,7 +217,7 @@ def note(
         assumed.say("checkpoint_time", saved.stall, INFERRED, f"{saved.stall:.3g} s: {how}{behind}")
     if said.restart is None:
         parts = f"{notice():g} s to notice and reschedule, {saved.write:.3g} s to read a checkpoint"
-        joined = f"{joining_time() * accelerators:.3g} s to join {accelerators:,.0f} ranks"
+        joined = f"{joining_time() * accelerators:.3g} s to join {accelerators:,.0f} rank{'s' * (accelerators != 1)}"
         assumed.say("restart_time", kept.saving.recovery, INFERRED, f"{kept.saving.recovery:.3g} s: {parts}, {joined}")
         sources["restart"] = _table("restart")["source"]["title"]
     if said.spares is None:

@@ -149,13 +149,12 @@ _COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl":
 def _belongs(name: str) -> str:
     """What an option that is a key of a plan is for, and which command takes it; nothing of others."""
     from mlsysim.plans.plan import Plan
-    from mlsysim.plans.schema import key_named
+    from mlsysim.plans.schema import key_named, tasks_text
 
     known = Plan.leaves()
     key = key_named(name, known)
     tasks = known[key].tasks if key is not None else ()
-    said = either((("post-training" if task == "rl" else task) for task in tasks), "and") if tasks else ""
-    return f"{said} ({either(f'`mlsysim {_COMMANDS[task]}`' for task in tasks)})" if tasks else ""
+    return f"{tasks_text(*tasks)} ({either(f'`mlsysim {_COMMANDS[task]}`' for task in tasks)})" if tasks else ""
 
 
 def _example(error: Exception) -> str:

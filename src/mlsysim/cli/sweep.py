@@ -116,6 +116,12 @@ def sweep(
     except KeyboardInterrupt:
         notes.print("mlsysim: interrupted before the sweep started.", soft_wrap=True)
         raise Exit(_INTERRUPTED) from None
+    except InputError as error:
+        # Points on their way to the file stand beside it for a while, in a folder that nobody knows of.
+        inside, _, why = str(error).partition(" cannot be written: ")
+        if kept_in is None or kept_in.name not in inside:
+            raise
+        raise InputError(f"{output!r} cannot be written: {why}", **error.details) from None
     finally:
         if kept_in is not None:
             kept_in.cleanup()

@@ -23,6 +23,7 @@ _SILENT = ("name", "description", "task", "parallelism.mode", "workload.batch_si
 NEUTRAL: dict[str, Any] = {
     **dict.fromkeys([f"parallelism.{name}" for name in ("tp", "pp", "cp", "ep", "attention_dp", "virtual_stages")], 1),
     "parallelism.zero": 0, "parallelism.recompute": "none", "parallelism.overlap": True, "serving.replicas": 1,
+    "parallelism.offload": 0.0, "parallelism.offload_weights": 0.0,
 }  # fmt: skip
 """What saying nothing of a field means."""
 HALVES = "exchange"
@@ -136,6 +137,8 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         "parallelism.recompute": f"recompute {split.recompute or 'none'}: activations {held('activations')}, memory {used} of {capacity}",
         "parallelism.sequence_parallel": "norms and dropouts over the tensor group too: their activations shrink by TP",
         "parallelism.overlap": f"gradients travel during the backward pass; {share('gradient synchronisation')} still shows",
+        "parallelism.offload": "the optimizer's state in the host's memory; the host updates the weights",
+        "parallelism.offload_weights": "the weights in the host's memory",
         "workload.batch_size": f"{batch:,} x {length:,} = {batch * length:,} tokens a step",
         "workload.seq_len": f"{length:,} tokens a sequence{' (assumed)' if 'seq_len' in answer.assumptions else ''}",
         "workload.precision": _precision(plan, answer),

@@ -31,7 +31,7 @@ from mlsysim.units.fields import Record
 from mlsysim.walls.document import Summary
 
 _SETTINGS = (
-    "tp", "pp", "cp", "ep", "attention_dp", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap",
+    "tp", "pp", "cp", "ep", "attention_dp", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap", "offload",
 )  # fmt: skip
 _SLIGHT = 0.005
 _MOST_STEPS = 24
@@ -50,7 +50,9 @@ class FlagChange(Record):
     def lines(self) -> list[tuple[str, str]]:
         """The text of each flag, and below it what the change does."""
         saves = self.saves.text if self.saves else ""
-        does = [f"{self.effect} alone" if self.gain else self.effect, saves and f"saves {saves}", self.reason]
+        number = len(self.edits)
+        how = "alone" if number == 1 else f"with these {number} alone"
+        does = [f"{self.effect} {how}" if self.gain else self.effect, saves and f"saves {saves}", self.reason]
         flags = [(f"  {edit.text}  (now {edit.now})", "flag") for edit in self.edits]
         return [*flags, ("    " + "; ".join(part for part in does if part), "effect")]
 
@@ -353,6 +355,7 @@ def _neighbours(answer: Answer, fields: frozenset[str]) -> Iterator[Plan]:
         "recompute": ("none", "selective", "full"),
         "overlap": (True,),
         "sequence_parallel": (True,) if tp > 1 else (),
+        "offload": (0.0,) if split.offload else (),
     }
     for name, values in moves.items():
         for value in values:
@@ -371,6 +374,8 @@ def _one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
         update["schedule"] = None
         if name == "pp" and value == 1:
             update["virtual_stages"] = None
+    if name == "offload":
+        update |= {"host_update": None, "offload_weights": None}
     yield plan.replacing(parallelism=update)
     if name in ("tp", "pp", "cp") and plan.parallelism.micro_batch is not None:
         yield plan.replacing(parallelism={**update, "micro_batch": None})

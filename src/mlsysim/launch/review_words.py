@@ -47,7 +47,7 @@ def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Sav
     if not now.feasible:
         base = now.headline.rstrip(".")
         if best is None:
-            return f"{base}; no settings for this fleet were found that fit."
+            return f"{base}; no other settings of this file make it fit."
         return f"{base}; with the changes below it fits, at {best.metric(best.main).text} ({metric.label.lower()})."
     if best is None or loss is None or loss < 0.01:
         return f"Your flags are within 1 % of the best settings found: {metric.label.lower()} {metric.text}."

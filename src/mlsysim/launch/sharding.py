@@ -40,6 +40,8 @@ _NOTES = {"fleet": str, "model": str, "seq_len": int}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "lion": "Lion", "adafactor": "Adafactor"}
 _STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2,
                "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}  # fmt: skip
+_OFFLOADED = ("parallelism.offload", "parallelism.offload_weights", "parallelism.host_update")
+_HOST = {"device": "cpu", "pin_memory": True}
 _FSDP, _PARALLEL = "fsdp_config.", "parallelism_config.parallelism_config_"
 
 
@@ -49,7 +51,7 @@ class DeepSpeed:
     NAME = "deepspeed"
     FIELDS = (
         "workload.batch_size", "workload.precision", "workload.optimizer", "parallelism.tp", "parallelism.pp", "parallelism.dp",
-        "parallelism.micro_batch", "parallelism.zero", "parallelism.overlap", "parallelism.schedule",
+        "parallelism.micro_batch", "parallelism.zero", "parallelism.overlap", "parallelism.schedule", *_OFFLOADED,
     )  # fmt: skip
 
     def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
@@ -80,8 +82,11 @@ class DeepSpeed:
         count = _ranks(parsed, document)
         for flag, key in (("offload_optimizer", "offload"), ("offload_param", "offload_weights")):
             where = parsed.values.get(f"zero_optimization.{flag}")
-            if isinstance(where, dict) and where.get("device", "none") != "none":
+            device = where.get("device", "none") if isinstance(where, dict) else "none"
+            if device != "none":
                 split[key] = 1.0
+            if device not in ("none", "cpu"):
+                warnings.append(f"{flag} on {str(device)[:20]} is read as in the host's memory, which is faster.")
         if "offload" in split:
             split["host_update"] = True
         # Without a batch a step is what each rank accumulates, once where nothing is said.
@@ -107,6 +112,11 @@ class DeepSpeed:
             "gradient_accumulation_steps": (max(1, batch // dp // micro), f"{batch:,} / DP {dp} / {micro}"),
             "zero_optimization.stage": (split.zero or 0, "parallelism.zero"),
             "zero_optimization.overlap_comm": (bool(split.overlap), "parallelism.overlap"),
+            "zero_optimization.offload_optimizer": (_HOST if split.offload else None, "parallelism.offload"),
+            "zero_optimization.offload_param": (
+                _HOST if split.offload_weights else None,
+                "parallelism.offload_weights",
+            ),
             "bf16.enabled": (work.precision == "bf16", "workload.precision"),
             "fp16.enabled": (True if work.precision == "fp16" else None, "workload.precision"),
             "tensor_parallel.autotp_size": (tp if tp > 1 else None, "parallelism.tp"),
@@ -152,7 +162,7 @@ class FSDP:
     NAME = "fsdp"
     FIELDS = (
         "workload.precision", "parallelism.tp", "parallelism.cp", "parallelism.dp", "parallelism.zero", "parallelism.recompute",
-        "parallelism.overlap", "parallelism.zero_shard",
+        "parallelism.overlap", "parallelism.zero_shard", *_OFFLOADED,
     )  # fmt: skip
 
     def read(self, text: str, *, on: str | None = None, model: str | None = None) -> Reading:
@@ -205,6 +215,7 @@ class FSDP:
             _FSDP + "fsdp_reshard_after_forward": (zero == 3, "parallelism.zero"),
             _FSDP + "fsdp_auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "a layer is a unit of sharding"),
             _FSDP + "fsdp_activation_checkpointing": (split.recompute == "full", "parallelism.recompute"),
+            _FSDP + "fsdp_offload_params": (True if split.offload_weights else None, "parallelism.offload_weights"),
             _PARALLEL + "dp_shard_size": (split.zero_shard or split.dp or 1 if wide else None, "parallelism.dp"),
             _PARALLEL + "dp_replicate_size": (copies if copies > 1 else None, "parallelism.zero_shard"),
             _PARALLEL + "tp_size": (tp if wide else None, "parallelism.tp"),

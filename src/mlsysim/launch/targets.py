@@ -94,6 +94,13 @@ def is_launch_text(text: str) -> bool:
 def target_of(text: str) -> str:
     """The target that a text is for."""
     found = _target_or_none(bounded(text))
+    inside = re.search(r"--(?:deepspeed(?:_config)?|config_file)[=\s]+['\"]?([\w./-]+\.(?:json|ya?ml))", text)
+    if found is None and inside is not None:
+        # Libraries that shard are told what to do in a file of their own.
+        words = f"The settings of this command are in {inside[1][-60:]}"
+        raise InputError(
+            f"{words}; review that, with the model and the length of its sequences beside it.", field="file"
+        )
     if found is None:
         raise InputError(f"The text is no launch file of {', '.join(TARGETS)}.", field="file")
     return found

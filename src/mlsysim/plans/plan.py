@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, either
 from mlsysim.plans.layout_text import spread
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan_parts import (
@@ -33,7 +33,7 @@ from mlsysim.plans.plan_parts import (
     WorkloadPart,
 )
 from mlsysim.plans.rl_part import RlPart
-from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of
+from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of, tasks_text
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 
@@ -81,9 +81,9 @@ class Plan(Record):
     @model_validator(mode="after")
     def _agrees(self) -> Plan:
         if self.task in ("training", "inference") and self.serving is not None:
-            raise ValueError(f"a plan of task {self.task} has no serving part{_stated(self.serving)}.")
+            raise ValueError(_foreign(self.serving, "serving", self.task))
         if self.task not in (None, "rl") and self.rl is not None:
-            raise ValueError(f"a plan of task {self.task} has no rl part{_stated(self.rl)}.")
+            raise ValueError(_foreign(self.rl, "rl", self.task))
         return self
 
     @property
@@ -136,10 +136,11 @@ class Plan(Record):
     to_dict = document
 
 
-def _stated(part: Record) -> str:
-    """The keys that a part states, for a sentence: ``: qps belongs there``."""
-    names = list(_plain(part))
-    return f": {', '.join(names)} belong{'s' * (len(names) == 1)} there" if names else ""
+def _foreign(part: Record, own: str, task: str) -> str:
+    """What is said of keys that another task has."""
+    names = list(_plain(part)) or [f"the part {own}"]
+    belong = "it belongs" if len(names) == 1 else "they belong"
+    return f"{tasks_text(task)} has no use for {either(names, 'and')}: {belong} to {tasks_text(own)}."
 
 
 def _replaced(old: dict[str, Any], part: Any, fields: dict[str, Any]) -> dict[str, Any]:

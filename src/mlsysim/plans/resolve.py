@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.cases.assumptions import CHECKPOINT, INFERRED, Assumptions
-from mlsysim.errors import InputError, UnknownNameError, either
+from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.arithmetic import usual_format, wide_note
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
@@ -22,6 +22,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ChipPart, HardwarePart, WorkloadPart
+from mlsysim.plans.schema import tasks_text
 from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.vocabulary import meant_for
@@ -117,9 +118,6 @@ def _with_dimensions(model: str, dimensions: tuple[tuple[str, Any], ...]) -> Wor
     return type(known)(**{**_stated(known, "parameters", "active_parameters", "metadata", *without), **given})
 
 
-_TASKS = {"rl": "post-training", "inference": "one pass"}
-
-
 def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
     """Raise for what another task has alone, but for keys that begin with ``also``: nothing of it would show in the answer."""
     for key, leaf in Plan.leaves().items():
@@ -129,10 +127,9 @@ def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
         for name in key.split("."):
             held = getattr(held, name, None)
         if held is not None:
-            tasks = either((_TASKS.get(each, each) for each in leaf.tasks), "and")
             own = meant_for(leaf.flat, task)
             use = "has no use for it" if own is None else f"has {own} instead"
-            words = f"{leaf.flat} belongs to {tasks}; {_TASKS.get(task, task)} {use}."
+            words = f"{leaf.flat} belongs to {tasks_text(*leaf.tasks)}; {tasks_text(task)} {use}."
             raise InputError(words, field=leaf.flat)
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import model_validator
 
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError, either, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
 from mlsysim.vocabulary import MEANT, PARTS, Setting, Wording, names_of, plain
@@ -59,6 +59,14 @@ _TASKS: dict[str, tuple[str, ...]] = {
     "rl": ("rl",),
 }
 """Tasks that a part or a key matters to, where it is not all of them."""
+
+_IN_SENTENCES = {"rl": "post-training", "inference": "one pass"}
+
+
+def tasks_text(*tasks: str) -> str:
+    """Tasks as sentences call them."""
+    return either((_IN_SENTENCES.get(task, task) for task in tasks), "and")
+
 
 SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
 """Keys that a command or request for one task, on a fleet in one string, says already."""

@@ -63,7 +63,8 @@ def trained(plan: Plan) -> Trained:
     for part, names in _OF_A_PASS.items():
         for name in names:
             if getattr(getattr(plan, part), name) is not None:
-                raise InputError(f"{name} belongs to one pass; a training step has none.", field=name)
+                told = "how long a run is goes by tokens, such as 2T" if name == "steps" else "a training step has none"
+                raise InputError(f"{name} belongs to one pass; {told}.", field=name)
     if plan.parallelism.attention_dp is not None:
         raise InputError("attention_dp belongs to serving; a training step has none.", field="attention_dp")
     groups = find_fleets(plan.hardware)

@@ -102,7 +102,8 @@ def wall(number: int | str) -> Wall:
         if said == str(card.number) or fold(said) == fold(card.name):
             return card
     if not said.lstrip("+-").isdigit():
-        raise unknown_name("wall", number, [card.name for card in walls()], "`mlsysim walls` lists them.")
+        names = [card.name for card in walls()]
+        raise unknown_name("wall", number, names, f"they are 1 to {len(names)}, from {names[0]} to {names[-1]}.")
     raise InputError(f"There is no wall {said}; they are numbered 1 to {len(walls())}.")
 
 
