@@ -7,6 +7,7 @@ from collections import defaultdict
 import pytest
 
 from mlsysim import vocabulary
+from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
 
 
@@ -57,3 +58,15 @@ def test_the_command_line_takes_every_name(task: str) -> None:
             for name in leaf.names:
                 written = [f"--{name.replace('_', '-')}=1"]
                 assert plan_options._in_our_words(written, [], hints, task) == [f"{plan_options.option(key)}=1"], name
+
+
+@pytest.mark.parametrize("axes", [{"batch": [8, 16]}, {"batch_size": [8], "global_batch_size": [16]}])
+@pytest.mark.parametrize(("kind", "on"), [("training", {"fleet": "8xH100"}), ("serving", {"hardware": "H100"})])
+def test_a_space_takes_one_name_of_an_input(kind: str, on: dict[str, str], axes: dict[str, list[int]]) -> None:
+    from mlsysim.search.space import Space
+
+    fixed = {"model": "Llama3_8B", **on, **({} if "batch_size" in axes else {"batch_size": 64})}
+    with pytest.raises(InputError, match=r"'batch\w*' and '\w*batch_size' of 'space' are names of one input"):
+        Space.from_dict({"kind": kind, "axes": axes, "fixed": fixed})
+    one = Space.from_dict({"kind": kind, "axes": {"batch": [8, 16]}, "fixed": {"model": "Llama3_8B", **on}})
+    assert one.size == 2

@@ -71,6 +71,7 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
         if key in columns:
             raise InputError(f"The input {key!r} of {where} is both fixed and on an axis.")
         fixed[key] = read_value(where, key, inputs.get(key), value)
+    _check_named_once([*columns, *fixed], inputs, where)
     if _calibrated(table.get("fidelity", "first order"), kind):
         if "efficiency" in columns or fixed.get("efficiency", CALIBRATED) != CALIBRATED:
             raise InputError(f"The space {where} is calibrated, so that it takes no efficiency.")
@@ -100,6 +101,15 @@ def read_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
         "description": str(table.get("description", "")),
         "uncertain": uncertain,
     }
+
+
+def _check_named_once(names: list[str], inputs: Mapping[str, Any], where: str) -> None:
+    """Refuse an input that stands there under two of its names, which are declared as one."""
+    seen: dict[int, str] = {}
+    for name in names:
+        other = seen.setdefault(id(inputs[name]), name) if name in inputs else name
+        if other != name:
+            raise InputError(f"{other!r} and {name!r} of {where} are names of one input; give one of them.", field=name)
 
 
 def _by_their_names(table: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
