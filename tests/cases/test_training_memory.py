@@ -234,6 +234,20 @@ def _parts(model: str, stack: str, on: str, **split: int) -> dict[str, float]:
     return {part.label: part.value for part in evaluate_plainly(found).memory.parts}
 
 
+@pytest.mark.parametrize(
+    ("count", "each", "length", "again", "published"),
+    [(8, 2, 8192, "selective", 77.0), (128, 2, 8192, "selective", 62.0), (8, 1, 32768, "full", 83.9)],
+)
+def test_memory_that_torchtitan_reports(count: int, each: int, length: int, again: str, published: float) -> None:
+    """GiB that the allocator reserved for 8B with torch.compile (pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md); none was fitted."""
+    work = {"model": "Llama3_8B", "batch_size": count * each, "seq_len": length}
+    split = {"tp": 1, "zero": 3, "micro_batch": each, "recompute": again}
+    plan = {"workload": work, "hardware": {"on": f"{count}xH100_96GB_HBM2e", "stack": "titanc"}, "parallelism": split}
+    parts = evaluate_plainly(Plan.model_validate({"task": "training", **plan})).memory.parts
+    held = sum(part.value for part in parts if part.label != "driver and libraries")
+    assert held / 2**30 == pytest.approx(published, rel=0.05)
+
+
 def test_the_reserve_is_that_of_the_allocator() -> None:
     """PyTorch's own allocator 7 %, with expandable segments 1.3 % of what it hands out; XLA assigns buffers when it compiles."""
     for software, on, share in (("fsdp23", "8xH100", 0.07), ("titan", "8xH100", 0.013), ("maxtext", "32xTPU_v6e", 0)):

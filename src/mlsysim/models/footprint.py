@@ -188,8 +188,10 @@ def training_state(
             # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
             layer = local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
             layer = layer * (_largest_matrix(model) if keeps.compiled else 1.0)
-            ahead = keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1])
-            rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * layer * ahead, 0.0)
+            ahead = layer * (keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1]))
+            if keeps.ends and not place:
+                ahead = ahead + kept * (1 if getattr(model, "tied_embeddings", False) else 2) * _table(model) / tp
+            rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * ahead, 0.0)
         weights, gradients, optimizer_state = weights + rest, gradients + copies * parts[1], optimizer_state + parts[2]
         trained = trained + own
     if model.table_parameters:
