@@ -177,6 +177,20 @@ def test_a_step_shorter_than_published_ones_may_be_shorter_still():
         assert low < own.moved[constant][0] < 1 < own.moved[constant][1] < high and low < own.interval[0]
 
 
+def test_a_chip_without_published_steps_is_less_sure():
+    """Constants of H100 stand for another chip as those of one framework for another's: the interval is wider, and says so."""
+    fitted, other = (
+        mlsysim.rl("Llama3_8B", on, tp=2, rl=SMALL["rl"] | {"prompts": 512}) for on in ("16xH100", "16xMI300X")
+    )
+    known, wide = (each.held["latency"].factors for each in (fitted, other))
+    assert wide[0] < case.UNKNOWN[0] < known[0] and known[1] < case.UNKNOWN[1] < wide[1]
+    assert "no step on MI300X was fitted" in other.interval and "extrapolating" not in fitted.interval
+    assert (
+        case.framework("verl").on("H20") == case.framework("verl")
+        and case.framework("other").on("A100").interval == case.UNKNOWN
+    )
+
+
 def test_both_pools_are_one_fleet():
     """Split or not, the same accelerators are paid for, their network included; the mean power is that of what they do."""
     turns, split = (evaluate_plainly(Plan.model_validate(document)) for document in (SMALL, SPLIT))

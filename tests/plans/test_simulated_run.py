@@ -156,6 +156,13 @@ def test_advice_is_kept_where_it_is_followed():
     assert "checkpoint_mode = " in enough and "twice as fast" in enough
 
 
+def test_the_run_in_the_middle_is_the_median_of_its_goodput_too():
+    """Also of an even number of runs: what is longer has the lower goodput."""
+    found = asked(seeds=10, spares=14, mtbf="12 h")
+    assert found.percentiles["goodput"]["p50"] == pytest.approx(float(found.value("goodput")), rel=1e-9)
+    assert found.percentiles["run_time"]["p50"] == pytest.approx(to_si(found.value("run_time"), "day"), rel=1e-9)
+
+
 def test_stretches_of_the_run_in_the_middle():
     played = asked(seeds=10, spares=4).played
     assert len(played["hours"]) == len(played["state"]) + 1 == len(played["nodes"]) + 1 and len(played["days"]) == 10

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from mlsysim.cases.failures import components
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
@@ -82,6 +83,15 @@ def test_c4_and_mpt_7b():
     down = sum(value for label, value in lost.items() if ": " in label) / sum(lost.values())
     assert down == pytest.approx(0.0116, rel=0.20)
     assert interruptions(played("440xA100", 9.5, "GPT3_13B", seeds=101)) == pytest.approx(4, rel=0.25)
+
+
+def test_accelerators_of_a_b200_cluster_and_of_bloom():
+    """10 failures of accelerators in 55 days of 504 B200 (SKT and others, an analysis of a production cluster, 2026; its abstract), and one to two a week of 384 A100 in
+    1,082,990 hours (BLOOM, arXiv 2211.05100; failures as recalled). Inputs: rates of Llama 3 and RSC-1, and the share of accelerators in Llama 3's causes."""
+    share = next(each.share for each in components(None) if each.name == "accelerators")
+    assert share * interruptions(played("504xB200", 55, "GPT3_13B", seeds=101)) == pytest.approx(10, rel=0.20)
+    days = 1_082_990 / 384 / 24
+    assert 1 < share * interruptions(played("384xA100", days, seeds=101)) / (days / 7) < 2
 
 
 def test_repaired_nodes_break_again_as_they_did():

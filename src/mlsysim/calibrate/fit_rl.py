@@ -7,6 +7,7 @@ versions those of the first are the priors. Rows of a version, and of a model, a
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ class Measured(NamedTuple):
     version: str
     model: str
     framework: case.Framework
+    chip: str
     worked: Worked
     measured: dict[str, float]
 
@@ -52,7 +54,8 @@ def rows_of(folder: Path) -> dict[str, list[Measured]]:
             plan = next(iter(asked.values())).plan
             way = Stepper(plan).ways()[0]
             seen = {name: each.measured for name, each in asked.items()}
-            about = (row["id"], row["version"], row["model"], way.asked.framework)
+            chip = str(way.trainer.fleet.node.accelerator.metadata.key)
+            about = (row["id"], row["version"], row["model"], way.asked.framework, chip)
             found[row["framework"]].append(Measured(*about, way.worked, seen))
     return dict(found)
 
@@ -90,7 +93,7 @@ def fit(rows: Sequence[Measured], priors: Mapping[str, Prior], left: Mapping[str
 
 _HEAD = """# Fitted constants of post-training frameworks, laid over rl.toml; written by `python -m mlsysim.calibrate FOLDER --only rl`. What each means is said in cases/rl.py.
 # error: the standard error as a factor; least, most: over the fits that leave rows out. interval: factors within which 90 % of left-out steps lay.
-# shortest: seconds of the shortest step, colocated and split."""
+# shortest: seconds of the shortest step, colocated and split; chips: of the steps."""
 
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
@@ -120,6 +123,7 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
         shortest = (min(step for turns, step in steps if turns is here) for here in (True, False))
         lines.append(f"shortest = [{', '.join(f'{step:.4g}' for step in shortest)}]")
         lines += [f"interval = [{1 / band:.4g}, {band:.4g}]", f"rows = {len(rows)}"]
+        lines.append(f"chips = {json.dumps(sorted({row.chip for row in rows}))}")
         if left and not next(iter(left)).startswith("part "):
             priors = {c: Prior(each["value"], priors[c].spread) for c, each in found.table().items()}
     if out is not None:

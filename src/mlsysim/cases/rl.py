@@ -62,7 +62,8 @@ class Algorithm(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Framework:
     """Constants of a framework: see the module's text. ``interval`` are the factors within which 90 % of left-out steps lay, ``shortest`` the seconds of
-    the shortest step that was fitted, colocated and split, ``moved`` how far constants moved when rows were left out, over their values."""
+    the shortest step that was fitted, colocated and split, ``moved`` how far constants moved when rows were left out, over their values; ``chips`` those of the steps, and
+    ``foreign`` one that is asked for and is not among them."""
 
     name: str
     generation: float
@@ -79,6 +80,16 @@ class Framework:
     zero: int
     passes: float = 1.0
     known: bool = True
+    chips: tuple[str, ...] = ()
+    foreign: str = ""
+
+    def on(self, *chips: str) -> Framework:
+        """The same on some chips. Of one that no published step had nobody knows how far its software is from its serving and training cases: no further, it is
+        assumed, than one framework from another."""
+        new = [chip for chip in chips if chip not in self.chips]
+        if not new or not self.known:
+            return self
+        return replace(self, foreign=new[0], interval=independent(self.interval, UNKNOWN) or UNKNOWN)
 
     def fixed(self, staleness: float | None) -> float:
         """Seconds of a step, whatever it does."""

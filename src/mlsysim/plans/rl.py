@@ -115,6 +115,9 @@ def _fitted(own: case.Framework) -> str:
         return (
             f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
         )
+    if own.foreign:
+        beside = f"those of {own.name} that are published are on {' and '.join(own.chips)}"
+        return f"extrapolating: no step on {own.foreign} was fitted ({beside}), so that it is as sure as another framework's"
     return f"90 % of {own.rows} published steps of {own.name}, each predicted without it, lay in the interval"
 
 
@@ -146,6 +149,8 @@ def _assume(sheet: Sheet, way: Way, ways: list[Way]) -> None:
         assumed["batch_size"] = f"{asked.batch:,}: one update of all samples"
     if asked.passes and sheet.plan.rl and sheet.plan.rl.logprob_passes is None and sheet.plan.rl.teacher is None:
         assumed["logprob_passes"] = f"{asked.passes:g} of the trained model's size, beside training"
+    if asked.algorithm.trained > 1:
+        assumed["critic"] = "as large as the policy and trained after it; its state is in the host's memory meanwhile"
     if way.staleness is not None and sheet.plan.rl and sheet.plan.rl.staleness is None:
         assumed["staleness"] = f"{way.staleness:g}: {1 + way.staleness:g} batches in flight"
     if way.rollout is not None and not way.rollout.fits:

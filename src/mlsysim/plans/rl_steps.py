@@ -190,6 +190,8 @@ class Stepper:
         self.assumed = Assumptions()
         self.asked = asked_of(plan, self.assumed)
         self.beside = None if self.part.generate_on is None else find_fleets(self._beside().hardware).one
+        chips = {str(each.node.accelerator.metadata.key): None for each in (self.fleet, self.beside or self.fleet)}
+        self.asked = self.asked._replace(framework=self.asked.framework.on(*chips))
 
     def ways(self) -> list[Way]:
         """All ways that the plan leaves open, the best first."""

@@ -58,11 +58,14 @@ class Advised(NamedTuple):
         return play_all(run, min(SEEDS, self.plan.ops.seeds or SEEDS))
 
     def _saved(self, run: Run) -> tuple[str, float]:
-        """What another run saves of the time in the middle, in words, and as a share."""
-        old, new = (runs.seconds.levels["p50"] for runs in (self._own, self._again(run)))
-        share = 1 - new / old
+        """What another run saves, in words, and as a share of the time. The mean over seeds that end both ways; of their own time, since an hour that is saved may be one
+        that a run would have given way to, or lead into others."""
+        pairs = zip(self._own.runs, self._again(run).runs, strict=False)
+        both = [(old, new) for old, new in pairs if old.ended and new.ended]
+        saved = sum(old.seconds - old.gives_way - new.seconds + new.gives_way for old, new in both) / max(len(both), 1)
+        share = saved * len(both) / sum(old.seconds for old, _ in both) if both else 0.0
         money = f" and {money_text(share * self.paid)}" if self.paid is not None else ""
-        return f"saves {compact_time(old - new)}{money}", share
+        return f"saves {compact_time(saved)}{money}", share
 
     # --- spares ---------------------------------------------------------------------------------------------------------
 

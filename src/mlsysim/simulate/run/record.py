@@ -81,12 +81,14 @@ class Many(NamedTuple):
     errors: dict[str, float]
 
 
-def many(values: Sequence[float]) -> Many:
-    """Percentiles of some values: that of p is the one at place floor(p n) of n in order."""
+def many(values: Sequence[float], falls: bool = False) -> Many:
+    """Percentiles of some values: that of p is the one at place floor(p n) of n in order. Of what ``falls`` as runs get longer it is the one that has as
+    many above it, ceil(p n) - 1, so that the run in the middle by time is in the middle by this too."""
     ordered, n = sorted(values), len(values)
 
     def at(share: float) -> float:
-        return ordered[min(n - 1, max(0, math.floor(share * n)))]
+        place = math.ceil(share * n) - 1 if falls else math.floor(share * n)
+        return ordered[min(n - 1, max(0, place))]
 
     away = {name: _NORMAL * math.sqrt(p * (1 - p) / n) for name, p in LEVELS.items()}
     errors = {
@@ -121,7 +123,7 @@ class Runs:
     @cached_property
     def goodput(self) -> Many:
         """Useful work over the time; worst first."""
-        return many([run.goodput for run in self.runs])
+        return many([run.goodput for run in self.runs], falls=True)
 
     def within(self, seconds: float) -> float:
         """Share of the runs that end by then."""
