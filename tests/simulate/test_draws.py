@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlsysim.simulate import draws, traffic
 from mlsysim.simulate.draws import Draws, exp, log
+from mlsysim.simulate.traffic import Load, Spread
 
 
 @given(st.floats(1e-300, 1e300))
@@ -39,3 +42,16 @@ def test_moments(name, shape, mean, variance):
 def test_streams_differ_by_seed_and_by_purpose():
     first = {Draws(seed, purpose).uniform() for seed in (1, 2) for purpose in ("arrivals", "lengths")}
     assert len(first) == 4
+
+
+def test_what_the_c_library_decides_is_what_the_others_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrivals and lengths are the same where every number is asked of ``log`` and ``exp`` of this module."""
+    hours = (0.5, 0.0, 1.0, 2.0)
+    loads = [
+        Load(2.0, Spread(1155.0, 1.0), Spread(211.0, 0.8), hours=hours),
+        Load(20.0, Spread(3e6, 5.0), Spread(2.0, 1.0)),
+    ]
+    found = [list(islice(load.requests(3), 20_000)) for load in loads]
+    for module in (draws, traffic):
+        monkeypatch.setattr(module, "NEAR", math.inf)
+    assert [list(islice(load.requests(3), 20_000)) for load in loads] == found

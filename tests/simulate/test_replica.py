@@ -30,7 +30,7 @@ from mlsysim.timing.engines import engine
 class PlantedSteps:
     """Steps of a server whose times are known: a prompt of s tokens takes s ``token`` seconds, a step of answers ``pause``."""
 
-    ranks, gain, drafted = 1, 1.0, 0
+    ranks, gain, drafted, prompted = 1, 1.0, 0, (0.0, 0.0, 0.0, 0.0)
 
     def __init__(self, token: float, pause: float = 1.0, context: float = 0.0, ahead: float = 0.0) -> None:
         self.token, self.pause = token, pause

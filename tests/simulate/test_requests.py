@@ -10,12 +10,19 @@ from mlsysim.simulate.requests import Request, in_order
 
 def test_requests_are_handed_on_one_by_one():
     endless = (Request(float(i), 10, 5) for i in iter(int, 1))
-    assert next(in_order(endless)) == Request(0.0, 10, 5)
+    assert next(in_order(endless)) == [Request(0.0, 10, 5)]
 
 
 def test_equal_times_are_in_order():
     requests = [Request(1.0, 10, 5), Request(1.0, 20, 1)]
-    assert list(in_order(requests)) == requests
+    assert [each for block in in_order(requests) for each in block] == requests
+
+
+def test_an_error_is_told_of_the_request_that_has_it():
+    requests = [Request(float(i), 10, 5) for i in range(3000)]
+    requests[2500] = Request(7.0, 10, 5)
+    with pytest.raises(InputError, match=r"Request 2501 comes at 7 s and the one before it at 2499 s"):
+        list(in_order(requests))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from math import sqrt
 
 import pytest
@@ -26,7 +26,7 @@ def moments(values):
 @pytest.mark.parametrize("burst", [0.0, 0.5, 1.0, 3.0])
 def test_rate_and_bursts(burst):
     """cv of the gaps within 5 %: its own sampling error is below 2 % here."""
-    requests = list(in_order(Load(5.0, *LENGTHS, burst=burst, count=40_000).requests(1)))
+    requests = list(chain.from_iterable(in_order(Load(5.0, *LENGTHS, burst=burst, count=40_000).requests(1))))
     mean, error, cv = moments([b.arrival - a.arrival for a, b in pairwise(requests)])
     assert len(requests) == 40_000
     assert abs(mean - 0.2) <= 4 * error + 1e-9
@@ -65,7 +65,7 @@ def test_lengths(lengths, mean, cv):
 def test_hours_of_the_day():
     """Requests of an hour are as its factor says, a factor of zero brings none, and the mean rate stays."""
     hours = (0.0, 1.0, 3.0)
-    requests = list(in_order(Load(2.0, *LENGTHS, hours=hours, duration=24 * 3600).requests(3)))
+    requests = list(chain.from_iterable(in_order(Load(2.0, *LENGTHS, hours=hours, duration=24 * 3600).requests(3))))
     assert len(requests) == pytest.approx(2.0 * 86_400, abs=4 * sqrt(2.0 * 86_400))
     found = Counter(int(r.arrival // 3600) % 3 for r in requests)
     assert found[0] == 0
@@ -82,7 +82,7 @@ def test_profiles_are_days(name):
 
 def test_a_conversation_repeats_what_was_said():
     load = Load(5.0, Spread(200, 0.5), Spread(100, 0.5), turns=4, think=30.0, duration=4000.0)
-    requests = list(in_order(load.requests(4)))
+    requests = list(chain.from_iterable(in_order(load.requests(4))))
     said = {}
     for r in requests:
         if r.session in said:

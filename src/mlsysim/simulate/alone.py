@@ -21,14 +21,11 @@ from mlsysim.simulate.live import NEVER, Spent
 from mlsysim.simulate.record import EXACT, Record
 from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.replicas import Kind, kind_of
-from mlsysim.simulate.requests import Request
+from mlsysim.simulate.requests import TOGETHER, Request
 from mlsysim.simulate.routers import router
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.series import Series
 from mlsysim.simulate.settings import Settings
-
-TOGETHER = 1024
-"""Requests that are handed out before replicas go on."""
 
 Block = tuple[float, list[Request]]
 """Requests of one replica, and the time up to which it goes on when it has them."""

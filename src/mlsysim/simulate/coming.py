@@ -46,15 +46,12 @@ class Coming(Answers):
 
     def come(self, requests: Sequence[Request]) -> None:
         """Requests that come at their arrivals."""
-        front, tokenise, add = self.front, self.tokenise, self.incoming.append
-        fits, reads = self._fits, self.scheduling.reads
-        for request in requests:
-            arrival, prompt, answer = request[:3]
-            if prompt + answer > fits or reads:
+        front, tokenise = self.front, self.tokenise
+        if self.scheduling.reads or any(request[1] + request[2] > self._fits for request in requests):
+            for request in requests:
                 self.push(request)
-                fits = self._fits
-            else:
-                add((arrival + front + tokenise * prompt, request, -1.0))
+        else:
+            self.incoming.extend([(each[0] + front + tokenise * each[1], each, -1.0) for each in requests])
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""

@@ -2,17 +2,22 @@
 
 Python's generator (Mersenne twister) gives the same uniform numbers everywhere, but logarithm and exponential come from the
 platform's C library and may differ in the last bit; a long run makes another decision of it sooner or later. Here they are made of
-sums, products, quotients and square roots, which IEEE 754 rounds in one way only.
+sums, products, quotients and square roots, which IEEE 754 rounds in one way only. Where a number is rounded to whole tokens or to the spacing of a
+clock that has run for a while, the C library's decides it, which is ten times as fast, unless it is so near to a change (``NEAR``, of libraries that are right to
+1e-15) that the last bits matter: then the others are asked.
 """
 
 from __future__ import annotations
 
+import math
 from math import floor, frexp, ldexp, sqrt
 from random import Random
 
-__all__ = ["Draws", "exp", "log"]
+__all__ = ["NEAR", "Draws", "exp", "log"]
 
 _LN2 = 0.6931471805599453
+NEAR = 1e-12
+"""The most that a number of the C library, or of a few operations on one, can be off, as a share: a thousand times what libraries are."""
 
 
 def log(x: float) -> float:
@@ -52,14 +57,19 @@ class Draws:
 
     def __init__(self, seed: int, purpose: str) -> None:
         self.uniform = Random(f"{seed} {purpose}").random
-        self._spare: float | None = None
+        self._spare: tuple[float, float] | None = None
 
     def exponential(self) -> float:
         """Of mean 1."""
         return -log(1.0 - self.uniform())
 
     def normal(self) -> float:
-        """Of mean 0 and variance 1, by Marsaglia's polar method: two at a time."""
+        """Of mean 0 and variance 1."""
+        x, s = self._polar()
+        return x * sqrt(-2.0 * log(s) / s)
+
+    def _polar(self) -> tuple[float, float]:
+        """x and s of a normal number x sqrt(-2 ln s / s), by Marsaglia's polar method: two at a time."""
         if (spare := self._spare) is not None:
             self._spare = None
             return spare
@@ -68,9 +78,19 @@ class Draws:
             x, y = 2.0 * uniform() - 1.0, 2.0 * uniform() - 1.0
             s = x * x + y * y
             if 0.0 < s < 1.0:
-                scale = sqrt(-2.0 * log(s) / s)
-                self._spare = y * scale
-                return x * scale
+                self._spare = y, s
+                return x, s
+
+    def whole(self, mu: float, sigma: float) -> int:
+        """exp(mu + sigma normal), up or down to a whole number by chance."""
+        x, s = self._polar()
+        above = math.exp(mu + sigma * (x * sqrt(-2.0 * math.log(s) / s)))
+        chance = self.uniform()
+        found = floor(above + chance)
+        near = NEAR * (1.0 + above)
+        if not near < above + chance - found < 1.0 - near:
+            found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + chance)
+        return found
 
     def gamma(self, shape: float) -> float:
         """Of mean and variance ``shape``. Marsaglia and Tsang (2000), https://doi.org/10.1145/358407.358414"""

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
-from mlsysim.simulate.alone import TOGETHER
 from mlsysim.simulate.live import NEVER
 from mlsysim.simulate.pools import Between
 from mlsysim.simulate.replica import Replica
-from mlsysim.simulate.requests import Request
+from mlsysim.simulate.requests import TOGETHER, Request
 from mlsysim.simulate.routers import RoundRobin
 from mlsysim.simulate.series import Series
 

@@ -5,12 +5,19 @@ Requests are handed on one by one in order of arrival. A week of traffic is mill
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import le
 from typing import NamedTuple
 
 from mlsysim.errors import InputError
 
-__all__ = ["Measured", "Request", "in_order"]
+__all__ = ["TOGETHER", "Measured", "Request", "in_order"]
+
+TOGETHER = 1024
+"""Requests that are handed out before replicas go on."""
+_LAST = sys.float_info.max
 
 
 class Request(NamedTuple):
@@ -50,11 +57,22 @@ class Measured(NamedTuple):
     """From arrival to when a scheduler took it."""
 
 
-def in_order(requests: Iterable[Request]) -> Iterator[Request]:
-    """The same requests; an error at the first that comes before the one ahead of it, or has no tokens to read or to write."""
-    before = 0.0
-    for number, request in enumerate(requests, 1):
-        if not before <= request.arrival < float("inf"):
+def in_order(requests: Iterable[Request]) -> Iterator[list[Request]]:
+    """The same requests, some together; an error at the first that comes before the one ahead of it, or has no tokens to read or to write."""
+    asked, before, ahead, many = iter(requests), 0.0, 0, 1
+    while block := list(islice(asked, many)):
+        arrivals = [request[0] for request in block]
+        orderly = all(map(le, (before, *arrivals), (*arrivals, _LAST)))
+        if not orderly or any(request[1] < 1 or request[2] < 1 for request in block):
+            _refuse(block, before, ahead)
+        yield block
+        before, ahead, many = arrivals[-1], ahead + len(block), TOGETHER
+
+
+def _refuse(block: list[Request], before: float, ahead: int) -> None:
+    """Say which of some requests is out of order."""
+    for number, request in enumerate(block, ahead + 1):
+        if not before <= request.arrival <= _LAST:
             raise InputError(
                 f"Request {number} comes at {request.arrival:g} s and the one before it at {before:g} s; times must not run "
                 "backwards: sort the requests by arrival."
@@ -64,4 +82,3 @@ def in_order(requests: Iterable[Request]) -> Iterator[Request]:
                 f"Request {number} has a prompt of {request.prompt} and an answer of {request.answer} tokens; each must be 1 or more."
             )
         before = request.arrival
-        yield request

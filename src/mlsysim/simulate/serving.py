@@ -18,7 +18,7 @@ from mlsysim.cases.offload import host_link
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
-from mlsysim.simulate.alone import TOGETHER, Alone, each_alone, result
+from mlsysim.simulate.alone import Alone, each_alone, result
 from mlsysim.simulate.changing import Failing, Growing
 from mlsysim.simulate.fleet import Fleet, Pool
 from mlsysim.simulate.live import Done, Live, Spent
@@ -26,7 +26,7 @@ from mlsysim.simulate.pools import Between
 from mlsysim.simulate.record import Percentiles, Record
 from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.replicas import Kind, kind_of, reader_of, replicas_of
-from mlsysim.simulate.requests import Request, in_order
+from mlsysim.simulate.requests import TOGETHER, Request, in_order
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.series import OverTime, Series, losses, together
@@ -96,12 +96,12 @@ class _Clock:
         self.last: Request | None = None
 
     def __iter__(self) -> Iterator[Request]:
-        for request in in_order(self.requests):
+        for block in in_order(self.requests):
             if not self.count:
-                self.first = request.arrival
-            self.count += 1
-            self.last = request
-            yield request
+                self.first = block[0].arrival
+            self.count += len(block)
+            self.last = block[-1]
+            yield from block
 
     @property
     def stopped(self) -> str:

@@ -92,11 +92,11 @@ class Steps:
         }
         self._adapts = bool(step.blocks.adapters)
         self._stages = step.deployment.pp > 1 or iterations.draft is not None
-        self._ramp = step.kernels.attention.ramp_tokens
         self._decodes: dict[int, tuple[tuple[float, float], ...]] = {}
         self._chunks: dict[tuple[int, int], float] = {}
         self._prompt_start = 2 * self._prompts(1.0, 1.0, 0.0) - self._prompts(2.0, 1.0, 0.0)
-        self._quadratic = self._prompt_form()
+        self.prompted = (step.kernels.attention.ramp_tokens, *(self._prompt_form() or (0.0, 0.0, 0.0)))
+        """Of attention over s tokens of a prompt after c others: S0, i, j and k of (s + S0) (i c + j s + k); j is 0 where it is not of that form."""
 
     @staticmethod
     def _at(step: EngineStep, prompted: bool) -> Any:
@@ -194,9 +194,9 @@ class Steps:
 
     def chunk(self, tokens: int, before: int) -> float:
         """What attention takes of a chunk of a prompt after so many of its tokens."""
-        form = self._quadratic
-        if form is not None:
-            return (tokens + self._ramp) * (form[0] * before + form[1] * tokens + form[2])
+        ramp, by_before, by_own, by_token = self.prompted
+        if by_own:
+            return (tokens + ramp) * (by_before * before + by_own * tokens + by_token)
         key = tokens, before
         found = self._chunks.get(key)
         if found is None:

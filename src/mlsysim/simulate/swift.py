@@ -86,7 +86,7 @@ class Swift(Filling):
         steps, spent, plan, prefixes = self.steps, self.spent, self.scheduling, self.prefixes
         incoming, waiting, running, reading = self.incoming, self.waiting, self.running, self.reading
         queue, waits, done, reserves = waiting.queue, spent.waits, self.done, self.reserves
-        chunk, mixed, known = steps.chunk, self._mixes, self._known
+        chunk, mixed, known, (ramp, by_before, by_own, by_token) = steps.chunk, self._mixes, self._known, steps.prompted
         start, grows, takes = steps.contexts.first, steps.contexts.slope, self.room.contexts.slope
         room, beside, most, slots = self.room.bytes / takes, self._beside(), plan.budget, plan.slots
         mixes, cuts, whole = plan.prompts == "mixed", plan.cuts, plan.whole
@@ -103,7 +103,7 @@ class Swift(Filling):
         gaps = self.gaps or Gaps()
         gap, gap_of = gaps.seconds.append, gaps.many.append
         n, peak, (contexts, places) = self.n, self.peak_held / takes, self._sums or self._add_up()
-        wrote, ended, read, begun = 0, 0, 0, turns
+        wrote, ended, read, begun, came = 0, 0, 0, turns, 0.0
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
         through, after = False, incoming[0][0] if incoming else NEVER
         while True:
@@ -117,7 +117,7 @@ class Swift(Filling):
                 tokens += live.prompt
                 size += 1
                 queue.append(live)
-                waits["running"] += time - seen
+                came += time - seen
             if time >= until:
                 through = True
                 break
@@ -176,7 +176,10 @@ class Swift(Filling):
                         over += 1
                     else:
                         take, live.unread = left, new - left
-                    chunks += chunk(take, prompt - new)
+                    if by_own:
+                        chunks += (take + ramp) * (by_before * (prompt - new) + by_own * take + by_token)
+                    else:
+                        chunks += chunk(take, prompt - new)
                     last += take
                     parts += 1
                     left -= new
@@ -313,11 +316,13 @@ class Swift(Filling):
         self.load, self.slope, self._sums = start * n + grows * contexts, grows * n, (contexts, places)
         self.held, self.growth, self.peak_held = takes * places, 0.0 if reserves else takes * n, takes * peak
         spent.reading, spent.writing, spent.disturbed, spent.busy = of_reading, of_writing, disturbed, busy
+        waits["running"] += came
         spent.wrote += wrote
         spent.ended += ended
         spent.read += read
         spent.steps += turns - begun
-        gaps.settle(LATER)
+        if len(gaps.seconds) >= LATER:
+            gaps.settle()
         if not through:
             self._tell_each()
             if places > room:

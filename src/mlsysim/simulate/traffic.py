@@ -14,15 +14,16 @@ prompt and answer are independent (rank correlations in Azure's and Mooncake's t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import field
 from heapq import heappop, heappush
-from itertools import count
-from math import floor, isfinite, sqrt
+from itertools import islice
+from math import floor, inf, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol
 
 from mlsysim.errors import InputError, unknown_name
-from mlsysim.simulate.draws import Draws, exp, log
+from mlsysim.simulate.draws import NEAR, Draws, log
 from mlsysim.simulate.requests import Request
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.files import shipped
@@ -86,8 +87,9 @@ class Spread:
         object.__setattr__(self, "_mu", log(above) - squares / 2)
 
     def draw(self, draws: Draws) -> int:
-        above = exp(self._mu + self._sigma * draws.normal()) if self._sigma else self.mean - 1.0
-        return 1 + floor(above + draws.uniform())
+        if self._sigma:
+            return 1 + draws.whole(self._mu, self._sigma)
+        return 1 + floor(self.mean - 1.0 + draws.uniform())
 
 
 @dataclass(frozen=True)
@@ -209,20 +211,20 @@ class Load:
         """In order of arrival."""
         drawn = self._single(seed) if self.turns == 1 else self._conversations(seed)
         last = float("inf") if self.duration is None else self.duration
-        numbers = count(1) if self.count is None else range(1, self.count + 1)
-        for _, request in zip(numbers, drawn, strict=False):
-            if request.arrival >= last:
+        for request in islice(drawn, self.count):
+            if request[0] >= last:
                 return
             yield request
 
     def _single(self, seed: int) -> Iterator[Request]:
         lengths, people = Draws(seed, "lengths"), Draws(seed, "people")
         prompt, answer, whole = self.prompt.draw, self.answer.draw, self.block_tokens
+        new, others = tuple.__new__, tuple(Request._field_defaults.values())
         plain = not self.prefixes and not self.tenants and self.context is None
         for time in self._arrivals(seed, self.rate, 0.0):
             read, write = prompt(lengths), answer(lengths)
             if plain:
-                yield Request(time, read, write)
+                yield new(Request, (time, read, write, *others))
                 continue
             read, write = self._cut(read, write)
             first = self._prefix(people)
@@ -260,29 +262,34 @@ class Load:
     def _arrivals(self, seed: int, rate: float, start: float) -> Iterator[float]:
         """Times from ``start`` on, in whole nanoseconds."""
         draws = Draws(seed, "arrivals")
-        gap = self._gaps(draws, rate)
+        uniform, gap, random = draws.uniform, self._gaps(draws, rate), self.burst == 1.0
         mean = sum(self.hours) / len(self.hours) if self.hours else 1.0
-        factors = [hour / mean for hour in self.hours]
-        time, ahead = start, next(gap)
+        factors, many, near = [hour / mean for hour in self.hours], len(self.hours), 1e-2 * NEAR
+        time, end, factor, drawn, ln = start, -inf if self.hours else inf, 1.0, 0.0, math.log
         while True:
-            if factors:
+            if random:
+                drawn = 1.0 - uniform()
+                ahead = -ln(drawn) / rate / factor
+                later = time + ahead
+                if later < end and time + ahead * (1 - near) == time + ahead * (1 + near):
+                    time = later
+                    yield floor(time * 1e9 + 0.5) / 1e9
+                    continue
+            # At the end of an hour, early on, and where the last bits of a logarithm matter.
+            ahead = -log(drawn) / rate if random else next(gap)
+            if self.hours:
                 slot = floor(time / _HOUR)
-                factor = factors[slot % len(factors)]
+                factor = factors[slot % many]
                 while not factor or ahead > ((slot + 1) * _HOUR - time) * factor:
                     ahead -= ((slot + 1) * _HOUR - time) * factor
                     slot += 1
-                    time, factor = slot * _HOUR, factors[slot % len(factors)]
-                ahead /= factor
-            time += ahead
+                    time, factor = slot * _HOUR, factors[slot % many]
+                end = (slot + 1) * _HOUR - 1.0
+            time += ahead / factor
             yield _nanoseconds(time)
-            ahead = next(gap)
 
     def _gaps(self, draws: Draws, rate: float) -> Iterator[float]:
-        """Seconds between arrivals at an even rate. The first is the rest of a gap: a length-biased one times a uniform number."""
-        if self.burst == 1.0:
-            uniform = draws.uniform
-            while True:
-                yield -log(1.0 - uniform()) / rate
+        """Seconds between arrivals at an even rate, that are not at random. The first is the rest of a gap: a length-biased one times a uniform number."""
         if self.burst == 0.0:
             yield draws.uniform() / rate
             while True:
