@@ -9,6 +9,7 @@ import pytest
 
 from mlsysim.labs.address import address
 from mlsysim.labs.machines import machine
+from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_from_text
 
@@ -115,11 +116,12 @@ def test_a_saved_scenario_brings_its_imported_model_along(page, tmp_path):
     assert len(rows) > 10 and rows[0]["unit"] == "GB"
 
 
-def test_a_scenario_is_answered_before_python_has_started(fresh_page, site):
+@pytest.mark.parametrize("scenario", ["llama3-70b-512-h100", None], ids=["of an address", "the first design"])
+def test_a_scenario_is_answered_before_python_has_started(fresh_page, site, scenario):
     """The runtime never comes, and the answer is there."""
     fresh_page.route("**/pyodide.asm.wasm*", lambda route: None)
-    plan = load_plan("scenario:llama3-70b-512-h100")
-    fresh_page.goto(f"{site}{address(plan.document())}")
+    plan = AUDITED if scenario is None else load_plan(f"scenario:{scenario}")
+    fresh_page.goto(f"{site}#explore" if scenario is None else f"{site}{address(plan.document())}")
     fresh_page.wait_for_selector("html[data-early]", state="attached")
     answer = evaluate(plan, change=False)
     expect(fresh_page.locator("#binding")).to_have_text(answer.binding.sentence)

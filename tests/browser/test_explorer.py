@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
+from mlsysim.plans.audit import AUDITED
 
 from .conftest import expect, go, leaves, resized, settled, wait_until_ready
 
@@ -99,10 +100,19 @@ def words(page) -> str:
     )
 
 
+def unfolded(page):
+    """The page with the folds of its answer open: what they hold is built when they are opened."""
+    page.evaluate(
+        "for (const id of ['in-words', 'walls', 'numbers', 'origins-rest']) document.getElementById(id).open = true"
+    )
+    page.wait_for_selector("#metrics [data-metric]")
+    return page
+
+
 @pytest.fixture(scope="module")
 def page(ready_page):
     ready_page.wait_for_selector("html[data-lists]", state="attached")
-    return ready_page
+    return unfolded(ready_page)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -116,7 +126,7 @@ def page(ready_page):
 def test_the_numbers_are_those_of_the_terminal(page, tmp_path, plan):
     go(page, plan)
     if plan is None:
-        plan = page.evaluate("engine.call('first_design')")
+        plan = AUDITED.document()
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
     done = CliRunner().invoke(app, ["eval", str(path), "--json"])
@@ -827,6 +837,22 @@ def test_text_is_readable_in_light_and_dark(page, scheme):
     page.emulate_media(color_scheme=None, reduced_motion=None)
 
 
+def test_paper_has_what_the_folds_hold(page):
+    go(page, MIXTRAL)
+    folds = ["in-words", "walls", "numbers", "origins-rest"]
+    page.evaluate("ids => ids.forEach((id) => { document.getElementById(id).open = false; })", folds)
+    page.locator("#parallelism-tp").fill("4")
+    settled(page)
+    held = """() => Object.fromEntries(["#numbers td", "#chart-memory text", "#chart-scorecard text", "#sentences li", "#origins-rest .origin"].map(
+      (what) => [what, [...document.querySelectorAll(what)].filter((part) => part.checkVisibility()).length]))"""
+    assert set(page.evaluate(held).values()) == {0}
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert min(page.evaluate(held).values()) > 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert set(page.evaluate(held).values()) == {0}
+    unfolded(page)
+
+
 # --- last: this loads the page again ------------------------------------------------------------------------------
 
 
@@ -842,6 +868,6 @@ def test_a_dropped_model_is_used_and_a_reload_restores_everything(page):
     assert "Metric" in compared
     page.reload()
     wait_until_ready(page)
-    assert shown(page) == before and page.locator("#compare-table").text_content() == compared
+    assert shown(unfolded(page)) == before and page.locator("#compare-table").text_content() == compared
     page.wait_for_selector("html[data-lists]", state="attached")
     assert page.locator("#workload-model").input_value() == "small-model"

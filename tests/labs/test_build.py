@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tomllib
 import urllib.error
 import urllib.request
 import zipfile
@@ -210,6 +211,13 @@ def test_what_a_page_cannot_use_is_left_out(ours):
         {"pint/a.py": b"", "pint/testsuite/b.py": b"", "pint-2.dist-info/METADATA": b"Name: pint\n\nLong.\n"}
     )
     assert package.their_files(wheel) == {"pint/a.py": b"", "pint-2.dist-info/METADATA": b"Name: pint\n"}
+
+
+def test_tables_that_an_answer_reads_whole_are_parsed_when_the_site_is_built(ours):
+    parsed = [name for name in ours if name.startswith("mlsysim/data/") and name.endswith(".json")]
+    assert {"mlsysim/data/metrics.json", "mlsysim/data/software/training.json"} < set(parsed)
+    for name in parsed:
+        assert json.loads(ours[name]) == tomllib.loads(ours[f"{name[:-4]}toml"].decode())
 
 
 def test_archives_tell_no_time():

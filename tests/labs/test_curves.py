@@ -11,7 +11,8 @@ import pytest
 
 from mlsysim.labs import bridge, curves
 from mlsysim.labs.curves import curve_csv
-from mlsysim.labs.explorer import answer_of, explore
+from mlsysim.labs.explorer import answer_of
+from mlsysim.labs.further import explore
 from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
-from mlsysim.labs import bridge, catalogue, explorer
-from mlsysim.labs.explorer import sensitivity_chart
+from mlsysim.labs import bridge, catalogue, explorer, further
+from mlsysim.labs.further import sensitivity_chart
 from mlsysim.models.registry import Models
 from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.changes import sensitivities
@@ -104,14 +104,14 @@ def test_a_server_that_is_overloaded_is_an_answer_without_a_bar_of_time():
     load = {"prompt_tokens": 500, "output_tokens": 100, "qps": 500}
     plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}, "serving": load}
     for limits in ({}, {"slo": "ttft_p99=500ms"}):
-        found = explorer.explore(plan | {"serving": load | limits})
+        found = further.explore(plan | {"serving": load | limits})
         assert found["overloaded"] and found["headline"].startswith("Overloaded")
         assert found["time_bar"] is None and "memory" in found["charts"]
 
 
 def test_the_controls_of_a_simulated_answer_are_calibrated():
     plan = {"task": "serving", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "H100"}}
-    found = explorer.explore(plan | {"serving": {"qps": 2, "slo": "ttft_p99=500ms", "requests": 100}})
+    found = further.explore(plan | {"serving": {"qps": 2, "slo": "ttft_p99=500ms", "requests": 100}})
     assert found["fidelity"] == "simulated" and found["chosen"]["hardware.efficiency"] == "calibrated"
 
 
@@ -243,10 +243,6 @@ def test_the_whole_answer_is_what_the_engine_says():
     assert whole == json.loads(json.dumps(evaluate(Plan.model_validate(INFERENCE), change=False).to_dict()))
 
 
-def test_the_first_design_is_the_audited_one():
-    assert Plan.model_validate(ask("first_design")) == AUDITED
-
-
 def test_a_wrong_key_gets_the_nearest_one():
     wrong = {**TRAINING, "parallelism": {"tpp": 8}}
     assert "did you mean 'tp'" in refused("explore", plan=wrong)
@@ -322,4 +318,4 @@ def test_documents_are_kept_so_that_why_does_not_compute_again():
 @pytest.mark.parametrize("plan", [5, [], "auto", {"parallelism": 7}, {"workload": 3}])
 def test_a_search_of_what_is_no_plan_gets_a_sentence(plan):
     with pytest.raises(InputError):
-        explorer.search_layout(plan)
+        further.search_layout(plan)

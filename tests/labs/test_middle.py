@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mlsysim.labs import bridge
-from mlsysim.labs.explorer import answer_of, explore
+from mlsysim.labs.explorer import answer_of
+from mlsysim.labs.further import explore
 from mlsysim.labs.time_bar import time_bar
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_from_text

@@ -105,12 +105,14 @@ def test_modules_that_come_later_offer_what_is_said_of_them():
         assert sorted(theirs) == sorted(names), module
 
 
-def test_the_first_answer_does_not_wait_for_launch_files_and_labs():
+def test_the_first_answer_does_not_wait_for_charts_launch_files_and_labs():
     script = """
-import sys
+import json, sys
 from mlsysim.labs import bridge
-assert bridge.call("first_design").startswith('{"ok": true')
-late = [name for name in sys.modules if name.startswith(("mlsysim.launch", "mlsysim.labs.runner", "mlsysim.simulate.traces"))]
+plan = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}, "task": "training"}
+assert bridge.call("at_once", json.dumps({"plan": plan})).startswith('{"ok": true')
+comes_later = ("mlsysim.launch", "mlsysim.labs.further", "mlsysim.labs.runner", "mlsysim.plot.charts", "mlsysim.simulate.traces")
+late = [name for name in sys.modules if name.startswith((*comes_later, "mlsysim.plans.audit", "mlsysim.walls.analysis"))]
 assert not late, late
 assert '"ok": true' in bridge.call("list_labs") and "mlsysim.labs.runner" in sys.modules
 """

@@ -14,7 +14,7 @@ from equation_arithmetic import wrong_by
 from scenario_answers import SCENARIOS, scenario_answer
 
 from mlsysim.errors import InputError
-from mlsysim.labs.explorer import charts_of
+from mlsysim.labs.further import charts_of
 from mlsysim.labs.time_bar import time_bar
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import sensitivities, settled

@@ -11,7 +11,8 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 from mlsysim.plot import curve
-from mlsysim.plot.along import along, bound_of, figure_of
+from mlsysim.plot.along import along
+from mlsysim.plot.readings import bound_of, figure_of
 
 PLAN = {
     "task": "training",

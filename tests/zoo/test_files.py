@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlsysim.errors import ZooFileError
-from mlsysim.zoo.files import Slice, parse_slice, slices
+from mlsysim.zoo.files import Slice, parse_slice, shipped, slices
 
 PACKAGE = Path(str(files("mlsysim")))
 BY_ENTRY = [
@@ -92,3 +92,14 @@ def test_a_broken_entry_names_file_and_entry(text):
         parse_slice(Slice("broken.toml", "X", text))
     assert (caught.value.file, caught.value.entry) == ("broken.toml", "X")
     assert caught.value.reason
+
+
+def test_a_file_that_lies_parsed_beside_itself_is_read_so(tmp_path, monkeypatch):
+    room = tmp_path / "a_room_of_tables"
+    room.mkdir()
+    (room / "__init__.py").touch()
+    (room / "one.toml").write_text("a = 1\n")
+    (room / "two.toml").write_text("a = 1\n")
+    (room / "two.json").write_text('{"a": 2}')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [shipped("a_room_of_tables", f"{name}.toml") for name in ("one", "two")] == [{"a": 1}, {"a": 2}]

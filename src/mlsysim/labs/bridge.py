@@ -20,6 +20,7 @@ LATER = {
     "curves": ("curve", "curve_csv"),
     "dropped": ("keep_trace", "take_file", "take_model"),
     "exports": ("numbers_csv",),
+    "further": ("cheapest", "compare", "explore", "further", "search_layout", "sensitivity", "settle", "why"),
     "live": ("live",),
     "machines": ("machine", "machines"),
     "runner": ("lab_answer", "lab_compute", "lab_finish", "lab_open", "lab_predict", "list_labs", "list_tracks"),

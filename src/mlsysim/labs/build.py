@@ -2,6 +2,7 @@
 
     index.html                 the one document: its views from ``site/views/`` and the gallery put in
     *.html, *.js, *.css        the other files as they are in ``site/``
+    figures.css                the style of every chart, which the charts of a page then go without
     plan_keys.js               the keys of a plan, of which the explorer's controls are made
     gallery/                   what the explorer shows of each scenario until Python has started
     labs.json                  the list of labs with a picture of each, and the mark that an instructor's key leaves in result codes
@@ -36,6 +37,7 @@ from mlsysim.labs.lab import lab
 from mlsysim.labs.package import Files, archive, compressed, licences_of, our_files, packed, standard_files, their_files
 from mlsysim.labs.pictures import picture
 from mlsysim.labs.runner import list_labs, list_tracks
+from mlsysim.plot.theme import stylesheet
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import write_whole
 
@@ -124,7 +126,10 @@ def _pages(cards: str = "") -> dict[str, bytes]:
     for _ in range(2):  # a view may have another in it
         for name, content in views.items():
             document = document.replace(f"<!-- view: {PurePosixPath(name).stem} -->", "\n" + content.decode())
-    return found | {"index.html": document.replace("<!-- gallery -->", cards).encode()}
+    return found | {
+        "index.html": document.replace("<!-- gallery -->", cards).encode(),
+        "figures.css": stylesheet().encode(),
+    }
 
 
 def _runtime(tarball: bytes, pin: Pin) -> dict[str, bytes]:

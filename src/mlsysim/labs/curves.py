@@ -17,7 +17,8 @@ from mlsysim.labs.documents import Document
 from mlsysim.labs.explorer import answer_of, computed
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
-from mlsysim.plot.along import along, figure_of
+from mlsysim.plot.along import along
+from mlsysim.plot.readings import figure_of
 
 _MOMENT = 0.15
 """Seconds that a call computes for, at least one answer."""

@@ -12,11 +12,14 @@ from html import escape
 
 from mlsysim.labs.address import address
 from mlsysim.labs.documents import Document
-from mlsysim.labs.explorer import explore
+from mlsysim.labs.further import explore
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
+from mlsysim.plans.plan import Plan
 from mlsysim.plot.answers import whole_of
+from mlsysim.plot.theme import unstyled
 from mlsysim.zoo.examples import shipped_files
 
 GROUPS = {
@@ -35,6 +38,9 @@ _FIGURES = {
 }
 """Figures of a card by task; the first three that an answer has."""
 
+FIRST = "first"
+"""The design that the explorer starts with, the tutorial's run; no scenario has this name."""
+
 _COLOURS = {"holds": "good", "open": "warn", "fails": "bad"}
 _SHOWN = 3
 _WIDTH = 380
@@ -43,14 +49,14 @@ _FEW = 4
 
 
 def gallery() -> tuple[str, dict[str, Document]]:
-    """The cards as HTML, grouped, and what the explorer shows of each scenario by name."""
+    """The cards as HTML, grouped, and what the explorer shows of each scenario by name, and of its first design."""
     groups: dict[str, list[str]] = {task: [] for task in GROUPS}
-    told: dict[str, Document] = {}
+    told = {FIRST: _told(AUDITED)}
     for name in shipped_files("scenario"):
         plan = load_plan(f"scenario:{name}")
         answer = evaluate(plan, change=False)
         groups[answer.task].append(_card(name, answer))
-        told[name] = {"plan": plan.document(), "answer": explore(plan.document())}
+        told[name] = _told(plan)
     parts = [
         f'<section aria-labelledby="gallery-{task}"><h2 id="gallery-{task}">{escape(GROUPS[task])}</h2>'
         f'\n<ul class="scenarios">\n{"".join(cards)}</ul></section>\n'
@@ -60,6 +66,10 @@ def gallery() -> tuple[str, dict[str, Document]]:
     return "".join(parts), told
 
 
+def _told(plan: Plan) -> Document:
+    return {"plan": plan.document(), "answer": explore(plan.document())}
+
+
 def _card(name: str, answer: Answer) -> str:
     plan = answer.plan
     ruling = answer.ruling
@@ -67,7 +77,7 @@ def _card(name: str, answer: Answer) -> str:
     figures = [answer.held[figure] for figure in _FIGURES[answer.task] if figure in answer.held][:_SHOWN]
     rows = "".join(f"<div><dt>{escape(figure.label)}</dt><dd>{escape(figure.text)}</dd></div>" for figure in figures)
     figure = whole_of(answer, title="Where the time goes", most=_FEW, width=_WIDTH)
-    chart = f'<div class="chart">{figure.svg()}</div>' if figure is not None else ""
+    chart = f'<div class="chart">{unstyled(figure.svg())}</div>' if figure is not None else ""
     return (
         f'<li class="card scenario" data-scenario="{name}">\n'
         f'<h3><a href="{escape(address(plan.document()))}">{escape(plan.name or answer.subject)}</a></h3>\n'

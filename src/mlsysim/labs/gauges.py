@@ -14,7 +14,7 @@ from typing import Any
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric
 from mlsysim.plans.pieces import Checked, Part
-from mlsysim.plot.along import bound_of, figure_of
+from mlsysim.plot.readings import bound_of, figure_of
 from mlsysim.units.registry import Quantity
 from mlsysim.units.text import bytes_text, money_text
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
+import tomllib
 import zipfile
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -24,6 +26,8 @@ LEFT_OUT = (
     "__main__.py", "cli/", "calibrate/data/", "examples/", "labs/build.py", "labs/bytecode", "labs/fetch.py", "labs/gallery.py",
     "labs/lock.toml", "labs/package.py", "labs/serve.py", "labs/site/",
 )  # fmt: skip
+PARSED = re.compile(r"mlsysim/data/(software/)?\w+\.toml")
+"""Data that an answer reads whole: its tables lie beside it as JSON (``zoo.files.shipped``)."""
 OTHERS_LEFT_OUT = ("pint/testsuite/", "pydantic/mypy.py", "pydantic/v1/")
 STANDARD_LEFT_OUT = (
     "_pyrepl/", "bdb.py", "cProfile.py", "doctest.py", "ftplib.py", "imaplib.py", "mailbox.py", "multiprocessing/", "optparse.py", "pdb.py",
@@ -41,8 +45,13 @@ def our_files() -> Files:
         for name, path in found.items()
         if "__pycache__/" not in name and not name.startswith(LEFT_OUT) and not name.endswith((".pyc", "~"))
     }
+    kept |= {f"{name[:-4]}json": _parsed(text) for name, text in kept.items() if PARSED.fullmatch(name)}
     about = f"Metadata-Version: 2.1\nName: mlsysim\nVersion: {version('mlsysim')}\n"
     return {**kept, f"mlsysim-{version('mlsysim')}.dist-info/METADATA": about.encode()}
+
+
+def _parsed(text: bytes) -> bytes:
+    return json.dumps(tomllib.loads(text.decode()), separators=(",", ":")).encode()
 
 
 def their_files(wheel: bytes) -> Files:

@@ -11,6 +11,7 @@ import re
 from mlsysim.labs.lab import Lab
 from mlsysim.labs.lab_charts import draw
 from mlsysim.labs.scope import Scope
+from mlsysim.plot.theme import unstyled
 
 _WIDTH = 360
 _WORDS = re.compile(r"<(text|title|desc)\b.*?</\1>", re.DOTALL)
@@ -30,7 +31,7 @@ def picture(lab: Lab) -> str:
     tops, bottoms = zip(*_extents(bare), strict=True)
     top, height = min(tops) - _MARGIN, max(bottoms) - min(tops) + 2 * _MARGIN
     box = f'viewBox="0 {top:g} {head[2]} {height:g}" preserveAspectRatio="xMidYMid meet"'
-    return bare.replace(head[0], f'<svg xmlns="http://www.w3.org/2000/svg" class="mlp" id="{head[1]}" {box}>')
+    return unstyled(bare).replace(head[0], f'<svg xmlns="http://www.w3.org/2000/svg" class="mlp" id="{head[1]}" {box}>')
 
 
 def _extents(svg: str) -> list[tuple[float, float]]:

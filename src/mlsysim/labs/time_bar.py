@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plot.along import colour_of
+from mlsysim.plot.readings import colour_of
 from mlsysim.units.text import compact_time, number
 from mlsysim.walls.binding import NAMES
 

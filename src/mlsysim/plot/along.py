@@ -12,44 +12,13 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric
 from mlsysim.plot.charts.curve import Curve, Stop, curve
 from mlsysim.plot.figure import WIDE
-from mlsysim.units.registry import Quantity, unit_name
+from mlsysim.plot.readings import bound_of, colour_of, figure_of
 
 Found = tuple[float, "Answer | str | None"]
 """A setting with the answer there, the sentence with which it was refused, or nothing where it is not known yet."""
 
-COLOURS = {1: 0, 2: 2, 3: 7, 14: 1, 4: 4, 5: 5, 7: 3}
-"""Walls and the colours of the charts that they have on every page; the others share one."""
-_OTHER = 6
-_PERCENT = 100.0
 _RATES = ("1 / second", "1 / s")
 """Units of counts a second, which labels name in words."""
-
-
-def colour_of(wall: int | None) -> int:
-    """The colour of a wall."""
-    return COLOURS.get(wall or 0, _OTHER)
-
-
-def figure_of(metric: Metric, unit: str = "") -> tuple[float, float | None, float | None, str]:
-    """Value and ends of the interval of a metric as plain numbers, and their unit, where it is not said which; shares are in per cent."""
-    if isinstance(metric.value, Quantity):
-        unit = unit or unit_name(metric.value.units)
-        value, low, high = (
-            None if side is None else float(side.to(unit).magnitude) for side in (metric.value, metric.low, metric.high)
-        )
-        return value or 0.0, low, high, unit
-    scale, unit = (_PERCENT, "percent") if metric.text.endswith("%") else (1.0, "")
-    ends = (None if side is None else scale * float(side) for side in (metric.low, metric.high))
-    return scale * float(metric.value), *ends, unit  # type: ignore[return-value]
-
-
-def bound_of(answer: Answer, path: str) -> tuple[float | None, bool]:
-    """Where the limit of a metric lies in the numbers of :func:`figure_of`, and whether it is a least value; None without one."""
-    for check in answer.checks:
-        if check.metric == path and check.bound is not None:
-            share = figure_of(answer.metric(path))[3] == "percent"
-            return check.bound * (_PERCENT if share else 1.0), check.least
-    return None, False
 
 
 def along(

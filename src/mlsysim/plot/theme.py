@@ -42,3 +42,8 @@ def stylesheet() -> str:
     """The style of every chart. It is the same for all, so that several on one page do not disturb each other."""
     rules = files("mlsysim.plot").joinpath("figure.css").read_text(encoding="utf-8").replace("\n", "")
     return Template(rules).substitute(light=_variables(LIGHT), dark=_variables(DARK))
+
+
+def unstyled(svg: str) -> str:
+    """A chart for a page that has :func:`stylesheet` once."""
+    return svg.replace(f"<style>{stylesheet()}</style>\n", "")

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from mlsysim.plot.figure import PHONE
 from mlsysim.plot.svg import clean
-from mlsysim.plot.theme import stylesheet
+from mlsysim.plot.theme import stylesheet, unstyled
 from mlsysim.report.blocks import Block, Cards, Chart, Code, Documents, Formulas, Points, Section, Table, Text, Verdict
 from mlsysim.report.build import Report
 from mlsysim.report.content import sections_of
@@ -120,9 +120,8 @@ def _table(table: Table) -> str:
 
 def _chart(chart: Chart) -> str:
     """Both layouts, with the style of charts taken out: the page has it once."""
-    own = f"<style>{stylesheet()}</style>\n"
-    wide = chart.figure.svg(identity=f"{chart.name}-wide").replace(own, "")
-    phone = chart.figure.svg(PHONE, identity=f"{chart.name}-phone").replace(own, "")
+    wide = unstyled(chart.figure.svg(identity=f"{chart.name}-wide"))
+    phone = unstyled(chart.figure.svg(PHONE, identity=f"{chart.name}-phone"))
     return f'<figure class="chart" id="{chart.name}-chart"><div class="wide">{wide}</div><div class="phone">{phone}</div></figure>'
 
 

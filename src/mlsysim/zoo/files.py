@@ -7,6 +7,7 @@ checks for every shipped file that both ways of reading agree.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -62,8 +63,13 @@ def slices(file: str, text: str) -> Iterator[Slice]:
 
 @cache
 def shipped(package: str, name: str) -> dict[str, Any]:
-    """The tables of a file of a package, parsed whole."""
-    return tomllib.loads(files(package).joinpath(name).read_text(encoding="utf-8"))
+    """The tables of a file of a package, parsed whole. Where they lie beside it as JSON, as in a built site, that is a twentieth of the time."""
+    place = files(package)
+    parsed = place.joinpath(name.removesuffix("toml") + "json")
+    if parsed.is_file():
+        tables: dict[str, Any] = json.loads(parsed.read_text(encoding="utf-8"))
+        return tables
+    return tomllib.loads(place.joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache

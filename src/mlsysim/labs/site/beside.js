@@ -96,13 +96,16 @@ export async function takeDropped() {
 
 // --- before Python has started -------------------------------------------------------------------------------------
 
-// What was written for the scenario at this address when the site was built; null for any other.
-export async function writtenBefore(hash) {
+// A design and its answer as they were written when the site was built.
+export const written = async (name) => (await fetch(`gallery/${name}.json`)).json();
+
+// That of the scenario at this address, or the one of that name where the address has no design; null for any other.
+export async function writtenBefore(hash, name) {
   if (root.dataset.engine !== undefined) return null;
   const link = [...document.querySelectorAll(".scenario h3 a")].find((one) => one.getAttribute("href") === hash);
-  if (!link) return null;
+  if (hash !== null && !link) return null;
   try {
-    return await (await fetch(`gallery/${link.closest(".scenario").dataset.scenario}.json`)).json();
+    return await written(link ? link.closest(".scenario").dataset.scenario : name);
   } catch {
     return null; // the engine will say it
   }

@@ -12,6 +12,18 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// Written only where it is another: every write to a page makes the browser lay it out again.
+export function put(node, values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (name.includes("-")) {
+      if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+    } else if (node[name] !== value) node[name] = value;
+  }
+}
+
+// A chart as it goes into the page, which has the style of charts once (figures.css): a style that comes with each makes the browser look at every element anew.
+export const unstyled = (svg) => svg.replace(/<style>[^]*?<\/style>\s*/, "");
+
 export const byId = (id) => document.getElementById(id);
 
 export function download(name, type, content) {

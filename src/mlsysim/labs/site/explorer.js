@@ -9,6 +9,7 @@ import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
 import { Panel } from "./panel.js";
 import { byId } from "./dom.js";
+import { whenOpen } from "./folds.js";
 import { startExports } from "./exports.js";
 import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
 import { show as showGauges } from "./gauges.js";
@@ -25,6 +26,8 @@ let answer = null;
 let pinned = null; // of the pinned design: what was chosen for it, its chip, its bar of time
 let both = {}; // charts that show it and this design
 let deepened = null; // change and sensitivities, with the plan that they are of
+const FOLDED = ["memory", "scorecard"]; // charts below a fold
+const FIRST = "first"; // the design that a visit starts with
 const SLOW = 400; // milliseconds of an answer after which a curve has fewer stops, and none of them stands before the next answer
 const brains = new Brains(state, lists, beside.teachTraces);
 const { inBackground } = brains;
@@ -38,13 +41,17 @@ function say(text, alert = false) {
 
 // --- answers -------------------------------------------------------------------------------------------------------
 
+let inner = 0; // pixels that the charts have; asking the browser while an answer is written would make it lay out the page in between
+new ResizeObserver(([entry]) => { inner = Math.floor(entry.contentRect.width); }).observe(byId("charts"));
+
 function widths() {
   const clamp = (pixels) => Math.max(300, Math.min(1000, Math.floor(pixels / 10) * 10));
-  const inner = byId("charts").clientWidth || 720;
+  inner ||= byId("charts").clientWidth;
+  const room = inner || 720;
   const gap = 16;
   const two = matchMedia("(min-width: 75rem)").matches;
   const padding = 2;
-  return { width: clamp((two ? (inner - gap) / 2 : inner) - padding), wide: clamp(inner - padding) };
+  return { width: clamp((two ? (room - gap) / 2 : room) - padding), wide: clamp(room - padding) };
 }
 
 const quick = new Newest(async (_, newest) => {
@@ -73,7 +80,7 @@ const quick = new Newest(async (_, newest) => {
     if (!answer) {
       // The very first design is a broken address: the default shows what a whole one is like.
       notice = `${error.message} The address is not a whole design; the first design is shown instead.`;
-      Object.assign(state, { plan: await engine.call("first_design"), pin: null, models: {} });
+      Object.assign(state, await firstDesign());
       quick.ask();
     } else if (newest()) say(error.message, true);
   }
@@ -99,7 +106,7 @@ function show(plan, found) {
 // What stands further down, and the figures of the chip.
 function showRest(found) {
   panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists });
-  showMetrics(found, why);
+  whenOpen(byId("numbers"), () => showMetrics(found, why));
   showOrigins(found.origins);
   showCharts();
 }
@@ -107,7 +114,9 @@ function showRest(found) {
 // Where a design is pinned, charts that have room for both show both.
 function showCharts() {
   const charts = state.pin ? { ...answer.charts, ...both } : answer.charts;
-  for (const name of Object.keys(CHARTS)) if (name !== "sensitivity") showChart(byId(`chart-${name}`), charts[name]);
+  const draw = (names) => { for (const name of names) showChart(byId(`chart-${name}`), charts[name]); };
+  draw(Object.keys(CHARTS).filter((name) => name !== "sensitivity" && !FOLDED.includes(name)));
+  whenOpen(byId("walls"), () => draw(FOLDED));
 }
 
 async function why(metric) {
@@ -219,9 +228,11 @@ function change(plan, path = null) {
   ask();
 }
 
+const firstDesign = async () => ({ plan: (await beside.written(FIRST)).plan, pin: null, models: {} });
+
 // Without a design in the address the last one is shown again, and at first the tutorial's.
 async function restore() {
-  const found = decode(location.hash) ?? (state.plan ? state : { plan: await engine.call("first_design"), pin: null, models: {} });
+  const found = decode(location.hash) ?? (state.plan ? state : await firstDesign());
   Object.assign(state, found);
   if (!decode(location.hash)) history.replaceState(null, "", `#${encode(state)}`);
   elsewhere = true;
@@ -253,7 +264,6 @@ const time = timeBar.mount(byId("time"), { why });
 const hero = heroChart.mount(byId("hero"), { ask: brains.alongside, panel, width: () => widths().wide, slow: () => brains.slow });
 const ghost = () => (state.pin && pinned ? { plan: state.pin, chosen: pinned.chosen, figures: pinned.figures, lists } : null);
 
-const FOLDED = ["memory", "scorecard"];
 for (const [name, title] of Object.entries(CHARTS)) byId(FOLDED.includes(name) ? "wide-charts" : "charts").append(chartCard(name, title));
 
 byId("pin").addEventListener("click", async () => {
@@ -328,10 +338,10 @@ beside.mount({
 
 export async function mount() {
   if (root.dataset.lists === undefined) fillLists().catch(fail);
-  const early = await beside.writtenBefore(location.hash);
+  const early = await beside.writtenBefore(decode(location.hash) ? location.hash : null, FIRST);
   if (early) {
     byId("content").hidden = false;
-    Object.assign(state, decode(location.hash));
+    Object.assign(state, decode(location.hash) ?? { plan: early.plan });
     answer = early.answer;
     show(state.plan, answer);
     showRest(answer);

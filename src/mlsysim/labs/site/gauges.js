@@ -29,18 +29,30 @@ function row(found, why) {
     limit || found.word ? element("div", { class: "gauge-limit" }, limit ? `Limit: ${limit.text}; ` : "", element("span", { class: "state" }, found.word)) : null);
 }
 
+const shown = new Map(); // cards by what they say: one that says the same stays
+
 export function show(root, gauges, why) {
-  root.replaceChildren(...gauges.map((gauge) => {
-    const title = gauge.metric
-      ? element("button", { type: "button", class: "why", "aria-haspopup": "dialog", onclick: () => why(gauge.metric) }, gauge.title)
-      : gauge.title;
-    const notes = gauge.notes.map((note) => element("li", {}, `${note.label} `, element("button", {
-      type: "button", class: "why", "aria-haspopup": "dialog", onclick: () => why(note.path) }, note.text)));
-    return element("section", { class: "card gauge mlp", "data-gauge": gauge.name, "data-state": gauge.state || "none", "aria-label": gauge.question },
-      element("div", { class: "gauge-head" }, element("h2", {}, gauge.question), element("span", { class: "state" }, gauge.word)),
-      gauge.name === "fast" && gauge.rows.length ? null : element("p", { class: "gauge-title" }, title),
-      ...(gauge.bar ? bar(gauge.bar) : []),
-      ...gauge.rows.map((found) => row(found, why)),
-      notes.length ? element("ul", { class: "notes" }, ...notes) : null);
-  }));
+  const cards = gauges.map((gauge) => {
+    const said = JSON.stringify(gauge);
+    const made = shown.get(said) ?? card(gauge, why);
+    return [said, made];
+  });
+  shown.clear();
+  for (const [said, made] of cards) shown.set(said, made);
+  const now = [...shown.values()];
+  if (now.length !== root.children.length || now.some((made, k) => root.children[k] !== made)) root.replaceChildren(...now);
+}
+
+function card(gauge, why) {
+  const title = gauge.metric
+    ? element("button", { type: "button", class: "why", "aria-haspopup": "dialog", onclick: () => why(gauge.metric) }, gauge.title)
+    : gauge.title;
+  const notes = gauge.notes.map((note) => element("li", {}, `${note.label} `, element("button", {
+    type: "button", class: "why", "aria-haspopup": "dialog", onclick: () => why(note.path) }, note.text)));
+  return element("section", { class: "card gauge mlp", "data-gauge": gauge.name, "data-state": gauge.state || "none", "aria-label": gauge.question },
+    element("div", { class: "gauge-head" }, element("h2", {}, gauge.question), element("span", { class: "state" }, gauge.word)),
+    gauge.name === "fast" && gauge.rows.length ? null : element("p", { class: "gauge-title" }, title),
+    ...(gauge.bar ? bar(gauge.bar) : []),
+    ...gauge.rows.map((found) => row(found, why)),
+    notes.length ? element("ul", { class: "notes" }, ...notes) : null);
 }

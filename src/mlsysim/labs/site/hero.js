@@ -1,7 +1,7 @@
 // The chart along the control that was last moved: every point is the answer at that stop. The dot is the design; dragging it moves the control.
 //
 // The stops around the design are asked for in the background, a few at a time, nearest first, until none is left or something newer is asked.
-import { element } from "./dom.js";
+import { element, put } from "./dom.js";
 import { chartCard, showChart } from "./render.js";
 import { Newest } from "./state.js";
 
@@ -14,6 +14,15 @@ const FIRST = {
   rl: ["accelerators", "rl.prompts"],
 };
 const WAYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
+
+// The options of a menu, written where there are others.
+function offer(menu, items, chosen) {
+  const now = [...menu.options];
+  if (items.length !== now.length || items.some(({ path, label }, k) => now[k].value !== path || now[k].text !== label)) {
+    menu.replaceChildren(...items.map(({ path, label }) => element("option", { value: path }, label)));
+  }
+  put(menu, { value: chosen });
+}
 
 export function mount(root, { ask, panel, width, slow }) {
   let path = null; // of the control
@@ -87,7 +96,7 @@ export function mount(root, { ask, panel, width, slow }) {
     card.dataset.left = found.left;
     waits.textContent = found.left ? `${found.left} more to compute` : found.svg ? "" : found.reasons[asked.at] ?? "";
     moves.hidden = !found.metrics.length;
-    goal.replaceChildren(...found.metrics.map((each) => element("option", { value: each.path, selected: each.path === found.metric }, each.label)));
+    offer(goal, found.metrics, found.metric);
     put(asked.at);
   }
 
@@ -171,7 +180,7 @@ export function mount(root, { ask, panel, width, slow }) {
         path = (FIRST[task] ?? []).find((each) => known.some((other) => other.path === each)) ?? known[0]?.path ?? null;
         metric = "";
       }
-      axis.replaceChildren(...known.map((each) => element("option", { value: each.path, selected: each.path === path }, each.label.toLowerCase())));
+      offer(axis, known.map((each) => ({ path: each.path, label: each.label.toLowerCase() })), path);
       draw();
     },
   };

@@ -1,5 +1,5 @@
 // The parts of a lab's page: questions, controls, values, charts. They know nothing of the engine.
-import { element } from "./dom.js";
+import { element, unstyled } from "./dom.js";
 
 // Texts of labs are written by mlsysim.labs.markdown and charts by mlsysim.plot; both escape everything they were given.
 export function markup(tag, html, attributes = {}) {
@@ -85,7 +85,7 @@ export function values(items) {
 }
 
 export function chart(drawn) {
-  if (drawn.kind === "chart") return markup("figure", drawn.svg, { class: "chart" });
+  if (drawn.kind === "chart") return markup("figure", unstyled(drawn.svg), { class: "chart" });
   const head = element("tr", {}, ...drawn.head.map((text) => element("th", { scope: "col" }, text)));
   const rows = drawn.rows.map((cells, index) => element("tr", drawn.here[index] ? { "aria-current": "true" } : {},
     element("th", { scope: "row" }, cells[0]), ...cells.slice(1).map((text) => element("td", {}, text))));

@@ -1,6 +1,6 @@
 // A minute of traffic, moving: requests that wait, that are worked on, and how full the caches are, from the simulation.
 // Where motion is not wanted the pictures stand still, and the reader moves the time by hand.
-import { byId, element } from "./dom.js";
+import { byId, element, unstyled } from "./dom.js";
 import { markup } from "./lab_parts.js";
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -73,7 +73,7 @@ export function showLive(found) {
   byId("live-says").replaceChildren(...(found.error ? [found.error] : found.says).map((text) => element("li", {}, text)));
   byId("live-player").hidden = !traffic;
   byId("live-play").hidden = byId("live-speed").parentElement.hidden = still.matches;
-  byId("live-charts").replaceChildren(...(found.charts ?? []).map((svg) => markup("figure", svg, { class: "chart" })));
+  byId("live-charts").replaceChildren(...(found.charts ?? []).map((svg) => markup("figure", unstyled(svg), { class: "chart" })));
   if (!traffic) return;
   seen = found.over_time;
   at = 0;

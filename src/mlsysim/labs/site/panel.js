@@ -1,7 +1,7 @@
 // The form of a design: a row for each control, built once, kept in step with the plan.
 import { ALL, CONTROLS, GROUPS, isShown, planWith, valueOf } from "./controls.js";
 import { Combobox } from "./combobox.js";
-import { element } from "./dom.js";
+import { element, put } from "./dom.js";
 
 const TASKS = { training: "Training", serving: "Serving", inference: "One pass", rl: "RL" };
 const CLOSED = ["chip", "more"];
@@ -173,11 +173,10 @@ export class Panel {
       element("span", { class: "field" }, number, unit), range);
     const show = (value, context, force) => {
       stops = typeof control.stops === "function" ? control.stops(context) : control.stops;
-      range.max = stops.length - 1;
-      if (force || document.activeElement !== range) range.value = nearestStop(stops, value);
-      if (force || document.activeElement !== number) number.value = value ?? "";
-      unit.textContent = typeof control.unit === "function" ? control.unit(context) : control.unit ?? "";
-      range.setAttribute("aria-valuetext", spoken(control, value, context));
+      put(range, { max: String(stops.length - 1), "aria-valuetext": spoken(control, value, context) });
+      if (force || document.activeElement !== range) put(range, { value: String(nearestStop(stops, value)) });
+      if (force || document.activeElement !== number) put(number, { value: String(value ?? "") });
+      put(unit, { textContent: typeof control.unit === "function" ? control.unit(context) : control.unit ?? "" });
     };
     return { root, show, inputs: [range, number] };
   }
@@ -199,7 +198,7 @@ export class Panel {
         if (same) value = same.key;
         else select.append(element("option", { value }, value));
       }
-      select.value = value ?? "";
+      put(select, { value: value ?? "" });
     };
     return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), select), show,
       inputs: [select] };
@@ -223,7 +222,7 @@ export class Panel {
     const input = element("input", { type: "text", id, placeholder: control.example ?? "", autocomplete: "off",
       onchange: () => this.#edit(control, input.value.trim() === "" ? null : input.value.trim()) });
     const show = (value, context, force) => {
-      if (force || document.activeElement !== input) input.value = value ?? "";
+      if (force || document.activeElement !== input) put(input, { value: String(value ?? "") });
     };
     return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), input), show,
       inputs: [input] };
@@ -231,17 +230,17 @@ export class Panel {
 
   #output(control, id) {
     const output = element("output", { id });
-    const show = (value) => { output.textContent = value === null ? "" : value.toLocaleString("en"); };
+    const show = (value) => put(output, { textContent: value === null ? "" : value.toLocaleString("en") });
     return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), output), show, inputs: [] };
   }
 
   #showRow({ control, root, show, inputs }, force = false) {
     const shown = isShown(control, this.#context);
-    root.hidden = !shown;
+    put(root, { hidden: !shown });
     if (!shown) return;
     show(valueOf(control, this.#context), this.#context, force);
     const enabled = control.enabled?.(this.#context) ?? true;
-    for (const input of inputs) input.disabled = !enabled;
+    for (const input of inputs) put(input, { disabled: !enabled });
   }
 
   // context: {plan, chosen, figures, lists}; what is being edited keeps its text, unless it comes from elsewhere.
@@ -262,7 +261,7 @@ export class Panel {
 
   #showGroups() {
     for (const [name, box] of Object.entries(this.#groups)) {
-      box.hidden = !this.#rows.some((row) => row.control.group === name && !row.root.hidden);
+      put(box, { hidden: !this.#rows.some((row) => row.control.group === name && !row.root.hidden) });
     }
   }
 }

@@ -1,5 +1,6 @@
 // An answer on the page: words, charts, table of metrics, what it rests on, comparison.
-import { byId, download, element } from "./dom.js";
+import { byId, download, element, put, unstyled } from "./dom.js";
+import { whenOpen } from "./folds.js";
 
 export const CHARTS = { percentiles: "Percentiles", traffic: "Traffic", roofline: "Roofline", sensitivity: "Sensitivity",
   memory: "Memory", scorecard: "Scorecard" };
@@ -20,14 +21,11 @@ function value(metric, why) {
 export function showVerdict(answer) {
   const { state, claim } = answer.ruling;
   byId("claim").dataset.state = { holds: "good", open: "warn", fails: "bad" }[state];
-  byId("badge").textContent = claim;
-  byId("headline").textContent = capital(answer.headline.replace(/^(Fits|Does not fit|Overloaded): /, ""));
+  const texts = { badge: claim, headline: capital(answer.headline.replace(/^(Fits|Does not fit|Overloaded): /, "")), binding: answer.binding,
+    "next-wall": answer.next_wall ?? "No other wall is near.", interval: [answer.interval, ...answer.warnings].join(" "), fidelity: answer.fidelity };
+  for (const [name, textContent] of Object.entries(texts)) put(byId(name), { textContent });
   const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
-  byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text)));
-  byId("binding").textContent = answer.binding;
-  byId("next-wall").textContent = answer.next_wall ?? "No other wall is near.";
-  byId("interval").textContent = [answer.interval, ...answer.warnings].join(" ");
-  byId("fidelity").textContent = answer.fidelity;
+  whenOpen(byId("in-words"), () => byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text))));
 }
 
 const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
@@ -37,7 +35,7 @@ export function showChange(found, feasible) {
   const none = feasible ? "No single change of settings, format, network or chip betters it by 2 % or more."
     : "None of the changes tried makes it fit.";
   const words = found?.sentence.replace(/^Cheapest change: /, "");
-  byId("change").textContent = found === undefined ? "Looking for it …" : found ? capital(words) : none;
+  put(byId("change"), { textContent: found === undefined ? "Looking for it …" : found ? capital(words) : none });
   byId("change").classList.toggle("waiting", found === undefined);
   byId("apply").hidden = !found;
 }
@@ -67,17 +65,19 @@ export function showOrigins(origins) {
   const told = origins.filter(({ first }) => first);
   const rest = origins.filter(({ first }) => !first);
   const open = byId("origins-rest")?.open ?? false;
-  byId("origins").replaceChildren(...told.map(chip), ...(rest.length ? [element("li", { class: "origin-rest" },
-    element("details", { id: "origins-rest", open }, element("summary", {}, `${rest.length} more`), element("ul", { class: "origins" }, ...rest.map(chip))))] : []));
+  const list = element("ul", { class: "origins" });
+  const more = element("details", { id: "origins-rest", class: "fold", open }, element("summary", {}, `${rest.length} more`), list);
+  whenOpen(more, () => list.replaceChildren(...rest.map(chip)));
+  byId("origins").replaceChildren(...told.map(chip), ...(rest.length ? [element("li", { class: "origin-rest" }, more)] : []));
 }
 
 // Only what changed is drawn anew.
 const drawn = new WeakMap();
 export function showChart(place, svg) {
-  place.closest("figure").hidden = !svg;
+  put(place.closest("figure"), { hidden: !svg });
   if (drawn.get(place) === svg) return;
   drawn.set(place, svg);
-  place.innerHTML = svg ?? ""; // written by mlsysim.plot, which escapes every text
+  place.innerHTML = svg ? unstyled(svg) : ""; // written by mlsysim.plot, which escapes every text
 }
 
 export function chartCard(name, title) {

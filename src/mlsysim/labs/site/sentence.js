@@ -1,6 +1,6 @@
 // The plan as one sentence whose words are handles: pressed, a handle opens its control; dragged, or with the arrow keys, it moves along the
 // control's stops while the answer follows.
-import { element } from "./dom.js";
+import { element, put } from "./dom.js";
 import { Sheet } from "./sheet.js";
 
 const PIXELS = 16; // of dragging for each stop
@@ -64,11 +64,10 @@ export function mount(root, { panel }) {
     for (const { control, text } of live) {
       const made = control && find(control);
       if (!made) continue;
-      made.textContent = text;
       const moves = panel.scale(control) !== null;
       made.toggleAttribute("data-moves", moves);
-      made.setAttribute("aria-label", `${text}, ${panel.label(control)}${moves ? "; arrow keys move it" : ""}`);
-      made.title = moves ? `${panel.label(control)}: drag it, or press it` : panel.label(control);
+      put(made, { textContent: text, "aria-label": `${text}, ${panel.label(control)}${moves ? "; arrow keys move it" : ""}`,
+        title: moves ? `${panel.label(control)}: drag it, or press it` : panel.label(control) });
     }
     sheet.check();
   }

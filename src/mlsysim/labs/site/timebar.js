@@ -38,6 +38,11 @@ function operators(part, path, why) {
 export function mount(root, { why }) {
   let open = null;
   let held = [null, null];
+  let drawn = "";
+  let pixels = 0;
+  new ResizeObserver(([entry]) => {
+    if (pixels !== (pixels = Math.round(entry.contentRect.width))) draw();
+  }).observe(root);
 
   function press(wall) {
     open = open === wall ? null : wall;
@@ -48,8 +53,12 @@ export function mount(root, { why }) {
   function draw() {
     const [bar, pinned] = held;
     root.closest("section").hidden = !bar;
+    if (!bar) drawn = "";
     if (!bar) return root.replaceChildren();
-    const scale = { longest: Math.max(bar.seconds, pinned?.seconds ?? 0), pixels: root.clientWidth };
+    const now = JSON.stringify([bar, pinned, open, pixels]);
+    if (now === drawn) return;
+    drawn = now;
+    const scale = { longest: Math.max(bar.seconds, pinned?.seconds ?? 0), pixels };
     const part = bar.parts.find(({ wall }) => wall === open);
     root.replaceChildren(line("this design", bar, scale, press, open), ...(pinned ? [line("pinned", pinned, scale)] : []),
       ...(part ? [operators(part, bar.path, why)] : []));
