@@ -11,20 +11,21 @@ import { Panel } from "./panel.js";
 import { byId } from "./dom.js";
 import { whenOpen } from "./folds.js";
 import { startExports } from "./exports.js";
-import { CHARTS, chartCard, nameOf, showChange, showChart, showComparison, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
+import { CHARTS, chartCard, nameOf, showChange, showChart, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
 import { show as showGauges } from "./gauges.js";
 import * as heroChart from "./hero.js";
 import * as sentenceLine from "./sentence.js";
+import { Pinned } from "./pinned.js";
 import * as timeBar from "./timebar.js";
 import { showWhy } from "./why.js";
+import { widths } from "./widths.js";
 
 const root = document.documentElement;
 const state = { plan: null, pin: null, models: {} };
 const lists = {};
 const kept = {}; // plans of the other tasks
 let answer = null;
-let pinned = null; // of the pinned design: what was chosen for it, its chip, its bar of time
-let both = {}; // charts that show it and this design
+const pinned = new Pinned();
 let deepened = null; // change and sensitivities, with the plan that they are of
 const FOLDED = ["memory", "scorecard"]; // charts below a fold
 const FIRST = "first"; // the design that a visit starts with
@@ -40,19 +41,6 @@ function say(text, alert = false) {
 }
 
 // --- answers -------------------------------------------------------------------------------------------------------
-
-let inner = 0; // pixels that the charts have; asking the browser while an answer is written would make it lay out the page in between
-new ResizeObserver(([entry]) => { inner = Math.floor(entry.contentRect.width); }).observe(byId("charts"));
-
-function widths() {
-  const clamp = (pixels) => Math.max(300, Math.min(1000, Math.floor(pixels / 10) * 10));
-  inner ||= byId("charts").clientWidth;
-  const room = inner || 720;
-  const gap = 16;
-  const two = matchMedia("(min-width: 75rem)").matches;
-  const padding = 2;
-  return { width: clamp((two ? (room - gap) / 2 : room) - padding), wide: clamp(room - padding) };
-}
 
 const quick = new Newest(async (_, newest) => {
   const { plan } = state;
@@ -97,7 +85,7 @@ function show(plan, found) {
   sentence.show(found.sentence);
   showVerdict(found);
   showGauges(byId("gauges"), found.gauges, why);
-  time.show(found.time_bar, state.pin ? pinned?.time_bar ?? null : null);
+  time.show(found.time_bar, state.pin ? pinned.told?.time_bar ?? null : null);
   showChange();
   byId("chart-sensitivity").classList.add("waiting");
   if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
@@ -113,7 +101,7 @@ function showRest(found) {
 
 // Where a design is pinned, charts that have room for both show both.
 function showCharts() {
-  const charts = state.pin ? { ...answer.charts, ...both } : answer.charts;
+  const charts = state.pin ? { ...answer.charts, ...pinned.charts } : answer.charts;
   const draw = (names) => { for (const name of names) showChart(byId(`chart-${name}`), charts[name]); };
   draw(Object.keys(CHARTS).filter((name) => name !== "sensitivity" && !FOLDED.includes(name)));
   whenOpen(byId("walls"), () => draw(FOLDED));
@@ -181,29 +169,9 @@ async function busy(button, action) {
 // --- comparison ----------------------------------------------------------------------------------------------------
 
 async function comparison() {
-  const section = byId("comparison");
-  section.hidden = !state.pin;
-  byId("pin").textContent = state.pin ? "Pin this instead" : "Pin to compare";
-  pinned = null;
-  if (!state.pin) {
-    both = {};
-    return showCharts();
-  }
-  try {
-    const found = await engine.call("compare", { first: state.pin, second: state.plan, width: widths().width });
-    byId("compare-error").hidden = true;
-    byId("compare-body").hidden = false;
-    ({ pinned, charts: both } = found);
-    showComparison(found);
-  } catch (error) {
-    if (error.kind !== "input") throw error;
-    byId("compare-error").textContent = error.message.replace("; say --task", "; switch the task back, or unpin");
-    byId("compare-error").hidden = false;
-    byId("compare-body").hidden = true;
-    both = {};
-  }
+  await pinned.compare(state, widths().width);
   showCharts();
-  time.show(answer.time_bar, pinned?.time_bar ?? null);
+  if (state.pin) time.show(answer.time_bar, pinned.told?.time_bar ?? null);
 }
 
 // --- edits and the address -----------------------------------------------------------------------------------------
@@ -262,7 +230,7 @@ const panel = new Panel(byId("design"), {
 const sentence = sentenceLine.mount(byId("sentence"), { panel });
 const time = timeBar.mount(byId("time"), { why });
 const hero = heroChart.mount(byId("hero"), { ask: brains.alongside, panel, width: () => widths().wide, slow: () => brains.slow });
-const ghost = () => (state.pin && pinned ? { plan: state.pin, chosen: pinned.chosen, figures: pinned.figures, lists } : null);
+const ghost = () => (state.pin && pinned.told ? { plan: state.pin, chosen: pinned.told.chosen, figures: pinned.told.figures, lists } : null);
 
 for (const [name, title] of Object.entries(CHARTS)) byId(FOLDED.includes(name) ? "wide-charts" : "charts").append(chartCard(name, title));
 

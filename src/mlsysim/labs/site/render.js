@@ -113,14 +113,3 @@ export async function png(svg) {
     URL.revokeObjectURL(url);
   }
 }
-
-export function showComparison(found) {
-  byId("compare-sentences").replaceChildren(...found.sentences.map((text) => element("li", {}, text)));
-  const rows = found.rows.map((row) => element("tr", { "data-row": row.path }, element("th", { scope: "row" }, row.label),
-    ...[row.first, row.second, row.factor].map((text) => element("td", { class: "number" }, text))));
-  byId("compare-table").replaceChildren(
-    element("caption", { class: "hidden" }, "Metrics of both designs"),
-    element("thead", {}, element("tr", {}, ...["Metric", "Pinned", "Now", "Factor"].map((text) => element("th", { scope: "col" }, text)))),
-    element("tbody", {}, ...rows));
-  byId("pinned-subject").textContent = found.subjects[0];
-}
