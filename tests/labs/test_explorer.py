@@ -243,6 +243,11 @@ def test_the_whole_answer_is_what_the_engine_says():
     assert whole == json.loads(json.dumps(evaluate(Plan.model_validate(INFERENCE), change=False).to_dict()))
 
 
+def test_a_model_of_images_has_no_length_of_a_sequence_to_set():
+    shapes = [ask("at_once", plan=plan)["chosen"]["fixed_shape"] for plan in (INFERENCE, TRAINING, SERVING)]
+    assert shapes == [True, False, False]
+
+
 def test_a_wrong_key_gets_the_nearest_one():
     wrong = {**TRAINING, "parallelism": {"tpp": 8}}
     assert "did you mean 'tp'" in refused("explore", plan=wrong)

@@ -122,7 +122,8 @@ def chosen_for(answer: Answer) -> Document:
     }
     default = FIRST_ORDER if answer.fidelity == "first order" else "calibrated"
     found["hardware.efficiency"] = plan.hardware.efficiency or default
-    found["experts"] = getattr(workload_of(plan.workload), "experts", 1)
+    model = workload_of(plan.workload)
+    found |= {"experts": getattr(model, "experts", 1), "fixed_shape": model.fixed_shape}
     found |= _system(plan)
     return {path: value for path, value in found.items() if value is not None}
 

@@ -44,6 +44,8 @@ FIRST = "first"
 _COLOURS = {"holds": "good", "open": "warn", "fails": "bad"}
 _SHOWN = 3
 _WIDTH = 380
+_CHARTS = (440, 880)
+"""How wide the charts are until the engine knows how wide the page is: two beside each other on a laptop, one on its line."""
 _FEW = 4
 """Parts that a small bar tells apart."""
 
@@ -67,7 +69,7 @@ def gallery() -> tuple[str, dict[str, Document]]:
 
 
 def _told(plan: Plan) -> Document:
-    return {"plan": plan.document(), "answer": explore(plan.document())}
+    return {"plan": plan.document(), "answer": explore(plan.document(), *_CHARTS)}
 
 
 def _card(name: str, answer: Answer) -> str:

@@ -169,10 +169,10 @@ const DRAWN = [
   { path: "workload.batch_size", group: "workload", label: "Batch", unit: "samples", kind: "slider", integer: true,
     stops: powers(1, 65536), tasks: ["training", "inference"] },
   { path: "workload.seq_len", group: "workload", label: "Sequence", unit: "tokens", kind: "slider", integer: true,
-    stops: powers(128, 1048576), tasks: ["training", "inference"] },
+    stops: powers(128, 1048576), tasks: ["training", "inference"], shown: ({ chosen }) => !chosen.fixed_shape },
   { path: "workload.precision", group: "workload", label: "Precision", kind: "menu", list: "precisions", tasks: ALL },
   { path: "workload.phase", group: "workload", label: "Phase", kind: "menu", tasks: ["inference"], none: "as the model has it",
-    options: choices("workload.phase") },
+    options: choices("workload.phase"), shown: ({ chosen }) => !chosen.fixed_shape },
   { path: "workload.tokens", group: "workload", label: "Train on", unit: "tokens", kind: "slider",
     stops: [null, ...geometric(1e9, 1.28e14, 2)], none: "for a fixed time", tasks: ["training"] },
 
