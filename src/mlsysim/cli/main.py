@@ -143,6 +143,17 @@ _WRITTEN_SO = {
 _VALUES = {"--on": "--on 512xH100", "--qps": "--qps 5", "--tokens": "--tokens 2T", "--deadline": "--deadline 30d"}
 
 
+_ASKED_FOR = {
+    "help": "write `mlsysim train --help`",
+    **dict.fromkeys(("cost", "price", "tco", "money"), "every answer has what it costs: `mlsysim train` or `mlsysim serve`, with --price 2.5"),
+    **dict.fromkeys(("carbon", "energy", "co2"), "every answer has what it takes and emits: `mlsysim train` or `mlsysim serve`, with --region Quebec"),
+    "roofline": "write `mlsysim plot Llama3_8B@H100 roofline -o roofline.svg`",
+    **dict.fromkeys(("infer", "inference", "predict", "latency"), "write `mlsysim eval` for one pass, `mlsysim serve` for a service"),
+    **dict.fromkeys(("list", "models", "hardware", "gpus", "chips"), "`mlsysim zoo` lists models and chips"),
+    **dict.fromkeys(("launch", "deploy"), "write `mlsysim export vllm` for something to launch"),
+}  # fmt: skip
+"""What people take for a command, and what says it here."""
+
 _COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}
 
 
@@ -190,9 +201,25 @@ def _of_usage(error: Exception, said: str) -> str:
         return f"{said.rstrip('.')}, as in `{example}`."
     if said.startswith("Missing option '--on'"):
         return "On which hardware? Give --on, such as --on 512xH100."
-    if said.startswith("No such command") and not said.endswith("?"):
-        return f"{said} `mlsysim --help` lists the commands."
+    if said.startswith("No such command"):
+        return _no_command(error, said)
+    if said.startswith("Got unexpected extra argument"):
+        words = said.partition("(s) (")[2].rstrip(")") or said.partition("(")[2].rstrip(")")
+        hint = f" (as in `{example}`)" if (example := _example(error)) else ""
+        return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said
+
+
+def _no_command(error: Exception, said: str) -> str:
+    """What is said of a word that is no command, or none of a group such as optimize."""
+    context: Any = getattr(error, "ctx", None)
+    group, parent = getattr(context, "info_name", None), getattr(context, "parent", None)
+    if parent is not None and hasattr(context.command, "commands") and not said.endswith("?"):
+        return f"`mlsysim {group}` takes {either(context.command.commands)} first, then a plan file or Llama3_70B@512xH100."
+    word = said.partition("'")[2].partition("'")[0]
+    if word in _ASKED_FOR:
+        return f"No such command {word!r}: {_ASKED_FOR[word]}."
+    return said if said.endswith("?") else f"{said} `mlsysim --help` lists the commands."
 
 
 def _stoppable(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -234,11 +234,11 @@ def load(path: str) -> Plan:
 
 
 def named_plan(context: typer.Context, text: str, task: str | None = None) -> Plan:
-    """The plan that a target means: a plan file, or MODEL@FLEET with a task; with what the options change."""
+    """The plan that a target means: a plan file, or MODEL@FLEET (or a model with --on) and a task; with what the options change."""
     if is_plan_file(text):
         return changed(context, load(text))
     model, mark, fleet = text.partition("@")
-    if not mark:
-        raise InputError(f"{text[:60]!r} is neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100.")
     given = context.meta.get(_GIVEN, {})
+    if not mark and "on" not in given:
+        raise InputError(f"{text[:60]!r} is neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100.")
     return plan_of(context, task=given.get("task", task), model=model, on=given.get("on", fleet))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
@@ -46,6 +47,18 @@ def _found(context: Context, paths: list[str]) -> Varied:
     from mlsysim.plans.varied import axes_of, varied
 
     target, *texts = paths
+    listed = next(
+        (
+            (k, v)
+            for k, v in settings_of(context).items()
+            if isinstance(v, str) and re.fullmatch(r"[\w.]+(,[\w.]+)+", v)
+        ),
+        None,
+    )
+    if not texts and listed is not None:
+        raise InputError(
+            f"Values to go over stand behind the model: {listed[0]}={listed[1][:60]}, without dashes.", field=listed[0]
+        )
     if not texts:
         words = "needs keys at several values, such as spares=0,16,64; a space takes none of its options"
         raise InputError(f"Options of a plan are given: the sweep of one {words}.")

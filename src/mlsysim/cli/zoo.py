@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Context, Option
@@ -180,6 +182,23 @@ def schema(
     print_json(schema_of(type_))
 
 
+_FILES = (".json", ".safetensors", ".onnx", ".gz", ".csv", ".sh", ".toml", ".yaml", ".yml", ".pt", ".pt2", ".txt")
+
+
+def _of_the_hub(name: str) -> InputError:
+    """What is said of a model's name on a hub, from which nothing is fetched."""
+    from mlsysim.models.registry import Models
+
+    known = Models.get(name.removeprefix("hf://"), None)
+    if known is not None:
+        key = known.metadata.key
+        return InputError(f"{name[:60]!r} is {key} of the zoo: ask `mlsysim eval {key} H100`.", field="file")
+    return InputError(
+        f"{name[:60]!r} is no file here, and nothing is fetched: download its config.json and import that.",
+        field="file",
+    )
+
+
 def import_(
     context: Context,
     path: Annotated[
@@ -209,6 +228,12 @@ def import_(
     from mlsysim.importers.user_zoo import save_model
 
     form = chosen_form(context, output, as_json)
+    if (
+        re.fullmatch(r"(hf://)?[\w.-]+/[\w.-]+", path)
+        and Path(path).suffix.lower() not in _FILES
+        and not Path(path).exists()
+    ):
+        raise _of_the_hub(path)
     if save is None and batch is None and import_launch(path, form, on):
         return
     report = read_any(path, chip=chip, sizes=sizes_of(size))
