@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from mlsysim.simulate.requests import Request
@@ -91,20 +92,23 @@ class Prefixes:
         held, kept = self.held, self.kept
         for block in self.chain(request, request.prompt):
             if block not in held:
-                kept.pop(block, None)
                 held[block] = 1
+                if block in kept:
+                    del kept[block]
 
     def leave(self, request: Request, tokens: int) -> None:
         """A request has gone, with so many of its tokens in the cache: what nobody else holds is kept as long as there is room."""
         held, kept = self.held, self.kept
         for block in reversed(self.chain(request, tokens)):
-            many = held.pop(block, 1)
-            if many > 1:
-                held[block] = many - 1
+            if block in held:
+                many = held[block]
+                if many > 1:
+                    held[block] = many - 1
+                    continue
+                del held[block]
             elif block in kept:
                 kept.move_to_end(block)
-            else:
-                kept[block] = None
+            kept[block] = None
 
     def forget(self) -> None:
         """All of it is lost."""
@@ -114,8 +118,9 @@ class Prefixes:
 
     def _shrink(self, free: float) -> None:
         kept, tiers = self.kept, self.tiers
-        for _ in range(len(kept) - max(int(free / self.block_bytes), 0)):
-            block, _ = kept.popitem(last=False)
+        many = len(kept) - max(int(free / self.block_bytes), 0)
+        for block in list(islice(kept, many)) if many > 0 else ():
+            del kept[block]
             if tiers:
                 self._demote(block, 0)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil, sqrt
+from typing import Any
 
 from mlsysim.simulate.bags import LATER, Gaps
 from mlsysim.simulate.filling import Filling
@@ -42,6 +43,7 @@ class Swift(Filling):
     gaps: Gaps | None
     _known: Known
     _mixes: Callable[[int, float, int, int, float], float]
+    _fixed: tuple[Any, ...] | None = None
 
     def _is_swift(self) -> bool:
         """Whether its steps are of the kind that is booked here."""
@@ -81,27 +83,45 @@ class Swift(Filling):
         for live in self.reading:
             live.held = self._needed(live)
 
+    def _fix(self) -> tuple[Any, ...]:
+        """What does not change while it plays."""
+        steps, room, plan, waiting, gaps = self.steps, self.room, self.scheduling, self.waiting, self.gaps or Gaps()
+        takes = room.contexts.slope
+        self._fixed = (
+            *(self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves),
+            *(
+                steps.chunk,
+                self._mixes,
+                self._known,
+                *steps.prompted,
+                steps.contexts.first,
+                steps.contexts.slope,
+                takes,
+            ),
+            *(
+                room.bytes / takes,
+                self._beside(),
+                plan.budget,
+                plan.slots,
+                plan.prompts == "mixed",
+                plan.cuts,
+                plan.whole,
+            ),
+            *(int(self.missed), self.missed % 1.0, gaps, gaps.seconds.append, gaps.many.append),
+        )
+        return self._fixed
+
     def _swift(self, until: float) -> bool:
         """All steps that begin before ``until``; False where something happens that the other loop must do first."""
-        steps, spent, plan, prefixes = self.steps, self.spent, self.scheduling, self.prefixes
-        incoming, waiting, running, reading = self.incoming, self.waiting, self.running, self.reading
-        queue, waits, done, reserves = waiting.queue, spent.waits, self.done, self.reserves
-        chunk, mixed, known, (ramp, by_before, by_own, by_token) = steps.chunk, self._mixes, self._known, steps.prompted
-        start, grows, takes = steps.contexts.first, steps.contexts.slope, self.room.contexts.slope
-        room, beside, most, slots = self.room.bytes / takes, self._beside(), plan.budget, plan.slots
-        mixes, cuts, whole = plan.prompts == "mixed", plan.cuts, plan.whole
-        ahead, part, length, stalled, last = (
-            int(self.missed),
-            self.missed % 1.0,
-            self._length,
-            self._stalled,
-            self._last,
-        )
+        (
+            spent, prefixes, incoming, waiting, queue, waits, reserves, chunk, mixed, known, ramp, by_before, by_own, by_token, start,
+            grows, takes, room, beside, most, slots, mixes, cuts, whole, ahead, part, gaps, gap, gap_of,
+        ) = self._fixed or self._fix()  # fmt: skip
+        running, reading, done = self.running, self.reading, self.done
+        length, stalled, last = self._length, self._stalled, self._last
         time, count, turns, numbered, size, tokens = (
             self.time, self.count, self.turns, self.numbered, waiting.size, waiting.tokens,
         )  # fmt: skip
-        gaps = self.gaps or Gaps()
-        gap, gap_of = gaps.seconds.append, gaps.many.append
         n, peak, (contexts, places) = self.n, self.peak_held / takes, self._sums or self._add_up()
         wrote, ended, read, begun, came = 0, 0, 0, turns, 0.0
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
