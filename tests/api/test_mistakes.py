@@ -135,7 +135,7 @@ def plan(**more: object) -> dict[str, object]:
         ("walls", {"number": "memmory"}, "There is no wall named 'memmory'; did you mean 'Memory'?"),
         ("walls", {"number": 23}, "There is no wall 23; they are numbered 1 to 22."),
         ("collectives", {"on": "64xH100@NDR", "size": "big"}, "'size' is a size of 1 byte or more, such as 64MB, got 'big'."),
-        ("export", {"to": "vlm", **plan()}, "There is no launch target named 'vlm'; did you mean 'vllm' or 'slurm'?"),
+        ("export", {"to": "vlm", **plan()}, "There is no launch target named 'vlm'; did you mean 'vllm', 'verl' or 'slurm'?"),
     ],
 )  # fmt: skip
 def test_other_operations_say_what_is_wrong_without_names_of_classes(name, document, said):
