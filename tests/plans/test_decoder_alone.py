@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlsysim.errors import InputError
+from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
 
@@ -27,7 +28,7 @@ def test_a_name_with_a_tower_says_that_the_tower_is_left_out(name: str, alone: b
 
 
 def test_a_model_with_its_tower_is_served_as_its_decoder_beside_the_tower() -> None:
-    def asked(name: str):
+    def asked(name: str) -> Answer:
         plan = {
             "workload": {"model": name},
             "hardware": {"on": "1xH100", "efficiency": "calibrated"},
