@@ -38,7 +38,10 @@ def test_the_slow_end_of_a_rate_is_the_most_that_slow_steps_answer():
     low, most, _ = rate(asked(qps=0.5))
     near = asked(qps=0.99 * most)
     ends = rate(near, "requests_per_second")
-    assert ends[0] == pytest.approx(low, rel=0.01) and ends[1:] == pytest.approx((0.99 * most, 0.99 * most))
+    # Caches are full then, and what is put back is read again.
+    assert 0.9 * low < ends[0] < low and ends[1:] == pytest.approx((0.99 * most, 0.99 * most))
+    full = rate(asked(qps=2 * most), "requests_per_second")[1]
+    assert ends[0] == pytest.approx(full * low / most, rel=1e-6)
     (check,) = near.checks
     assert check.state == "open" and 0.5 < check.odds < 0.95 and "too close to call" in check.sentence
     assert near.ruling.state == "open" and any("Near saturation" in line for line in near.verdict)
@@ -101,7 +104,8 @@ def test_times_near_saturation_are_as_uncertain_as_the_load_makes_them():
 
 
 def test_a_queue_that_may_grow_without_end_gives_times_without_an_upper_end():
-    answer = asked(qps=24.4, ttft="10 s")
+    qps = 0.99 * rate(asked(qps=1))[1]
+    answer = asked(qps=qps, ttft="10 s")
     for name in ("ttft", "latency"):
         low, value, high = times(answer, name)
         assert high is None and low < value and answer.metric(name).interval.endswith(" or more")
@@ -114,7 +118,7 @@ def test_a_queue_that_may_grow_without_end_gives_times_without_an_upper_end():
     assert "too close to call, its interval is" in first.sentence
     # The ruling is of the limit that is in most doubt, and says what becomes of the other.
     assert "The other limit is too close to call." in answer.ruling.because
-    near = asked(qps=24.4, ttft=f"{1.001 * times(answer, 'ttft')[1]} s")
+    near = asked(qps=qps, ttft=f"{1.001 * times(answer, 'ttft')[1]} s")
     assert 0.5 < near.checks[0].odds < first.odds
     again = type(answer).from_json(answer.to_json())
     assert again.metric("ttft") == answer.metric("ttft") and again.metric("ttft").high is None
@@ -127,7 +131,7 @@ def test_closed_and_simulated_ends_of_times_agree():
     assert closed == pytest.approx(played, rel=0.12)
 
 
-@pytest.mark.parametrize(("qps", "requests"), [(10, 50), (24.5, 200), (24.5, 5000), (40, 200), (30, 5000), (1000, 64)])
+@pytest.mark.parametrize(("qps", "requests"), [(10, 50), (24.5, 200), (24, 5000), (40, 200), (30, 5000), (1000, 64)])
 def test_a_number_of_requests_meets_no_more_than_it_is(qps, requests):
     """They fill the server and leave it: the fluid limit beside a simulation of each."""
     closed, played = (asked(qps=qps, requests=requests, **more) for more in ({}, {"seed": 1}))

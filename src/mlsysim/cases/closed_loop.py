@@ -25,7 +25,9 @@ those that find no place wait for what the others leave behind.
 
 Pools of their own for prompts and answers are in :mod:`mlsysim.cases.apart`.
 
-Left out: the draining of the last round (TPOT 1 to 2 % low), the work that preemption repeats, router imbalance.
+Where requests wait for room in the caches, those that were let in last are put back and read again (:mod:`mlsysim.cases.turns`).
+
+Left out: the draining of the last round (TPOT 1 to 2 % low), what pools that only write answers read again, router imbalance.
 
 Concurrency, lengths and numbers of workers may be arrays, one value for each of many loops on the same deployment.
 """
@@ -40,6 +42,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.request import (
+    AGAIN,
     ANSWER,
     BATCHING,
     COLD_START,
@@ -63,8 +66,8 @@ from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, ALMOST, _TRIES, _HALVINGS = 12, 0.999, 10, 24
-_PLACE, _OTHERS = "t = (C - N)/N O T", "t = f (t_m - t_d)"
+FIXED_POINT, ALMOST, _TRIES, _HALVINGS, _SURE = 12, 0.999, 10, 24, 3.0
+_PLACE, _OTHERS, _AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Loop:
     request_rate: Any
     bound: str | None
     saturated: Any = False
+    most: Any = None
+    """Requests a second that are answered as they come, at most; more where they are than ``request_rate`` of full caches."""
 
 
 def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
@@ -95,11 +100,16 @@ def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
 def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: the clients of one replica."""
     h = t.habits
-    places, bound = least({"clients": t.concurrency, **_places(step, t)})
+    limits = _places(step, t)
+    places, bound = least({"clients": t.concurrency, **limits})
     s = Turns(step, t, places)
     active = minimum(places, s.most_written) if s.mixed else places
     if bound is not None and some(active < places):
         bound = "prompts"
+    if not step.engine.reserves:
+        # Room that those who wait want, over what grows until the next answer ends.
+        wanted = maximum(t.concurrency - places, 0.0) * t.mean_context / t.mean_answer
+        s.put_back(active, where(_outgrown(limits, places, active), minimum(wanted, 1.0), 0.0))
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
     turn = s.cycle(maximum(active, 1.0), others, a.under(ANSWER))
@@ -108,7 +118,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     beside = 1 / window(t, 1, s.steps, active / s.full, 1.0) - 1 / s.steps
     met = (h.rounds - 0.5) / h.rounds * (1 - maximum(beside, 0.0))
     disturbed = turn.alone + (turn.mean - turn.alone) * met
-    tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, disturbed) / s.gain
+    tpot = _lengthened(s, turn.alone, disturbed, a) / s.gain
     length = s.steps * turn.mean
     mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, turn.alone, a))
     idle = a.loss(RUNNING, SERVING, REST, s.missed(turn) * minimum(others, 1.0))
@@ -132,6 +142,17 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     return result(t, tpot, ttft, last + idle + place + front, active, turn.alone, turn.prompts, bound)
 
 
+def _outgrown(limits: dict[str, Any], places: Any, active: Any) -> Any:
+    """Whether requests fill the caches, and not something else before."""
+    return (limits["memory"] <= places) & (active >= places)
+
+
+def _lengthened(s: Turns, alone: Any, mean: Any, a: Algebra) -> Any:
+    """A step with what is read beside it: prompts of others, and what had no room."""
+    others = a.grown(OTHERS, SERVING, _OTHERS, alone, alone + (mean - alone) / s.reads)
+    return a.grown(AGAIN, BATCHING, _AGAIN, others, mean) if some(s.reads > 1) else others
+
+
 def front_end(engine: Engine, t: Traffic, a: Algebra) -> Any:
     """What lies between client and scheduler: a request's own, and the text of its prompt, cached or not."""
     time = engine.front_end + engine.tokenise * t.mean_prompt if t.habits.server else 0.0
@@ -146,17 +167,23 @@ def recalled(t: Traffic, a: Algebra) -> Any:
 def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: requests of one replica that come at random at ``t.rate``."""
     engine, h, rate = step.engine, t.habits, t.rate
-    places, bound = least(_places(step, t))
+    limits = _places(step, t)
+    places, bound = least(limits)
     n: Any = 1.0
     for _ in range(2):
         s = Turns(step, t, n)
         most = minimum(places, s.most_written)
-        n, fastest = in_flight(partial(s.answered, most=most), rate, most, h.sent)
-    s = Turns(step, t, n)
+        outgrown = where(_outgrown(limits, places, most), 0.0 if engine.reserves else 1.0, 0.0)
+        full = Turns(step, t, most).put_back(most, outgrown).answered(most, most)
+        # What chance does not fill is not put back: as many as leave room for three deviations of what they keep.
+        calm = maximum(most - outgrown * _SURE * sqrt(most * (1 + t.spread_of_contexts)), FEWEST * most)
+        fastest = maximum(full, s.answered(calm, most))
+        n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
+    s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
     if bound is not None and some(most < places):
         bound = "prompts"
     turn = s.seen(n, most, a.under(ANSWER))
-    tpot = a.grown(OTHERS, SERVING, _OTHERS, turn.alone, turn.mean) / s.gain
+    tpot = _lengthened(s, turn.alone, turn.mean, a) / s.gain
     length = s.steps * turn.mean
     # An arrival finds the engine at work unless nobody is there.
     there, carried = 1 - exp(-n), carried_of(t, fastest)
@@ -165,7 +192,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     missed = turn.alone * engine.steps_ahead + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts)
-    return Loop(tpot, ttft, ttft, n, *steps, minimum(rate, fastest), bound, endless(t, fastest))
+    answered = where(rate < fastest, rate, full)
+    return Loop(tpot, ttft, ttft, n, *steps, answered, bound, endless(t, fastest), fastest)
 
 
 def carried_of(t: Traffic, fastest: Any) -> Any:
@@ -178,7 +206,7 @@ def waiting_for(places: Any, rate: Any, length: Any, h: Habits, a: Algebra) -> A
     """The wait for one of so many places, each of which is held for the time of an answer. The queue of R requests that find none is at most that of
     chance alone at full load, whose mean grows to sqrt(2 R / pi) (a random walk, reflected)."""
     span = value_of(length)
-    wait = mgc_wait(rate, span, places, maximum(h.cv, FEWEST))
+    wait = mgc_wait(minimum(rate, ALMOST * places / span), span, places, maximum(h.cv, FEWEST))
     if h.sent is not None:
         wait = minimum(wait, 2 / 3 * sqrt(2 / math.pi * maximum(h.sent - places, 0.0)) * span / places)
     return a.loss(PLACE, BATCHING, "t = W(M/G/N)", length * (wait / span))
@@ -215,9 +243,11 @@ def _passing(sent: Any, rate: Any, length: Any) -> Any:
     return height**2 * (flat + 2 / 3 * shorter) / (sent * length)
 
 
-def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = None) -> tuple[Any, Any]:
-    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach; where so many are
-    ``sent`` in all, those that a token sees.
+def in_flight(
+    answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = None, highest: Any = math.inf
+) -> tuple[Any, Any]:
+    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach, or the
+    ``highest`` that is answered as it comes; where so many are ``sent`` in all, those that a token sees.
 
     N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most). In logarithms what is
     answered is nearly straight over N: false position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries.
@@ -235,6 +265,7 @@ def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = 
             where(less, where(stays == -1, above / 2, above), off),
         )
         low, high, stays = where(less, n, low), where(less, high, n), where(less, -1, 1)
+    fastest = minimum(fastest, highest)
     # Little's law once more: it leaves less of what is off.
     steady = where(rate < fastest, rate * n / answered(n), most)
     if sent is None:

@@ -302,6 +302,7 @@ class Served:
     active: Any
     bound: str | None = None
     saturated: Any = False
+    most: Any = None
 
 
 def loads(machine: Machine, t: Traffic, memories: list[DeviceMemory] | None = None) -> list[tuple[DeviceMemory, Any]]:
@@ -364,7 +365,8 @@ def serve(
             stall = 0.0 if machine.apart else loop.prompt_step
             e2e = loop.ttft + (t.mean_answer - 1) * loop.tpot
             active, rate = loop.active * copies, loop.request_rate * copies
-            return Served(loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated)
+            seen = loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated
+            return Served(*seen, None if loop.most is None else loop.most * copies)
     if times is None:
         times = batch_times(machine, t, a, total)
     ttft, more = times.prefill + times.transfer + recalled(t, a), t.answer - 1

@@ -92,6 +92,13 @@ class Traffic:
         half done, so that the mean is I + O (1 + cv^2)/2."""
         return self.mean_prompt + self.mean_answer * ((1 + self.habits.cv**2) / 2)
 
+    @property
+    def spread_of_contexts(self) -> Any:
+        """Squared coefficient of variation of the contexts that one finds: a share of the answer is written, anything between none and all of it."""
+        cv2, answer = self.habits.cv**2, self.mean_answer
+        found = answer**2 * ((1 + cv2) ** 3 / 3 - ((1 + cv2) / 2) ** 2)
+        return (found + cv2 * self.mean_prompt**2) / self.mean_context**2
+
     def kept(self, engine: Engine | None = None) -> Any:
         """Tokens that a request keeps in the cache when the most do: its whole length, where all begin together or the engine reserves
         it; else, as caches grow block by block, what it has got so far, the last block half empty on average."""

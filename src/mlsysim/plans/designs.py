@@ -223,7 +223,7 @@ class ChipDesigns:
             lacks = to_si(most.result.memory_missing, "byte")
             self.missing = min(self.missing, (lacks, f"{split_text(split)}: {most.result.binding.sentence}"))
             return None
-        rates = (most.requests,) if design.pool is None else most.result.named("pools")[:2]
+        rates = (most.most,) if design.pool is None else most.result.named("pools")[:2]
         counts = [max(1, math.ceil(self.rate / each * (1 - 1e-9))) for each in rates]
         return design._replace(layout=Layout(split, counts[0], design.layout.writing, *counts[1:]))
 

@@ -43,7 +43,8 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     answers = [evaluate_serving(on_group(plan, text, serving=free)) for text in texts]
     if traffic is not None and (traffic.qps is not None or traffic.concurrency is not None):
         qps, clients = traffic.qps, traffic.concurrency or 1
-        rates = [to_si(answer.value("requests_per_second"), "1/s") for answer in answers]
+        names = ("most_requests_per_second", "requests_per_second")
+        rates = [to_si(a.value(next((n for n in names if n in a.held), names[-1])), "1/s") for a in answers]
         shares = [rate / sum(rates) for rate in rates]
         loads = [{"qps": qps * s} if qps is not None else {"concurrency": max(1, round(clients * s))} for s in shares]
         plans = [on_group(plan, t, serving={**load, "replicas": None}) for t, load in zip(texts, loads, strict=True)]

@@ -130,8 +130,10 @@ class Served:
         return self._of_those(part.qps, slower) if span is None else (part.requests or 0) / span
 
     def _of_those(self, come: float, slower: float) -> float:
-        """Requests a second that are answered of so many."""
-        return min(self.requests if slower == 1.0 else self.most / slower, come)
+        """Requests a second that are answered of so many: all, while they are fewer than the most, else what a full server answers."""
+        if slower == 1.0:
+            return min(self.requests, come)
+        return come if come * slower < self.most else min(self.saturated.requests / slower, come)
 
     def span(self, slower: float = 1.0) -> float | None:
         """Seconds from the first of a number of requests at a rate to the last answer; None of those that come without end."""
@@ -161,8 +163,12 @@ class Served:
 
     @property
     def most(self) -> float:
-        """Requests a second that are answered at most, whatever times they take."""
-        return self.saturated.requests
+        """Requests a second that are answered as they come, at most, whatever times they take; a server with full caches may answer fewer."""
+        if not self.server.calibrated:
+            return self.requests
+        full = self.saturated
+        looped = full.result.named("looped")
+        return full.requests if looped is None or looped.most is None else float(looped.most)
 
     def most_answered(self, slower: float = 1.0) -> float:
         """The same, were every step so many times as long."""
@@ -232,7 +238,7 @@ class Served:
     def too_many(self) -> str:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
-        return f"{who} at most {self.requests:.3g} requests a second and {plainly(come or 0.0)} {'comes' if come == 1 else 'come'}"
+        return f"{who} at most {self.most:.3g} requests a second and {plainly(come or 0.0)} {'comes' if come == 1 else 'come'}"
 
     @property
     def suffices(self) -> bool:

@@ -312,9 +312,9 @@ def _binding(served: Served) -> Limit:
     if not served.result.feasible:
         return too_full(served.result.binding)
     if wanted is not None and served.overloaded:
-        need = max(served.replicas + 1, math.ceil(served.replicas * wanted / served.requests))
+        need = max(served.replicas + 1, math.ceil(served.replicas * wanted / served.most))
         sentence = f"Wall 7 (Tail Latency): {served.too_many}; about {need:,} replicas are needed."
-        return Limit(wall=7, name=NAMES[7], margin=wanted / served.requests, limit="qps", sentence=sentence)
+        return Limit(wall=7, name=NAMES[7], margin=wanted / served.most, limit="qps", sentence=sentence)
     missed = [(name, value / limit) for name, value, limit in served.limits if value > limit]
     if not missed:
         return binding_of(served.ledger, _REQUEST)

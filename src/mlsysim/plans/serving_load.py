@@ -278,7 +278,7 @@ class Server:
     def _fastest(self, layout: Layout) -> Served:
         """The highest rate of requests at random that keeps the limits, which are those of a server that people ask, and whose requests
         are all there is room for; one that hardly anybody asks where not even that does."""
-        low, high = 0.0, self.at(layout, None, ANY_RATE).requests
+        low, high = 0.0, self.at(layout, None, ANY_RATE).most
         best = self.seen(self.at(layout, None, high * _HARDLY))
         for _ in range(_HALVINGS if best.within else 0):
             middle = (low + high) / 2

@@ -15,6 +15,8 @@ from mlsysim.units.text import compact_time
 
 _NAMED = 4
 """Parts of a token's time that a sentence names."""
+_FEWER = 0.97
+"""Share of the most requests a second, of which a full server that answers fewer is told."""
 _SMALL = 1e-3
 """Share of a token's time below which a sentence leaves a part out."""
 _LIMITED: dict[str, tuple[str, str | None, str]] = {
@@ -56,8 +58,10 @@ def headline(sheet: Sheet, served: Served) -> str:
 def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     """What is found; of what does not fit no rate or cost, which it will not have."""
     server, places = served.server, served.places
-    if not served.result.feasible or served.overloaded:
-        return tuple(sheet.unknown) if served.overloaded else _least(served)
+    if served.overloaded:
+        return (*_thrashing(served), *sheet.unknown)
+    if not served.result.feasible:
+        return _least(served)
     load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
     tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
     rates = f"{tokens} output {'token' if tokens == '1' else 'tokens'} and {requests} {'request' if requests == '1' else 'requests'} a second"
@@ -98,6 +102,17 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
     lines += cost_sentence(sheet, server.plan.ops.days or 1.0, "The service") + energy_sentence(sheet)
     return (*lines, *sheet.unknown)
+
+
+def _thrashing(served: Served) -> tuple[str, ...]:
+    """What becomes of a server whose caches fill up, where it answers fewer than it could."""
+    full = served.saturated.requests if served.server.calibrated else served.most
+    if full > _FEWER * served.most:
+        return ()
+    why = "caches are full, and requests that were let in last are put back and read again"
+    return (
+        f"Once it is overloaded it answers {full:.3g} a second: {why}; give max_num_seqs to let in fewer at a time.",
+    )
 
 
 def _least(served: Served) -> tuple[str, ...]:
