@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlsysim.cases.traffic import Traffic
-from mlsysim.simulate.requests import Request
+from mlsysim.simulate.requests import TOGETHER, Request
 from mlsysim.simulate.serving import ROUTERS, Backlog, Failures, Scaling, Settings, Simulated, simulate, watched
 from tests.simulate.test_replica import _engines, _poisson
 
@@ -160,12 +160,12 @@ def test_who_watches_is_told_how_far_a_play_is(way: Any) -> None:
 
 def test_a_play_that_is_stopped_says_what_is_lost() -> None:
     def until_stopped() -> Any:
-        yield from _requests(5.0, 100)
+        yield from _requests(5.0, 1 + TOGETHER)
         raise KeyboardInterrupt
 
     for router in ("round_robin", "least_work"):
-        with pytest.raises(KeyboardInterrupt, match=r"with 100 of about 1,000 requests .* begun again"):
-            simulate(_engines(), Traffic(600, 150, rate=5.0), until_stopped(), 1000, Settings(router=router))
+        with pytest.raises(KeyboardInterrupt, match=r"with 1,025 of about 2,000 requests .* begun again"):
+            simulate(_engines(), Traffic(600, 150, rate=5.0), until_stopped(), 2000, Settings(router=router))
 
 
 def test_causes_are_named() -> None:
