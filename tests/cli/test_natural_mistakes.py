@@ -212,7 +212,7 @@ MISTAKES = {
     TRAIN + "--electricity 12GB": ["--electricity got 12 GB", "expected a quantity in USD/kWh such as '0.12 USD/kWh'"],
     TRAIN + "--budget -5M": ["--budget got -5000000 USD", "expected a quantity in USD such as '30000 USD'"],
     TRAIN + "--duration 30": ["--duration got 30", "expected a quantity in s such as '30 day'"],
-    TRAIN + "--duration month": ["--duration got 'month'", "expected a quantity in s such as '30 day'"],
+    TRAIN + "--duration quarter": ["--duration got 'quarter'", "expected a quantity in s such as '30 day'"],
     TRAIN + "--deadline -3d": ["--deadline got -3 d", "expected a quantity in s such as '30 day'"],
     TRAIN + "--deadline 2026-12-01": [
         "--deadline",

@@ -106,6 +106,9 @@ def test_tokens_times_seconds_per_token_is_a_time():
         ("19.5 TFLOPS", "flop/s", 19.5e12),
         ("4.1 GFLOP", "MAC", 2.05e9),
         ("1 year", "h", 8760),
+        ("2y", "h", 2 * 8760),
+        ("1mo", "h", 730),
+        ("12 months", "year", 1),
         ("12 qps", "1/s", 12),
     ],
 )
