@@ -127,6 +127,26 @@ VALUES = {
 PARTS = {"layout": "parallelism"}
 """Other names of the parts of a plan."""
 
+WALLS = {
+    **dict.fromkeys(("flops", "arithmetic"), 1),
+    **dict.fromkeys(("bandwidth", "capacity"), 2),
+    **dict.fromkeys(("mfu", "efficiency", "overhead"), 3),
+    **dict.fromkeys(("ttft", "tpot", "inference"), 4),
+    **dict.fromkeys(("kvcache", "cache", "batch"), 5),
+    **dict.fromkeys(("latency", "queue", "tail", "p99"), 7),
+    **dict.fromkeys(("storage", "io", "data"), 8),
+    "preprocessing": 9,
+    "scalinglaws": 11,
+    **dict.fromkeys(("quantization", "quantisation", "compression", "accuracy"), 13),
+    **dict.fromkeys(("network", "collectives", "interconnect"), 14),
+    **dict.fromkeys(("failures", "reliability", "goodput", "mtbf"), 15),
+    **dict.fromkeys(("cost", "money", "price", "tco"), 17),
+    **dict.fromkeys(("power", "energy", "carbon", "water"), 18),
+    **dict.fromkeys(("checkpoints", "checkpointing"), 19),
+    "privacy": 20,
+}
+"""What people call the walls, beside their names, in small letters and in one word."""
+
 
 def names_of(key: str) -> tuple[str, ...]:
     """Every name of a key, the field's own first.

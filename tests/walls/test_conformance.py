@@ -14,9 +14,10 @@ from examples_of_resolvers import CALLS, HOMES, resolver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlsysim.errors import DataWarning, InputError, MLSysError
+from mlsysim.errors import DataWarning, InputError, MLSysError, fold
 from mlsysim.hardware.registry import Hardware
 from mlsysim.units.registry import Q_, Quantity, conversion_factor
+from mlsysim.vocabulary import WALLS
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.catalog import RESOLVERS, taxonomy, wall, walls, walls_for_resolver, walls_in_domain
 from mlsysim.walls.inputs import Input
@@ -344,3 +345,11 @@ def test_cards_read_off_the_source_are_those_of_the_modules() -> None:
         if isinstance(value, type) and issubclass(value, Resolver) and value.__module__ == module.__name__
     }
     assert declared == RESOLVERS
+
+
+def test_walls_are_found_by_what_people_call_them() -> None:
+    """Every word means one wall, and none hides a wall's own name."""
+    names = {fold(card.name) for card in walls()}
+    assert not names & set(WALLS)
+    assert all(wall(word).number == number for word, number in WALLS.items())
+    assert wall("KV cache").name == "Batching" and wall("scaling laws").name == "Complexity"

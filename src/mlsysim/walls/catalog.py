@@ -16,6 +16,7 @@ from typing import Any
 
 from mlsysim.errors import InputError, fold, unknown_name
 from mlsysim.units.records import dataclass
+from mlsysim.vocabulary import WALLS
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,17 @@ TITLES: dict[int, tuple[str, str]] = {card.number: (card.name, card.domain.name)
 
 
 def wall(number: int | str) -> Wall:
-    """The card of one wall, by its number or its name."""
+    """The card of one wall, by its number, its name or what it bounds.
+
+    >>> wall("network").name, wall("power").name, wall(14).name
+    ('Communication', 'Sustainability', 'Communication')
+    """
     said = str(number).strip()
     for card in walls():
         if said == str(card.number) or fold(said) == fold(card.name):
             return card
+    if fold(said) in WALLS:
+        return walls()[WALLS[fold(said)] - 1]
     if not said.lstrip("+-").isdigit():
         names = [card.name for card in walls()]
         raise unknown_name("wall", number, names, f"they are 1 to {len(names)}, from {names[0]} to {names[-1]}.")
