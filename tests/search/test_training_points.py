@@ -268,7 +268,7 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
         ({"model": "Llama3_8B", "fleet": H100}, {"seq_len": [float("nan")]}, "must be"),
         ({"model": "Llama3_8B", "fleet": H100}, {"zero_stage": [0, 4]}, "must be"),
         ({"model": "Llama3_8B", "fleet": H100}, {"batch_size": ["many"]}, "must be a whole number"),
-        ({"model": "Llama3_8B", "fleet": H100}, {"tp": [1], "tp_size": [2]}, "same axis"),
+        ({"model": "Llama3_8B", "fleet": H100}, {"tp": [1], "tp_size": [2]}, "names of one input"),
         ({"model": "Llama3_8B", "fleet": H100, "node": "DGX_A100"}, {"tp": [1]}, "a fleet, or a node"),
         ({"model": "Llama3_8B", "node": "DGX_A100", "chip": "A100", "fabric": "EFA_v2"}, {"tp": [1]}, "a node"),
         ({"model": "Llama3_8B", "chip": "T4", "fabric": "EFA_v2"}, {"tp": [1]}, "no node of the zoo holds"),

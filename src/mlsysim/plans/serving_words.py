@@ -12,6 +12,7 @@ from mlsysim.plans.simulated import Played
 from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
 from mlsysim.units.text import compact_time
+from mlsysim.vocabulary import Setting, worded
 
 _NAMED = 4
 """Parts of a token's time that a sentence names."""
@@ -110,9 +111,8 @@ def _thrashing(served: Served) -> tuple[str, ...]:
     if full > _FEWER * served.most:
         return ()
     why = "caches are full, and requests that were let in last are put back and read again"
-    return (
-        f"Once it is overloaded it answers {full:.3g} a second: {why}; give max_num_seqs to let in fewer at a time.",
-    )
+    said = f"Once it is overloaded it answers {full:.3g} a second: {why}; give "
+    return (worded(said, Setting("max_num_seqs"), " to let in fewer at a time."),)
 
 
 def _least(served: Served) -> tuple[str, ...]:
