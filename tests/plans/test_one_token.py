@@ -40,4 +40,4 @@ def test_rates_of_an_overloaded_server_have_their_equation():
 
 def test_a_mixed_fleet_that_is_overloaded_says_so():
     answer = evaluate(one_token(output_tokens=100, qps=500.0) | {"hardware": {"on": "H100+A100"}})
-    assert not answer.feasible and answer.headline.startswith("Overloaded on 1 x NVIDIA")
+    assert not answer.feasible and answer.headline.startswith("Overloaded on 1 x NVIDIA H100")

@@ -71,7 +71,8 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
     """The answer of all groups: that of one of them, with what holds for all in its place."""
     names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
     if unfit := [answer for _, answer in groups if not answer.feasible]:
-        full = fullest(unfit)
+        # Of what does not fit the fullest is told; those that are overloaded share what comes by what they answer, so that the first says it.
+        full = fullest(too_full) if (too_full := [answer for answer in unfit if not answer.overloaded]) else unfit[0]
         verdict, why = full.headline.split(": ", 1)
         where = next(name for name, answer in groups if answer is full)
         headline, found["verdict"] = worded(f"{verdict} on {where}: ", why), full.verdict
