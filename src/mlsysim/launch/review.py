@@ -1,8 +1,6 @@
 """``review``: what a launch file costs beside the best settings for the same fleet, flag by flag.
 
-The plan that the file says is evaluated, then the best settings that its target can express are looked for: the layout search of a training plan
-(:class:`mlsysim.search.parallelism.ParallelismOptimizer`) refined by single steps, or those steps alone where the target has no pipeline; for
-serving, every tensor-parallel degree with the replicas that it leaves. Each difference is then applied to the file's plan alone and evaluated,
+The plan that the file says is evaluated, then the best settings that its target can express are looked for (:mod:`mlsysim.launch.best_settings`). Each difference is then applied to the file's plan alone and evaluated,
 so that every flag has a gain of its own; gains need not add up. What gains nothing alone and does with the others stands in one row.
 Flags and values are those that the target's own writer makes of the plans (:mod:`mlsysim.launch.edits`).
 
@@ -11,30 +9,34 @@ Only settings are counted as the loss. Narrower number formats change what is co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from mlsysim.errors import InputError
+from mlsysim.launch.best_settings import (
+    SETTINGS,
+    SLIGHT,
+    attempt,
+    best_of,
+    best_serving,
+    best_training,
+    one_change,
+    setting_of,
+    target_of,
+)
 from mlsysim.launch.edits import Edit, Saving, edits_of, flags_of, pasted, runs, saving
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.reasons import NEUTRAL
 from mlsysim.launch.review_words import headline_of, load_of, problems_of, stops_of, why
-from mlsysim.launch.targets import TARGETS, read_launch, target_named, written
+from mlsysim.launch.targets import read_launch, written
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.fields import Record
 from mlsysim.walls.document import Summary
-
-_SETTINGS = (
-    "tp", "pp", "cp", "ep", "attention_dp", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap", "offload",
-)  # fmt: skip
-_SLIGHT = 0.005
-_MOST_STEPS = 24
 
 
 class FlagChange(Record):
@@ -85,7 +87,7 @@ class Review(Summary, Record):
     @property
     def kept(self) -> list[str]:
         """Flags that have no part in the review; the longest request and the tokens of caches have."""
-        entry = getattr(_target(self.reading), "entry", {})
+        entry = getattr(target_of(self.reading), "entry", {})
         parts = [entry.get(key) for key in ("lengths", "cache_tokens")]
         return [flag for flag in self.reading.details if flag not in parts]
 
@@ -162,10 +164,10 @@ def review(
         raise InputError(f"What settings of a post-training step cost is not reviewed; {words}.", field="file")
     now = evaluate_plainly(plan)
     reading = reading.model_copy(update={"warnings": (*reading.warnings, *load_of(reading, now))})
-    best = (_best_training if now.task == "training" else _best_serving)(plan, now, reading)
+    best = (best_training if now.task == "training" else best_serving)(plan, now, reading)
     if best is None or not best.feasible:
         best = None
-    elif now.feasible and score(best) <= score(now) * (1 + _SLIGHT):
+    elif now.feasible and score(best) <= score(now) * (1 + SLIGHT):
         best = now
     loss = None if best is None or not now.feasible else max(0.0, 1 - score(now) / score(best))
     refused, stops = runs(reading, now), stops_of(reading, now)
@@ -189,11 +191,6 @@ def review(
     )
 
 
-def _target(reading: Reading) -> Any:
-    """The target, or that of the command inside of it."""
-    return TARGETS[target_named(reading.inner or reading.target)]
-
-
 # --- what differs, each alone -------------------------------------------------------------------------------------
 
 
@@ -202,20 +199,20 @@ def _changes(
 ) -> tuple[FlagChange, ...]:
     """The changes that gain something alone, the largest first, and in one row what does so with the others only."""
     mine, other = settled(now), settled(best)
-    fields = [("parallelism", name) for name in _SETTINGS]
+    fields = [("parallelism", name) for name in SETTINGS]
     fields += [("serving", name) for name in ("replicas", "memory_fraction") if now.task == "serving"]
     found: list[FlagChange] = []
     rest: dict[str, Answer | None] = {}
     for part, name in fields:
-        old, new = (_setting_of(plan, part, name) for plan in (mine, other))
+        old, new = (setting_of(plan, part, name) for plan in (mine, other))
         if old == new or new is None:
             continue
         if part == "parallelism" and now.task == "training":
-            candidates = [*_one_change(mine, name, new)]
+            candidates = [*one_change(mine, name, new)]
         else:
             free = {"serving": {"replicas": None}} if name in ("tp", "pp", "ep", "attention_dp") else {}
             candidates = [mine.replacing(**{part: {name: new}, **free})]
-        field, tried = f"{part}.{name}", _best_of(None, candidates, reading)
+        field, tried = f"{part}.{name}", best_of(None, candidates, reading)
         alone = None if tried is None else _change(reading, now, tried, field, before, (old, new))
         if alone is None:
             rest[field] = tried
@@ -236,7 +233,7 @@ def _change(
     reading: Reading, now: Answer, tried: Answer, field: str, before: Mapping[str, Any], values: tuple[Any, ...] = ()
 ) -> FlagChange | None:
     """A change by itself; None where it gains nothing so, or does not fit. What no flag says is told by the plan's ``values``."""
-    if not tried.feasible or (now.feasible and score(tried) <= score(now) * (1 + _SLIGHT)):
+    if not tried.feasible or (now.feasible and score(tried) <= score(now) * (1 + SLIGHT)):
         return None
     edits = edits_of(reading, before, flags_of(reading, tried))
     if not edits and not values:
@@ -260,145 +257,9 @@ def _formats(reading: Reading, plan: Plan, now: Answer, before: Mapping[str, Any
     if now.task == "serving" and plan.serving is not None and plan.serving.cache_precision is None:
         tries.append(("serving", "cache_precision"))
     for part, name in tries:
-        tried = _attempt(plan.replacing(**{part: {name: "fp8"}}), reading)
+        tried = attempt(plan.replacing(**{part: {name: "fp8"}}), reading)
         change = None if tried is None else _change(reading, now, tried, f"{part}.{name}", before)
         if change is not None:
-            made = name != "precision" or "fp8" in getattr(_target(reading), "QUANTISES", ("fp8",))
+            made = name != "precision" or "fp8" in getattr(target_of(reading), "QUANTISES", ("fp8",))
             told = "" if made else "; the checkpoint must be quantised so"
             yield change.model_copy(update={"reason": change.reason + told})
-
-
-# --- the best settings that a target can express: steps from the file's plan, one setting at a time -----------------
-
-
-def _attempt(plan: Plan, reading: Reading) -> Answer | None:
-    """The answer to a plan; None where it is refused, or the target cannot be told to run it."""
-    try:
-        found = evaluate_plainly(plan)
-    except InputError:
-        return None
-    return None if runs(reading, found) or not _even(found, reading) else found
-
-
-def _even(answer: Answer, reading: Reading) -> bool:
-    """Whether stages divide the layers, as Megatron-LM wants them where no layout of its own is written down."""
-    layers = getattr(workload_of(answer.plan.workload), "layers", None) or 0
-    stages = answer.layout.get("pp", 1) * answer.layout.get("virtual_stages", 1)
-    return _target(reading).NAME != "megatron" or layers % stages == 0
-
-
-def _better_of(first: Answer | None, second: Answer | None) -> Answer | None:
-    """The better of two: one that fits before one that does not."""
-    if first is None or second is None:
-        return first or second
-    if first.feasible != second.feasible:
-        return first if first.feasible else second
-    return second if score(second) > score(first) * (1 + _SLIGHT) else first
-
-
-def _best_of(first: Answer | None, plans: Iterable[Plan], reading: Reading) -> Answer | None:
-    """The best of an answer and those to plans."""
-    for plan in plans:
-        first = _better_of(first, _attempt(plan, reading))
-    return first
-
-
-def _best_training(plan: Plan, now: Answer, reading: Reading) -> Answer:
-    """The best layout that the trainer runs: searched where it has pipelines, then refined by single steps."""
-    best, fields, trainer = (
-        now,
-        frozenset(_target(reading).FIELDS),
-        {"hardware": {"launcher": reading.inner or reading.target}},
-    )
-    if "parallelism.pp" in fields and "parallelism.virtual_stages" in fields:
-        free = dict.fromkeys(type(plan.parallelism).model_fields) | {"mode": "auto"}
-        widths = [{}, *({"virtual_stages": 2**k} for k in range(4))]
-        searched = (plan.replacing(parallelism=free | width, **trainer) for width in widths)
-        best = next((found for found in (_attempt(each, reading) for each in searched) if found), now)
-        best = _better_of(now, best) or now
-    for _ in range(_MOST_STEPS):
-        steps = (each.replacing(**trainer) for each in _neighbours(best, fields))
-        better = _better_of(best, _best_of(None, steps, reading))
-        if better is None or better is best:
-            break
-        best = better
-    return _pruned(best, settled(now), reading) if best.feasible and best is not now else best
-
-
-def _pruned(best: Answer, mine: Plan, reading: Reading) -> Answer:
-    """The best settings with every one put back to the file's that makes no difference."""
-    for name in reversed(_SETTINGS):
-        plan = settled(best)
-        old = _setting_of(mine, "parallelism", name)
-        if old is None or old == _setting_of(plan, "parallelism", name):
-            continue
-        for candidate in _one_change(plan, name, old):
-            tried = _attempt(candidate, reading)
-            if tried is not None and tried.feasible and score(tried) >= score(best) * (1 - _SLIGHT):
-                best = tried
-                break
-    return best
-
-
-def _neighbours(answer: Answer, fields: frozenset[str]) -> Iterator[Plan]:
-    """Plans that differ in one setting that the target has."""
-    plan = settled(answer)
-    split = plan.parallelism
-    heads = getattr(workload_of(plan.workload), "heads", None) or 1
-    per_node = find_fleets(plan.hardware).one.node.accelerators_per_node
-    tp = split.tp or 1
-    moves: dict[str, Sequence[Any]] = {
-        "tp": [degree for degree in _beside(tp) if heads % degree == 0 and degree <= per_node],
-        "pp": _beside(split.pp or 1),
-        "micro_batch": _beside(split.micro_batch or 1),
-        "zero": (0, 1, 2, 3),
-        "recompute": ("none", "selective", "full"),
-        "overlap": (True,),
-        "sequence_parallel": (True,) if tp > 1 else (),
-        "offload": (0.0,) if split.offload else (),
-    }
-    for name, values in moves.items():
-        for value in values:
-            if f"parallelism.{name}" in fields and value != getattr(split, name):
-                yield from _one_change(plan, name, value)
-
-
-def _beside(count: int) -> list[int]:
-    return [count * 2, count // 2] if count > 1 else [2]
-
-
-def _one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
-    """The plan with one other setting: what follows from it is left open."""
-    update: dict[str, Any] = {name: value, "dp": None}
-    if name in ("pp", "virtual_stages"):
-        update["schedule"] = None
-        if name == "pp" and value == 1:
-            update["virtual_stages"] = None
-    if name == "offload":
-        update |= {"host_update": None, "offload_weights": None}
-    yield plan.replacing(parallelism=update)
-    if name in ("tp", "pp", "cp") and plan.parallelism.micro_batch is not None:
-        yield plan.replacing(parallelism={**update, "micro_batch": None})
-
-
-def _best_serving(plan: Plan, now: Answer, reading: Reading) -> Answer | None:
-    """The best tensor-parallel degree with the replicas that it leaves, and more memory where the file holds some back."""
-    free: dict[str, Any] = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
-    load = {"replicas": None}
-    if plan.serving is not None and plan.serving.concurrency is None and now.layout.get("concurrency"):
-        load["concurrency"] = now.layout["concurrency"]
-    plans = [plan.replacing(parallelism=free, serving=load)]
-    ep, given = plan.parallelism.ep or 1, plan.serving.memory_fraction if plan.serving is not None else None
-    if ep > 1:
-        plans.append(plan.replacing(parallelism={**free, "ep": ep}, serving=load))
-    more = [fraction for fraction in (0.9, 0.95) if given is not None and given < fraction]
-    plans += [plan.replacing(parallelism=free, serving={**load, "memory_fraction": fraction}) for fraction in more]
-    return _best_of(now, plans, reading)
-
-
-def _setting_of(plan: Plan, part: str, name: str) -> Any:
-    """What a plan says of a setting, or what saying nothing means."""
-    value = getattr(getattr(plan, part), name, None)
-    if name == "sequence_parallel":
-        return (plan.parallelism.tp or 1) > 1 if value is None else value
-    return NEUTRAL.get(f"{part}.{name}") if value is None else value

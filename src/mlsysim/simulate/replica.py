@@ -29,7 +29,7 @@ from mlsysim.simulate.live import MANY, NEVER, Done, Live
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import Scheduling
-from mlsysim.simulate.steps import Steps
+from mlsysim.simulate.steps import Steps, same_longest
 from mlsysim.simulate.swift import LEAST, Known, Swift
 
 NOBODY = ("", MANY)
@@ -299,7 +299,7 @@ class Replica(Swift):
                 k = min(k, max(1, math.ceil(within)))
             each = a + (k - 1) * slope / 2
         else:
-            k, each = _staged(terms, load, slope, k, span)
+            k, each = same_longest(terms, load, slope, k, span)
         seconds = k * each
         alive = n - len(self._finished) - (0 if self.jobs is None else self.jobs.running)
         spent.writing += seconds * alive
@@ -383,19 +383,3 @@ class Replica(Swift):
             r = live.request
             self.prefixes.leave(r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
         self.done(live, self.time)
-
-
-def _staged(
-    terms: tuple[tuple[float, float], ...], load: float, slope: float, k: int, span: float
-) -> tuple[int, float]:
-    """Steps whose time is the largest of several terms: as many as have the same largest one, and their mean time."""
-
-    def largest(x: float) -> tuple[float, float]:
-        return max(terms, key=lambda term: term[0] + term[1] * x)
-
-    a, b = largest(load)
-    each = a + b * load
-    k = max(1, min(k, math.ceil(min(span, 1e18) / each))) if span < NEVER else k
-    while k > 1 and largest(load + (k - 1) * slope) != (a, b):
-        k //= 2
-    return k, each + b * (k - 1) / 2 * slope

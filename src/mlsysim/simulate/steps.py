@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any
 
 from mlsysim.cases.iterations import Iterations
@@ -27,6 +27,7 @@ from mlsysim.cases.traffic import Habits
 from mlsysim.cases.turns import accepted_tokens, draft_cost
 from mlsysim.models.template import Core
 from mlsysim.physics.operators import soft_maximum
+from mlsysim.simulate.live import NEVER
 from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED
 from mlsysim.timing.engine_step import EngineStep, Rows
 from mlsysim.timing.operator_times import clocked, untagged
@@ -295,3 +296,19 @@ class Steps:
             drafting = i.draft.time(float(n * self.ranks), 0.0).total * self.drafted
             total, stage = total + drafting, stage + drafting
         return float(max(total, i.groups * stage) if self.step.deployment.pp > 1 else total)
+
+
+def same_longest(
+    terms: tuple[tuple[float, float], ...], load: float, slope: float, k: int, span: float
+) -> tuple[int, float]:
+    """Steps whose time is the largest of several terms: as many as have the same largest one, and their mean time."""
+
+    def largest(x: float) -> tuple[float, float]:
+        return max(terms, key=lambda term: term[0] + term[1] * x)
+
+    a, b = largest(load)
+    each = a + b * load
+    k = max(1, min(k, ceil(min(span, 1e18) / each))) if span < NEVER else k
+    while k > 1 and largest(load + (k - 1) * slope) != (a, b):
+        k //= 2
+    return k, each + b * (k - 1) / 2 * slope
