@@ -154,3 +154,26 @@ def test_many_requests_are_as_those_without_end():
     some, endless = (asked(qps=15, **more) for more in ({"requests": 1_000_000}, {}))
     for name in ("ttft", "tpot"):
         assert times(some, name)[1] == pytest.approx(times(endless, name)[1], rel=2e-3)
+
+
+@pytest.mark.parametrize("more", [{}, {"seed": 1}])
+@pytest.mark.parametrize("output", [1, 2, 16, 256, 2048])
+@pytest.mark.parametrize("engine", ["SGLang", "vLLM", "TensorRT_LLM", "TensorRT_LLM_Cpp"])
+def test_ends_of_times_in_a_loop_keep_littles_law(engine, output, more):
+    """C clients that wait are answered at X = C / (F + n d): no end of one of the three asks of the others what lies outside of theirs."""
+    for clients in (1, 64) if more else (1, 8, 64, 500):
+        answer = asked(engine=engine, prompt_tokens=2048, output_tokens=output, concurrency=clients, **more)
+        first, whole, x = times(answer, "ttft"), times(answer, "latency"), rate(answer, "requests_per_second")
+        assert first[0] < first[1] < first[2] and whole[0] < whole[1] < whole[2]
+        if not more:
+            assert x[1] * whole[1] == pytest.approx(clients, rel=1e-6)
+        # Of requests that are played the last are not followed by others.
+        answered = x[1] * whole[1]
+        assert (x[0] * whole[2], x[2] * whole[0]) == pytest.approx((answered, answered))
+        rest = (0.0, 0.0)
+        if output > 1:
+            further = times(answer, "tpot")
+            rest = tuple((whole[1] - first[1]) * further[end] / further[1] for end in (0, 2))
+        assert first[0] + rest[1] >= whole[0] * (1 - 1e-9) and first[2] + rest[0] <= whole[2] * (1 + 1e-9)
+        if output == 1:
+            assert first[2] / first[1] == pytest.approx(x[1] / x[0])

@@ -16,6 +16,7 @@ from mlsysim.plans.targets import parse_targets
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import plainly
 from mlsysim.walls.node.serving import ServingResult
+from mlsysim.zoo.intervals import Factors
 
 if TYPE_CHECKING:
     from mlsysim.plans.serving_load import Server
@@ -181,24 +182,51 @@ class Served:
         return own and (own[1], own[0])
 
     @cached_property
-    def ends_of_times(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
-        """Ends of the intervals of the times of the first and of a further token, the fast one first; None without them.
+    def ends_of_times(self) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float]] | None:
+        """Ends of the intervals of the times of the first token, of a further one and of a request, the fast one first; None without them.
 
-        Where clients wait for their answers the batch is theirs, and the factors are those of a batch. Of requests at a rate r more are
-        in flight where steps are s times as long: a token takes s tau(r s), with tau(r) its time at that rate. The first token has an
-        error e of its own in place of a step's: e T(r s). In a queue that grows without end it has no time, so that it has
-        no upper end (infinite), while the batch of a further one is full.
+        Where clients wait for their answers the batch is theirs, and the factors are those of a batch and of a loop (:attr:`looped`). Of
+        requests at a rate r more are in flight where steps are s times as long: a token takes s tau(r s), with tau(r) its time at that rate.
+        The first token has an error e of its own in place of a step's: e T(r s). In a queue that grows without end it has no time, so that it
+        has no upper end (infinite), while the batch of a further one is full.
         """
         first, steps = (self._own(name) for name in ("ttft", "itl"))
         if first is None or steps is None:
             return None
-        seen: list[Served] = [self, self]
-        if self.come is not None:
-            seen = [self.server.at(self.layout, None, self.come * step) for step in steps]
+        if self.looped is not None:
+            found = zip((self.ttft, self.tpot, self.latency), (self.looped[0], steps, self.looped[1]), strict=True)
+            one, each, all_of_it = ((time * fast, time * slow) for time, (fast, slow) in found)
+            return one, each, all_of_it
+        seen = [self.server.at(self.layout, None, (self.come or 0.0) * step) for step in steps]
         waits = [each.result.ttft_at_concurrency for each in seen]
         firsts = [math.inf if wait is None else e * to_si(wait, "s") for e, wait in zip(first, waits, strict=True)]
         further = [s * each.tpot for s, each in zip(steps, seen, strict=True)]
-        return (firsts[0], firsts[1]), (further[0], further[1])
+        whole = [one + (self.mean_output - 1) * each for one, each in zip(firsts, further, strict=True)]
+        return (firsts[0], firsts[1]), (further[0], further[1]), (whole[0], whole[1])
+
+    @property
+    def looped(self) -> tuple[Factors, Factors] | None:
+        """Ends of the intervals of the first token and of a whole request over them, where clients wait for their answers.
+
+        Little's law holds whatever is wrong: C clients with an answer of n further tokens are answered at X = C / L, L = F + n d. Two things may
+        be wrong. Steps that are s times as long make all times so and answer X / s. How a request's time is shared between its first token
+        and the others moves one at the cost of the others, and answers as many. The error e that first tokens had is of both together,
+        that of the others, s, nearly of steps alone. So that L has of F what is common to both, and of the first token nothing is left that
+        the other two do not leave room for:
+
+            L s' = F min(e, s) + n d s,    F e' = min(F e, L s' - n d / s)
+
+        and the same with 1/e, 1/s and a maximum below. Of answers of one token all of L is F, and it is as sure as the rate is; of long ones
+        F is as sure as it was measured to be.
+        """
+        first, steps = (self._own(name) for name in ("ttft", "itl"))
+        if self.come is not None or first is None or steps is None or not self.ttft > 0:
+            return None
+        rest = max(self.latency - self.ttft, 0.0)
+        ends = [self.ttft * nearer(e, s) + rest * s for nearer, e, s in zip((max, min), first, steps, strict=True)]
+        room = [end - rest * other for end, other in zip(ends, reversed(steps), strict=True)]
+        own = max(first[0], room[0] / self.ttft), min(first[1], room[1] / self.ttft)
+        return own, (ends[0] / self.latency, ends[1] / self.latency)
 
     def _own(self, name: str) -> tuple[float, float] | None:
         """The ends of the interval of a batch's time, over it, the fast one first; None without one."""

@@ -270,24 +270,21 @@ def _facts(sheet: Sheet, served: Served) -> None:
 
 
 def _bands(served: Served) -> dict[str, Any]:
-    """Intervals under the load: of the first and a further token (:attr:`Served.ends_of_times`); of a request what both ends of them give; of
-    the rates at which requests are answered and could be what steps at the ends of theirs give."""
+    """Intervals under the load: of the times of requests (:attr:`Served.ends_of_times`); of the rates at which requests are answered and could
+    be what steps at the ends of theirs give, and of clients that wait for their answers Little's law."""
     found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests", "most"))
+    slower = served.slower if served.looped is None else served.looped[1][::-1]
     if isinstance(served, Played):
         found |= {name: served.interval(name) for name in ("ttft", "tpot", "latency")}
-        return found | (_rates(served, served.slower) if served.ends else {})
+        return found | (_rates(served, slower) if served.ends else {})
     if served.ends_of_times is None:
         return found
-    first, further = served.ends_of_times
+    first, further, whole = served.ends_of_times
     found["tpot"] = tuple(quantity(side, "s").to("ms") for side in further)
-    if served.overloaded:
-        return found | _rates(served, served.slower)
-    found["ttft"] = tuple(quantity(side, "s").to("ms") for side in first)
-    ends = [one + (served.mean_output - 1) * each for one, each in zip(first, further, strict=True)]
-    found["latency"] = tuple(quantity(end, "s") for end in ends)
-    return found | _rates(
-        served, [end / served.latency for end in reversed(ends)] if served.come is None else served.slower
-    )
+    if not served.overloaded:
+        found["ttft"] = tuple(quantity(side, "s").to("ms") for side in first)
+        found["latency"] = tuple(quantity(side, "s") for side in whole)
+    return found | _rates(served, slower)
 
 
 def _rates(served: Served, slower: Sequence[float] | None) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 The closed form ranks layouts; the last few are played. An interval is what the same play gives with every step as much shorter or longer
 as the interval of a token's time says, since a queue multiplies errors of steps: near saturation 2 % of a step are 15 to 45 % of a
 first token. (Steps that are f times as long are the same as requests that come f times as fast, on a clock that runs f times as slow.)
-The first token has an error of its own beside that, combined as independent. Sampling error is apart from it, with the percentiles.
+The first token has an error of its own beside that, combined as independent; of clients that wait for their answers what Little's law leaves
+of it (:attr:`mlsysim.plans.served.Served.looped`). Sampling error is apart from it, with the percentiles.
 """
 
 from __future__ import annotations
@@ -212,7 +213,9 @@ class Played(Served):
         if not middle > 0:
             return None
         factors: Any = (found[0] / middle, found[1] / middle)
-        if kind == "ttft":
+        if self.looped is not None and kind in ("ttft", "e2e"):
+            factors = self.looped[kind == "e2e"]
+        elif kind == "ttft":
             factors = independent(factors, self._own("ttft"))
         return min(middle * factors[0], middle), max(middle * factors[1], middle)
 
