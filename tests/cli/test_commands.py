@@ -333,3 +333,11 @@ def test_a_full_disk_is_named() -> None:
     assert done.stderr == (
         "mlsysim: The output cannot be written: no space left on device; free some, or write to another disk.\n"
     )
+
+
+@pytest.mark.parametrize(
+    "command", ["train Llama3_8B {} --tokens 1B", "rl Llama3_8B {} --prompts 8 --samples 4 --response 500"]
+)
+def test_hardware_may_follow_the_model(command: str, fuzz: ModuleType) -> None:
+    after, named = (fuzz.run_command([*command.format(on).split(), "--json"]) for on in ("8xH100", "--on 8xH100"))
+    assert after[0] == 0 and after[1] == named[1]

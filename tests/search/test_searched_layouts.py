@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.launch.targets import export
-from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.optimizing import best_parallelism
 from mlsysim.plans.plan import Plan
 
@@ -87,6 +88,23 @@ def test_what_does_not_fit_says_by_how_much_and_the_least_fleet() -> None:
     assert evaluate_plainly(plan_of({"model": "Llama3_70B", "on": "16xH100"})).feasible
 
 
+def test_a_given_split_that_does_not_fit_names_the_least_fleet_with_it() -> None:
+    answer = evaluate_plainly(plan_of({"model": "Llama3_405B", "on": "8xH100"}, tp=8, pp=1))
+    assert "another split, more accelerators" in answer.headline
+    assert answer.verdict == (
+        "The least that would do with TP 8, PP 1 are 128 x NVIDIA H100 SXM5 80GB, as TP8 PP1 DP16 with ZeRO 3, recompute full.",
+    )
+    more = plan_of({"model": "Llama3_405B", "on": "128xH100"}, tp=8, pp=1, zero=3, recompute="full", micro_batch=1)
+    assert evaluate_plainly(more.replacing(workload={"batch_size": answer.layout["batch_size"]})).feasible
+
+
+def test_the_change_of_what_does_not_fit_is_as_many_as_would_do() -> None:
+    answer = evaluate({"task": "training", "model": "DeepSeek_V3", "on": "8xH100"})
+    count = re.search(r"The least that would do are ([\d,]+) x", answer.verdict[0])
+    assert answer.change is not None and count is not None and int(count[1]) > 64
+    assert answer.change.sentence == f"Cheapest change: {count[1]} x H100 instead of 8; then it fits."
+
+
 def test_a_search_without_a_plan_refuses_with_what_is_missing() -> None:
     with pytest.raises(InputError, match=r"too much\. The least that would do are 16 x") as raised:
         best_parallelism(plan_of({"model": "Llama3_70B", "on": "8xH100"}))
@@ -110,10 +128,12 @@ def test_the_search_keeps_the_degrees_of_the_plan_and_its_software() -> None:
     assert capped < 0.9 * free
 
 
-def test_a_batch_that_no_larger_fleet_divides_is_named() -> None:
-    """977 is prime: no number of replicas but one and itself divides it, so that no larger fleet is offered, and none is denied."""
-    answer = evaluate_plainly(plan_of({"model": "Llama3_405B", "on": "1xH100"}, batch_size=977))
-    assert "up to 3,072 of them divides the batch of 977 and fits" in answer.verdict[0]
+def test_a_batch_that_no_larger_fleet_divides_is_made_one_that_it_does() -> None:
+    """977 is prime: no number of replicas but one and itself divides it."""
+    answer = evaluate({"task": "training", "model": "Llama3_405B", "on": "1xH100", "batch_size": 977})
+    assert "and a batch of 1,024 (977 does not divide)" in answer.verdict[0]
+    assert answer.change is not None and answer.change.plan.workload.batch_size == 1024
+    assert evaluate_plainly(answer.change.plan).feasible
 
 
 @pytest.mark.parametrize(

@@ -199,15 +199,27 @@ def _of_usage(error: Exception, said: str) -> str:
         return f"There is no option {name}; {hint}"
     if said.startswith("Missing argument") and (example := _example(error)):
         return f"{said.rstrip('.')}, as in `{example}`."
-    if said.startswith("Missing option '--on'"):
-        return "On which hardware? Give --on, such as --on 512xH100."
     if said.startswith("No such command"):
         return _no_command(error, said)
     if said.startswith("Got unexpected extra argument"):
         words = said.partition("(s) (")[2].rstrip(")") or said.partition("(")[2].rstrip(")")
         hint = f" (as in `{example}`)" if (example := _example(error)) else ""
+        if (whole := _joined(error, words)) is not None:
+            return f"The model and its hardware are one word here: {whole}."
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said
+
+
+def _joined(error: Exception, word: str) -> str | None:
+    """MODEL@FLEET of a command that takes it, where the model alone is given and the hardware follows."""
+    context: Any = getattr(error, "ctx", None)
+    takes = [each.name for each in context.command.params if "MODEL@FLEET" in (each.metavar or "")]
+    given = [context.params.get(name) for name in takes]
+    if not takes or " " in word:
+        return None
+    from mlsysim.models.registry import Models
+
+    return next((f"{model}@{word}" for model in given if isinstance(model, str) and Models.has(model)), None)
 
 
 def _no_command(error: Exception, said: str) -> str:

@@ -240,5 +240,27 @@ def named_plan(context: typer.Context, text: str, task: str | None = None) -> Pl
     model, mark, fleet = text.partition("@")
     given = context.meta.get(_GIVEN, {})
     if not mark and "on" not in given:
-        raise InputError(f"{text[:60]!r} is neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100.")
+        raise InputError(f"{text[:60]!r} is {_lacks(text)}.")
     return plan_of(context, task=given.get("task", task), model=model, on=given.get("on", fleet))
+
+
+def _lacks(text: str) -> str:
+    """What a target lacks that is no plan: of a model the hardware, of hardware the model."""
+    from mlsysim.models.registry import Models
+
+    if Models.has(text):
+        return f"a model; on which hardware? Write such as {text}@8xH100"
+    if is_hardware(text):
+        return f"hardware; for which model? Write such as Llama3_8B@{text}"
+    return "neither a plan file nor MODEL@FLEET, such as Llama3_70B@512xH100"
+
+
+def is_hardware(text: str) -> bool:
+    """Whether a word is a chip or a fleet."""
+    from mlsysim.systems.fleet_text import parse_fleet
+
+    try:
+        parse_fleet(text)
+    except InputError:
+        return False
+    return True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Context, Option
+from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import busy, end, print_answer, print_result, print_text
 from mlsysim.cli.plan_options import as_an_option, plan_of, settings_of
-from mlsysim.cli.plans import Model
+from mlsysim.cli.plans import Model, where
 
 if TYPE_CHECKING:
     from mlsysim.plans.answer import Answer
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def plan(
     context: Context,
     model: Model,
+    hardware: Annotated[str | None, Argument(help="chips to compare, as --on")] = None,
     deadline: Annotated[str | None, Option(help="of a training run, such as 14d or '30 day'")] = None,
     chips: Annotated[str | None, Option("--on", help="chips to compare, such as H100,B200")] = None,
     output: Output = None,
@@ -34,7 +35,7 @@ def plan(
     from mlsysim.plans.planned import planned, task_for
 
     form = chosen_form(context, output, as_json)
-    names = [chip.strip() for chip in chips.split(",") if chip.strip()] if chips else []
+    names = [chip.strip() for chip in (where(hardware, chips) or "").split(",") if chip.strip()]
     task = task_for(settings_of(context, deadline=deadline))
     wanted = plan_of(context, task=task, model=model, on=names[0] if names else "H100", deadline=deadline)
     with busy("searching fleets ...") as saying:

@@ -19,13 +19,37 @@ from mlsysim.cli.output import (
     print_text,
     sentences,
 )
-from mlsysim.cli.plan_options import as_an_option, changed, load, named_plan, plan_of, settings_of
+from mlsysim.cli.plan_options import as_an_option, changed, is_hardware, load, named_plan, plan_of, settings_of
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
     from mlsysim.plans.plan import Plan
 
 Model = Annotated[str, Argument(metavar="MODEL", help="a model of the zoo, or a path to a model file")]
+Fleet = Annotated[str | None, Argument(metavar="HARDWARE", help="a chip or fleet, as --on")]
+
+
+def where(hardware: str | None, on: str | None) -> str | None:
+    """The hardware after the model, or that of --on."""
+    if hardware is None or on is None:
+        return hardware if on is None else on
+    words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}"
+    if is_hardware(hardware):
+        words = f"Hardware stands after the model or in --on; here it does in both, {hardware[:60]!r} and {on[:60]!r}"
+    if on.isdigit():
+        words = f"A fleet is one word: --on {on[:12]}x{hardware[:60]}"
+    raise InputError(f"{words}.", field="on")
+
+
+def _fleet(context: Context, model: str, hardware: str | None, on: str | None) -> str:
+    if (found := where(hardware, on)) is None:
+        raise InputError("On which hardware? Give --on, such as --on 512xH100.", field="on")
+    from mlsysim.models.registry import Models
+
+    if Models.has(found) and is_hardware(model):
+        words = f"The model comes first: mlsysim {context.info_name} {found[:60]} {model[:60]}."
+        raise InputError(words, field="model")
+    return found
 
 
 def _finish(plan: Plan, form: str) -> None:
@@ -53,12 +77,7 @@ def evaluate(
     """
     form = chosen_form(context, output, as_json)
     if hardware is not None:
-        from mlsysim.hardware.registry import Hardware
-        from mlsysim.models.registry import Models
-
-        if Models.has(hardware) and Hardware.has(target):
-            raise InputError(f"The model comes first: mlsysim eval {hardware[:60]} {target[:60]}.", field="model")
-        plan = plan_of(context, model=target, on=hardware)
+        plan = plan_of(context, model=target, on=_fleet(context, target, hardware, None))
     elif is_plan_file(target):
         plan = changed(context, load(target))
     elif {"on", "hardware_name"} & set(settings_of(context)):
@@ -74,7 +93,8 @@ def evaluate(
 def train(
     context: Context,
     model: Model,
-    on: Annotated[str, Option(help="the fleet: 512xH100, 64xDGX_H100@NDR, 8xB200 + 8xH100, Meta_16K")],
+    hardware: Fleet = None,
+    on: Annotated[str | None, Option(help="the fleet: 512xH100, 64xDGX_H100@NDR, 8xB200 + 8xH100, Meta_16K")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -85,13 +105,13 @@ def train(
     mlsysim train Llama3_8B --on 8xH100 --tp 2 --zero 1 --micro-batch 4
     """
     form = chosen_form(context, output, as_json)
-    _finish(plan_of(context, task="training", model=model, on=on), form)
+    _finish(plan_of(context, task="training", model=model, on=_fleet(context, model, hardware, on)), form)
 
 
 def serve(
     context: Context,
     model: Model,
-    hardware: Annotated[str | None, Argument(help="a chip or fleet, as --on")] = None,
+    hardware: Fleet = None,
     on: Annotated[str | None, Option(help="the fleet, such as 8xH200")] = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -103,17 +123,14 @@ def serve(
     mlsysim serve Llama3_70B --on 8xH200 --tp 4 --replicas 2 --kv-precision fp8
     """
     form = chosen_form(context, output, as_json)
-    if (hardware is None) == (on is None):
-        raise InputError(
-            "serve needs a chip after the model, or a fleet with --on, such as --on 8xH100; not both.", field="on"
-        )
-    _finish(plan_of(context, task="serving", model=model, on=on or hardware), form)
+    _finish(plan_of(context, task="serving", model=model, on=_fleet(context, model, hardware, on)), form)
 
 
 def rl(
     context: Context,
     model: Model,
-    on: Annotated[str, Option(help="the fleet: 64xH100, 8xDGX_H100@NDR")],
+    hardware: Fleet = None,
+    on: Annotated[str | None, Option(help="the fleet: 64xH100, 8xDGX_H100@NDR")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +140,7 @@ def rl(
     mlsysim rl Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 --max-response 4k --split auto
     """
     form = chosen_form(context, output, as_json)
-    _finish(plan_of(context, task="rl", model=model, on=on), form)
+    _finish(plan_of(context, task="rl", model=model, on=_fleet(context, model, hardware, on)), form)
 
 
 def report(

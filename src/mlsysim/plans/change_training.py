@@ -28,6 +28,7 @@ from mlsysim.plans.change_candidates import (
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.ruling import LOST
+from mlsysim.plans.training_layout import least_fleet
 from mlsysim.systems.registry import Fabrics
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time
@@ -61,6 +62,11 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         late = "run_time" in answer.held and plan.ops.deadline is not None
         asked = to_si(answer.value("run_time"), "s") / to_si(plan.ops.deadline, "s") if late else 1.0
         yield [*other_chips(searched), *more(searched, asked, EIGHTHS)]
+        if not answer.feasible and plan.hardware.chip is None and (enough := least_fleet(searched).get("fleet")):
+            count, batch = enough
+            beside = "" if batch == layout["batch_size"] else f" and a batch of {batch:,}"
+            hard, work = fleet_of(plan, count), {"batch_size": batch}
+            yield [Candidate(f"{instead(plan, count)}{beside}", searched.replacing(hardware=hard, workload=work))]
         return
     yield [*settings, *formats, *_sturdier(plan, answer), *capped(plan, answer), *_shorter(plan, answer, holds)]
     yield list(_faster_network(plan))

@@ -20,7 +20,14 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, power_facts, spend, times
-from mlsysim.plans.training_layout import Missed, check_launcher, fitting_step, step_options, training_batch
+from mlsysim.plans.training_layout import (
+    Missed,
+    check_launcher,
+    fitting_step,
+    least_fleet,
+    step_options,
+    training_batch,
+)
 from mlsysim.plans.training_time import run_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
@@ -83,6 +90,8 @@ def _answer(found: Trained, quick: bool) -> Answer:
     """The answer around a step: read off its ledger."""
     sheet, model, fleet, step, options, missed = found
     plan, ledger = sheet.plan, sheet.read(step.ledger)
+    if not (step.feasible or step.remedies or missed.lacks or quick or model.fixed_shape):
+        missed = Missed(least=tuple(filter(None, [least_fleet(plan).get("least")])))
     chosen = step._facts.assumed
     sheet.shown["layout"] = step.parallelism | {
         "micro_batches": step.microbatch_count,

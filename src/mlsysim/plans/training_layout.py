@@ -187,6 +187,18 @@ def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, 
     return ParallelismOptimizer().solve(model=model, fleet=fleet, **options, **limits)
 
 
+def least_fleet(plan: Plan) -> dict[str, Any]:
+    """Of a plan that does not fit as it is split, the accelerators and the batch that would do with the degrees that it gives (``fleet``), and
+    in words (``least``); empty where other settings do on its own fleet."""
+    given = {name: getattr(plan.parallelism, name) for name in ("tp", "pp", "cp", "ep", *BESIDE)}
+    free = dict.fromkeys(type(plan.parallelism).model_fields) | given | {"mode": "auto"}
+    try:
+        best_layouts(plan.replacing(parallelism=free))
+    except InputError as error:
+        return {name: error.details.get(name) for name in ("fleet", "least")}
+    return {}
+
+
 def best_layouts(plan: Plan) -> ParallelismResult:
     """What the search over the layouts of a plan finds, with every key of the plan."""
     model, fleet, assumed = workload_of(plan.workload), find_fleets(plan.hardware).one, Assumptions()

@@ -139,8 +139,10 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
         if miss is None:
             raise InputError(_nothing_divides(x, divided))
         if not len(table):
-            lacks, least = _lacking(x, searched, miss), _least_that_fits(x, shared, offered or modes, fractions)
-            raise InputError(f"{lacks} {least}", fits=False, lacks=lacks, least=least, nearest=miss.config)
+            enough = _least_fleet(x, shared, offered or modes, fractions)
+            lacks, least = _lacking(x, searched, miss), _least_that_fits(x, enough)
+            told = {"lacks": lacks, "least": least, "nearest": miss.config, "fleet": enough and enough[::2]}
+            raise InputError(f"{lacks} {least}", fits=False, **told)
         best = table.row(0)
         ranks = table.splits()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
@@ -181,14 +183,18 @@ def _offered(x: Any) -> tuple[str, ...]:
 
 def _where(x: Any) -> str:
     """The model, the fleet, and what every layout was to have."""
+    return f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{_held(x)}"
+
+
+def _held(x: Any) -> str:
+    """What every layout was to have."""
     said = {
         "microbatch_count": "micro-batches",
         "micro_batch": "micro-batches of",
         "v_stages": "virtual stages",
         "zero_stage": "ZeRO",
     }
-    fixed = " with " + ", ".join(f"{said.get(n, n.upper())} {v}" for n, v in x.fixed.items()) if x.fixed else ""
-    return f"{x.model.name} on {x.fleet.total_accelerators:,} x {x.fleet.node.accelerator.name}{fixed}"
+    return " with " + ", ".join(f"{said.get(n, n.upper())} {v}" for n, v in x.fixed.items()) if x.fixed else ""
 
 
 def _nothing_divides(x: Any, divided: Counter[str]) -> str:
@@ -217,31 +223,36 @@ def _spared(how: dict[str, Any]) -> str:
     return f"ZeRO {how['zero_stage']}, recompute {how['recompute']}"
 
 
-def _least_that_fits(x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]) -> str:
+def _least_that_fits(x: Any, least: tuple[int, dict[str, Any], int] | None) -> str:
     """The least fleet that would do, and how it is split."""
-    least = _least_fleet(x, shared, modes, fractions)
     if least is not None:
-        count, how = least
-        return f"The least that would do are {count:,} x {x.fleet.node.accelerator.name}, as {_label(how)} with {_spared(how)}."
+        count, how, batch = least
+        other = "" if batch == x.batch_size else f", and a batch of {batch:,} ({x.batch_size:,} does not divide)"
+        return f"The least that would do{_held(x)} are {count:,} x {x.fleet.node.accelerator.name}, as {_label(how)} with {_spared(how)}{other}."
     most = 3 * x.fleet.total_accelerators << _DOUBLINGS - 2
     return f"No layout on up to {most:,} of them divides the batch of {x.batch_size:,} and fits."
 
 
 def _least_fleet(
     x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]
-) -> tuple[int, dict[str, Any]] | None:
-    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout of the same batch fits, and that layout."""
-    for times in (part << power for power in range(1, _DOUBLINGS) for part in (2, 3)):
-        fleet = x.fleet.model_copy(update={"count": x.fleet.count * times // 2})
-        groups = list(layouts.splits(x.but(fleet=fleet)))
-        # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
-        groups = [
-            replace(each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:])
-            for each in groups
-        ]
-        table = layouts.evaluate({**shared, "fleet": fleet}, groups, modes[-1:], fractions, x.launcher)[0]
-        if len(table):
-            return int(fleet.total_accelerators), table.row(0)
+) -> tuple[int, dict[str, Any], int] | None:
+    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout fits, that layout and the batch: the same, or where none of any
+    fleet divides it the next power of two."""
+    for batch in dict.fromkeys((x.batch_size, 1 << (x.batch_size - 1).bit_length())):
+        for times in (part << power for power in range(1, _DOUBLINGS) for part in (2, 3)):
+            fleet = x.fleet.model_copy(update={"count": x.fleet.count * times // 2})
+            groups = list(layouts.splits(x.but(fleet=fleet, batch_size=batch)))
+            # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
+            groups = [
+                replace(
+                    each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:]
+                )
+                for each in groups
+            ]
+            asked = {**shared, "fleet": fleet, "batch_size": batch}
+            table = layouts.evaluate(asked, groups, modes[-1:], fractions, x.launcher)[0]
+            if len(table):
+                return int(fleet.total_accelerators), table.row(0), batch
     return None
 
 
