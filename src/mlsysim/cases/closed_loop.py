@@ -243,17 +243,9 @@ def _passing(sent: Any, rate: Any, length: Any) -> Any:
     return height**2 * (flat + 2 / 3 * shorter) / (sent * length)
 
 
-def in_flight(
-    answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = None, highest: Any = math.inf
-) -> tuple[Any, Any]:
-    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach, or the
-    ``highest`` that is answered as it comes; where so many are ``sent`` in all, those that a token sees.
-
-    N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most). In logarithms what is
-    answered is nearly straight over N: false position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries.
-    """
-    fastest, fewest, rate = answered(most), FEWEST * most, maximum(rate, FEWEST)
-    low, high = rate * fewest / answered(fewest), minimum(rate * most / fastest, most)
+def _balanced(answered: Callable[[Any], Any], rate: Any, low: Any, high: Any) -> Any:
+    """How many between ``low`` and ``high`` are answered at ``rate``. In logarithms what is answered is nearly straight over their number: false
+    position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries."""
     below, above, stays = log(answered(low) / rate), log(answered(high) / rate), 0
     for _ in range(_TRIES):
         share = where(above > below, -below / where(above > below, above - below, 1.0), 0.5)
@@ -265,9 +257,24 @@ def in_flight(
             where(less, where(stays == -1, above / 2, above), off),
         )
         low, high, stays = where(less, n, low), where(less, high, n), where(less, -1, 1)
-    fastest = minimum(fastest, highest)
+    return n
+
+
+def in_flight(
+    answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = None, highest: Any = math.inf
+) -> tuple[Any, Any]:
+    """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach, or the
+    ``highest`` that is answered as it comes; where so many are ``sent`` in all, those that a token sees.
+
+    N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most).
+    """
+    full, fewest, rate = answered(most), FEWEST * most, maximum(rate, FEWEST)
+    fastest, n = minimum(full, highest), most
+    carried = rate < fastest
+    if some(carried):
+        n = _balanced(answered, rate, rate * fewest / answered(fewest), minimum(rate * most / full, most))
     # Little's law once more: it leaves less of what is off.
-    steady = where(rate < fastest, rate * n / answered(n), most)
+    steady = where(carried, rate * n / answered(n), most)
     if sent is None:
         return steady, fastest
     low, high = fewest, steady
