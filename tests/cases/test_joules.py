@@ -11,7 +11,7 @@ from mlsysim import Hardware, SingleNodeModel
 from mlsysim.cases.goodput import Goodput, Saving, goodput_of
 from mlsysim.cases.joules import IDLE, Draw, activity_of, draw_of, with_joules
 from mlsysim.cases.ledger import Ledger, Part
-from mlsysim.cases.run_ledger import FRAGILITY, run_binding, run_ledger
+from mlsysim.cases.run_ledger import FRAGILITY, run_binding
 from mlsysim.timing.power import Activity, chip_power, power_of
 from mlsysim.units.registry import to_si
 
@@ -99,18 +99,8 @@ def test_joules_add_up_on_random_ledgers():
         assert all(each.joules >= 0 for each in found.parts)
 
 
-def test_a_run_of_steps_takes_the_step_over_goodput():
-    kept = goodput_of(10.0, Saving(60.0, 300.0))
-    found = run_ledger(step(), kept)
-    assert found.seconds == pytest.approx(1.0 / kept.ratio)
-    assert found.total("exposed") == pytest.approx(found.seconds, rel=1e-12)
-    assert found.total("elastic") == pytest.approx(found.seconds, rel=1e-12)
-    assert found.walls()[FRAGILITY] == pytest.approx(kept.waste / kept.ratio)
-
-
 def test_without_failures_the_run_is_the_step():
     kept = goodput_of(math.inf, Saving(60.0, 300.0))
-    assert run_ledger(step(), kept).seconds == step().seconds
     assert run_binding(step(), kept) == step().binding_wall == 1
 
 
@@ -119,8 +109,6 @@ def test_goodput_binds_where_failures_cost_more_than_any_wall(waste, wall):
     """The largest wall has 0.5 of a step of 1 s: failures cost as much at waste / (1 - waste) = 0.5, a third of the time."""
     kept = Goodput(1.0, 1.0, 1.0, waste / 2, waste / 2, 0.0)
     assert run_binding(step(), kept) == wall
-    if kept.lasting:
-        assert run_ledger(step(), kept).binding_wall == wall
 
 
 def test_the_constants_of_a_chip_are_those_of_its_power():

@@ -9,7 +9,6 @@ fit_sum    a sum of terms with positive coefficients, the least absolute relativ
            Terms of one group add; groups overlap (p > 1) or add (p = 1). What is minimised is the sum of sqrt(r^2 + k^2) with r the
            logarithm of predicted over measured (so close to the median's absolute error), plus a weak pull of each coefficient
            towards its start, which holds terms that the data do not show (Gauss-Newton steps on the logarithms)
-descend    anything with a loss, one constant after the other
 left_out   the errors of each group of rows under constants fitted without it
 """
 
@@ -76,10 +75,6 @@ Fitted = Callable[[Columns], Any]
 """The constants that rows give."""
 Errors = Callable[[Columns, Any], Any]
 """The signed relative errors of rows under constants."""
-Step = Callable[[str, float, bool], float]
-"""The next value of a constant, up or down; the same where there is none."""
-Loss = Callable[[dict[str, float], str], float]
-"""How bad constants are, where the named one is being moved."""
 
 
 def summary(errors: Any) -> dict[str, float]:
@@ -134,20 +129,6 @@ def report(
             out[column] = np.concatenate(list(groups.values()))
             print(f"{'':24s} {f'one {column} out':32s} {text(out[column])}", flush=True)
     return values, found, out
-
-
-def descend(values: dict[str, float], step: Step, loss: Loss, gain: float) -> dict[str, float]:
-    """One round: each constant is stepped up, then down, as long as the loss falls by more than ``gain``."""
-    for name in values:
-        best = loss(values, name)
-        for up in (True, False):
-            while (moved := step(name, values[name], up)) != values[name]:
-                trial = values | {name: moved}
-                found = loss(trial, name)
-                if found >= best - gain:
-                    break
-                values, best = trial, found
-    return values
 
 
 def fit(form: Callable[..., Any], bounds: Bounds, measured: Any) -> Fit:

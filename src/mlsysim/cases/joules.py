@@ -108,9 +108,9 @@ def energy_band(
     return factors and (timed.energy * factors[0], timed.energy * factors[1])
 
 
-def activity_of(ledger: Ledger, share: Any, vector: Any, over: Any = None, clock: Any = 1.0) -> Activity:
-    """What a device does by its ledger, in the time of it or ``over`` another; an operation counts as ``share`` of a 16-bit one."""
-    time = ledger.seconds if over is None else over
+def activity_of(ledger: Ledger, share: Any, vector: Any, clock: Any = 1.0) -> Activity:
+    """What a device does by its ledger, in the time of it; an operation counts as ``share`` of a 16-bit one."""
+    time = ledger.seconds
     running = sum((part.exposed for part in ledger.parts if part.resource in _RUNNING), 0.0)
     busy = minimum(running / time, 1.0)
     return Activity(share * ledger.total("flop") / time, ledger.total("moved") / time, busy, vector, clock)

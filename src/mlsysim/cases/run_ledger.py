@@ -1,39 +1,16 @@
-"""A step inside its run: what failures and checkpoints add to it, and whether that is what binds.
+"""Whether what failures and checkpoints add to a step is what binds its run.
 
-A run makes progress for a share G = 1 - waste of its time (:mod:`mlsysim.cases.goodput`). A step of T seconds therefore takes T / G of the
-run, and each kind of waste w takes w T / G of it:
-
-    T / G = T + T (writes + rework + restarts + waiting) / G
-
-These are losses: they are made of the step's own time, and a faster step makes all of them shorter per step. All belong to wall
-15, for without failures nobody would save. Goodput binds where their sum exceeds what any wall of the step has on the
-critical path.
+A run makes progress for a share G = 1 - waste of its time (:mod:`mlsysim.cases.goodput`): a step of T seconds takes T / G of the run, of which
+waste T / G is lost. That belongs to wall 15, for without failures nobody would save. It binds where it exceeds what any wall of the step has on
+the critical path.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from mlsysim.cases.goodput import Goodput
-from mlsysim.cases.ledger import Ledger, Part
+from mlsysim.cases.ledger import Ledger
 
 FRAGILITY = 15
-
-
-def run_ledger(step: Ledger, kept: Goodput) -> Ledger:
-    """The step with what failures add to it; a run that makes no progress has none."""
-    seconds: Any = step.seconds / kept.ratio
-    lost = (
-        ("checkpoint writes", "T_write = T w_write / G", kept.writes),
-        ("work done again", "T_rework = T w_rework / G", kept.rework),
-        ("restarts", "T_restart = T w_restart / G", kept.restarts),
-        ("waiting for repairs", "T_wait = T w_wait / G", kept.waiting),
-    )
-    # What is lost is made of the step: it is handed on to the step's parts in proportion.
-    parts = [replace(part, elastic=part.elastic / kept.ratio) for part in step.parts]
-    parts += [Part(name, FRAGILITY, "", equation, exposed=share * seconds) for name, equation, share in lost]
-    return replace(step, seconds=seconds, parts=tuple(parts))
 
 
 def run_binding(step: Ledger, kept: Goodput) -> int:

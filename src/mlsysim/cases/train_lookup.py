@@ -25,9 +25,9 @@ from mlsysim.cases.train_network import summed_bytes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
+from mlsysim.physics.precision import HALF, activation_element
 from mlsysim.timing.collectives import Measured
-from mlsysim.timing.device_time import DeviceTime, training_time
+from mlsysim.timing.device_time import DeviceTime, lookup_training_time
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.ops import some, where
 from mlsysim.units.records import dataclass
@@ -65,19 +65,7 @@ def lookup_band(chip: HardwareNode) -> tuple[Interval, str]:
 
 def lookup_time(job: Job, chip: HardwareNode, batch: Any) -> DeviceTime:
     """What one device does for a micro-batch."""
-    narrow = bytes_per_element(job.precision) <= bytes_per_element("bf16")
-    return training_time(
-        job.model,
-        chip,
-        batch,
-        None,
-        job.precision,
-        job.recompute,
-        job.optimizer,
-        frozen=job.frozen,
-        mixed=narrow,
-        software_name="torch_amp" if narrow else "torch",
-    )
+    return lookup_training_time(job.model, chip, batch, job.precision, job.recompute, job.optimizer, job.frozen)
 
 
 def lookup_parts(a: Algebra, timed: DeviceTime) -> Any:

@@ -91,12 +91,6 @@ class DiffusionWorkload(RowWorkload):
         """Denoiser passes for one image."""
         return self.denoising_steps * self.guidance_passes
 
-    @property
-    def pipeline_parameter_count(self) -> float:
-        """Parameters of the denoiser with its text encoder and image decoder, where they are stated."""
-        extra = [q.to("count").magnitude for q in (self.text_encoder_parameters, self.vae_parameters) if q is not None]
-        return self.parameter_count + float(sum(extra))
-
     def lower(self, phase: str | None = None, **options: Any) -> ComputationGraph:
         """One denoiser pass (``inference``), a whole image (``generate``) or a training step (``training``)."""
         phase = choose_phase(phase, "inference", ("inference", "generate", "training"), self.name)

@@ -125,8 +125,6 @@ class TrainingPoints:
         numbers: dict[str, Any] = {}
         for name, column in columns.items():
             key = canonical(name)
-            if key in numbers:
-                raise InputError(f"{name!r} and {key!r} are the same axis; give one of them.", field=name)
             if key in ("activation_recomputation", "datacenter"):
                 numbers[key] = Names.of(column)
             elif np.asarray(column).dtype.kind in "iuf":

@@ -296,10 +296,10 @@ def _dealt(asked: Samples, replicas: int) -> Iterator[list[Request]]:
     yield from own
 
 
-def shuffled(lengths: Lengths, many: int, seed: int = 0) -> list[float]:
+def shuffled(lengths: Lengths, many: int) -> list[float]:
     """Lengths at even quantiles in a fixed random order."""
     drawn = lengths.drawn(many)
-    Random(f"{seed} lengths").shuffle(drawn)
+    Random("0 lengths").shuffle(drawn)
     return drawn
 
 

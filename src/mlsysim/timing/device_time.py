@@ -1,11 +1,12 @@
 """Calibrated time of a pass on one device: its operators, and what software adds around them.
 
     inference    operators of the lowered graph, position embedding, sampling of the next token
-    training     forward, recomputed and backward operators, loss, casts of mixed precision, optimizer
+    training     of recommenders: forward, recomputed and backward operators, loss, casts of mixed precision, optimizer;
+                 other models' steps are those of :mod:`mlsysim.cases.train`
 
 Operators are timed by :mod:`mlsysim.timing.operator_times` with the constants of the chip's profile; the software
 (:mod:`mlsysim.timing.stacks`) says what is fused and who launches. On one H200 the sum is within 1 to 3 % of
-measured prefill, decode and training steps (median).
+measured prefill and decode steps (median).
 
 Assumed: operators follow one another without gaps or overlap; a model in a format below 16 bits keeps its output head in
 16 bits and fuses the conversion of activations into the kernels before. Left out: host work of a serving engine (scheduling,
@@ -39,7 +40,7 @@ _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Seconds of a pass, by what they go to; ``forward``, ``backward`` (recomputation included) and ``update`` in training."""
+    """Seconds of a pass, by what they go to."""
 
     total: Any
     device: Any
@@ -49,9 +50,6 @@ class DeviceTime:
     flops: float = 0.0
     moved: float = 0.0
     arithmetic: float = 0.0
-    forward: float = 0.0
-    backward: float = 0.0
-    update: float = 0.0
 
     @property
     def waiting(self) -> Any:
@@ -164,64 +162,39 @@ def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float
     )
 
 
-def training_time(
-    model: Workload,
-    chip: HardwareNode,
-    batch: float,
-    seq_len: Any = None,
-    precision: str = "bf16",
-    recompute: str = "none",
-    optimizer: str = "adam",
-    frozen: bool = False,
-    mixed: bool = True,
-    software_name: str = "torch_amp",
-    attention: str | None = None,
-    trained_share: float = 1.0,
-    shares: Profile | None = None,
+def lookup_training_time(
+    model: Workload, chip: HardwareNode, batch: Any, precision: str, recompute: str, optimizer: str, frozen: bool
 ) -> DeviceTime:
-    """One training step. ``mixed`` keeps fp32 parameters beside 16-bit arithmetic; ``frozen`` trains adapters alone."""
-    shares = shares if shares is not None else profile(chip)
-    chosen = software(software_name)
-    sizes: dict[str, Any] = {} if model.fixed_shape else {"seq_len": seq_len}
-    graph = model.lower("training", batch_size=batch, precision=precision, recompute=recompute, **sizes)
-    how = _how(model, chosen, attention, None, _wide(chip))
+    """One training step of a recommender; fp32 parameters stand beside 16-bit arithmetic, and ``frozen`` ones are not updated."""
+    mixed = bytes_per_element(precision) <= _HALF
+    shares, chosen = profile(chip), software("torch_amp" if mixed else "torch")
+    graph = model.lower("training", batch_size=batch, precision=precision, recompute=recompute)
+    how = _how(model, chosen, None, None, _wide(chip))
     ahead = [op for op in graph.operators if op.direction == "forward"]
     back = [op for op in graph.operators if op.direction != "forward"]
     if frozen:
         back = [op for op in back if not op.name.endswith(".wgrad")]
-    forward = _timed(ahead, chip, shares, precision, how)
-    backward = _timed(back, chip, shares, precision, how)
-    bandwidth = to_si(chip.memory.bandwidth, "byte/s")
-    bound = shares.memory_bound
-    tokens = batch * (seq_len or 1)
-    vocabulary = (getattr(model, "vocab_size", None) or 0) if not model.fixed_shape else 0
+    passes = [part for half in (ahead, back) for part in _timed(half, chip, shares, precision, how)]
+    bandwidth, bound = to_si(chip.memory.bandwidth, "byte/s"), shares.memory_bound
     count = (model.derived_parameters or model.parameter_count) - model.table_parameters
-    loss = memory_bound_time(chosen.loss_bytes * tokens * vocabulary, bandwidth, bound.eager_share, bound.times[0])
-    casts = chosen.cast_bytes * count / (bound.eager_share * bandwidth) if mixed else 0.0
-    update: Any = 0.0
+    # The loss of a click reads next to nothing.
+    around = memory_bound_time(0.0, bandwidth, bound.eager_share, bound.times[0])
+    around += chosen.cast_bytes * count / (bound.eager_share * bandwidth) if mixed else 0.0
     if not frozen:
-        update = _update(count * trained_share, optimizer, mixed, bound, bandwidth)
+        around += _update(count, optimizer, mixed, bound, bandwidth)
         # Of tables the rows that were read are read again and their states with them; writing the rows is their backward pass.
         rows = model.looked_up_parameters * batch * (_FULL + 2 * optimizer_bytes(optimizer, _FULL))
-        update = update + rows / (bound.optimizer_share * bandwidth)
-    device_ahead = sum(part.device for part in forward) + loss / 3 + casts / 2
-    device_back = sum(part.device for part in backward) + 2 * loss / 3 + casts / 2
-    launched = sum(part.total - part.device for part in (*forward, *backward))
-    waiting = 1.0 * launched if not chosen.graph else 0.0
-    device = device_ahead + device_back + update
-    arithmetic = sum(part.arithmetic for part in (*forward, *backward))
+        around = around + rows / (bound.optimizer_share * bandwidth)
+    device = sum(part.device for part in passes) + around
     return DeviceTime(
-        total=device + waiting,
+        total=device + (0.0 if chosen.graph else sum(part.total - part.device for part in passes)),
         device=device,
-        arithmetic=arithmetic,
-        flops=sum(part.flops for part in (*forward, *backward)),
-        moved=sum(part.moved for part in (*forward, *backward)),
-        regime="lookup training" if model.fixed_shape else "training single device",
+        arithmetic=sum(part.arithmetic for part in passes),
+        flops=sum(part.flops for part in passes),
+        moved=sum(part.moved for part in passes),
+        regime="lookup training",
         software=chosen.name,
         profile=shares,
-        forward=device_ahead,
-        backward=device_back,
-        update=update,
     )
 
 

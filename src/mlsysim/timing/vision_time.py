@@ -186,13 +186,12 @@ def gpu_features(
     chip: HardwareNode,
     batch: float,
     precision: str,
-    clock: float | None = None,
     trained: bool = False,
 ) -> dict[str, float]:
     """Seconds of each term for one sample, at a coefficient of one; of bytes those of memory alone. What is ``trained`` keeps 16 bits between its
     products."""
     width = max(_width(chip, precision), _HALF if trained else 0.0)
-    clock = clock_of(chip) if clock is None else clock
+    clock = clock_of(chip)
     peak = _peak(chip, precision) * clock
     memory = to_si(chip.memory.bandwidth, "byte/s")
     features = {
