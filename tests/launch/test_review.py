@@ -243,3 +243,15 @@ def test_two_batches_that_overlap_are_launched_so(target: str, flags: tuple[str,
     assert any(f"add {flags[0]}" in problem for problem in review(without).problems)
     inside = plan.replacing(hardware={"on": "8xB200"}, parallelism={"ep": 8, "attention_dp": 8})
     assert flags[0] not in export(target, inside)
+
+
+def test_the_compiler_of_torchtitan_has_its_part() -> None:
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\nlocal_batch_size = 1\nglobal_batch_size = 64\n'
+    text += "[parallelism]\ndata_parallel_shard_degree = 8\n[compile]\nenable = {}\n"
+    slow, fast = (review(text.format(on), on="8xH100") for on in ("false", "true"))
+    gains = {edit.paste: change for change in slow.changes for edit in change.edits}
+    assert gains["[compile]\nenable = true"].gain == pytest.approx(
+        float(fast.answer.value("tokens_per_second") / slow.answer.value("tokens_per_second")) - 1
+    )
+    assert "compile.enable" not in (*slow.kept, *fast.kept, *(edit.flag for edit in fast.paste))
+    assert "enable = true" in slow.corrected() and read_launch(slow.corrected()).plan.hardware.stack == "titanc"

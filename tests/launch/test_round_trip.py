@@ -181,7 +181,7 @@ def _round(target: str, plan: Plan) -> None:
 def test_details_survive(target: str) -> None:
     kept: dict[str, dict[str, Any]] = {
         "megatron": {"--lr": "1e-4", "--data-path": "a b", "--mock-data": True},
-        "torchtitan": {"optimizer.lr": 3e-4, "compile.enable": True},
+        "torchtitan": {"optimizer.lr": 3e-4, "metrics.log_freq": 10},
         "deepspeed": {"gradient_clipping": 1.0, "zero_optimization.contiguous_gradients": True},
         "vllm": {"--max-model-len": "8192", "--trust-remote-code": True, "--port": "8001"},
         "sglang": {"--context-length": "8192", "--disable-cuda-graph": True},

@@ -148,6 +148,14 @@ def test_what_makes_no_sense_is_refused(rl, words):
         way(SMALL, **rl)
 
 
+def test_shares_that_are_nothing_are_not_told_and_energy_has_a_period():
+    answer = evaluate_plainly(Plan.model_validate(SMALL | {"hardware": {"on": "16xH800"}}))
+    assert " 0%" not in answer.verdict[0] and "tco" not in answer.held
+    assert answer.questions["macro"] == "What it costs in a thousand steps"
+    even = evaluate_plainly(Plan.model_validate(SMALL | {"rl": SMALL["rl"] | {"response_cv": 0}}))
+    assert even.metric("tail_time").text == "0 s"
+
+
 def test_without_a_rollout_it_is_training():
     tuned = way(SMALL, algorithm="sft", samples=None, prompts=256)
     assert tuned.served is None and tuned.step.passes == 0

@@ -167,3 +167,14 @@ def test_stretches_of_the_run_in_the_middle():
     played = asked(seeds=10, spares=4).played
     assert len(played["hours"]) == len(played["state"]) + 1 == len(played["nodes"]) + 1 and len(played["days"]) == 10
     assert played["hours"] == sorted(played["hours"]) and {"training", "restarts"} <= set(played["state"])
+
+
+def test_the_interval_of_a_run_without_spares_is_that_of_runs():
+    """The closed form is of a run without a beginning: of one of a day it would say months, and an end sooner than its steps."""
+    calibrated = plan_of(tokens=6e10, seeds=24, spares=0).replacing(hardware={"efficiency": None})
+    played = evaluate_plainly(calibrated)
+    (low, high), steps = played.metric("run_time").factors, played.metric("latency").factors
+    assert 0.9 * steps[0] < low < 1 < high < 20
+    # With more tokens than nodes last, those with more faults have no end.
+    longer = evaluate_plainly(calibrated.replacing(workload={"tokens": 4e11}))
+    assert longer.metric("run_time").interval.endswith(" or more") and longer.metric("goodput").low == 0

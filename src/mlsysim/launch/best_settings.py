@@ -77,6 +77,9 @@ def best_training(plan: Plan, now: Answer, reading: Reading) -> Answer:
         searched = (plan.replacing(parallelism=free | width, **trainer) for width in widths)
         best = next((found for found in (attempt(each, reading) for each in searched) if found), now)
         best = _better_of(now, best) or now
+    faster = getattr(target_of(reading), "FASTER", {}).get(plan.hardware.stack or "")
+    if faster is not None:
+        best = best_of(best, [settled(best).replacing(hardware={"stack": faster})], reading) or best
     for _ in range(_MOST_STEPS):
         steps = (each.replacing(**trainer) for each in _neighbours(best, fields))
         better = _better_of(best, best_of(None, steps, reading))

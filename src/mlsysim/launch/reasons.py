@@ -137,6 +137,7 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         "parallelism.recompute": f"recompute {split.recompute or 'none'}: activations {held('activations')}, memory {used} of {capacity}",
         "parallelism.sequence_parallel": "norms and dropouts over the tensor group too: their activations shrink by TP",
         "parallelism.overlap": f"gradients travel during the backward pass; {share('gradient synchronisation')} still shows",
+        "hardware.stack": f"the software that the times are of: {plan.hardware.stack}",
         "parallelism.offload": "the optimizer's state in the host's memory; the host updates the weights",
         "parallelism.offload_weights": "the weights in the host's memory",
         "workload.batch_size": f"{batch:,} x {length:,} = {batch * length:,} tokens a step",

@@ -199,7 +199,7 @@ def _changes(
 ) -> tuple[FlagChange, ...]:
     """The changes that gain something alone, the largest first, and in one row what does so with the others only."""
     mine, other = settled(now), settled(best)
-    fields = [("parallelism", name) for name in SETTINGS]
+    fields = [("hardware", "stack"), *(("parallelism", name) for name in SETTINGS)]
     fields += [("serving", name) for name in ("replicas", "memory_fraction") if now.task == "serving"]
     found: list[FlagChange] = []
     rest: dict[str, Answer | None] = {}

@@ -33,6 +33,11 @@ _PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 _FLOAT8 = "quantize.linear.float8"
 _CONFIG = "torchtitan.toml"
+_COMPILE, _ASYNC = "compile.enable", "parallelism.enable_async_tensor_parallel"
+_STACKS = {"titan": (False, None), "titanc": (True, None), "titan-async": (True, True)}
+"""Its software as it was measured, and what of it the file switches on."""
+FASTER = {"titan": "titanc"}
+"""Of a stack the one that computes the same, faster."""
 
 
 def read(text: str, *, on: str | None = None, model: str | None = None) -> Reading:
@@ -75,6 +80,8 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     if any(str(name) in (_FLOAT8, "float8") for name in converters):
         precision = "fp8"
     put(document, "workload.precision", precision)
+    if (software := _software(parsed)) is not None:
+        put(document, "hardware.stack", software)
     if parsed.text("optimizer.name") is not None:
         put(document, "workload.optimizer", str(parsed.text("optimizer.name")).lower())
     micro = "training.local_batch_size" if pp == 1 else "parallelism.pipeline_parallel_microbatch_size"
@@ -86,6 +93,14 @@ def read(text: str, *, on: str | None = None, model: str | None = None) -> Readi
     }
     found = Reading.of(parsed, document, warnings, flags={"parallelism.micro_batch": micro}, **more)
     return found.placed(on or read_notes(text).get("fleet"), model)
+
+
+def _software(parsed: Parsed) -> str | None:
+    """The stack that the switches of the file choose, where it has them; what runs beside products needs the compiler."""
+    compiled, beside = (parsed.values.get(name) for name in (_COMPILE, _ASYNC))
+    if compiled is None:
+        return None
+    return "titan" if not compiled else "titan-async" if beside else "titanc"
 
 
 def _model(name: str, flavor: str | None) -> str:
@@ -196,6 +211,8 @@ def arguments(plan: Plan, answer: Answer) -> list[Setting]:
         "activation_checkpoint.mode": (split.recompute or "none", "parallelism.recompute"),
         "optimizer.name": (_OPTIMIZERS.get((work.optimizer or "").lower()), "workload.optimizer"),
     }
+    switches = zip((_COMPILE, _ASYNC), _STACKS.get(plan.hardware.stack or "", (None, None)), strict=True)
+    rows |= {name: (on, "hardware.stack") for name, on in switches}
     return settings(rows, why)
 
 

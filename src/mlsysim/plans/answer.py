@@ -208,7 +208,7 @@ class Answer(Document, Record):
     def questions(self) -> dict[Level, str]:
         """What the metrics of each level answer; of what does not fit with the rest streamed."""
         how = "" if self.feasible else ", at its most" if self.overloaded else ", streaming the rest"
-        period = f" in {self.period}" if self.paid is not None else ""
+        period = f" in {self.period}" if self.paid is not None or "energy" in self.held else ""
         return {"feasibility": "Does it fit", "performance": f"How fast{how}", "macro": f"What it costs{period}{how}"}
 
     @property

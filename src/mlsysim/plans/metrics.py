@@ -226,7 +226,7 @@ def value_text(name: str, value: Any) -> str:
             return count_text(size)
         if unit in _RATES:
             return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
-        larger = next((each for least, each in _LARGER.get(unit, ()) if abs(size) >= least), unit)
+        larger = next((each for least, each in _LARGER.get(unit, ()) if size and abs(size) >= least), unit)
         return format_value(value if larger == unit else value.to(larger))
     if isinstance(value, float):
         return f"{value:.1%}" if name in kinds() and kinds()[name].share else format_value(value)

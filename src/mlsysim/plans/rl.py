@@ -256,7 +256,7 @@ def _shares(way: Way) -> Iterator[tuple[str, float]]:
         found = sum(p.exposed for p in ledger.parts if p.name.startswith(begins))
         if name == "rollout":
             found -= ledger.exposed(case.LONG_TAIL)
-        if found > 0.0005 * ledger.seconds:
+        if found >= 0.005 * ledger.seconds:
             yield name, float(found / ledger.seconds)
 
 

@@ -103,7 +103,9 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     if part.teacher is not None:
         teacher, student = find_model(part.teacher), workload_of(plan.workload)
         passes = passes * teacher.active_parameter_count / student.active_parameter_count
-        assumed["teacher"] = f"{teacher.name}: its pass as long as its active parameters are more"
+        assumed["teacher"] = (
+            f"{teacher.name}: its pass as long as its active parameters are more; its weights wait in the host's memory, which is not counted"
+        )
     late = 0.0 if part.environment_time is None else to_si(part.environment_time, "s")
     batch = plan.workload.batch_size or samples.all
     if samples.all % batch:

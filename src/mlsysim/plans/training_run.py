@@ -23,7 +23,7 @@ from mlsysim.plans.hours import Timed
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.pieces import Part
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.run_advice import Advised, Mode
+from mlsysim.plans.run_advice import SEEDS, Advised, Mode
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import paid
 from mlsysim.plans.targets import parse_every
@@ -47,6 +47,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time
+from mlsysim.zoo.intervals import Factors
 
 DAY = 86400.0
 _TAKEN = {"tco": "cost", "rent": "cost", "energy": "energy", "carbon_footprint": "carbon"}
@@ -139,6 +140,21 @@ class Simulated:
             if hours is None
             else replace(self, covers=tuple(map(partial(_covered, self.setting, hours), range(len(self.runs.runs)))))
         )
+
+    def band(self, spread: float) -> Factors:
+        """The interval of goodput, over it, where interruptions come so many times as often or as seldom: of runs in the middle, played; from 0 on where
+        the one with more of them has no end."""
+        own, slow, fast = (self._middle_with(factor) for factor in (1.0, spread, 1 / spread))
+        low = slow.goodput / own.goodput if slow.ended and own.ended else 0.0
+        return min(low, 1.0), max(fast.goodput / own.goodput, 1.0) if own.ended else 1.0
+
+    def _middle_with(self, factor: float) -> Played:
+        """The run in the middle where faults come so many times as often; nodes are taken back as the plan says."""
+        often = [
+            each if each.name == causes.PREEMPTED else each._replace(rate=each.rate * factor)
+            for each in self.setting.causes
+        ]
+        return play_all(self.setting._replace(causes=tuple(often)), min(len(self.runs.runs), SEEDS)).median
 
     @property
     def middle(self) -> Played:

@@ -91,14 +91,13 @@ def run_of(
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
     risk = failures.goodput_band(chip, count, saved, said, kept) if slower else None
     produced = failures.production_band(count) if slower else None
-    longer = independent(slower, risk and (1.0 / risk[1], 1.0 / risk[0]), produced)
     played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
     if seeds:
-        ends = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
+        lengths = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
         from mlsysim.plans import training_run as over_time
 
         kept = over_time.with_preemption(sheet.plan, fleet, kept)
-        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *ends)
+        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *lengths)
         if by_hour is not None and by_hour.yields:
             setting = setting._replace(hours=by_hour.allowed)
 
@@ -111,7 +110,11 @@ def run_of(
 
         played = over_time.Simulated.of(setting, kept, seeds, None if quick else checkpoints).by_hour(by_hour)
         kept = played.kept
+        # The closed form is of a run without a beginning; the first nodes that break are waited for later.
+        risk = risk and played.band(failures.spread_of_rates())
         sheet.facts |= over_time.facts_of(played.middle)
+    ends = risk and (1.0 / risk[1], 1.0 / risk[0] if risk[0] else math.inf)
+    longer = independent(slower, ends, produced)
     goodput, days, saving = float(kept.ratio), ops.days, kept.saving
     if tokens is not None:
         days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if kept.lasting else None

@@ -56,7 +56,7 @@ def byte_unit(value: float) -> str:
 
 def time_unit(seconds: float) -> str:
     """The unit in which a time reads best."""
-    return "s" if seconds >= 1 else "ms" if seconds >= 1e-3 else "us"
+    return "s" if seconds >= 1 or not seconds else "ms" if seconds >= 1e-3 else "us"
 
 
 def bytes_text(value: float) -> str:
@@ -76,7 +76,9 @@ def compact_time(seconds: float) -> str:
     ('12.3 ms', '8.59 s', '26.1 h', '30.1 days')
     """
     sizes = ((1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (180.0, 1.0, "s"), (7200.0, 60.0, "min"), (259200.0, 3600.0, "h"))
-    divisor, unit = next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days"))
+    divisor, unit = (
+        next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days")) if seconds else (1.0, "s")
+    )
     value = seconds / divisor
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
