@@ -12,7 +12,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import fewest
 from mlsysim.plans.change_groups import rounds_of
 from mlsysim.plans.changes import settled
-from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 
 TRAINED: dict[str, Any] = {"task": "training", "model": "Llama3_70B", "on": "512xH100"}
@@ -155,3 +155,21 @@ def test_what_does_not_fit_or_keep_up_is_given_what_the_rate_needs_and_no_more(n
     answer = evaluate(Plan.model_validate(asked))
     assert answer.change is not None and answer.change.plan.hardware.on == "32xH100"
     assert answer.change.effects.endswith("all that was asked holds") and evaluate(answer.change.plan).passed
+
+
+def test_changes_of_a_simulated_run_are_compared_with_as_few_runs() -> None:
+    """Of four runs of spot nodes the middle is not that of two hundred, and no change of checkpoints is told twice."""
+    ops = {
+        "tokens": 2e11,
+        "simulate": True,
+        "seeds": 40,
+        "spares": 2,
+        "preempted_every": "100 h",
+        "restart_time": "600 s",
+    }
+    plan = Plan.model_validate({"task": "training", "model": "Llama3_70B", "on": "64xH100", "batch_size": 256, **ops})
+    answer = evaluate(plan)
+    fast = answer.change
+    assert fast is not None and not any("being back" in change.words for change in answer.changes)
+    quick = [evaluate_plainly(each, quick=True).value("usd_per_mtoken") for each in (settled(answer), fast.plan)]
+    assert fast.cost_factor == pytest.approx(float(quick[1] / quick[0]))

@@ -33,7 +33,7 @@ def where(hardware: str | None, on: str | None) -> str | None:
     """The hardware after the model, or that of --on."""
     if hardware is None or on is None:
         return hardware if on is None else on
-    words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}"
+    words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}; what has a space in it stands in quotes"
     if is_hardware(hardware):
         words = f"Hardware stands after the model or in --on; here it does in both, {hardware[:60]!r} and {on[:60]!r}"
     if on.isdigit():

@@ -82,7 +82,8 @@ _SAVED = {
 def _sturdier(plan: Plan, answer: Answer) -> Iterator[Candidate]:
     """What failures cost less with, where they cost something: other checkpoints, and a quicker restart."""
     held, ops = answer.held, plan.ops
-    if "goodput" not in held or held["goodput"].value > 1 - LOST:
+    if "goodput" not in held or held["goodput"].value > 1 - LOST or ops.simulated:
+        # What was played says it itself, of many runs.
         return
     for mode, words in _SAVED.items():
         if mode != ops.checkpoint_mode:

@@ -85,6 +85,9 @@ def ranked_changes(answer: Answer, evaluate: Evaluate) -> tuple[Change, ...]:
             return False
 
     base = settled(answer)
+    if answer.fidelity == "simulated" and answer.task == "training":
+        # Changes are played with few seeds; so is what they are compared with.
+        answer = evaluate(base).model_copy(update={"plan": answer.plan, "checks": answer.checks})
     for candidates in rounds_of(base, answer, holds):
         found: list[tuple[tuple[float, ...], Candidate, Answer]] = []
         for candidate in candidates:

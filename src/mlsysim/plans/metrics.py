@@ -37,6 +37,7 @@ _LARGER = {
     "watt": ((1e6, "MW"), (1e3, "kW")),
     "kilowatt": ((1e3, "MW"),),
     "day": ((1.0, "day"), (1 / 24, "h"), (1 / 1440, "min"), (0.0, "s")),
+    "minute": ((1.0, "min"), (0.0, "s")),
     "millisecond": ((1e3, "s"),),
     "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us")),
 }

@@ -101,10 +101,11 @@ class Every(NamedTuple):
 def parse_every(text: str) -> Every:
     """Such as ``4h/30day``, four hours every thirty days, or ``1.3x2h/3day`` with a factor.
 
-    >>> parse_every("4h/30day"), parse_every("1.5x2h/1day").factor
-    (Every(factor=1.0, lasts=14400.0, every=2592000.0), 1.5)
+    >>> parse_every("4h/30day"), parse_every("1.5x2h/1day").factor, parse_every("1.2x for 6h every 3d").lasts
+    (Every(factor=1.0, lasts=14400.0, every=2592000.0), 1.5, 21600.0)
     """
-    found = re.fullmatch(r"\s*(?:([\d.]+)\s*x)?\s*([\d.]+\s*[a-z]+)\s*/\s*([\d.]+\s*[a-z]+)\s*", text)
+    how = r"\s*(?:([\d.]+)\s*x(?:\s*for)?)?\s*([\d.]+\s*[a-z]+)\s*(?:/|\bevery)\s*([\d.]+\s*[a-z]+)\s*"
+    found = re.fullmatch(how, text)
     if found is None:
         raise ValueError(f"expected how long and how often, such as 4h/30day or 1.3x2h/3day, got {text[:40]!r}")
     lasts, every = (float(to_si(parse_quantity(part), "s")) for part in found.groups()[1:])

@@ -154,7 +154,9 @@ class Simulated:
             each if each.name == causes.PREEMPTED else each._replace(rate=each.rate * factor)
             for each in self.setting.causes
         ]
-        return play_all(self.setting._replace(causes=tuple(often)), min(len(self.runs.runs), SEEDS)).median
+        # Of the time in which a run does not give way; hours would only be looked up.
+        other = self.setting._replace(causes=tuple(often), hours=None)
+        return play_all(other, min(len(self.runs.runs), SEEDS)).median
 
     @property
     def middle(self) -> Played:
@@ -299,7 +301,7 @@ def _stretches(found: Simulated) -> dict[str, list[Any]]:
 def _listed(found: Many) -> dict[str, Any]:
     """As JSON has it: what has no end is None."""
     values = {"mean": found.mean} | found.levels
-    errors = (math.inf, *found.errors.values())
+    errors = found.errors.values()
     held: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in values.items()}
     return held | {"error": [error if math.isfinite(error) else None for error in errors]}
 

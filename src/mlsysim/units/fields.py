@@ -261,4 +261,4 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         text = f"{lead}{'the' if lead else 'The'} {within + path!r} field got {shown}; {why}."
     if not lead:
         text = text[:1].upper() + text[1:]
-    return InputError(text + ("" if text.endswith((".", "?")) else ".") + more, record=name, field=path)
+    return InputError(text + ("" if text.endswith((".", "?", ".)")) else ".") + more, record=name, field=path)

@@ -74,7 +74,7 @@ class Played(NamedTuple):
 
 
 class Many(NamedTuple):
-    """Values of many runs, in order, at some levels, and half of the 90 % interval of each that so few runs leave."""
+    """The mean of many runs, values at some levels, and half of the 90 % interval of each, the mean first, that so few runs leave."""
 
     mean: float
     levels: dict[str, float]
@@ -95,7 +95,10 @@ def many(values: Sequence[float], falls: bool = False) -> Many:
         name: (at(p + away[name]) - at(p - away[name])) / 2 if math.isfinite(at(p + away[name])) else math.inf
         for name, p in LEVELS.items()
     }
-    return Many(sum(ordered) / n, {name: at(p) for name, p in LEVELS.items()}, errors)
+    mean = sum(ordered) / n
+    spread = math.inf if math.isinf(mean) or n < 2 else math.sqrt(sum((x - mean) ** 2 for x in ordered) / (n - 1))
+    of_mean = {"mean": _NORMAL * spread / math.sqrt(n)}
+    return Many(mean, {name: at(p) for name, p in LEVELS.items()}, of_mean | errors)
 
 
 class Runs:
