@@ -102,6 +102,7 @@ _WIDER = "fewer than 20 models: the wider band of its kind is taken, and holds m
 _FEW = "most keys have fewer than 5 groups: the wider band of their kind is taken, and holds more"
 MISSED = {
     ("chip",): _FEW,
+    ("format",): _FEW,
     ("kernels",): _FEW,
     ("settings",): _FEW,
     ("software",): _FEW,

@@ -3,7 +3,7 @@
 A folder holds ``training.csv``, ``training_mlperf.csv``, ``training_mlperf_other.csv`` (encoders alone) and ``training_tpu.csv``. A row becomes a plan,
 and the case that the plan's answer reads is asked for arrays of candidate constants (:mod:`mlsysim.calibrate.posterior`). Constants are those of
 every run, of a stack, or of a chip; never of a source, a model or a row. Priors with their sources are in ``data/fits.toml``. Left out in turn, each
-from the priors: every chip, model, source and stack, and a fourth of the rows, whose chip, model, source and stack are seen.
+from the priors: every chip, model, source and stack, a stack's runs of a kind in a format, and a fourth of the rows, of which all these are seen.
 
 Written to ``data/software/training_constants.toml``, which lies over ``training.toml`` and ``stacks.toml``: each constant with its standard error (a
 factor) and its range over the fits that leave something out.
@@ -27,7 +27,7 @@ from mlsysim.calibrate.fitting import line, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
-from mlsysim.calibrate.residuals import Residual
+from mlsysim.calibrate.residuals import FORMAT, Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.job import Job
 from mlsysim.cases.trainer import Software, Trainer
@@ -45,7 +45,7 @@ FREE: dict[str, Any] = table_of("training")
 """Prior of each constant: median, spread of its logarithm, source, and the most it can be."""
 _SPREAD, _FEWEST, _PARTS = 0.08, 4, 4
 """Spread of a step's time, rows of a group that leaves alone, and parts that settings are left out by."""
-_KINDS = ("chip", "model", "source", "software")
+_KINDS = ("chip", "model", "source", "software", FORMAT)
 _OVERLAPS = {
     "tensor_exposed": ("overlap_tp", ("tensor",)),
     "exchange_exposed": ("overlap_ep", ("expert",)),
@@ -87,6 +87,11 @@ class Run:
     @property
     def software(self) -> str:
         return self.trained.stack.name
+
+    @property
+    def format(self) -> str:
+        """The stack's runs of this kind in a format."""
+        return f"{self.question.regime.partition(', ')[0]} {self.software} {self.trained.chip.bits}"
 
     def predicted(self, constants: Mapping[str, Any], _: Sequence[Any] = ()) -> list[Any]:
         """The row's metric under candidate constants."""
@@ -215,12 +220,13 @@ def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
 
 
 def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[Residual]:
-    """Errors where nothing was fitted on a row's chip, model, source, stack or settings."""
+    """Errors where nothing was fitted on a row's chip, model, source, stack, format or settings."""
     for number, (what, mask) in enumerate(left.items(), 1):
         for i in np.flatnonzero(mask).tolist():
-            run, asked = own[i], own[i].question
-            about = (run.table, run.row, asked.metric, asked.regime, run.software, run.model, run.chip)
-            yield Residual(*about, what.split(" ")[0], float(found.errors[i, number]))
+            run, asked, kind = own[i], own[i].question, what.split(" ")[0]
+            chip = run.trained.chip.bits if kind == FORMAT else run.chip
+            about = (run.table, run.row, asked.metric, asked.regime, run.software, run.model, chip)
+            yield Residual(*about, kind, float(found.errors[i, number]))
 
 
 def speeds(own: Sequence[Run], errors: Any) -> Any:
@@ -261,7 +267,7 @@ def constants_of(found: Posterior) -> list[str]:
 
 
 _HEAD = """# Fitted constants of training, laid over training.toml and stacks.toml; written by `python -m mlsysim.calibrate FOLDER --only training`.
-# error: the standard error as a factor; least, most: over the fits that leave a chip, a model, a source, a stack or settings out."""
+# error: the standard error as a factor; least, most: over the fits that leave a chip, a model, a source, a stack, its format or settings out."""
 
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:

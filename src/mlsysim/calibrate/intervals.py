@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.residuals import OTHERS, PART, Group, Residual, read_summary
+from mlsysim.calibrate.residuals import FORMAT, OTHERS, PART, Group, Residual, read_summary
 from mlsysim.calibrate.residuals import SHIPPED as RESIDUALS
 from mlsysim.zoo.intervals import ALL, UNSEEN, entry_name, paths
 
@@ -32,7 +32,7 @@ FEWEST, FEW, HOLDS = 10, 30, 0.88
 ENOUGH = {PART: 1, "model": 20}
 """Groups that show how they differ, 5 where nothing is said; where all of a question was seen, its rows show it."""
 NAMED = ("training",)
-"""Regimes whose measured models are listed, so that an answer can tell whether it is of one of them."""
+"""Regimes whose measured models and formats are listed, so that an answer can tell whether it is of one of them."""
 
 
 class Key(NamedTuple):
@@ -181,9 +181,10 @@ def render(table: Table, groups: Sequence[Group]) -> str:
             if kind in (PART, *UNSEEN)
         ]
         if regime in NAMED:
-            models = sorted({g.name for g in groups if g.regime.startswith(f"{regime} ") and g.left_out == "model"})
-            models = [name for name in models if not name.startswith(OTHERS)]
-            lines += [f"models = {json.dumps(models)}"]
+            mine = [g for g in groups if g.regime.startswith(f"{regime} ") and not g.name.startswith(OTHERS)]
+            models = {g.name for g in mine if g.left_out == "model"}
+            formats = {f"{g.regime} {' '.join(g.name.split()[-2:])}" for g in mine if g.left_out == FORMAT}
+            lines += [f"models = {json.dumps(sorted(models))}", f"formats = {json.dumps(sorted(formats))}"]
     return "\n".join(lines) + "\n"
 
 

@@ -10,10 +10,11 @@ up by (:mod:`mlsysim.zoo.intervals`), ``log_error`` the logarithm of predicted o
     kernels    no kernel of this chip's generation: its constants are those of another
     cpu        no run on a processor that is no accelerator
     software   no row of this engine, stack or runtime
+    format     no row of this kind of this stack in this format; bits of products stand for the chip
     settings   everything was seen, but a setting that matters had to be inferred
 
 ``summary`` keeps of each group of rows that share what was left out at most :data:`MOST` values, evenly spaced in their order; groups of fewer than
-:data:`RARE` rows are one. That is the declared
+:data:`RARE` rows are one, but for formats, whose names say what was seen. That is the declared
 weighting: a model, a chip or a source counts as its rows, and never for more than so many. ``calibrate/data/residuals.csv`` ships these, and
 bands, their nested coverage and the left-out tables of ``docs/accuracy.md`` are read off them.
 """
@@ -37,7 +38,7 @@ from mlsysim.zoo.intervals import STRANGE
 
 SHIPPED = Path(str(files("mlsysim.calibrate"))) / "data" / "residuals.csv"
 MOST, RARE = 30, 3
-PART, OTHERS = "part", "others of"
+PART, FORMAT, OTHERS = "part", "format", "others of"
 
 
 class Residual(NamedTuple):
@@ -56,7 +57,12 @@ class Residual(NamedTuple):
     @property
     def group(self) -> str:
         """What a row shares with those that are left out with it; where all of it was seen, rows of a model on a chip are alike."""
-        own = {**dict.fromkeys(STRANGE, self.chip), "model": self.model, "software": self.software}
+        own = {
+            **dict.fromkeys(STRANGE, self.chip),
+            FORMAT: f"{self.software} {self.chip}",
+            "model": self.model,
+            "software": self.software,
+        }
         return own.get(self.left_out, f"{self.model} {self.chip}")
 
 
@@ -151,7 +157,8 @@ def summary(rows: Iterable[Residual]) -> list[Group]:
     counts = Counter(name for each in names for name in set(each))
     for row, each in zip(every, names, strict=True):
         others = (*each[0][:3], f"{OTHERS} {row.regime}")
-        found[next((name for name in each if counts[name] >= RARE), others)].append(row.log_error)
+        fewest = 1 if row.left_out == FORMAT else RARE
+        found[next((name for name in each if counts[name] >= fewest), others)].append(row.log_error)
     return [Group._make((*key, len(errors), _spaced(sorted(errors)))) for key, errors in sorted(found.items())]
 
 

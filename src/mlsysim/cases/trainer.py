@@ -41,7 +41,7 @@ from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip, constants
 from mlsysim.units.ops import some, where
 from mlsysim.units.records import dataclass
-from mlsysim.zoo.intervals import Interval, interval, known_models
+from mlsysim.zoo.intervals import Interval, interval, known
 
 __all__ = ["Software", "Trainer"]
 
@@ -51,15 +51,19 @@ def training_band(
 ) -> tuple[Interval, str]:
     """The 90 % band of rates, and what it rests on; no published run is on one accelerator."""
     seen = {
-        "model": job.model.metadata.key in known_models("training"),
+        "model": job.model.metadata.key in known("training", "models"),
         chip.unseen: chip.kernels.passes_measured,
         "software": stack in chip.kernels.stacks,
     }
     wide = format_of(job.precision).wide
     seen["kernels"] = seen.get("kernels", True) and not wide
-    unseen = [kind for kind, known in seen.items() if not known]
+    regime = f"{training_regime(shape, job.frozen)} {stack}"
+    unseen = [kind for kind, was in seen.items() if not was]
+    formats = [name for name in known("training", "formats") if name.startswith(f"{regime} ")]
+    if formats and not {*unseen} - {"model"} and f"{regime} {chip.bits}" not in formats:
+        unseen.append("format")
     alone = ", none of them on one accelerator" if accelerators == 1 else ""
-    band = interval(f"{training_regime(shape, job.frozen)} {stack}", *unseen)
+    band = interval(regime, *unseen)
     lacks = {
         "model": f"no run of {job.model.name} was measured",
         "chip": "none on this chip",
@@ -67,6 +71,7 @@ def training_band(
         **({"kernels": no_runs(job.precision)} if wide and chip.unseen != "kernels" else {}),
         "cpu": "none on a processor that is no accelerator (published rates of serving on Xeons show what that adds)",
         "software": f"none of the stack {stack} on this chip",
+        "format": f"none of those of the stack {stack} computed in {chip.bits}",
     }
     return band, band.resting_on(f"published runs of this kind{alone}", **lacks)
 

@@ -74,6 +74,11 @@ class TrainingChip:
         return replace(self, product_rate=self.half_rate, product_bytes=HALF, converts=0.0, product=half)
 
     @property
+    def bits(self) -> str:
+        """What products compute in."""
+        return f"{8 * self.product_bytes:g} bits"
+
+    @property
     def element(self) -> float:
         """Bytes of an activation, and of what is sent of it: 16 bits, or those of a wider format."""
         return max(self.product_bytes, HALF)

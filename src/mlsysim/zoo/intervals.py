@@ -2,7 +2,7 @@
 
 ``data/intervals.toml`` holds for each regime (a kind of work) the factor either way within which 90 % of left-out measurements lay, by what the
 constants had not seen of them: only the run itself (``part``), its architecture (``model``), its ``chip``, any kernel of the chip's generation
-(``kernels``), any processor that is no accelerator (``cpu``), its ``software``, or a setting that had to be inferred (``settings``). ``interval(regime, "model", "chip")`` is the band of a question that shares neither with the data. Half-widths w, in
+(``kernels``), any processor that is no accelerator (``cpu``), its ``software``, that software in its ``format``, or a setting that had to be inferred (``settings``). ``interval(regime, "model", "chip")`` is the band of a question that shares neither with the data. Half-widths w, in
 logarithms, add in squares, since what each lacks is independent of the others:
 
     w^2 = w_part^2 + sum over k of max(w_k^2 - w_part^2, 0)
@@ -24,7 +24,7 @@ from mlsysim.zoo.files import entries, parse_slice
 ALL = "any"
 STRANGE = ("chip", "kernels", "cpu")
 """What of a chip constants may not have seen: runs on it, kernels of its generation, anything that is no accelerator."""
-UNSEEN = ("model", *STRANGE, "software", "settings")
+UNSEEN = ("model", *STRANGE, "software", "format", "settings")
 """What constants may not have seen."""
 LEFT_OUT = ("serving ", "training ")
 """Regimes whose fits leave parts of the rows out in turn. Others have few constants for their rows: what was left out of them is a model or a chip,
@@ -111,9 +111,9 @@ def measured(regime: str) -> bool:
     return "part" in _keys(regime)
 
 
-def known_models(regime: str) -> frozenset[str]:
-    """Models that were measured, of a regime that lists them."""
-    return frozenset(_keys(regime).get("models", ()))
+def known(regime: str, what: str) -> frozenset[str]:
+    """``models`` that were measured, or ``formats`` of software, of a regime that lists them."""
+    return frozenset(_keys(regime).get(what, ()))
 
 
 def _widened(regime: str, kind: str) -> tuple[float, int]:
