@@ -5,6 +5,7 @@ Each has a heading of its own, so that a search for ``--slo``, ``pause-above`` o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from mlsysim.cli.main import app
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.schema import ALL_TASKS, Leaf
 
-__all__ = ["options_page"]
+__all__ = ["options_page", "short_options"]
 
 _PARTS = {
     "": "The plan itself",
@@ -46,7 +47,7 @@ def options_page() -> str:
     for part, leaves in parts.items():
         lines += [f"## {_PARTS.get(part, part.capitalize())}", ""]
         for leaf in leaves:
-            lines += _key(leaf)
+            lines += _key(leaf, [short for short, name in short_options().items() if name in _flags(leaf)])
     lines += ["## Options of single commands", ""]
     for name, command in _commands():
         lines += [f"### mlsysim {name}", "", _safe(command.get_short_help_str(400)), ""]
@@ -55,8 +56,28 @@ def options_page() -> str:
     return _FIRST + "\n".join(lines)
 
 
-def _key(leaf: Leaf) -> list[str]:
-    flags = [f"--{name.replace('_', '-')}" for name in leaf.names]
+def short_options() -> dict[str, str]:
+    """The option that each letter stands for, such as ``-e`` for ``--efficiency``; where commands differ, what most of them mean."""
+    pairs = Counter(
+        (short, name)
+        for _, command in _commands()
+        for parameter in command.params
+        for short in parameter.opts
+        for name in parameter.opts
+        if len(short) == 2 and name.startswith("--")
+    )
+    found: dict[str, str] = {}
+    for (short, name), _ in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0])):
+        found.setdefault(short, name)
+    return dict(sorted(found.items()))
+
+
+def _flags(leaf: Leaf) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in leaf.names]
+
+
+def _key(leaf: Leaf, short: list[str]) -> list[str]:
+    flags = _flags(leaf) + short
     others = ", ".join(f"`{name}`" for name in leaf.names[1:])
     facts = [f"Key `{leaf.key}`" + (f", also called {others}" if others else "") + "."]
     facts += [f"One of {', '.join(f'`{choice}`' for choice in leaf.choices)}."] if leaf.choices else []

@@ -6,6 +6,7 @@ Where the labs are built beside the site, wall pages invite into the explorer.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from pathlib import Path
 from .explorer_links import invitation
 from .figures import DRAWN, draw, with_figures
 from .formulas import with_mathml
-from .options import options_page
+from .options import options_page, short_options
 from .pictures import PICTURES
 from .reference import PAGES, render
 from .zoo import PAGES as ZOO
@@ -64,10 +65,17 @@ def finished(page: str, text: str, words: dict[str, str], labs: bool) -> str:
     return _FIRST + text if page == "index.md" else text
 
 
+def search_script() -> str:
+    """The script of the search, which knows what the letters of the command line stand for."""
+    script = (DOCS / "assets" / "search.js").read_text(encoding="utf-8")
+    return script.replace("LONG = {}", f"LONG = {json.dumps(short_options())}")
+
+
 def write_pages(folder: Path, labs: bool = False) -> None:
     """Write all pages and what they show into a folder, which is emptied before."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS / "assets", folder / "assets")
+    (folder / "assets" / "search.js").write_text(search_script(), encoding="utf-8")
     words = {name: draw(name, picture, folder / DRAWN) for name, picture in PICTURES.items()}
     for page, text in sources().items():
         (folder / page).parent.mkdir(parents=True, exist_ok=True)

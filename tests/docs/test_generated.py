@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 from sitetools import rooms, zoo
-from sitetools.options import options_page
+from sitetools.options import options_page, short_options
+from sitetools.pages import search_script
 
 from mlsysim import Hardware, Infra, Models, Systems
 from mlsysim.plans.plan import Plan
@@ -82,6 +83,13 @@ def test_cells_have_a_text_and_what_they_are_sorted_by() -> None:
 def test_an_option_has_a_heading_that_a_search_finds(name: str) -> None:
     titles = re.findall(r"^### (.*) {", options_page(), re.MULTILINE)
     assert any(name in title.split(", ") for title in titles)
+
+
+def test_a_letter_stands_for_an_option_that_a_search_finds() -> None:
+    letters = short_options()
+    assert letters["-e"] == "--efficiency" and letters["-b"] == "--batch-size" and letters["-o"] == "--output"
+    assert re.search(r"^### .*--efficiency.*, -e {", options_page(), re.MULTILINE)
+    assert '"-e": "--efficiency"' in search_script()
 
 
 def test_the_page_of_options_has_every_key_and_every_command() -> None:
