@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
+import typer
 import typer.main
 
 from mlsysim.cli.main import app
@@ -56,12 +58,13 @@ def options_page() -> str:
     return _FIRST + "\n".join(lines)
 
 
+@cache
 def short_options() -> dict[str, str]:
     """The option that each letter stands for, such as ``-e`` for ``--efficiency``; where commands differ, what most of them mean."""
-    pairs = Counter(
+    pairs = Counter(  # keys of a plan are parameters of a command in a context
         (short, name)
         for _, command in _commands()
-        for parameter in command.params
+        for parameter in command.get_params(typer.Context(command))
         for short in parameter.opts
         for name in parameter.opts
         if len(short) == 2 and name.startswith("--")
