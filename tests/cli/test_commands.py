@@ -341,3 +341,8 @@ def test_a_full_disk_is_named() -> None:
 def test_hardware_may_follow_the_model(command: str, fuzz: ModuleType) -> None:
     after, named = (fuzz.run_command([*command.format(on).split(), "--json"]) for on in ("8xH100", "--on 8xH100"))
     assert after[0] == 0 and after[1] == named[1]
+
+
+def test_a_plan_file_may_stand_where_the_model_does(fuzz: ModuleType) -> None:
+    words = ["scenario:llama3-70b-512-h100", "--tp", "4", "--json"]
+    assert fuzz.run_command(["train", *words]) == fuzz.run_command(["eval", *words])

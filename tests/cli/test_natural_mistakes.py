@@ -394,6 +394,7 @@ MISTAKES = {
     "compare Llama3_8B H100": ["'Llama3_8B' is a model; on which hardware? Write such as Llama3_8B@8xH100"],
     "sensitivity Llama3_8B H100": ["one word here: Llama3_8B@H100"],
     "report Llama3_8B 8xH100": ["one word here: Llama3_8B@8xH100"],
+    "train scenario:chatbot-llama70b-h200": ["is a plan of serving, not of training"],
     "plan Llama3_8B 64xH100 --deadline 3d": ["name the chip alone, H100 instead of '64xH100'"],
     "serve Llama3_70B --on 8xH200+4xH10O": ["no chip, node or cluster named 'H10O'", "'H100'"],
     "serve Llama3_70B --in 8xH200": ["no option --in", "did you mean '--region'"],

@@ -173,3 +173,16 @@ def test_changes_of_a_simulated_run_are_compared_with_as_few_runs() -> None:
     assert fast is not None and not any("being back" in change.words for change in answer.changes)
     quick = [evaluate_plainly(each, quick=True).value("usd_per_mtoken") for each in (settled(answer), fast.plan)]
     assert fast.cost_factor == pytest.approx(float(quick[1] / quick[0]))
+
+
+def test_a_chip_without_fp8_is_not_told_to_compute_in_it() -> None:
+    answer = evaluate({"task": "inference", "model": "Llama3_8B", "on": "M3_Max"})
+    assert answer.change is not None and answer.change.words.startswith("int8 instead of fp16")
+
+
+def test_a_deadline_far_away_is_met_with_as_many_as_it_needs() -> None:
+    """Five times as many, not eight; and days beside tokens are told to have no effect."""
+    run = {"task": "training", "model": "Llama3_8B", "on": "256xH100", "tokens": 15e12, "days": 10}
+    late = evaluate({**run, "deadline": "15 day", "batch_size": 5120})
+    assert late.change is not None and late.change.plan.hardware.on.startswith("1280xH100")  # type: ignore[union-attr]
+    assert "no effect" in late.assumptions["duration_days"]

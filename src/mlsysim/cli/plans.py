@@ -41,6 +41,18 @@ def where(hardware: str | None, on: str | None) -> str | None:
     raise InputError(f"{words}.", field="on")
 
 
+def _asked(context: Context, task: str, model: str, hardware: str | None, on: str | None) -> Plan:
+    """The plan of a model on hardware; or a plan file of the task, with what the options change."""
+    if hardware is None and on is None and is_plan_file(model):
+        found = changed(context, load(model))
+        if found.kind != task:
+            raise InputError(
+                f"{model[-60:]!r} is a plan of {found.kind}, not of {task}: mlsysim eval takes any.", field="task"
+            )
+        return found
+    return plan_of(context, task=task, model=model, on=_fleet(context, model, hardware, on))
+
+
 def _fleet(context: Context, model: str, hardware: str | None, on: str | None) -> str:
     if (found := where(hardware, on)) is None:
         raise InputError("On which hardware? Give --on, such as --on 512xH100.", field="on")
@@ -105,7 +117,7 @@ def train(
     mlsysim train Llama3_8B --on 8xH100 --tp 2 --zero 1 --micro-batch 4
     """
     form = chosen_form(context, output, as_json)
-    _finish(plan_of(context, task="training", model=model, on=_fleet(context, model, hardware, on)), form)
+    _finish(_asked(context, "training", model, hardware, on), form)
 
 
 def serve(
@@ -123,7 +135,7 @@ def serve(
     mlsysim serve Llama3_70B --on 8xH200 --tp 4 --replicas 2 --kv-precision fp8
     """
     form = chosen_form(context, output, as_json)
-    _finish(plan_of(context, task="serving", model=model, on=_fleet(context, model, hardware, on)), form)
+    _finish(_asked(context, "serving", model, hardware, on), form)
 
 
 def rl(
@@ -140,7 +152,7 @@ def rl(
     mlsysim rl Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 --max-response 4k --split auto
     """
     form = chosen_form(context, output, as_json)
-    _finish(plan_of(context, task="rl", model=model, on=_fleet(context, model, hardware, on)), form)
+    _finish(_asked(context, "rl", model, hardware, on), form)
 
 
 def report(

@@ -17,7 +17,7 @@ WORTH_IT = 0.02
 NODE = 8
 """Accelerators of a node, of a fleet that has not one whole."""
 CAVEAT = " (check the accuracy)"
-EIGHTHS = (10, 12, 14, 16, 20, 24, 28, 32, 64)
+EIGHTHS = (10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 192, 256)
 """Eighths of a fleet that more accelerators are, so that batches divide by them."""
 
 

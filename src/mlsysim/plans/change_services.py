@@ -184,8 +184,11 @@ def of_one_pass(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         "fp8": "int4",
         "int8": "int4",
     }
+    have = [fleet.node.accelerator.compute.precision_flops for fleet in find_fleets(plan.hardware).fleets]
     yield [
         Candidate(f"{name} instead of {precision}{CAVEAT}", plan.replacing(workload={"precision": name}), True)
         for name in narrower.get(precision, "").split()
+        # Weights of 8 bits are integers where a chip has no arithmetic in fp8.
+        if name != "fp8" or all(name in each for each in have)
     ]
     yield list(other_chips(plan))

@@ -57,10 +57,16 @@ class Target(NamedTuple):
 
 
 def parse_targets(text: str | None) -> tuple[Target, ...]:
-    """The limits in a text; raises ValueError with one sentence."""
+    """The limits in a text; raises ValueError with one sentence.
+
+    >>> parse_targets("p99_ttft=1s") == parse_targets("ttft_p99=1s")
+    True
+    """
     found = []
     for piece in filter(None, (each.strip() for each in (text or "").split(","))):
-        written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d[\d.]*))?\s*(?:=|<=?)\s*(.+)", piece.lower())
+        # Either order: ttft_p99, p99_ttft.
+        turned = re.sub(r"^(mean|p\d[\d.]*)[_ -]([a-z0-9]+)", r"\2_\1", piece.lower())
+        written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d[\d.]*))?\s*(?:=|<=?)\s*(.+)", turned)
         if written is None:
             raise ValueError(f"a limit looks like 'ttft_p99=500ms', got {piece[:40]!r}")
         kind, level, amount = written[1], written[2] or "mean", written[3]

@@ -151,6 +151,8 @@ def run_of(
         # A run that never ends has no time.
         own = days if kept.lasting else None
         sheet.add("run_time", own, own and times(own, longer))
+        if ops.days is not None:
+            sheet.assumed["duration_days"] = "no effect: a run lasts as long as its tokens take; a limit is a deadline"
     sheet.add("mtbf", kept.mtbf)
     sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
     sheet.add("goodput", goodput, risk and (goodput * risk[0], min(1.0, goodput * risk[1])))
