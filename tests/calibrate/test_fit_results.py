@@ -71,8 +71,9 @@ def test_the_engine_is_written_to_the_zoo_and_asked_for_by_name(
     assert (own.host_operator, own.token_budget) == (base.host_operator, base.token_budget)
     again = service_of(PLAN.model_copy(update={"serving": PLAN.serving.model_copy(update={"engine": "My_vLLM"})}), log)
     assert isinstance(again, Service)
+    launches = service_of(PLAN, log).machine.writer.factors[2]
     assert again.machine.writer.factors == pytest.approx(
-        [fitted.constants["prompts"], fitted.constants["answers"]], rel=1e-4
+        [fitted.constants["prompts"], fitted.constants["answers"], launches], rel=1e-4
     )
     with pytest.raises(InputError, match="identifier"):
         write_engine(fitted, "my engine", tmp_path, log.name)

@@ -31,7 +31,7 @@ def test_the_case_gives_the_public_answer(table: str, row: dict[str, str]) -> No
     run = run_of(table, row)
     assert run is not None
     runner = run.machine.writer.engine
-    factors = run.machine.writer.factors or (1.0, 1.0)
+    factors = run.machine.writer.factors or (1.0, 1.0, 1.0)
     found = run.predicted({"step": runner.step, "per_sequence": runner.per_sequence}, factors)
     answers = [predicted(question).predicted for question in TABLES[table].questions(row)]
     assert found == pytest.approx(answers, rel=1e-9)
@@ -41,9 +41,11 @@ def test_many_candidates_are_as_many_answers() -> None:
     run = run_of("serving_runs", RUN)
     assert run is not None
     steps = np.array([1e-4, 5e-4, 2e-3])
-    together = run.predicted({"step": steps}, (np.ones(3), np.ones(3)))
+    together = run.predicted({"step": steps}, (np.ones(3), np.ones(3), np.ones(3)))
     for i, step in enumerate(steps.tolist()):
-        assert [value[i] for value in together] == pytest.approx(run.predicted({"step": step}, (1.0, 1.0)), rel=1e-12)
+        assert [value[i] for value in together] == pytest.approx(
+            run.predicted({"step": step}, (1.0, 1.0, 1.0)), rel=1e-12
+        )
     assert (np.diff(together[0]) > 0).all()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +66,34 @@ def test_more_sequences_and_longer_contexts_never_take_less(sequences, context):
     base = step.time(sequences, context).total
     assert step.time(sequences + 1, context).total >= base
     assert step.time(sequences, context + 100).total >= base
+
+
+def test_what_a_model_launches_binds_its_short_prompts_alone():
+    """A factor of launches is no factor of products: prompts of thousands of tokens take what their kernels take."""
+    step = copy(step_of())
+    prompts, answers, launches = step.factors
+
+    def slower(tokens: float) -> float:
+        found = []
+        for factor in (launches, 2 * launches):
+            step.factors = (prompts, answers, factor)
+            work = {"sequences": 0.0, "context": 0.0, "prompts": 1.0, "prompt_tokens": tokens}
+            found.append(step.time(**work, tag=lambda *line, **amounts: line[-1]).total)
+        return found[1] / found[0]
+
+    assert slower(32.0) > 1.5 > 1.1 > slower(16384.0) >= 1.0
+
+
+def test_ranks_of_a_host_gather_their_prompts_and_sum_them_again():
+    """SGLang's attention ranks on one host: two all-reduces of the tokens of all for each layer of experts; one beside answers alone."""
+    layout = {"tp": 1, "attention_dp": 8, "moe_tp": 1, "moe_ep": 8}
+    step = step_of("DeepSeek_R1", "B200", "SGLang", **layout)
+    once = step.network.all_reduce(8 * 4096.0 * step.hidden * step.element, step.network.group(8))
+    for prompted, times in ((True, 2), (False, 1)):
+        _, exchanged = step._communication(4096.0, 8 * 4096.0, prompted, lambda *line, **amounts: line[-1])
+        assert exchanged == pytest.approx(step.blocks.routed * times * once)
+    wide = step_of("DeepSeek_R1", "B200", "SGLang", tp=1, attention_dp=32, moe_tp=1, moe_ep=32)
+    assert wide.deployment.moe_ep > wide.network.hosted
 
 
 def test_only_the_experts_hit_are_read():

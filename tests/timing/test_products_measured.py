@@ -39,9 +39,10 @@ def test_all_of_three_layers_were_measured() -> None:
 
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row['model']}-{row['rows']}")
 def test_products_in_16_bits(row: dict[str, str]) -> None:
-    """Kernel tables are of bursts; the chip's power lowers the clocks of more than a thousand rows."""
+    """Products that last are held by the chip's power, and met; those of 512 to 2,048 rows ran in bursts, before it does, a tenth faster."""
     off = microseconds(row, "bf16") / float(row["products_bf16_us"]) - 1
-    assert -0.11 < off < 0.05
+    low, high = (-0.04, 0.0) if int(row["rows"]) >= 4096 else (-0.08, 0.1)
+    assert low < off < high
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ class Service:
         own = {key: value for key, value in constants.items() if key not in _FACTORS}
         step = copy(self.machine.writer)
         step.engine = step.engine.model_copy(update=own)
-        step.factors = (constants["prompts"], constants["answers"])
+        step.factors = (constants["prompts"], constants["answers"], _known(step)[2])
         return Engines(step, step, self.machine.draft, self.machine.apart)
 
     def play(self, part: Played, constants: Mapping[str, float]) -> list[float]:
@@ -188,6 +188,11 @@ class FittedEngine(Summary):
         }
 
 
+def _known(step: Any) -> tuple[float, float, float]:
+    """Factors of the model on the engine before: on steps with prompts, on others, and on what the host launches, which stays."""
+    return step.factors or (1.0, 1.0, 1.0)
+
+
 def _size(errors: Sequence[float]) -> float:
     return float(np.median(np.abs(np.expm1(errors)))) * 100
 
@@ -198,7 +203,7 @@ def fit_results(path: Path, service: Service) -> FittedEngine:
         raise InputError("an engine is fitted where one pool reads prompts and writes answers.")
     step, parts = service.machine.writer, parts_of(path)
     spreads = table_of("engine_priors")["every"]
-    factors = dict(zip(_FACTORS, step.factors or (1.0, 1.0), strict=True))
+    factors = dict(zip(_FACTORS, _known(step), strict=False))
     known = {key: getattr(step.engine, key) for key in _CONSTANTS} | factors
     # What an engine does not have at all is not looked for.
     priors = {key: Prior(value, _FACTORS.get(key) or spreads[key][1]) for key, value in known.items() if value > 0}
@@ -236,6 +241,9 @@ def write_engine(fitted: FittedEngine, name: str, folder: Path, origin: str, che
     day = checked or datetime.date.today().isoformat()
     own = {key: f"{value * 1e6:.5g} us" for key, value in constants.items() if key not in _FACTORS}
     factors = {key: float(f"{constants.get(key, 1.0):.5g}") for key in _FACTORS}
+    factors["launches"] = {seen.architecture: seen.launches for seen in fitted.engine.models}.get(
+        fitted.architecture, 1.0
+    )
     like = fitted.engine.like or fitted.engine.name
     lines = table_lines(name, {"like": like, **own, "fit_error_pct": round(_size(fitted.after), 2)})[1:]
     source = {"title": f"{fitted.requests} requests: {origin}", "url": "", "checked": day, "kind": "measured"}

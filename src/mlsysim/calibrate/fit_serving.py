@@ -7,7 +7,9 @@ residuals, so that "nothing fitted" is not blind. Left out in turn, each from th
 every chip, and a fifth of the rows, whose models and chips are seen.
 
 Written to ``data/software/engine_constants.toml``: the constants, their standard errors and ranges over left-out fits, and for each model that was
-seen on the engine two factors on its steps, with prompts and without. They are used for that architecture on that engine, and are 1 for others.
+seen on the engine factors on its steps, with prompts and without, and on the operators that the host launches in the former: short prompts are what
+the host launches, long ones what kernels take, and only the first differs much from one model to another. They are used for that architecture on
+that engine, and are 1 for others.
 The constants of expert kernels are those of kernel tables and stay; a factor on them for each format is fitted. Engines share libraries of such
 kernels, so that the factors of one that has the most mixtures are what is known of the others' before their own rows (``follows`` in the priors; none of
 its mixtures is among theirs, so that a model that is left out of theirs is left out of these).
@@ -54,9 +56,10 @@ FILES = {
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml"
 _ASKED = ("tpot", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
 _SPREADS = {"ttft": 0.25}
-_SPREAD, _OFFSETS, _CELLS, _PARTS = 0.1, (0.25, 0.08), (0.2, 0.08), 4
-"""Spread of first tokens, of all else, of a model's factors on steps with prompts and without, of those of a model in one setting; and parts that
-settings are left out by."""
+_SPREAD, _OFFSETS, _CELLS, _PARTS = 0.1, (0.15, 0.08, 0.3), (0.12, 0.08, 0.25), 4
+"""Spread of first tokens, of all else, of a model's factors on steps with prompts, without, and on launches, of those of a model in one setting; and
+parts that settings are left out by."""
+_FACTORS = ("prompts", "answers", "launches")
 _TIMES = ("step", "front_end", "hand_over", "cold_start")
 
 
@@ -96,7 +99,7 @@ class Run:
         return f"{self.chip} {self.machine.writer.deployment.precision} {bool(self.machine.apart)} {drafted}"
 
     def predicted(self, constants: Mapping[str, Any], factors: Sequence[Any]) -> list[Any]:
-        """The measured metrics under candidate constants and factors on steps with prompts and without."""
+        """The measured metrics under candidate constants and a model's factors."""
         runner = self.machine.writer.engine.model_copy(update=dict(constants))
 
         def moved(step: Any) -> Any:
@@ -230,8 +233,9 @@ def constants_of(own: Sequence[Run], found: Posterior, shared: Mapping[str, floa
     error = np.median(np.abs(np.expm1(found.errors[tpot, 0]))) * 100
     counts = {group: sum(run.model == group for run in own) for group in found.groups}
     models = {
-        group: {"prompts": float(f"{prompts:.4g}"), "answers": float(f"{answers:.4g}"), "rows": counts[group]}
-        for group, (prompts, answers) in zip(found.groups, np.exp(found.offsets[0]).tolist(), strict=True)
+        group: {name: float(f"{factor:.4g}") for name, factor in zip(_FACTORS, factors, strict=True)}
+        | {"rows": counts[group]}
+        for group, factors in zip(found.groups, np.exp(found.offsets[0]).tolist(), strict=True)
     }
     # What the rows say nothing of is what was known before.
     kept = {key: _shown(key, median) for key, (median, _) in known.items()}
@@ -303,7 +307,8 @@ def _fitted(name: str, shared: Mapping[str, float]) -> tuple[list[str], dict[str
 _HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines,iterations`. What each means is said in engines.toml.
 # spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip, settings or a run out.
 # loose: constants that move by more than half over them, which their priors hold and not the rows.
-# chips: those of the runs. models: factors on steps with prompts and on others, of an architecture that was seen with the engine, and its rows."""
+# chips: those of the runs. models: factors on steps with prompts, on others, and on operators launched, of an
+# architecture that was seen with the engine, and its rows."""
 
 
 def write_tables(out: Path, tables: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ class Steps:
         self.gain = float(accepted_tokens(habits.drafted, habits.acceptance)) if habits.drafted else 1.0
         self.drafted = int(habits.drafted)
         self._plain, self._prompted = (self._at(step, prompted) for prompted in (False, True))
-        of_prompts, of_answers = step.factors or (1.0, 1.0)
+        of_prompts, of_answers, of_launches = step.factors or (1.0, 1.0, 1.0)
         self._of_answers, self._ratio = of_answers, of_prompts / of_answers
         self._cost = float(draft_cost(habits))
         self._start = self._of_starts(step, self._plain)
@@ -84,8 +84,8 @@ class Steps:
         engine = step.engine
         self._operator, self._waited = engine.host_operator, engine.waited_operator
         self._host, self._each, self._row = engine.step, engine.per_sequence, step.attended_rows
-        self._launched = base = step.launched(0.0, 0.0)
-        self._for_prompt, self._beside = step.launched(1.0, 0.0) - base, step.launched(0.0, 1.0) - base
+        base, prompt, beside = (step.launched(*each) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)))
+        self._launched, self._for_prompt, self._beside = base, prompt - base, beside - base
         self._rows: dict[Any, float] = {}
         self._halved: dict[Any, Rows] = {}
         self._kinds: dict[str, dict[int, float]] = {

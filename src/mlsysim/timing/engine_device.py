@@ -27,6 +27,7 @@ from mlsysim.timing.engine_block import (
 )
 from mlsysim.timing.engines import chip_class, device_memory, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
+from mlsysim.timing.sustained import measured_attention, measured_products
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -56,7 +57,7 @@ class EngineDevice:
     def __init__(self, deployment: Deployment) -> None:
         d = self.deployment = deployment
         self.engine = d.engine
-        self.factors: tuple[Any, Any] | None = d.engine.factors(d.model)
+        self.factors: tuple[Any, Any, Any] | None = d.engine.factors(d.model)
         self.kernels = profile(d.chip, f"serving.{d.engine.kernels}")
         self.network = engine_network(d.chip, d.engine.reduce_scale, d.port)
         self.family = chip_class(d.chip)
@@ -69,6 +70,12 @@ class EngineDevice:
         self.format = format_of(self.precision)
         self.wide = self.precision if self.format.wide else "bf16" if d.chip.compute.supports("bf16") else "fp16"
         self.peak = arithmetic_peak(d.chip, self.wide)[0] * self.kernels.rate_scale
+        # Kernels of the chip itself where they were measured, unless the engine has some of its own.
+        self.common = profile(d.chip, "serving")
+        share, measured = self.kernels.attention.rate_share, measured_attention(d.chip)
+        self.attended = self.peak * share
+        if measured is not None and share == self.common.attention.rate_share:
+            self.attended = measured * self.peak / arithmetic_peak(d.chip, "bf16")[0]
         self.weight = bytes_per_element(self.precision)
         self.cache, self.narrow_cache = bytes_per_element(d.cache_precision), format_of(d.cache_precision).narrow
         self.element, self.byte = bytes_per_element(self.wide), bytes_per_element("fp8")
@@ -110,8 +117,18 @@ class EngineDevice:
             found = table[next(name for name in (*names, "bf16", "fp16") if name in table)]
         # Block-scaled inputs are quantised by a kernel of their own; other formats by the kernel before.
         extra = self.kernels.memory_bound.times[0] if narrow == "fp8" and self.scaled else 0.0
-        rate = peak * self.kernels.rate_scale * (found.rate_share * found.kept)
+        rate = self._measured(narrow if not note else self.wide, found)
+        if rate is None:
+            rate = peak * self.kernels.rate_scale * (found.rate_share * found.kept)
         return _Rates(rate, found.memory_share, found.times[0] + extra, found.quantise_share)
+
+    def _measured(self, narrow: str, found: kernels.Products) -> float | None:
+        """What products of the chip were measured to sustain, where the engine has none of its own; weights scaled in blocks reach another share, as in
+        the kernel tables."""
+        measured = measured_products(self.deployment.chip, {"fp16": "bf16", "nvfp4": "fp4"}.get(narrow, narrow))
+        if measured is None or found not in self.common.gemm.values():
+            return None
+        return measured * found.rate_share / self.common.gemm.get(narrow, found).rate_share
 
     @property
     def expert_format(self) -> str:

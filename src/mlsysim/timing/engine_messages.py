@@ -38,11 +38,13 @@ class EngineMessages(EngineDevice):
             sums = reductions * halves * net.all_reduce(tokens / halves * token, net.group(d.tp), leg)
         if d.attention_dp > 1 and self.blocks.experts:
             leg = partial(tag, _EXCHANGE, _COMMUNICATION)
-            if d.moe_ep > 1:
+            gathers = self.engine.gathers and d.moe_ep <= net.hosted
+            if d.moe_ep > 1 and not gathers:
                 once = halves * self._exchange(tokens / halves, once_each, leg)
             else:
-                # Tokens of all ranks are gathered for experts split by tensors, and the sums scattered: one all-reduce.
-                once = net.all_reduce(everywhere * token, net.group(d.devices), leg)
+                # Tokens of all ranks are gathered for the experts, and the sums scattered: one all-reduce; two where prompts make ranks uneven.
+                sums_of_all = net.all_reduce(everywhere * token, net.group(d.devices), leg)
+                once = sums_of_all * (2 if gathers and once_each else 1)
             exchanged = self.blocks.routed * once
         return sums, exchanged
 

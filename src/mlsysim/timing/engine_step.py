@@ -256,6 +256,7 @@ class EngineStep(EngineMessages):
         if present(prompts):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
             launched = rows.halves * self.launched(prompts, minimum(sequences, 1.0))
+            launched = launched if self.factors is None else launched * self.factors[2]
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * self.engine.host_operator)
             waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * self.engine.waited_operator)
             busy = soft_maximum(device, launches) + waited
@@ -267,7 +268,7 @@ class EngineStep(EngineMessages):
         found = total, stage, device, attention, experts
         if self.factors is not None:
             # What this model was measured to take on this engine, over these forms: of prompts and of answers, by their tokens in the step.
-            of_prompts, of_answers = self.factors
+            of_prompts, of_answers, _ = self.factors
             scale = of_answers * power(of_prompts / of_answers, reading / maximum(tokens, FEWEST_TOKENS))
             found = tuple(each * scale for each in found)
         return StepTime(*found)
@@ -309,7 +310,7 @@ class EngineStep(EngineMessages):
             share = self._scan(kind).memory_share
             return moving_time(self._streamed(_CACHES, op.cache_bytes, share, tag), start)
         share = (k.decode_fp8_share if narrow else None) or k.decode_memory_share
-        rate = self.peak * k.rate_share
+        rate = self.attended
         if kind.latent:
             share = k.latent_memory_share
             rate = self.peak * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
@@ -328,7 +329,7 @@ class EngineStep(EngineMessages):
             own = self._scan(kind)
             scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak), flop=op.flops)
             return scan + moving_time(self._streamed(_SCANS, op.bytes, own.memory_share, tag), start)
-        rate = self.peak * (k.rate_share * (k.fp8_gain if self.narrow_cache else 1.0))
+        rate = self.attended * (k.fp8_gain if self.narrow_cache else 1.0)
         seconds = op.flops * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate * self.engine.prompt_scale
         return attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
 

@@ -39,11 +39,13 @@ Span = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Seen(Record):
-    """An architecture that was measured on an engine: factors on steps of its prompts and of its answers, and the runs behind them."""
+    """An architecture that was measured on an engine: factors on steps of its prompts and of its answers, a further one on what the host
+    launches in the former, and the runs behind them."""
 
     architecture: str
     prompts: float = Field(gt=0)
     answers: float = Field(gt=0)
+    launches: float = Field(default=1.0, gt=0)
     rows: int
 
 
@@ -86,6 +88,7 @@ class Engine(Record):
     reserves: bool = False
     windows: bool = True
     halves: bool = False
+    gathers: bool = False
     graphs: tuple[int, ...] = ()
     block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)
@@ -103,10 +106,10 @@ class Engine(Record):
         known = {each.architecture: each for each in self.models}
         return known.get(architecture(model)) if known else None
 
-    def factors(self, model: TransformerWorkload) -> tuple[float, float] | None:
-        """Factors on steps of the model's prompts and of its answers; None where it was not measured."""
+    def factors(self, model: TransformerWorkload) -> tuple[float, float, float] | None:
+        """Factors on steps of the model's prompts and of its answers, and on the launches of the former; None where it was not measured."""
         found = self.seen(model)
-        return None if found is None else (found.prompts, found.answers)
+        return None if found is None else (found.prompts, found.answers, found.launches)
 
 
 def architecture(model: TransformerWorkload) -> str:

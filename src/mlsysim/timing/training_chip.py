@@ -11,8 +11,6 @@ from functools import cache
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import HALF, bytes_per_element, compute_precision, format_of, recipe_of, recipes
 from mlsysim.systems.types import Fleet
@@ -21,6 +19,7 @@ from mlsysim.timing.engines import strangeness
 from mlsysim.timing.kernels import Products, Profile
 from mlsysim.timing.network import wide_area
 from mlsysim.timing.profile import constants_from, profile, software_file
+from mlsysim.timing.sustained import measured_attention, peak_rate, product_rate
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 
@@ -121,15 +120,14 @@ def training_chip(
     wanted = compute_precision(precision)
     if wanted == "fp16":
         wanted = "bf16"
-    faster = _against_measured(chip)
-    half = _rate(chip, own, "bf16", faster)
-    product = half if wanted == "bf16" else _rate(chip, own, wanted, faster)
-    attention = _peak(chip, "bf16") * own.attention.rate_share
-    if own.attention.rate is not None:
-        attention = to_si(own.attention.rate, "flop/s") * faster
+    half = product_rate(chip, "bf16")
+    product = half if wanted == "bf16" else product_rate(chip, wanted)
+    attention = measured_attention(chip)
+    if attention is None:
+        attention = peak_rate(chip, "bf16") * own.attention.rate_share
     if format_of(wanted).wide:
         # Kernels of attention were measured in 16 bits; others are taken to reach the same share of their peak.
-        attention = attention * _peak(chip, wanted) / _peak(chip, "bf16")
+        attention = attention * peak_rate(chip, wanted) / peak_rate(chip, "bf16")
     return TrainingChip(
         name=chip.name,
         half_rate=half,
@@ -211,29 +209,3 @@ def chip_in_fleet(fleet: Fleet, precision: str, fabric: Any, stack: str = "") ->
     inside = to_si(fleet.node.intra_node_bw, "byte/s") / 2
     found = training_chip(hardware, precision, adapter=fabric, domain=domain, link=inside, stack=stack)
     return replace(found, network=replace(found.network, **wide_area(fleet)))
-
-
-def _against_measured(chip: HardwareNode) -> float:
-    """Peak of a chip over that of the one that its rates were measured on: the zoo's entry of its name.
-
-    Measured rates belong to the chip as it is sold; of a hypothetical one with other figures they keep their share.
-    """
-    key = constants_from(chip).metadata.key
-    if key is None or key not in Hardware or (sold := Hardware.get(key)) is chip:
-        return 1.0
-    return _peak(chip, "bf16") / _peak(sold, "bf16")
-
-
-def _peak(chip: HardwareNode, precision: str) -> float:
-    name = precision if chip.compute.supports(precision) else chip.compute.headline
-    return float(arithmetic_peak(chip, name)[0])
-
-
-def _rate(chip: HardwareNode, own: Profile, precision: str, faster: float) -> float:
-    """The rate that long products sustain at a precision; ``faster`` is the chip's peak over that of the measured one."""
-    gemm = own.gemm_for(precision)
-    if gemm.rate is not None and gemm is own.gemm.get(precision):
-        return to_si(gemm.rate, "flop/s") * faster * gemm.kept
-    if precision != "bf16" and not chip.compute.supports(precision):
-        raise InputError(f"{chip.name} has no {precision} arithmetic.", field="precision")
-    return _peak(chip, precision) * gemm.rate_share * gemm.kept
