@@ -27,7 +27,7 @@ from mlsysim.timing.engine_block import (
 )
 from mlsysim.timing.engines import chip_class, device_memory, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
-from mlsysim.timing.sustained import measured_attention, measured_products
+from mlsysim.timing.sustained import measured_attention, measured_products, peak_rate
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -75,7 +75,7 @@ class EngineDevice:
         share, measured = self.kernels.attention.rate_share, measured_attention(d.chip)
         self.attended = self.peak * share
         if measured is not None and share == self.common.attention.rate_share:
-            self.attended = measured * self.peak / arithmetic_peak(d.chip, "bf16")[0]
+            self.attended = measured * self.peak / peak_rate(d.chip, "bf16")
         self.weight = bytes_per_element(self.precision)
         self.cache, self.narrow_cache = bytes_per_element(d.cache_precision), format_of(d.cache_precision).narrow
         self.element, self.byte = bytes_per_element(self.wide), bytes_per_element("fp8")
