@@ -63,7 +63,7 @@ def test_a_missed_limit_returns_3(run, tmp_path):
         ((SMALL, "-o", "report.pdf"), "A report is written as .html or .md, got 'report.pdf'"),
         ((SMALL, "-o", "nowhere/report.html"), "cannot be written: no such file or directory"),
         ((SMALL, "-o", f"{__file__}/report.html"), "cannot be written: not a directory"),
-        (("Llama3_70B",), "neither a plan file nor MODEL@FLEET"),
+        (("Llama3_70B",), "is a model; on which hardware?"),
     ],
 )
 def test_bad_input_is_one_sentence(run, args, sentence):
