@@ -55,7 +55,8 @@ def _asked(context: Context, task: str, model: str, hardware: str | None, on: st
 
 def _fleet(context: Context, model: str, hardware: str | None, on: str | None) -> str:
     if (found := where(hardware, on)) is None:
-        raise InputError("On which hardware? Give --on, such as --on 512xH100.", field="on")
+        usual = "8xH100" if context.info_name == "serve" else "512xH100"
+        raise InputError(f"On which hardware? Give --on, such as --on {usual}.", field="on")
     from mlsysim.models.registry import Models
 
     if Models.has(found) and is_hardware(model):
