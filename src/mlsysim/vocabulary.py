@@ -75,7 +75,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "serving.network": ("network_bandwidth",),
     "serving.memory_fraction": ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"),
     "rl.prompts": ("prompts", "num_prompts_per_step"),
-    "rl.samples": ("samples", "num_generations", "num_generations_per_prompt", "samples_per_prompt", "group_size"),
+    "rl.samples": ("samples", "num_generations", "num_generations_per_prompt", "samples_per_prompt"),
     "rl.response": ("response", "response_length", "mean_response"),
     "rl.max_response": ("max_response", "max_response_length"),
     "rl.split": ("split", "generators"),

@@ -122,7 +122,7 @@ MISTAKES = {
     "train Llama3_70B --on 1.5xH100": ["whole number", "'512xH100'"],
     "train Llama3_70B --on 0xH100": ["'0xH100'", "from 1"],
     "train Llama3_70B": ["On which hardware? Give --on, such as --on 512xH100"],
-    "serve Llama3_70B": ["On which hardware? Give --on, such as --on 512xH100"],
+    "serve Llama3_70B": ["On which hardware? Give --on, such as --on 8xH100"],
     "compare Llama3_70B 512xH100": ["'Llama3_70B' is a model; on which hardware?"],
     "plan Llama3_70B --on H100": ["deadline", "qps"],
     "eval Llama3_8B": ["a chip after 'Llama3_8B'"],

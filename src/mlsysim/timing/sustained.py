@@ -43,7 +43,7 @@ def measured_attention(chip: HardwareNode) -> float | None:
 def peak_rate(chip: HardwareNode, precision: str) -> float:
     """Peak at a precision, or at the chip's own where it has no such arithmetic."""
     name = precision if chip.compute.supports(precision) else chip.compute.headline
-    return float(arithmetic_peak(chip, name)[0])
+    return arithmetic_peak(chip, name)[0]
 
 
 def against_measured(chip: HardwareNode) -> float:
