@@ -187,3 +187,12 @@ def test_what_is_printed_has_its_numbers(page):
         expect(page.locator(kind)).to_be_hidden()
     assert page.locator("#claim").evaluate("one => getComputedStyle(one).position") == "static"
     page.emulate_media(media="screen")
+
+
+def test_a_design_that_cannot_be_asked_has_no_machines_and_no_complaint(page):
+    """An address that was only begun may reach the background before its own answer has refused it."""
+    begun = {"task": "serving", "workload": {"model": "Llama3_8B"}}
+    asked = "async plan => { await (await import('./beside.js')).deeper(plan, 600, () => true); return 'ended'; }"
+    assert page.evaluate(asked, begun) == "ended"
+    go(page, SERVING)
+    expect(page.locator("#machines-table tbody tr").first).to_be_attached()

@@ -57,7 +57,11 @@ export async function deeper(plan, width, current) {
   if (!current()) return;
   showLive(found);
   root.dataset.live = "";
-  await showMachines(plan, { call, current, choose: (next) => page.change(next) });
+  try {
+    await showMachines(plan, { call, current, choose: (next) => page.change(next) });
+  } catch (error) {
+    if (error.kind !== "input") throw error; // an address that was only begun runs on nothing; its own answer says so
+  }
 }
 
 // --- files ---------------------------------------------------------------------------------------------------------
