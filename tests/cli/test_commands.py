@@ -336,11 +336,28 @@ def test_a_full_disk_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["train Llama3_8B {} --tokens 1B", "rl Llama3_8B {} --prompts 8 --samples 4 --response 500"]
+    "command",
+    [
+        "train Llama3_8B {} --tokens 1B",
+        "serve Llama3_8B {}",
+        "rl Llama3_8B {} --prompts 8 --samples 4 --response 500",
+    ],
 )
 def test_hardware_may_follow_the_model(command: str, fuzz: ModuleType) -> None:
-    after, named = (fuzz.run_command([*command.format(on).split(), "--json"]) for on in ("8xH100", "--on 8xH100"))
-    assert after[0] == 0 and after[1] == named[1]
+    texts = command, command, command.replace(" {}", "@{}")
+    after, named, joined = (
+        fuzz.run_command([*text.format(on).split(), "--json"])
+        for text, on in zip(texts, ("8xH100", "--on 8xH100", "8xH100"), strict=True)
+    )
+    assert after[0] == 0 and after[1] == named[1] == joined[1]
+
+
+def test_a_pass_takes_the_model_and_its_chip_in_one_word(fuzz: ModuleType) -> None:
+    assert fuzz.run_command(["eval", "ResNet50@A100", "--json"]) == fuzz.run_command(
+        ["eval", "ResNet50", "A100", "--json"]
+    )
+    code, _, said = fuzz.run_command(["serve", "Llama3_8B@H100", "--on", "8xH100"])
+    assert code == 1 and "here it does in both, 'H100' and '8xH100'" in said
 
 
 def test_a_plan_file_may_stand_where_the_model_does(fuzz: ModuleType) -> None:

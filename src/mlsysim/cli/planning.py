@@ -35,7 +35,8 @@ def plan(
     from mlsysim.plans.planned import planned, task_for
 
     form = chosen_form(context, output, as_json)
-    names = [chip.strip() for chip in (where(hardware, chips) or "").split(",") if chip.strip()]
+    model, listed = where(model, hardware, chips)
+    names = [chip.strip() for chip in (listed or "").split(",") if chip.strip()]
     task = task_for(settings_of(context, deadline=deadline))
     wanted = plan_of(context, task=task, model=model, on=names[0] if names else "H100", deadline=deadline)
     with busy("searching fleets ...") as saying:

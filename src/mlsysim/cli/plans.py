@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Option
 
@@ -29,10 +29,12 @@ Model = Annotated[str, Argument(metavar="MODEL", help="a model of the zoo, or a 
 Fleet = Annotated[str | None, Argument(metavar="HARDWARE", help="a chip or fleet, as --on")]
 
 
-def where(hardware: str | None, on: str | None) -> str | None:
-    """The hardware after the model, or that of --on."""
+def where(model: str, hardware: str | None, on: str | None) -> tuple[str, str | None]:
+    """The model, and the hardware after it, in one word with it (MODEL@FLEET), or that of --on."""
+    if hardware is None and "@" in model and not is_plan_file(model):
+        model, _, hardware = model.partition("@")
     if hardware is None or on is None:
-        return hardware if on is None else on
+        return model, hardware if on is None else on
     words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}; what has a space in it stands in quotes"
     if is_hardware(hardware):
         words = f"Hardware stands after the model or in --on; here it does in both, {hardware[:60]!r} and {on[:60]!r}"
@@ -50,11 +52,12 @@ def _asked(context: Context, task: str, model: str, hardware: str | None, on: st
                 f"{model[-60:]!r} is a plan of {found.kind}, not of {task}: mlsysim eval takes any.", field="task"
             )
         return found
-    return plan_of(context, task=task, model=model, on=_fleet(context, model, hardware, on))
+    return _placed(context, model, hardware, on, task=task)
 
 
-def _fleet(context: Context, model: str, hardware: str | None, on: str | None) -> str:
-    if (found := where(hardware, on)) is None:
+def _placed(context: Context, model: str, hardware: str | None, on: str | None, **more: Any) -> Plan:
+    model, found = where(model, hardware, on)
+    if found is None:
         usual = "8xH100" if context.info_name == "serve" else "512xH100"
         raise InputError(f"On which hardware? Give --on, such as --on {usual}.", field="on")
     from mlsysim.models.registry import Models
@@ -62,7 +65,7 @@ def _fleet(context: Context, model: str, hardware: str | None, on: str | None) -
     if Models.has(found) and is_hardware(model):
         words = f"The model comes first: mlsysim {context.info_name} {found[:60]} {model[:60]}."
         raise InputError(words, field="model")
-    return found
+    return plan_of(context, model=model, on=found, **more)
 
 
 def _finish(plan: Plan, form: str) -> None:
@@ -89,10 +92,10 @@ def evaluate(
     mlsysim eval scenario:llama3-70b-512-h100 --tp 4 --zero 3
     """
     form = chosen_form(context, output, as_json)
-    if hardware is not None:
-        plan = plan_of(context, model=target, on=_fleet(context, target, hardware, None))
-    elif is_plan_file(target):
+    if is_plan_file(target) and hardware is None:
         plan = changed(context, load(target))
+    elif hardware is not None or "@" in target:
+        plan = _placed(context, target, hardware, None)
     elif {"on", "hardware_name"} & set(settings_of(context)):
         plan = plan_of(context, model=target)
     else:
