@@ -12,6 +12,7 @@ file calls that ``zero = 3`` and the command line ``--zero 3``, and each face wr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,8 @@ VALUES = {
         "dualpipev": "dualpipe_v",
         "interleaved_1f1b": "interleaved",
     },
+    **dict.fromkeys(("reinforce", "reinforce++", "reinforce_plus_plus", "reinforce_pp"), "rloo"),
+    **{"gspo": "grpo", "on_policy_distillation": "distillation"},
 }
 """Other names of values that are words."""
 
@@ -173,6 +176,18 @@ def meant_for(name: str, task: str) -> str | None:
     ('engine', 'stack', None)
     """
     return RUNS.get(task) if plain(name) in _SOFTWARE and plain(name) != RUNS.get(task) else None
+
+
+def valued(example: str, given: object) -> str:
+    """An example with the value that somebody gave, where it is of the same kind: a number for a number, or something that has one.
+
+    >>> valued("16", 200), valued("512xH100", "64"), valued("30d", "12h"), valued("32k", "128000"), valued("Quebec", "3")
+    ('200', '64xH100', '12h', '128000', 'Quebec')
+    """
+    found, text = re.fullmatch(r"\d+([dhk]|x\w+)?", example), str(given)[:40]
+    if found is None or not text or not (text.isdigit() or found[1]):
+        return example
+    return text + found[1] if text.isdigit() and found[1] not in (None, "k") else text
 
 
 def plain(name: str) -> str:

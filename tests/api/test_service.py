@@ -145,6 +145,8 @@ def test_zoo_filters_sorts_and_pages():
     page = call("zoo", {**asked, "offset": 2, "limit": 3}).document
     assert page["entries"] == told["entries"][2:5] and page["total"] == told["total"]
     entry = call("zoo", {"kind": "hardware", "name": told["entries"][0]["key"]}).document["entry"]
+    alike = call("zoo", {"name": "mixtral"}).document
+    assert {each["key"] for each in alike["entries"]} == {"Mixtral_8x7B", "Mixtral_8x22B"} and alike["total"] == 2
     assert entry["name"] == told["entries"][0]["name"] and entry["metadata"]["sources"]
 
 

@@ -75,6 +75,7 @@ FORMS = [
     ("walls",),
     ("walls", "14"),
     ("zoo", "Llama3_8B"),
+    ("zoo", "mixtral"),
     ("walls", "memory"),
     ("scenarios",),
     ("collectives", "--on", "64xH100@NDR", "--op", "all_reduce"),

@@ -125,6 +125,12 @@ def test_fp8_is_stored_alone_where_a_chip_has_no_fp8():
     assert "fp8 weights computed in bf16: NVIDIA A100" in answer.assumptions["arithmetic"]
 
 
+def test_scales_of_blocks_are_not_taken_for_granted():
+    plain = asked("serving", "Llama3_8B", "1xH100", precision="mxfp8", concurrency=8)
+    assert "mxfp8 taken as fp8: NVIDIA H100 SXM5 80GB has no scales of blocks" in plain.assumptions["arithmetic"]
+    assert "arithmetic" not in asked("serving", "Llama3_8B", "1xB200", precision="mxfp8", concurrency=8).assumptions
+
+
 def test_an_unknown_format_is_one_sentence():
     with pytest.raises((UnknownNameError, ValueError), match="There is no precision named 'awqq'; did you mean 'awq'"):
         asked("serving", "Llama3_8B", "1xH100", precision="awqq")

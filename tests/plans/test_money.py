@@ -26,6 +26,21 @@ RUN = {
 SERVICE = {"task": "serving", "model": "Llama3_8B", "on": "8xH100", "concurrency": 64, "efficiency": 0.5}
 
 
+def test_machines_of_a_cloud_are_rented_at_its_price():
+    """Unless another price is given, what is bought is said, or nobody lists a machine of that size."""
+    for on, price in (
+        ("2xp5.48xlarge", "AWS on-demand"),
+        ("a3-highgpu-8g", "Google Cloud on-demand"),
+        ("g6.xlarge", None),
+    ):
+        assert Plan.model_validate({**RUN, "on": on}).ops.price == price
+    named = {**RUN, "on": "2xp5.48xlarge"}
+    assert answered(named).headline.count("AWS on demand") <= 1 and answered(named).value("rent") > 0
+    assert answered(named).value("rent") == answered(RUN, price="aws").value("rent")
+    assert Plan.model_validate({**named, "price": 2.5}).ops.price == "2.5 USD/h"
+    assert Plan.model_validate({**named, "cost_scope": "all"}).ops.price is None
+
+
 def answered(plan, **more):
     return evaluate_plainly(Plan.model_validate({**plan, **more}))
 

@@ -176,6 +176,14 @@ def test_models_are_names_paths_or_a_sentence(tmp_path: Path) -> None:
         find_model(str(tmp_path / "config.json"))
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"), [("GRPO", "grpo"), ("REINFORCE", "rloo"), ("reinforce++", "rloo"), ("Ppo", "ppo")]
+)
+def test_words_in_any_case_and_by_other_names(written: str, meant: str) -> None:
+    plan = Plan.model_validate({"task": "rl", "model": "Qwen3_8B", "on": "8xH100", "algorithm": written})
+    assert plan.rl is not None and plan.rl.algorithm == meant
+
+
 def test_replacing_leaves_out_and_refuses_unknown_parts() -> None:
     plan = Plan.model_validate({**BASE, "ops": {"region": "Quebec", "deadline": "3 day"}})
     other = plan.replacing(ops={"region": None}, workload={"precision": "fp8"})

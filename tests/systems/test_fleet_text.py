@@ -20,6 +20,10 @@ from mlsysim.systems.fleet_text import parse_fleet
         ("Meta_16K", 16384, 2048, None),
         ("3xRTX_4090", 3, 1, None),
         ("16xTPU_v5p", 16, 4, None),
+        ("16 nodes of H100", 128, 16, "InfiniBand NDR"),
+        ("4 H100 nodes", 32, 4, None),
+        ("2 nodes of RTX_4090", 8, 2, None),
+        ("4 nodes of p5.48xlarge", 32, 4, None),
     ],
 )
 def test_what_strings_mean(text: str, accelerators: int, nodes: int, fabric: str | None) -> None:

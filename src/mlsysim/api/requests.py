@@ -302,7 +302,12 @@ class ZooRequest(Record):
     """What the zoo has, or one entry."""
 
     kind: ZooKind | None = Field(None, description="a part of the zoo; counts of all parts without one")
-    name: str | None = Field(None, min_length=1, max_length=_NAME, description="one entry, with its sources")
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=_NAME,
+        description="one entry, with its sources, or a part of several names, such as llama",
+    )
     filters: tuple[Filter, ...] = Field((), max_length=16)
     sort: str | None = Field(None, max_length=100, description="field to sort by, largest first")
     limit: int = Field(100, ge=1, le=1000, description="entries of a listing")

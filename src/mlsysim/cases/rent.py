@@ -2,6 +2,7 @@
 
     2.5    "$2.50/h"    "2.5 USD/h"    "aws"    "aws spot"    "spot"    "lambda"    "reserved"    "AWS_p5_48xlarge"
 
+The machines of a cloud (``--on p5.48xlarge``) are rented at what it asks on demand, without being told to.
 A cloud without a way means on demand, a way without a cloud the lowest that is listed for the chip. Of two prices of one cloud, way
 and size of instance the later one holds. Reserved are committed use and blocks of capacity. A price that nobody lists is not
 made up: the error names what is listed for the chip.
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple
 from mlsysim.errors import InputError, UnknownNameError, nearest
 from mlsysim.infra.registry import Prices
 from mlsysim.infra.types import CloudPrice
+from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.registry import Quantity, number_from, to_si
+from mlsysim.zoo.labels import cloud
 
 MOST = 1000.0
 """USD an hour beyond which a number is no rent of one accelerator."""
@@ -69,6 +72,17 @@ def price_text(value: Any) -> Any:
         much = f"{found:,.0f} USD an hour for one accelerator is no rent"
         raise InputError(f"{much}; to say what buying one costs, give unit_cost = '{found:.0f} USD'.", field="price")
     return f"{found!r} USD/h"
+
+
+def machine_price(on: Any) -> str | None:
+    """What a fleet of a cloud's machines is rented at where nothing else is said: on demand, where that is listed for one of their size."""
+    found = cloud(on) if isinstance(on, str) else None
+    if found is None:
+        return None
+    one = parse_fleet(found.machine).fleets[0]
+    listed = _of_chip(str(one.node.accelerator.metadata.key))
+    terms = {(entry.provider, entry.commitment, entry.accelerators) for entry in listed}
+    return f"{found.name} on-demand" if (found.name, "on-demand", one.total_accelerators) in terms else None
 
 
 def rent_of(value: Any, chip: Any, name: str = "") -> Rent:

@@ -27,7 +27,7 @@ from mlsysim.cli.plot import plot
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
-from mlsysim.vocabulary import MEANT, meant_for
+from mlsysim.vocabulary import MEANT, meant_for, valued
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 app = typer.Typer(
@@ -184,7 +184,7 @@ def _of_usage(error: Exception, said: str) -> str:
         return f"{option} takes {kind}, and what was given is none."
     if name:
         near = getattr(error, "possibilities", None) or ()
-        instead = _WRITTEN_SO.get(name.replace("_", "-"))
+        instead = _with_value(name, _WRITTEN_SO.get(name.replace("_", "-"), ""))
         if not instead and (owner := _belongs(name)):
             command = getattr(getattr(error, "ctx", None), "info_name", None)
             own = meant_for(name, next((task for task, each in _COMMANDS.items() if each == command), ""))
@@ -208,6 +208,13 @@ def _of_usage(error: Exception, said: str) -> str:
             return f"The model and its hardware are one word here: {whole}."
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said
+
+
+def _with_value(name: str, example: str) -> str:
+    """What would have been right, with the value that was given where it can stand for the example's."""
+    given = sys.argv[sys.argv.index(name) + 1 :][:1] if name in sys.argv else []
+    option, _, value = example.partition(" ")
+    return f"{option} {valued(value, given[0])}" if value and given and not given[0].startswith("-") else example
 
 
 def _joined(error: Exception, word: str) -> str | None:

@@ -16,7 +16,7 @@ from mlsysim.errors import InputError
 def zoo(
     context: Context,
     kind: Annotated[
-        str | None, Argument(help="hardware, models, systems, grids, check; or the name of an entry")
+        str | None, Argument(help="hardware, models, systems, grids, check; the name of an entry, or a part of several")
     ] = None,
     name: Annotated[str | None, Argument(help="one entry, with its sources")] = None,
     sort: Annotated[str | None, Option(help="field to sort by, such as memory.bandwidth")] = None,
@@ -30,13 +30,16 @@ def zoo(
 
     mlsysim zoo hardware --sort memory.bandwidth --filter vendor=NVIDIA
     mlsysim zoo Llama3_70B
+    mlsysim zoo llama
     mlsysim zoo check
     """
     form = chosen_form(context, output, as_json)
-    from mlsysim.plans.catalogue import KINDS, counts, kind_of_entry, registries
+    from mlsysim.plans.catalogue import KINDS, alike, counts, kind_of_entry, registries
 
     kind = _ALSO.get(kind or "", kind)
     if kind is not None and name is None and kind not in (*KINDS, "check"):
+        if several := alike(kind):
+            return _listing(several, sort, filter_ or [], form, kind)
         kind, name = kind_of_entry(kind), kind
     if kind == "check":
         _check(form)
@@ -65,10 +68,10 @@ _LESS = ("source", "name", "year", "precision")
 """Columns that a narrow terminal misses least, in this order."""
 
 
-def _listing(zoos: list[Any], sort: str | None, filters: list[str], form: str) -> None:
+def _listing(zoos: list[Any], sort: str | None, filters: list[str], form: str, like: str = "") -> None:
     from mlsysim.plans.catalogue import as_documents, listing
 
-    listed = listing(zoos, filters, sort, "--filter")
+    listed = listing(zoos, filters, sort, "--filter", like)
     if form == "json":
         print_json(as_documents(listed))
         return

@@ -32,7 +32,8 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     core, asked = chip.compute, format_of(precision)
     for name in asked.arithmetic:
         if core.supports(name):
-            return to_si(core.peak(name), "flop/s"), ""
+            note = "" if asked.scaled_by(core) else f"{asked.name} taken as {name}: {chip.name} has no scales of blocks"
+            return to_si(core.peak(name), "flop/s"), note
     if asked.narrow:
         wider = next((name for name in _WIDE if core.supports(name)), core.headline if asked.weight_only else None)
         if wider is not None:

@@ -94,6 +94,9 @@ def check_trained(precision: str, frozen: Any, core: Any, chip: str) -> None:
         wide = "bf16" if core.supports("bf16") else "fp16"
         words = f"{chip} has no {narrow} arithmetic, in which {precision} trains; train in "
         raise InputError(worded(words, Setting("precision", wide), "."), field="precision")
+    if recipe.narrow and not format_of(precision).scaled_by(core):
+        words = f"{chip} multiplies in {narrow} without scales of blocks, with which {precision} trains; train in "
+        raise InputError(worded(words, Setting("precision", narrow), "."), field="precision")
     if format_of(precision).weight_only and not frozen:
         raise InputError(
             worded(

@@ -46,6 +46,7 @@ class Format:
     rest: float = 16
     expanded: str = "kernel"
     kernels: str = ""
+    needs: str = ""
 
     @property
     def bytes(self) -> float:
@@ -70,6 +71,10 @@ class Format:
     def multiplied(self) -> bool:
         """Whether chips multiply in it and it is narrow, so that what is no product with weights is in another."""
         return self.narrow and not self.weight_only
+
+    def scaled_by(self, core: Any) -> bool:
+        """Whether the arithmetic of a chip applies its scales."""
+        return not self.needs or bool(core.supports(self.needs))
 
     @property
     def measured(self) -> str:
@@ -123,7 +128,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-_OWN = ("bits", "kept", "rest", "expanded", "kernels")
+_OWN = ("bits", "kept", "rest", "expanded", "kernels", "needs")
 
 
 @cache

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from mlsysim.errors import unknown_name
+from mlsysim.errors import fold, unknown_name
 
 KINDS = ("hardware", "models", "systems", "grids")
 _CARD = ("number", "name", "resolver", "bounds", "equation", "reference", "question")
@@ -36,15 +37,16 @@ def counts() -> dict[str, dict[str, int]]:
 
 
 def listing(
-    zoos: Sequence[Any], filters: Sequence[str], sort: str | None, said: str = "filter"
+    zoos: Sequence[Any], filters: Sequence[str], sort: str | None, said: str = "filter", like: str = ""
 ) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Of each zoo its word, the headers and the rows of what passes all filters; ``said`` is how the caller calls a filter."""
+    """Of each zoo its word, the headers and the rows of what passes all filters and has ``like`` in its name; ``said`` is how the
+    caller calls a filter."""
     from mlsysim.zoo.query import condition, in_order
 
     tests = [condition(text, said) for text in filters]
     found = []
     for registry in zoos:
-        entries = [entry for entry in registry if all(test(entry) for test in tests)]
+        entries = [entry for entry in registry if _has(entry, like) and all(test(entry) for test in tests)]
         cells = {row[0]: row for row in registry.rows()}
         keys = [entry.metadata.key for entry in (entries if sort is None else in_order(entries, sort))]
         found.append((word_of(registry), ["key", *registry._columns], [cells[key] for key in keys if key in cells]))
@@ -73,6 +75,20 @@ def kind_of_entry(name: str) -> str:
     keys = [key for kind in KINDS for zoo in registries(kind) for key in list(zoo.keys())]
     words = [*KINDS, "check"]
     raise unknown_name("part or entry of the zoo", name, [*words, *keys], "parts are " + ", ".join(words) + ".")
+
+
+def alike(name: str) -> list[Any]:
+    """The zoos with entries whose names have a word in them, such as llama; none where an entry itself is called so."""
+    zoos = [zoo for kind in KINDS for zoo in registries(kind)]
+    if len(fold(name)) < 3 or any(name in zoo for zoo in zoos):
+        return []
+    return [zoo for zoo in zoos if any(_has(entry, name) for entry in zoo)]
+
+
+def _has(entry: Any, word: str) -> bool:
+    """Whether a word of the entry's names begins so; capitals begin one too, as in TinyLlama."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", f"{entry.metadata.key} {entry.name}")
+    return not word or any("".join(parts[i:]).lower().startswith(fold(word)) for i in range(len(parts)))
 
 
 def wall_cards() -> list[dict[str, Any]]:

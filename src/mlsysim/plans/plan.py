@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from mlsysim.cases.rent import machine_price
 from mlsysim.errors import InputError, either
 from mlsysim.plans.layout_text import spread
 from mlsysim.plans.ops_part import OpsPart
@@ -65,7 +66,7 @@ class Plan(Record):
     @model_validator(mode="before")
     @classmethod
     def _in_parts(cls, value: Any) -> Any:
-        return cls.in_parts(value) if isinstance(value, dict) else value
+        return _rented(cls.in_parts(value)) if isinstance(value, dict) else value
 
     @classmethod
     def in_parts(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +135,19 @@ class Plan(Record):
         return _plain(self)
 
     to_dict = document
+
+
+def _rented(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a plan with the price at which a cloud's machines are rented, where it says nothing of money itself."""
+    hardware, ops = (document.get(part) or {} for part in ("hardware", "ops"))
+    if (
+        not (isinstance(hardware, dict) and isinstance(ops, dict))
+        or {"price", "cost_scope"} & {*ops}
+        or "chip" in hardware
+    ):
+        return document
+    price = machine_price(hardware.get("on"))
+    return document if price is None else document | {"ops": ops | {"price": price}}
 
 
 def _foreign(part: Record, own: str, task: str) -> str:

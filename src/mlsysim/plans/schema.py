@@ -18,7 +18,7 @@ from pydantic import model_validator
 from mlsysim.errors import InputError, either, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
-from mlsysim.vocabulary import MEANT, PARTS, Setting, Wording, names_of, plain
+from mlsysim.vocabulary import MEANT, PARTS, VALUES, Setting, Wording, names_of, plain, valued
 
 ALL_TASKS = ("training", "serving", "inference", "rl")
 
@@ -125,7 +125,7 @@ class Part(Record):
             if number and isinstance(item, bool):
                 text = f"{cls.part_of[1] + field!r} is a number, got {str(item).lower()}."
                 raise InputError(text, record="Plan", field=str(name))
-            found[field] = read_number(item) if number else item
+            found[field] = read_number(item) if number else _worded(item, own)
         return found
 
     @classmethod
@@ -141,11 +141,18 @@ class Part(Record):
         raise unknown_key(path, name, list(names), [other for known in names.values() for other in known])
 
 
-def unknown_key(path: str, name: str, fields: list[str], names: list[str]) -> InputError:
+def _worded(value: Any, field: Any) -> Any:
+    """A word of a field that takes some alone, by any of its names and in any case; everything else as it is."""
+    kinds = _kinds(field.annotation) if field is not None and isinstance(value, str) else []
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    return next((word for word in words if plain(VALUES.get(plain(value), value)) == plain(str(word))), value)
+
+
+def unknown_key(path: str, name: str, fields: list[str], names: list[str], value: object = "") -> InputError:
     """The error for a name that is no key of a plan: the nearest field, else the nearest of all names."""
     if plain(name) in MEANT:
         key, example = MEANT[plain(name)]
-        text = f"{path + name[:200]!r} is not a key of a plan; write {key!r}, such as {example!r}."
+        text = f"{path + name[:200]!r} is not a key of a plan; write {key!r}, such as {valued(example, value)!r}."
         return InputError(text, record="Plan", field=name[:200], suggestions=[key])
     close = nearest(name, fields) or nearest(name, names)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "the keys are " + ", ".join(fields) + "."
@@ -246,7 +253,7 @@ def gathered(record: type[Record], document: Mapping[str, Any], known: Mapping[s
             continue
         if key is None:
             names = [other for leaf in known.values() for other in leaf.names]
-            raise unknown_key("", str(name), list(record.model_fields), names)
+            raise unknown_key("", str(name), list(record.model_fields), names, value)
         *path, last = key.split(".")
         table = found
         for step in path:

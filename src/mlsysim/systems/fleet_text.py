@@ -8,6 +8,7 @@
     p5.48xlarge, v5p-256     machines of clouds, slices of pods
     512 H100, H100 SXM x8    other ways to write a number of them
     2 nodes of 8xH100        a product of them
+    16 nodes of H100         as many as the node that the zoo has for them holds
     GB200 NVL72              a rack is a node: 72 accelerators
     8xmine/chip.toml         a chip of a file of your own
 
@@ -32,7 +33,14 @@ from mlsysim.zoo.labels import counted, machine
 from mlsysim.zoo.paths import files_allowed
 
 _GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
-_NO_CHIP = re.compile(r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*)?$")
+_NO_CHIP = re.compile(
+    r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*|\s*_?(nodes?|gpus?|servers?|hosts?|chips?|accelerators?))?$", re.IGNORECASE
+)
+_OF_NODES = re.compile(
+    r"(?P<count>\d[\d_,]*)\s*(?:nodes?|hosts?|servers?|machines?|boxes|box)\s*(?:[x×*,]|of|with)?\s+(?P<name>[a-z].*)"
+    r"|(?P<number>\d[\d_,]*)\s*(?P<chip>[a-z].*?)\s+(?:nodes|node|hosts|host|servers|server|boxes|box)",
+    re.IGNORECASE,
+)
 _MOST_GROUPS = 8
 _MOST = 10**8
 _PER_NODE = 8
@@ -114,8 +122,22 @@ def _counted(name: str, count: int | None) -> tuple[str, int | None]:
         return name, count
     if held := machine(name):
         return held[1], (count or 1) * held[0]
+    if whole := count is None and _nodes_of(name):
+        return whole
     ways = () if count is not None and _is_system(name) else counted(name)
     return next(((each, n * (count or 1)) for n, each in ways if _is_system(each)), (name, count))
+
+
+def _nodes_of(text: str) -> tuple[str, int] | None:
+    """The node and how many of it, of ``16 nodes of H100``: the one that the zoo has for the chip, or the accelerators of as many of eight."""
+    found = _OF_NODES.fullmatch(text)
+    if found is None or not _is_system(name := (found["name"] or found["chip"]).removesuffix("s")):
+        return None
+    count, (kind, entry) = _count(found["count"] or found["number"], text) or 1, find_system(name)
+    if kind != "chip":
+        return (name, count) if kind == "node" else None
+    node = _usual_node(entry)
+    return name, count * (_PER_NODE if node is None else node.accelerators_per_node)
 
 
 def _count(text: str | None, whole: str) -> int | None:
@@ -179,9 +201,14 @@ def find_fabric(name: str) -> NetworkFabric:
     return found
 
 
+def _usual_node(chip: HardwareNode) -> Node | None:
+    """The first node of the zoo that holds a chip."""
+    return next((n for n in Nodes.of("accelerator", chip.metadata.key) if n.accelerator.name == chip.name), None)
+
+
 def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[Node, int]:
-    """The node that the zoo has for a chip (the first), or one of eight, and how many."""
-    node = next((n for n in Nodes.of("accelerator", chip.metadata.key) if n.accelerator.name == chip.name), None)
+    """The node that the zoo has for a chip, or one of eight, and how many."""
+    node = _usual_node(chip)
     if node is None:
         rate, joined = _link(chip)
         per_node = min(_PER_NODE, count)

@@ -250,6 +250,24 @@ def machine(text: str) -> tuple[int, str] | None:
     return None
 
 
+class Cloud(NamedTuple):
+    """A cloud, and what it calls one of its machines."""
+
+    name: str
+    machine: str
+
+
+def cloud(text: str) -> Cloud | None:
+    """The cloud whose machine a label names, one or a number of them.
+
+    >>> cloud("p5.48xlarge"), cloud("H100")
+    (Cloud(name='AWS', machine='p5.48xlarge'), None)
+    """
+    name = re.sub(r"^\s*\d[\d_,]*\s*(?:[x×*]\s*|\s)", "", text.partition("@")[0]).strip().replace(" ", "_")
+    rules = words()["clouds"].items()
+    return next((Cloud(whose, name) for whose, rule in rules if re.fullmatch(rule, name, re.IGNORECASE)), None)
+
+
 def counted(text: str) -> Iterable[tuple[int, str]]:
     """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100s``, ``dual RTX 3090``, ``2 nodes of 8x H100``, ``v5p 4x4x8``."""
     for count, name in _ways(_NODES.sub("x", text.strip())):

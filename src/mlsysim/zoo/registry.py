@@ -19,6 +19,7 @@ from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.units.registry import Quantity
+from mlsysim.units.text import plainly
 from mlsysim.zoo.query import field_of, in_order
 from mlsysim.zoo.store import Builder, Problems, Store, builder, provenance
 
@@ -240,7 +241,7 @@ def _show(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, Quantity):
-        return f"{value.magnitude:,.4g} {value.units:~P}".strip()
+        return f"{plainly(value.magnitude)} {value.units:~P}".strip()
     if isinstance(value, float):
-        return f"{value:,.4g}"
+        return plainly(value)
     return str(value)
