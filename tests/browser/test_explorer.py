@@ -843,6 +843,7 @@ def test_paper_has_what_the_folds_hold(page):
     page.evaluate("ids => ids.forEach((id) => { document.getElementById(id).open = false; })", folds)
     page.locator("#parallelism-tp").fill("4")
     settled(page)
+    page.wait_for_selector("html[data-folded]", state="attached")
     held = """() => Object.fromEntries(["#numbers td", "#chart-memory text", "#chart-scorecard text", "#sentences li", "#origins-rest .origin"].map(
       (what) => [what, [...document.querySelectorAll(what)].filter((part) => part.checkVisibility()).length]))"""
     assert set(page.evaluate(held).values()) == {0}

@@ -46,7 +46,8 @@ def test_curve(check, stops, limit, least, data):
     axes = {"x_title": "Fleet", "x_unit": "accelerators", "y_title": "Time", "y_unit": "s"}
     figure = curve(stops, **axes, limit=limit, least=least, here=here, ghost=ghost)
     check(figure)
-    places, plot = figure.places()
+    svg, places, plot = figure.drawn()
+    assert svg == figure.svg()
     assert len(places) == len(stops)
     assert all(plot.left - 1 <= x <= plot.right + 1 and plot.top <= y <= plot.bottom + 1 for x, y in places)
     assert [x for x, _ in places] == sorted(x for x, _ in places)
@@ -55,7 +56,7 @@ def test_curve(check, stops, limit, least, data):
 def test_an_interval_without_an_upper_end_goes_on_to_the_top_of_the_plot():
     axes = {"x_title": "Rate", "y_title": "Time", "y_unit": "s"}
     ended, endless = (curve([(1, 2.0, 1.8, 2.2), (2, 3.0, 2.0, high)], **axes) for high in (4.0, None))
-    top = endless.places()[1].top
+    top = endless.drawn()[2].top
     assert f",{top:g} " not in ended.svg() and f",{top:g} " in endless.svg()
 
 

@@ -121,9 +121,9 @@ def curve(
         ghost=list(zip(values, shadow, strict=False)),
         width=width,
     )
-    places, plot = figure.places()
+    svg, places, plot = figure.drawn()
     return {
-        "svg": figure.svg(),
+        "svg": svg,
         "places": places,
         "plot": list(plot),
         "metric": wanted,

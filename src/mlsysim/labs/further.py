@@ -25,14 +25,14 @@ from mlsysim.plot.figure import Figure
 
 
 @offer
-def further(plan: Document, width: int = 720, wide: int = 720) -> Document:
-    """What a page shows next: texts of all metrics, where values come from, charts for a width, figures of the chip."""
+def further(plan: Document, width: int = 720, wide: int = 720, folded: bool = True) -> Document:
+    """What a page shows next: texts of all metrics, where values come from, charts for a width (with those of a fold or without), figures of the chip."""
     answer = answer_of(plan)
     return {
         "origins": origins(answer),
         "main": answer.metric(answer.main).path,
         "metrics": [_metric(metric) for metric in answer.metrics],
-        "charts": charts_of(answer, width, wide),
+        "charts": charts_of(answer, width, wide, folded),
         "figures": _figures(answer.plan),
     }
 
@@ -82,13 +82,17 @@ def _figures(plan: Plan) -> Document:
 _ROOFLINE, _MEMORY = "Roofline of one chip", "Memory of one accelerator"
 
 
-def charts_of(answer: Answer, width: int, wide: int) -> dict[str, str]:
-    """The charts of one answer. Memory and scorecard have a width of their own."""
-    return _drawn(
+def charts_of(answer: Answer, width: int, wide: int, folded: bool = True) -> dict[str, str]:
+    """The charts of one answer. Memory and scorecard are folded, with a width of their own."""
+    shown = _drawn(
         roofline=roofline_of([("", answer)], title=_ROOFLINE, width=width),
-        memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=wide),
         percentiles=percentiles_of(answer, title="Percentiles of the requests", width=width),
         traffic=over_time_of(answer, title="Requests over time", width=width),
+    )
+    if not folded:
+        return shown
+    return shown | _drawn(
+        memory=memory_of([("Each accelerator", answer)], title=_MEMORY, width=wide),
         scorecard=scorecard_of(answer, title="Scorecard by wall", width=wide),
     )
 

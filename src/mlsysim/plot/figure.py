@@ -14,6 +14,7 @@ from mlsysim.zoo.writing import write_whole
 
 NARROWEST, WIDEST = 300, 2000
 WIDE, PHONE = 720, 360
+BELOW = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +52,7 @@ class Figure:
 
     def _paint(self, width: float) -> Drawing:
         d = Drawing(width)
-        d.height = round(self._body(d, heading(d, self.title, self.subtitle)) + 8)
+        d.height = round(self._body(d, heading(d, self.title, self.subtitle)) + BELOW)
         return d
 
     @property

@@ -33,6 +33,7 @@ const SLOW = 400; // milliseconds of an answer after which a curve has fewer sto
 const brains = new Brains(state, lists, beside.teachTraces);
 const { inBackground } = brains;
 let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
+let warm = false; // whether the first answer stands: what draws a curve is imported after it
 let notice = ""; // why the design of the address is not shown
 
 function say(text, alert = false) {
@@ -48,11 +49,17 @@ const quick = new Newest(async (_, newest) => {
   try {
     await brains.teach();
     const found = await engine.call("at_once", { plan });
-    found.figures = answer?.figures ?? {}; // of the chip before, until its own come
-    show(plan, found);
     const milliseconds = Math.max(1, Math.round(performance.now() - began));
     brains.slow = milliseconds > SLOW;
-    if (newest() || !answer) Object.assign(found, await engine.call("further", { plan, ...widths() }));
+    found.figures = answer?.figures ?? {}; // of the chip before, until its own come
+    showControls(plan, found);
+    // The engine computes the curve and the rest while the words are written.
+    const shadow = ghost();
+    const soon = warm && newest();
+    if (soon) hero.show(state.plan, found.task, shadow);
+    const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
+    showWords(found);
+    if (rest) Object.assign(found, await rest);
     answer = found.metrics ? found : { ...answer, ...found };
     if (newest()) {
       showRest(found);
@@ -60,7 +67,9 @@ const quick = new Newest(async (_, newest) => {
       notice = "";
       aloud(spokenVerdict(found));
       if (state.pin) await comparison();
-      hero.show(state.plan, found.task, ghost());
+      if (!soon || (state.pin && !shadow)) hero.show(state.plan, found.task, ghost());
+      warm = true;
+      folded();
       deeper();
     }
   } catch (error) {
@@ -77,15 +86,18 @@ const quick = new Newest(async (_, newest) => {
 
 const aloud = later(900, (text) => { byId("spoken").textContent = text; });
 
-function show(plan, found) {
+function showControls(plan, found) {
   const complete = plan.task ? plan : { ...plan, task: found.task };
   if (state.plan === plan) state.plan = complete;
   panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists }, elsewhere);
   elsewhere = false;
+}
+
+function showWords(found) {
   sentence.show(found.sentence);
   showVerdict(found);
   showGauges(byId("gauges"), found.gauges, why);
-  time.show(found.time_bar, state.pin ? pinned.told?.time_bar ?? null : null);
+  time.show(found.time_bar, ghost()?.time_bar ?? null);
   showChange();
   byId("chart-sensitivity").classList.add("waiting");
   if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
@@ -106,6 +118,18 @@ function showCharts() {
   draw(Object.keys(CHARTS).filter((name) => name !== "sensitivity" && !FOLDED.includes(name)));
   whenOpen(byId("walls"), () => draw(FOLDED));
 }
+
+// What the closed fold holds comes once the hand rests, for whoever opens or prints it.
+const folded = later(300, async () => {
+  const { plan } = state;
+  if (!answer.charts.scorecard) {
+    const { charts } = await engine.call("further", { plan, ...widths() });
+    if (state.plan !== plan) return;
+    answer.charts = charts;
+    showCharts();
+  }
+  root.dataset.folded = "";
+});
 
 async function why(metric) {
   try {
@@ -171,7 +195,7 @@ async function busy(button, action) {
 async function comparison() {
   await pinned.compare(state, widths().width);
   showCharts();
-  if (state.pin) time.show(answer.time_bar, pinned.told?.time_bar ?? null);
+  if (state.pin) time.show(answer.time_bar, ghost()?.time_bar ?? null);
 }
 
 // --- edits and the address -----------------------------------------------------------------------------------------
@@ -184,7 +208,7 @@ const address = later(250, () => {
 addEventListener("popstate", address.cancel); // who goes back just after an edit goes back
 
 function ask() {
-  for (const mark of ["ready", "complete", "live"]) delete root.dataset[mark];
+  for (const mark of ["ready", "folded", "complete", "live"]) delete root.dataset[mark];
   return quick.ask();
 }
 
@@ -230,7 +254,7 @@ const panel = new Panel(byId("design"), {
 const sentence = sentenceLine.mount(byId("sentence"), { panel });
 const time = timeBar.mount(byId("time"), { why });
 const hero = heroChart.mount(byId("hero"), { ask: brains.alongside, panel, width: () => widths().wide, slow: () => brains.slow });
-const ghost = () => (state.pin && pinned.told ? { plan: state.pin, chosen: pinned.told.chosen, figures: pinned.told.figures, lists } : null);
+const ghost = () => (state.pin && pinned.of === state.pin && pinned.told ? { ...pinned.told, plan: state.pin, lists } : null);
 
 for (const [name, title] of Object.entries(CHARTS)) byId(FOLDED.includes(name) ? "wide-charts" : "charts").append(chartCard(name, title));
 
@@ -311,7 +335,8 @@ export async function mount() {
     byId("content").hidden = false;
     Object.assign(state, decode(location.hash) ?? { plan: early.plan });
     answer = early.answer;
-    show(state.plan, answer);
+    showControls(state.plan, answer);
+    showWords(answer);
     showRest(answer);
     root.dataset.early = "";
   }

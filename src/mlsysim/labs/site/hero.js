@@ -66,8 +66,8 @@ export function mount(root, { ask, panel, width, slow }) {
 
   const curve = new Newest(async ([asked], newest) => {
     try {
-      for (let left = 1; left > 0;) {
-        const found = await ask("curve", asked);
+      for (let left = 1, first = true; left > 0; first = false) {
+        const found = await ask("curve", first ? { ...asked, moment: 0 } : asked); // at first what is known, then more at a time
         if (!newest() || asked.plans[asked.at] !== now.plan) return;
         left = found.left;
         render(asked, found);

@@ -4,13 +4,13 @@ import { engine } from "./page.js";
 
 export class Pinned {
   told = null; // of the pinned design: what was chosen for it, its chip, its bar of time
+  of = null; // that design
   charts = {}; // that have room for both
 
   async compare({ pin, plan }, width) {
     byId("comparison").hidden = !pin;
     byId("pin").textContent = pin ? "Pin this instead" : "Pin to compare";
-    this.told = null;
-    this.charts = {};
+    if (this.of !== pin) Object.assign(this, { of: pin, told: null, charts: {} });
     if (!pin) return;
     try {
       const found = await engine.call("compare", { first: pin, second: plan, width });
@@ -19,6 +19,7 @@ export class Pinned {
       show(found);
     } catch (error) {
       if (error.kind !== "input") throw error;
+      Object.assign(this, { told: null, charts: {} });
       byId("compare-error").textContent = error.message.replace("; say --task", "; switch the task back, or unpin");
     }
     byId("compare-error").hidden = this.told !== null;

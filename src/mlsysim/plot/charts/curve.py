@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
 from mlsysim.plot.amounts import plain, read_amount, read_label, sequence
-from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.figure import BELOW, WIDE, Figure
 from mlsysim.plot.frame import BODY, SMALL, KeyEntry, heading, in_sentence, key, note, plane, with_unit
 from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import Linear, Log, amount, is_log, linear_scale, scale_for
@@ -208,11 +208,12 @@ class Curve(Figure):
             else f"{text[:1].upper()}{text[1:]}."
         )
 
-    def places(self) -> tuple[Points, Box]:
-        """Where each stop is drawn, and the plot around them: for a page on which they can be dragged."""
+    def drawn(self) -> tuple[str, Points, Box]:
+        """The SVG text, where each stop is drawn in it, and the plot around them: for a page on which they can be dragged."""
         d = Drawing(self.width)
-        _, places, plot = self._paint_all(d, heading(d, self.title, self.subtitle))
-        return places, plot
+        end, places, plot = self._paint_all(d, heading(d, self.title, self.subtitle))
+        d.height = round(end + BELOW)
+        return d.document(self.title, self.alt), places, plot
 
     def _axes(self, ax: Any) -> None:
         for run in _runs(self.stops):
