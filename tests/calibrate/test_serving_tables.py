@@ -228,6 +228,47 @@ def test_layouts_that_a_row_has_among_its_words(change, tp, ep):
     assert any(text.startswith("layout") for text in question.inferred) is (ep is None)
 
 
+def test_every_rank_of_its_own_requests_has_the_most_of_them():
+    asked = {
+        "model": "nvidia/DeepSeek-R1-FP4",
+        "gpu": "B200",
+        "tp": "DEP4",
+        "ep": "",
+        "n_gpus": "4",
+        "precision_kv": "",
+    }
+    whole, apart = (_asked({**asked, "tp": tp}) for tp in ("TP4", "DEP4"))
+    assert apart.plan.serving.max_num_seqs == 4 * whole.plan.serving.max_num_seqs
+    assert apart.plan.serving.cache_precision == "fp8"  # TensorRT-LLM takes the cache's format from NVIDIA's checkpoint
+    assert "fp8 cache, that of the checkpoint" in apart.inferred
+    assert _asked({**asked, "source": "vllm-0.10"}).plan.serving.cache_precision == "bf16"
+
+
+def test_a_test_of_llama_bench_is_no_pipeline_and_an_apple_chip_has_less_memory():
+    change = {
+        "model": "Llama 3 8B",
+        "precision_weights": "Q4_K_M",
+        "precision_kv": "",
+        "source": "llama.cpp",
+        "tp": "1",
+    }
+    change |= {"gpu": "M3 Max 40-Core GPU 64GB", "n_gpus": "1", "isl": "512", "osl": "0", "batch_or_concurrency": "1"}
+    plan = _asked({**change, "scenario": "llama-bench pp512", "metric": "prefill_tokens_per_s"}).plan
+    assert (plan.parallelism.pp, plan.hardware.on) == (None, "1xApple_M3_Max")
+    with pytest.raises(Skipped, match="other memory"):
+        _asked({**change, "gpu": "M3 Max 640GB"})
+
+
+def test_a_rate_of_so_many_prompts_without_a_batch_is_that_of_a_full_engine():
+    change = {
+        "scenario": "benchmark_throughput",
+        "batch_or_concurrency": "",
+        "notes": "1,000 prompts; max_num_seqs 256",
+    }
+    serving = _asked({**change, "source": "vllm-0.6"}).plan.serving
+    assert (serving.requests, serving.concurrency, serving.max_num_seqs, serving.offline) == (1000, 1000, 256, True)
+
+
 @pytest.mark.parametrize(
     ("change", "prompt", "answer"),
     [

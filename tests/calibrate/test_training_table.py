@@ -85,6 +85,13 @@ def test_number_formats_that_rows_say_or_leave_open(change, name):
         ({"source": "somebody-2024"}, "mcore24"),
         ({"source": "somebody", "notes": "arXiv:2502.01234"}, "bridge"),
         ({"source": "somebody", "gpu": "H100-80GB"}, "mcore24"),  # no year is told: two after the chip
+        # nor before the model
+        (
+            {"source": "somebody", "model": "Llama3_8B"}
+            | dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn"), ""),
+            "mcore24",
+        ),
+        ({"source": "nemo-24.12"}, "bridge-nemo"),
         ({"source": "somebody-2024", "notes": "PyTorch FSDP", "zero_stage": "3"}, "titan"),
         ({"source": "somebody", "gpu": "TPU v5p"}, "maxtext"),
         ({"source": "palm-table3", "gpu": "TPU v4"}, "jax"),

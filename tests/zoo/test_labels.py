@@ -20,6 +20,12 @@ A100_PCIe_40GB: A100 PCIe 40GB | NVIDIA A100-PCIE-40GB | A100-40GB-PCIe
 A100_PCIe_80GB: A100 80GB PCIe | NVIDIA A100 - PCIe - 80 GB | a100-pci-e-80gb | NVIDIA A100 80GB PCIe
 H100: H100 | H100 SXM | H100-SXM5-80GB | NVIDIA H100 80GB HBM3 | NVIDIA-H100-80GB-HBM3 | H100SXM5 | NVIDIA H100 Tensor Core GPU | H100-700W
 H100: nvidia h100 sxm | H100_SXM5_80GB | H100 (SXM) | H100 80 GiB
+RTX_4090: 4090 | 4090 24GB | NVIDIA 4090 | GeForce 4090
+RTX_4070Ti_Super: 4070 Ti Super | 4070 Ti SUPER 16GB
+RTX_PRO_6000_Server: RTX 6000 Pro Blackwell Server Edition
+Radeon_RX_7900_XT: AMD 7900 XT | RX 7900 XT 20GB
+DGX_Spark: GB10 (Nvidia Spark) | NVIDIA Spark
+MI350X: AMD Instinct MI350X VF
 H100_PCIe: H100 PCIe | NVIDIA H100 PCIe 80GB HBM2e | H100PCIe | H100-PCI-E-80GB | H100 80GB HBM2e
 H100_NVL: H100 NVL | H100-NVL-94GB | NVIDIA H100 NVL 94GB HBM3 | H100 94GB | H100NVL
 H100_96GB_HBM2e: H100 96GB | H100 96GB HBM2e
@@ -244,7 +250,7 @@ def test_models_and_formats_of_checkpoints(label: str, key: str) -> None:
         ("GB200 NVL72", "72 x GB200"),
         ("NVIDIA GB300-NVL72", "72 x GB300"),
         ("MI250X (GCD)", "did you mean"),
-        ("GeForce RTX 4060", "did you mean"),
+        ("GeForce RTX 4050", "did you mean"),
         ("XPU9", "no hardware named"),
     ],
 )

@@ -17,8 +17,9 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
 from mlsysim.systems.registry import Nodes
 from mlsysim.timing.engines import engine, is_engine
+from mlsysim.units.registry import to_si
 from mlsysim.zoo.checkpoints import format_named
-from mlsysim.zoo.labels import counted, machine
+from mlsysim.zoo.labels import chip_label, counted, machine, words
 from mlsysim.zoo.registry import Registry
 
 _NUMBER = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([kmb]?)(?:\s*(?:tokens|sequences|samples|gpus))?")
@@ -84,10 +85,21 @@ def chip_of(label: str) -> HardwareNode:
         found = Nodes.get(label).accelerator
     if found is None and (capped := Hardware.capped(label)) is not None:
         found = capped[0]
+    if found is None:
+        found = _of_its_sizes(label)
     if found is None and len(kinds := [part for part in label.split(",") if part.strip()]) > 1:
         keys = dict.fromkeys(key_of(chip_of(part.strip())) for part in kinds)
         raise Skipped(f"several kinds of accelerators: {', '.join(keys)}")
     return found or _known(Hardware, label)
+
+
+def _of_its_sizes(label: str) -> HardwareNode | None:
+    """The processor whose memory is sold in several sizes, of which a label gives a smaller one than the zoo's: what ran fitted."""
+    said = chip_label(label).memory
+    found: HardwareNode | None = Hardware.get(re.sub(r"\d+ ?[GT]i?B\b", "", label, flags=re.IGNORECASE).strip(), None)
+    if said is None or found is None or found.vendor not in words()["chip"]["sized"]:
+        return None
+    return found if said * 1e9 < to_si(found.memory.capacity, "byte") else None
 
 
 def key_of(entry: Any) -> str:

@@ -79,7 +79,7 @@ class Run:
         if self.target_share != 1.0:
             self.inferred.append("decoder length a quarter of the encoder's")
         self.shape = training_shape(self.model, self.target_share)
-        self.stack = read_stack(row, self.hardware, self.inferred)
+        self.stack = read_stack(row, self.hardware, self.model.release_year, self.inferred)
         known = recipe(self.stack.name, self.model.metadata.key or "", key_of(self.hardware), read_release(row))
         self.recipe = known or Recipe("", (), "")
         if self.recipe.stack:
@@ -278,10 +278,12 @@ def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
     return {field: value for field, value in given.items() if value != getattr(known, field, None)}
 
 
-def read_stack(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> Stack:
-    """The software of a row: what a column or a remark on a baseline names, else its source's, else that of its year on that chip."""
+def read_stack(row: Mapping[str, str], chip: HardwareNode, model_year: int | None, inferred: list[str]) -> Stack:
+    """The software of a row: what a column or a remark on a baseline names, else its source's, else that of its year on that chip, not before the model was there."""
     source, notes = cell(row, "source"), cell(row, "notes")
-    year = year_of(cell(row, "year"), cell(row, "date"), source, notes) or (chip.release_year or 2023) + _AFTER
+    year = year_of(cell(row, "year"), cell(row, "date"), source, notes) or max(
+        (chip.release_year or 2023) + _AFTER, model_year or 0
+    )
     own = " ".join(cell(row, name) for name in ("software", "framework", "stack"))
     compared = re.search(r"[^;.]*\bbaseline\b[^;.]*", notes, re.IGNORECASE)
     found = stack_in_text(own, year) or (stack_in_text(compared[0], year) if compared else None)

@@ -84,6 +84,8 @@ def chip_label(text: str) -> Label:
     left = re.sub(r"[-/,;:®™()\[\]\s]+", " ", left)
     for phrase in table["phrases"]:
         left = left.replace(phrase, " ")
+    for rule, meant in table["rewritten"].items():
+        left = re.sub(rule, meant, left)
     if found := _MEMORY.search(left):
         memory = float(found[1]) * (1000 if found[2].startswith("t") else 1)
         left = _MEMORY.sub(" ", left)

@@ -13,7 +13,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
                         its year*; MLPerf is TensorRT-LLM on NVIDIA and vLLM elsewhere
     weights             the format of the checkpoint's name, what the model is published in, or 16 bits*; MLPerf: the narrowest that the
                         chip multiplies in*
-    cache format        16 bit, unless given (MLPerf: 8 bit)
+    cache format        16 bit, unless given or the checkpoint says it (MLPerf: 8 bit)
     layout              as in DEP8, TEP4 or TP4PP2 among the row's words; else tensor parallelism over its accelerators*
     attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
@@ -68,6 +68,8 @@ _FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNOR
 _SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
 _BENCH = re.compile(r"(pp|tg)(\d+)", re.IGNORECASE)
 """Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens."""
+_TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
+"""Tests of llama-bench among words, which are no layouts."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
 _GUESSED = ("weights in", "layout", "lengths", "stands in")
 """How settings begin that make an answer less certain."""
@@ -152,15 +154,17 @@ def _run(
     if steady and ep > 1 and tp == 1 and not re.search(r"dp=(?!1\b)\d+", row.get("notes", "")):
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
-    cache = row.get("precision_kv") or ""
-    if not cache:
-        inferred.append("16-bit cache")
+    engine = engine_of(row, inferred)
+    cache = row.get("precision_kv") or _stored_cache(row["model"], engine)
+    if not cell(row, "precision_kv"):
+        inferred.append(f"{cache} cache, that of the checkpoint" if cache else "16-bit cache")
     serving: dict[str, Any] = {
-        "engine": engine_of(row, inferred),
+        "engine": engine,
         "cache_precision": format_of(cache) if cache else "bf16",
         "replicas": 1,
     }
-    regime, load = _load(row, steady, inferred)
+    # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
+    regime, load = _load(row, steady, ep if mixture and tp == 1 else 1, inferred)
     split = {"tp": tp, "ep": ep if mixture and ep > 1 else None, "pp": pp if pp > 1 else None}
     devices, precision = max(tp, ep if mixture else 1) * pp, served_format(row, "precision_weights", chip, inferred)
     return _plan(chip, model, devices, precision, parallelism=split, serving=serving | load), regime
@@ -169,7 +173,7 @@ def _run(
 def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int]:
     """TP, EP and PP: of the columns, of a layout among the row's words, or tensor parallelism over all accelerators."""
     said: dict[str, int] = {}
-    for text in (cell(row, "tp"), cell(row, "ep"), cell(row, "scenario"), cell(row, "notes")):
+    for text in (cell(row, "tp"), cell(row, "ep"), *(_TEST.sub("", cell(row, name)) for name in ("scenario", "notes"))):
         if not said and not text.isdigit() and (found := _LAYOUT.search(text)):
             said = mapping(found[0]) or {}
     if not cell(row, "tp").isdigit() and not said:
@@ -182,7 +186,14 @@ def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int
     return found_all["tp"], found_all["ep"], found_all["pp"]
 
 
-def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[str, dict[str, Any]]:
+def _stored_cache(label: str, engine: str) -> str:
+    """The format of the cache that a checkpoint has beside its weights: TensorRT-LLM takes what NVIDIA's Model Optimizer wrote, 8 bits
+    (kv_cache_quant_algo FP8 in hf_quant_config.json of nvidia/...-FP8 and -FP4)."""
+    stored = re.search(r"^nvidia/.*-(?:nv)?fp[48]\b", label, re.IGNORECASE)
+    return "fp8" if stored and engine.startswith("TensorRT_LLM") else ""
+
+
+def _load(row: Mapping[str, str], steady: bool, ranks: int, inferred: list[str]) -> tuple[str, dict[str, Any]]:
     """Kind of work, and how requests come."""
     metric, load = metric_named(row["metric"], _WORDS["metrics"]), row["batch_or_concurrency"]
     if steady:
@@ -196,12 +207,21 @@ def _load(row: Mapping[str, str], steady: bool, inferred: list[str]) -> tuple[st
         endless = online[1].lower() == "inf"
         rate: dict[str, Any] = {"concurrency": _ONLINE_REQUESTS} if endless else {"qps": float(online[1])}
         return f"online {metric}", lengths | rate | {"requests": _ONLINE_REQUESTS, "max_num_seqs": _MOST_SEQUENCES}
-    if load.lower().startswith(("max", "saturated")) or "max-throughput" in row["scenario"].lower():
+    scenario, each = row["scenario"].lower(), _MOST_SEQUENCES * ranks
+    if (
+        load.lower().startswith(("max", "saturated"))
+        or "max-throughput" in scenario
+        or (not load and "throughput" in scenario)
+    ):
+        prompts = re.search(r"\b(\d[\d,]*) (?:prompts|requests)\b", f"{scenario}; {cell(row, 'notes')}")
         sent = serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
+        sent = int(prompts[1].replace(",", "")) if prompts else sent
         if sent is not None:
             inferred.append(f"{sent} requests")
-        queue = sent or _QUEUE * _MOST_SEQUENCES
-        full = {"concurrency": queue, "requests": sent, "max_num_seqs": _MOST_SEQUENCES, "offline": True}
+        if slots := re.search(r"max[-_ ]num[-_ ]seqs\D{0,3}(\d+)", cell(row, "notes")):
+            each = int(slots[1]) * ranks
+        queue = sent or _QUEUE * each
+        full = {"concurrency": queue, "requests": sent, "max_num_seqs": each, "offline": True}
         return "saturated throughput", lengths | full
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
     if bench := _BENCH.fullmatch(metric):
