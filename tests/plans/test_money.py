@@ -190,3 +190,10 @@ def test_a_place_says_which_grid_it_is_on(region, told):
     plan = Plan.model_validate({"task": "training", "model": "GPT2", "on": "8xH100", "tokens": 1e9, "region": region})
     answer = evaluate_plainly(plan)
     assert answer.assumptions.get("region") == told and answer.value("carbon_footprint").magnitude > 0
+
+
+def test_two_pools_stand_on_one_network():
+    """A node that writes what another reads has a network, as two nodes of one pool have it."""
+    one, two = answered(SERVICE, on="16xH100"), answered(SERVICE, decode_on="8xH100")
+    assert to_si(two.value("purchase"), "USD") == pytest.approx(to_si(one.value("purchase"), "USD"))
+    assert any(part.label == "Network between nodes" for part in two.cost_parts)

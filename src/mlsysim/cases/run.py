@@ -30,12 +30,14 @@ _MILLION = conversion_factor("token", "Mtoken")
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around accelerators: kW of a host, the factor of fans and losses, kW of network for each accelerator."""
+    """What stands around accelerators: kW of a host, the factor of fans and losses, kW of network for each accelerator, which of a node
+    alone is none unless it is joined to others."""
 
     host: Any = 0.0
     factor: Any = 1.0
     network: Any = 0.0
     cooling: str = ""
+    joined: bool = False
 
 
 ALONE = Around()
@@ -55,7 +57,7 @@ class Run:
     @property
     def network(self) -> Any:
         """kW of network for each accelerator; a node alone has none."""
-        return self.around.network * maximum(minimum(self.nodes - 1, 1), 0)
+        return self.around.network * (1 if self.around.joined else maximum(minimum(self.nodes - 1, 1), 0))
 
     @property
     def power(self) -> Any:

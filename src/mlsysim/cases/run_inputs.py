@@ -22,6 +22,7 @@ Every value that nobody gave is noted with its origin.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
@@ -188,12 +189,12 @@ class Beyond(NamedTuple):
 
 
 def beyond_accelerators(
-    scope: str, given: Any, hosted: Any, nodes: Any, direct: bool = False, whole: bool = False
+    scope: str, given: Any, hosted: Any, nodes: Any, direct: bool = False, whole: bool = False, joined: bool = False
 ) -> Beyond:
     """Hosts and network of servers whose accelerators have a host by the share ``hosted`` of them.
 
-    A multiplier that is ``given`` takes the place of both; ``whole`` are nodes priced with their host. A node alone has no network, nor
-    have links of a torus, which are the chips'.
+    A multiplier that is ``given`` takes the place of both; ``whole`` are nodes priced with their host. A node alone has no network unless it
+    is ``joined`` to others, nor have links of a torus, which are the chips'.
     """
     if given is not None:
         return Beyond(given - 1.0, 0.0)
@@ -201,7 +202,7 @@ def beyond_accelerators(
         return Beyond(0.0, 0.0)
     hosts = 0.0 if whole else (constant("server_over_accelerators").number - 1.0) * hosted
     part = constant("network_share").number
-    several = 0.0 if direct else maximum(minimum(nodes - 1, 1), 0)
+    several = 0.0 if direct else 1.0 if joined else maximum(minimum(nodes - 1, 1), 0)
     return Beyond(hosts, (1.0 + hosts) * part / (1.0 - part) * several)
 
 
@@ -271,9 +272,10 @@ def around_of(fleet: Fleet, include: bool, cooling: str | None, assumed: Assumpt
     bandwidth = 0.0 if direct else to_si(fleet.bandwidth_per_accelerator, "byte/s")
     found = around_node(fleet.node, bandwidth, cooling)
     words = f"{found.host * 1000:,.0f} W a node and {found.factor:g} x its accelerators ({found.cooling}-cooled)"
-    words += f", {found.network * 1000:,.0f} W of network an accelerator" if fleet.count > 1 and found.network else ""
+    several = (fleet.count > 1 or fleet.joined) and found.network
+    words += f", {found.network * 1000:,.0f} W of network an accelerator" if several else ""
     assumed.say("around the accelerators", found.cooling, INFERRED, words)
-    return found
+    return replace(found, joined=fleet.joined)
 
 
 def around_node(node: Node, bandwidth: float, cooling: str | None = None) -> Around:

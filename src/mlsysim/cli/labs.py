@@ -91,27 +91,28 @@ def show_lab(
 
     of = lab(name)
     scope = Scope.of_student(of, student)
-    echo(
-        f"{of.number}. {of.title} ({of.minutes} minutes, version {of.version})\n\n"
-        f"{for_terminal(scope.text(of.introduction)).strip()}\n"
-    )
-    echo(f"{scope.text(of.task).strip()}\n")
+
+    def said(text: str) -> str:
+        return for_terminal(scope.text(text)).strip()
+
+    echo(f"{of.number}. {of.title} ({of.minutes} minutes, version {of.version})\n\n{said(of.introduction)}\n")
+    echo(f"{said(of.task)}\n")
     for question in of.questions:
-        echo(f"[{question.stage}] {question.id}: {scope.text(question.text)}")
+        echo(f"[{question.stage}] {question.id}: {said(question.text)}")
         for option in question.options:
-            echo(f"    {option.value}: {scope.text(option.text)}")
+            echo(f"    {option.value}: {said(option.text)}")
         for move in question.moves:
             echo(f"    {move.parameter}: {', '.join(map(str, move.values))} ({move.label})")
         if answers and question.kind == "words":
-            echo(f"    -> {scope.text(question.outcome)}")
+            echo(f"    -> {said(question.outcome)}")
         elif answers:
             right = right_answer(scope, question)
             within = f" (within {question.tolerance * 100:g} %)" if question.kind == "number" else ""
             echo(f"    -> {shown(right, question.unit) if within else right}{within}")
             for slip in question.slips:
-                echo(f"       {slip.name}: {scope.text(slip.says)}")
+                echo(f"       {slip.name}: {said(slip.says)}")
     if answers:
-        echo(f"\n{for_terminal(scope.text(of.explanation)).strip()}")
+        echo(f"\n{said(of.explanation)}")
 
 
 @labs.command("check")

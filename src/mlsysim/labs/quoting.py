@@ -63,8 +63,10 @@ _NESTED = (
 
 
 def for_terminal(text: str) -> str:
-    r"""A text whose equations are lines of a terminal.
+    r"""A text whose equations are lines of a terminal, without the stars of Markdown.
 
+    >>> for_terminal("The **ridge point** of *B* sequences, 2 * 3 * 4")
+    'The ridge point of B sequences, 2 * 3 * 4'
     >>> print(for_terminal("```math\nT = \\frac{\\text{bytes}}{2\\,\\mathrm{GB/s}}\n```"))
         T = (bytes) / (2 GB/s)
     """
@@ -80,4 +82,4 @@ def for_terminal(text: str) -> str:
                 said = re.sub(pattern, instead, said)
         return "\n".join(f"    {line}" for line in re.sub(r"\\([A-Za-z]+)", r"\1", said).split("\n"))
 
-    return _EQUATION.sub(plain, text)
+    return re.sub(r"(\*{1,2})(?=\S)([^*\n]+?)(?<=\S)\1", r"\2", _EQUATION.sub(plain, text))

@@ -114,6 +114,8 @@ def spend(
     region, price_seen = (find_region(sheet.plan.ops, shares[0].fleet), None) if seen is None else seen
     bills, footprints, each = [], [], []
     rents = _rents(sheet, [share.fleet for share in shares])
+    if len(shares) > 1:
+        shares = tuple(each._replace(fleet=each.fleet.model_copy(update={"joined": True})) for each in shares)
     for share, rent in zip(shares, rents, strict=True):
         bill, footprint = _solved(sheet, share, region, days, rent, price_seen)
         bills += [bill] if bill is not None else []

@@ -275,14 +275,16 @@ def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tok
     room: Any = 0.0
     for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
         each = pool.power(x["utilization"]) if x["average_power"] is None else x["average_power"] / 1000
-        power = power + Run(1.0, pool.devices, each, pool.devices / pool.per_node, pool.around).power
+        around = replace(pool.around, joined=len(pools) > 1)
+        power = power + Run(1.0, pool.devices, each, pool.devices / pool.per_node, around).power
         if x["cloud_price"] is not None:
             rent = rent + rental_cost(_rent(x["cloud_price"], pool), pool.devices, 1.0, x["utilization"])
         price = pool.unit_cost if own is None else own
         nodes, scope = pool.devices / pool.per_node, x["cost_scope"]
-        beyond = run_inputs.beyond_accelerators(scope, x["infrastructure_multiplier"], pool.hosted, nodes)
+        given = x["infrastructure_multiplier"]
+        beyond = run_inputs.beyond_accelerators(scope, given, pool.hosted, nodes, joined=around.joined)
         purchase = purchase + price * pool.devices * beyond.multiplier
-        room = room + Run(1.0, pool.devices, 0.0, nodes, pool.around).capacity(pool.tdp)
+        room = room + Run(1.0, pool.devices, 0.0, nodes, around).capacity(pool.tdp)
     prices = None
     if x["cloud_price"] is None:
         upkeep = maintenance_rate(x["maintenance_fraction"], Assumptions())

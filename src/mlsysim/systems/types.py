@@ -113,6 +113,7 @@ class Fleet(Entry):
     """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes in from all of them.
 
     Several ``sites`` have equal parts of it; ``wan_bandwidth`` is what each has to the others, in one direction, for all its nodes.
+    One that is ``joined`` to others stands on a network even where it is a single node.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Fleet(Entry):
     sites: int = Field(default=1, ge=1)
     wan_bandwidth: Bandwidth | None = None
     wan_round_trip: Seconds | None = None
+    joined: bool = False
     metadata: Metadata = Field(default_factory=Metadata)
 
     @field_validator("region", mode="before")

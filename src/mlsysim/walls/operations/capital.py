@@ -130,7 +130,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
         price = run_inputs.node_price(node, x.unit_cost, x.node_cost, assumed, x.cost_scope)
         beyond = run_inputs.beyond_accelerators(
             *(x.cost_scope, x.infrastructure_multiplier, run_inputs.hosted_share(node), fleet.count),
-            *("torus" in fleet.fabric.topology, x.node_cost is not None),
+            *("torus" in fleet.fabric.topology, x.node_cost is not None, fleet.joined),
         )
         purchase = purchase_price(price, fleet.count, beyond.multiplier)
         maintenance = run_inputs.maintenance_rate(x.maintenance_fraction, assumed)
