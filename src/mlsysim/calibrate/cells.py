@@ -195,12 +195,15 @@ _ENGINE = 2025
 """After this year an engine that nobody names is today's."""
 
 
+def _before(version: re.Match[str] | None) -> bool:
+    return version is not None and (int(version[1]), int(version[2])) < _ASYNCHRONOUS
+
+
 def engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
     """The engine of a row: that of its cell, of the year nearest to its version; else the first that its text has a word of; else one of its year."""
     named, version = cell(row, "engine"), re.match(r"v?(\d+)\.(\d+)", cell(row, "engine_version"))
     if named and is_engine(named):
-        old = version is not None and (int(version[1]), int(version[2])) < _ASYNCHRONOUS
-        if engine(named).name != "vLLM" or not old:
+        if engine(named).name != "vLLM" or not _before(version):
             return engine(named).name
         inferred.append("engine vLLM_2025")
         return "vLLM_2025"
@@ -209,6 +212,9 @@ def engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
     text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm", "trtllm", text)
     for word, meant in _WORDS["words"].items():
         if re.search(rf"(?<![a-z]){re.escape(word)}", text):
+            released = re.search(r"vllm[-_ ]*v?(\d+)\.(\d+)", text)
+            if meant == "vLLM" and (_before(released) if released else (year_of(text) or _ENGINE + 1) <= _ENGINE):
+                meant = "vLLM_2025"
             stands = _WORDS["stand_ins"].get(word)
             inferred.append(f"stands in for {stands}: {meant}" if stands else f"engine {meant}")
             return engine(meant).name

@@ -38,6 +38,8 @@ WITHOUT = "memory without "
 """Before names of what is held on a device and is not asked, apart from the rest."""
 FILE = "the file of the row"
 """Key of a row under which a table finds where it stands, for what lies beside it."""
+STANDING = ("stack", "stands in")
+"""How remarks begin that software of the package stands in for that of the row."""
 _LARGEST_NODE = 256
 
 
@@ -200,15 +202,18 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
 
     q, value, ends = question, plain(found), (plain(low), plain(high))
     if q.guessed and None not in ends and value:
-        band = independent((ends[0] / value, ends[1] / value), *[guess()] * q.guessed)
+        foreign = min(q.guessed, sum(text.startswith(STANDING) for text in q.inferred))
+        added = [guess("software")] * foreign + [guess("settings")] * (q.guessed - foreign)
+        band = independent((ends[0] / value, ends[1] / value), *added)
         ends = (value * band[0], value * band[1]) if band else ends
     return Prediction(q.metric, q.measured, value, q.regime, q.chip_measured, q.inferred, *ends, q.text(), q.rounded)
 
 
 @cache
-def guess() -> Factors:
-    """What a setting that had to be guessed adds to an interval: by how much runs whose layout was inferred scatter more than others."""
-    known, inferred = (math.log(interval("training", *unseen).high) for unseen in ((), ("settings",)))
+def guess(kind: str) -> Factors:
+    """What a guess adds to an interval: of ``settings`` by how much runs whose layout was inferred scatter more than others, of ``software``
+    that stands in for what ran by how much runs do whose own software was left out of the fit."""
+    known, inferred = (math.log(interval("training", *unseen).high) for unseen in ((), (kind,)))
     added = math.sqrt(inferred**2 - known**2)
     return math.exp(-added), math.exp(added)
 

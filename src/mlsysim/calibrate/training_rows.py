@@ -291,8 +291,12 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, model_year: int | Non
         found = stack(_WORDS["packed"])
     if found is None:
         found = stack_of_source(source)
-    if found is None:
-        found = stack_in_text(f"{source} {notes}", year)
+    if found is None and (found := stack_in_text(f"{source} {notes}", year)):
+        inferred += [
+            f"stack {found.name} stands in for {_WORDS['stand_ins'][word]}"
+            for word in _words_in(f"{source} {notes}")[:1]
+            if word in _WORDS["stand_ins"]
+        ]
     if found is None:
         sharded = cell(row, "zero_stage").startswith(("3", "FSDP")) and (cell(row, "tp") or "1") == "1"
         found = stack_in_text("jax", year) if chip.vendor == "Google" else nearest_stack(year, sharded)
@@ -308,9 +312,15 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, model_year: int | Non
 
 def stack_in_text(text: str, year: int) -> Stack | None:
     """The stack of the software that a text names: of the first that is named, the one nearest in time."""
-    places = [(text.lower().find(word), -len(word), names) for word, names in _WORDS["software"].items()]
-    known = sorted(place for place in places if place[0] >= 0)
-    return min((stack(name) for name in known[0][2]), key=lambda each: abs(each.year - year)) if known else None
+    known = _words_in(text)
+    named = _WORDS["software"][known[0]] if known else ()
+    return min((stack(name) for name in named), key=lambda each: abs(each.year - year), default=None)
+
+
+def _words_in(text: str) -> list[str]:
+    """Words of software in the order in which a text has them, the longest first."""
+    places = sorted((text.lower().find(word), -len(word), word) for word in _WORDS["software"])
+    return [word for place, _, word in places if place >= 0]
 
 
 def read_release(row: Mapping[str, str]) -> float:
