@@ -327,7 +327,8 @@ def test_samples_of_a_benchmark_are_requests_and_tokens_are_tokens():
     [
         ("TensorRT-LLM v0.17", "TensorRT_LLM_Cpp_2025"),
         ("tensorrt_llm 1.0", "TensorRT_LLM_2025"),
-        ("vLLM 0.6", "vLLM"),
+        ("vLLM 0.6", "vLLM_2025"),
+        ("vLLM 0.15", "vLLM"),
         ("ollama", "llama_cpp"),
         ("TGI 2.0", "vLLM_2025"),
         ("a page of 2024", "vLLM_2025"),
