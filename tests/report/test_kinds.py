@@ -103,7 +103,7 @@ def test_what_was_asked_is_the_subject_of_the_verdict(name, state, claim):
 
 def test_what_does_not_fit_has_no_numbers_but_those_of_memory():
     texts = " ".join(front_texts(of_kind("unfit")))
-    assert "too much" in texts and "$" not in texts and "kWh" not in texts
+    assert "are missing" in texts and "$" not in texts and "kWh" not in texts
 
 
 def test_rent_is_named_as_such():

@@ -14,9 +14,11 @@ from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import compact_time
 from mlsysim.plot.scale import amount
+from mlsysim.report.blocks import Chart
 from mlsysim.report.build import build_report
+from mlsysim.report.content import sections_of
 from mlsysim.report.figures import figures_of
-from mlsysim.report.front import NOT_KNOWN
+from mlsysim.report.front import NOT_KNOWN, front_of
 from mlsysim.report.html import escape, to_html
 from mlsysim.report.markdown import escape as markdown_escape
 from mlsysim.report.markdown import to_markdown
@@ -69,7 +71,12 @@ def test_a_plan_that_does_not_fit_is_told_first(failing):
     text = to_html(failing)
     assert '<p class="verdict fails"><b>Does not fit.</b>' in text
     assert "makes it fit" in text or "then it fits" in text
-    assert "What does not fit has no cost." in words(text) and "What would change our mind" not in words(text)
+    assert "What would change our mind" not in words(text)
+    # Nothing runs: no card, no fold of times or costs, and the memory is on the first page.
+    assert 'class="cards"' not in text
+    names = [section.name for section in sections_of(failing)]
+    assert not {"time", "memory", "cost", "designs"} & {*names} and "walls" in names
+    assert [block.name for block in front_of(failing) if isinstance(block, Chart)] == ["memory"]
     assert not re.search(r"Time of a step|Tokens a second|Cost of owning|utilisation", words(text))
     assert "> **Does not fit.**" in to_markdown(failing)
     assert "designs" not in failing.figures

@@ -22,12 +22,13 @@ _COSTS = ("tco", "energy", "carbon_footprint", "water")
 _MACRO = {"training": _COSTS, "serving": _COSTS, "rl": _COSTS, "inference": ("energy_per_sample",)}
 """Costs that are listed even where they are not known."""
 _MOST_ON_FRONT = 10
+_OF_RUNS = ("time", "memory", "pipeline", "cost", "designs")
 _MATTERS = 0.1
 """Share of a wall that is used from which it matters."""
 
 
 def sections_of(report: Report) -> tuple[Section, ...]:
-    """All sections in their order; one without blocks is left out."""
+    """All sections in their order. One without blocks is left out, and of a plan that does not run what only a run has; the first page has its memory."""
     answer = report.answer
     run = "runs" if answer.task == "training" else "requests"
     found = (
@@ -45,7 +46,11 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         ("equations", "Equations with their numbers", counted(len(answer.equations), "equation"), _equations(answer)),
         ("plan", "The plan", "as it was given, and with all that was chosen", _plan(report)),
     )  # fmt: skip
-    sections = (Section(name, title, summary, tuple(blocks)) for name, title, summary, blocks in found)
+    sections = (
+        Section(name, title, summary, tuple(blocks))
+        for name, title, summary, blocks in found
+        if answer.runs or name not in _OF_RUNS
+    )
     return tuple(section for section in sections if section.blocks)
 
 
@@ -62,10 +67,16 @@ def _time_said(answer: Answer) -> str:
     parts = answer.time_parts
     largest = max(parts, key=lambda part: part.value, default=None)
     whole = sum(part.value for part in parts)
-    most = f"the largest {largest.label} ({largest.value / whole:.0%})" if largest is not None and whole else ""
+    most = f"{largest.value / whole:.0%} of it {_plain(largest.label)}" if largest is not None and whole else ""
     if len(parts) == 1:
-        return f"{WHOLES[answer.task]}, all of it {parts[0].label}"
+        return f"{WHOLES[answer.task]}, all of it {_plain(parts[0].label)}"
     return ", ".join(filter(None, (f"{WHOLES[answer.task]} in {counted(len(parts), 'part')}", most)))
+
+
+def _plain(label: str) -> str:
+    """The label of a part within a sentence: "reading weights (answer)" of "answer: reading weights"."""
+    phase, _, part = label.rpartition(": ")
+    return f"{part} ({phase})" if phase else part
 
 
 def _run_said(answer: Answer) -> str:
@@ -228,7 +239,7 @@ def _percentiles(report: Report) -> Iterator[Block]:
 
 
 def _pipeline(report: Report) -> Iterator[Block]:
-    if "pipeline" not in report.figures or not report.answer.runs:
+    if "pipeline" not in report.figures:
         return
     yield from _charts(report, "pipeline")
     if "pipeline-memory" in report.figures:
@@ -241,9 +252,6 @@ def _pipeline(report: Report) -> Iterator[Block]:
 
 def _cost(report: Report) -> Iterator[Block]:
     answer = report.answer
-    if not answer.runs:
-        yield Text("What does not fit has no cost.", quiet=True)
-        return
     rows = _rows(answer, "macro")
     missing = [kinds()[name] for name in _MACRO[answer.task] if name not in answer.held]
     rows += [(kind.label_of(answer.task), NOT_KNOWN, "", f"{kind.wall}") for kind in missing]
@@ -264,7 +272,7 @@ def _cost(report: Report) -> Iterator[Block]:
 def _designs(report: Report) -> Iterator[Block]:
     designs = report.designs
     if designs is None:
-        yield Text("This plan does not fit, or too few designs around it can be compared.", quiet=True)
+        yield Text("Too few designs around this plan can be compared.", quiet=True)
         return
     yield Text(designs.sentence)
     yield Text(designs.varied, quiet=True)

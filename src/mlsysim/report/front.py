@@ -42,9 +42,12 @@ def front_of(report: Report) -> Iterator[Block]:
     answer = report.answer
     ruling = answer.ruling
     yield Verdict(ruling.state, ruling.claim, " ".join(ruling.because))
-    yield Cards((_time(answer), _money(answer), _energy(answer), _memory(answer)))
-    if "whole" in report.figures:
-        yield Chart("whole", report.figures["whole"])
+    if answer.runs:
+        yield Cards((_time(answer), _money(answer), _energy(answer), _memory(answer)))
+    # What does not run takes no time: then the first page shows where the memory goes.
+    name = "whole" if answer.runs else "memory"
+    if name in report.figures:
+        yield Chart(name, report.figures[name])
     if answer.runs:
         yield Text(answer.binding.sentence, quiet=True)
     yield from _steps(answer)
@@ -58,8 +61,6 @@ def _with_interval(metric: Metric) -> str:
 
 def _time(answer: Answer) -> tuple[str, str, str]:
     held = answer.held
-    if not answer.runs:
-        return "Time", "None", "What does not fit has no time."
     limited = [check.metric.rpartition(".")[2] for check in answer.checks if check.metric.startswith("performance.")]
     own = [name for name in limited if answer.task == "serving" and name.startswith(("ttft", "e2e", "latency"))]
     metric = next(held[name] for name in (*own, *_TIMES[answer.task]) if name in held)
@@ -84,8 +85,6 @@ def _time(answer: Answer) -> tuple[str, str, str]:
 
 def _money(answer: Answer) -> tuple[str, str, str]:
     paid = answer.paid
-    if not answer.runs:
-        return "Cost", "None", "What does not fit has no cost."
     if paid is None:
         if answer.task == "inference":
             return "Cost", "Not asked", "One pass has no duration and no fleet."
@@ -103,8 +102,6 @@ def _money(answer: Answer) -> tuple[str, str, str]:
 
 def _energy(answer: Answer) -> tuple[str, str, str]:
     held = answer.held
-    if not answer.runs:
-        return "Energy and carbon", "None", "What does not fit takes none."
     metric = held.get("energy") or held.get("energy_per_sample")
     if metric is None:
         return "Energy and carbon", capital(NOT_KNOWN), "The chip states no power."
