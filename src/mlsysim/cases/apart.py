@@ -27,17 +27,15 @@ from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.closed_loop import (
     FIXED_POINT,
     Loop,
-    backlog,
-    carried_of,
-    endless,
+    crowd_of,
     front_end,
     in_flight,
     least,
     result,
     rounds,
-    waiting_for,
     window,
 )
+from mlsysim.cases.crowd import backlog, carried_of, endless
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
@@ -154,7 +152,8 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
 def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Requests of all workers that come at random at ``t.rate``."""
     both = _Apart(prefill, decode, t)
-    places, bound = least(both.places())
+    limits = both.places()
+    places, bound = least(limits)
 
     def seen(n: Any) -> Any:
         """Those that a request finds, and itself, in its group."""
@@ -169,8 +168,8 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
     carried = carried_of(t, fastest)
     ttft = both.readers.first(carried, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
     length = both.answer * step_time / both.gain
-    ttft = (
-        ttft + waiting_for(places, carried, length, t.habits, a) + backlog(t, fastest, places, both.service, length, a)
-    )
+    crowd = crowd_of(limits, places, t, both.engine.reserves, both.writing, 0.0)
+    ttft = ttft + crowd.waiting(crowd.waits(n), carried, fastest, length, a)
+    ttft = ttft + backlog(t, fastest, places, both.service, length, a)
     steps = value_of(step_time), both.first
     return Loop(step_time / both.gain, ttft, ttft, n, *steps, minimum(t.rate, fastest), bound, endless(t, fastest))

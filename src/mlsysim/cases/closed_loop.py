@@ -17,8 +17,9 @@ come that much closer together than on average. Benchmarks publish the mean over
 round's. One round (``rounds=1``) is a batch that begins together.
 
 ``open_loop``: requests come at random (Poisson) at a rate that does not wait for answers. N follows from Little's law,
-N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more; where caches or slots bind, requests wait for a place as in a queue with
-that many servers (M/G/c). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
+N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more. Beside its answer are read the prompts that come meanwhile, and those that came
+while its own was read: an answer begins where prompts are read and ends in steps, of which few read. Where caches or slots bind, requests wait for a place
+(:mod:`mlsysim.cases.crowd`). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
 server is full. R requests that are sent in all fill the server for R/r and leave it as they came: with answers of T the number in flight is
 a trapezoid over time (fluid limit), and a token sees its mean over tokens, which is that of the steady state where R/r is long and R where it is short;
 those that find no place wait for what the others leave behind.
@@ -41,6 +42,7 @@ from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
+from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -59,14 +61,13 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
-from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
+from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
-from mlsysim.physics.queueing import mgc_wait
 from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, ALMOST, _TRIES, _HALVINGS, _SURE = 12, 0.999, 10, 24, 3.0
+FIXED_POINT, _TRIES, _HALVINGS, _SURE = 12, 10, 24, 3.0
 _PLACE, _OTHERS, _AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
 
 
@@ -142,6 +143,14 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     return result(t, tpot, ttft, last + idle + place + front, active, turn.alone, turn.prompts, bound)
 
 
+def crowd_of(
+    limits: dict[str, Any], places: Any, t: Traffic, reserves: bool, decode: Callable[[Any], Any], read: Any
+) -> Crowd:
+    """The room that requests wait for."""
+    slots = limits.get("slots", math.inf) <= limits["memory"]
+    return Crowd(t, places, slots, reserves, decode(places) / decode(places / 2), read)
+
+
 def _outgrown(limits: dict[str, Any], places: Any, active: Any) -> Any:
     """Whether requests fill the caches, and not something else before."""
     return (limits["memory"] <= places) & (active >= places)
@@ -179,56 +188,32 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         calm = maximum(most - outgrown * _SURE * sqrt(most * (1 + t.spread_of_contexts)), FEWEST * most)
         fastest = maximum(full, s.answered(calm, most))
         n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
+    carried = carried_of(t, fastest)
+    crowd = crowd_of(limits, places, t, engine.reserves, s.decode, s.read(s.seen(most, most)))
+    turn, there = s.seen(n, most), 1 - exp(-n)
+    waits = crowd.waits(n, s.read(turn))
+    # Read beside its answer is also what came while its own prompt was read, but for what comes before the steps in which answers end.
+    begun = s.first(carried, n, turn.alone * there, PLAIN, 0.0)
+    s.behind = behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
+    n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
     s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
+    s.behind = behind
     if bound is not None and some(most < places):
         bound = "prompts"
     turn = s.seen(n, most, a.under(ANSWER))
     tpot = _lengthened(s, turn.alone, turn.mean, a) / s.gain
     length = s.steps * turn.mean
-    # An arrival finds the engine at work unless nobody is there.
-    there, carried = 1 - exp(-n), carried_of(t, fastest)
-    first = s.first(carried, n, turn.alone * there, a, 0.0)
-    place = waiting_for(places, carried, length, h, a) + backlog(t, fastest, most, value_of(s.pace(n)), length, a)
+    # An arrival finds the engine at work unless nobody is there. Where prompts say how many are answered, they queue as long as there are so many.
+    queued = where(most < places, carried / fastest, 0.0)
+    first = s.first(carried, n, turn.alone * there, a, 0.0, least=queued)
+    place = crowd.waiting(waits, carried, fastest, length, a) + backlog(
+        t, fastest, most, value_of(s.pace(n)), length, a
+    )
     missed = turn.alone * engine.steps_ahead + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts)
     answered = where(rate < fastest, rate, full)
     return Loop(tpot, ttft, ttft, n, *steps, answered, bound, endless(t, fastest), fastest)
-
-
-def carried_of(t: Traffic, fastest: Any) -> Any:
-    """The rate at which requests queue as in a steady state; a number of them has not the time for the queue of a load nearer to 1 than 1/sqrt(R)."""
-    sent = t.habits.sent
-    return minimum(t.rate, fastest * (ALMOST if sent is None else minimum(ALMOST, 1 - 1 / (1 + sqrt(sent)))))
-
-
-def waiting_for(places: Any, rate: Any, length: Any, h: Habits, a: Algebra) -> Any:
-    """The wait for one of so many places, each of which is held for the time of an answer. The queue of R requests that find none is at most that of
-    chance alone at full load, whose mean grows to sqrt(2 R / pi) (a random walk, reflected)."""
-    span = value_of(length)
-    wait = mgc_wait(minimum(rate, ALMOST * places / span), span, places, maximum(h.cv, FEWEST))
-    if h.sent is not None:
-        wait = minimum(wait, 2 / 3 * sqrt(2 / math.pi * maximum(h.sent - places, 0.0)) * span / places)
-    return a.loss(PLACE, BATCHING, "t = W(M/G/N)", length * (wait / span))
-
-
-def endless(t: Traffic, fastest: Any) -> Any:
-    """Whether requests come faster than they are answered, and without end."""
-    return t.rate >= fastest if t.habits.sent is None else False
-
-
-def backlog(t: Traffic, fastest: Any, most: Any, pace: Any, length: Any, a: Algebra) -> Any:
-    """The mean wait of a number of requests that come faster than they are answered, or than prompts are read: the first N find a place, and
-    number k > N waits k (1/f - 1/r) until so many were answered; number k waits k (p - 1/r) until so many were read."""
-    sent = t.habits.sent
-    if sent is None:
-        return 0.0
-    late = (1 - minimum(most / sent, 1.0) ** 2) * sent / 2
-    unread = sent / 2 * (pace - 1 / t.rate)
-    behind = maximum(maximum(late * (1 / fastest - 1 / t.rate), unread), 0.0)
-    return a.loss(
-        QUEUE, TAIL, "t = max((R^2 - N^2)/R (1/f - 1/r), R (p - 1/r))/2", length * (behind / value_of(length))
-    )
 
 
 def _passing(sent: Any, rate: Any, length: Any) -> Any:

@@ -91,10 +91,12 @@ class Readers(ABC):
         """Seconds a prompt when many wait."""
         return self.reading(maximum(self.full, 1.0), n, tag) / self.full
 
-    def first(self, rate: Any, beside: Any, turn: Any, a: Algebra, queue: Any, population: Any = math.inf) -> Any:
+    def first(
+        self, rate: Any, beside: Any, turn: Any, a: Algebra, queue: Any, population: Any = math.inf, least: Any = 0.0
+    ) -> Any:
         """Time until a prompt is read that meets others at ``rate``: the rest of what runs, its own step, the ``queue``
         (seconds, at least) of those before it. ``turn`` is the step that runs when nobody reads, ``population`` how many others
-        there are."""
+        there are, ``least`` the load of the queue at least."""
         tag, spread = a.under(FIRST), self.h.cv**2
         pace = self.pace(beside, tag)
         each, pause, rate = value_of(pace), maximum(value_of(turn), _NEXT_TO_NONE), maximum(rate, _NEXT_TO_NONE)
@@ -111,7 +113,7 @@ class Readers(ABC):
         rest = (1 - busy) * turn / 2 + self.reading(count, beside, tag) * self.chunks * (
             busy * (1 + spread / count) / 2
         )
-        load = minimum(rate * each, _BELOW)
+        load = minimum(maximum(rate * each, least), _BELOW)
         random = load ** sqrt(2 * (most + 1)) * (1 + spread) / (2 * (1 - load))
         # Of so many arrivals at random in a window that is as long as their work, as many wait at a time.
         random = minimum(random, sqrt(math.pi / 32 * population))
@@ -153,6 +155,8 @@ class Turns(Readers):
         self.steps = self.answer / self.gain
         # What is read for an answer, in prompts.
         self.reads: Any = 1.0
+        # Prompts that came while a request's own was read.
+        self.behind: Any = 0.0
 
     def put_back(self, n: Any, waits: Any) -> Turns:
         """The same where caches of n sequences fill their room, with the share of the time in which others wait for it."""
@@ -175,7 +179,9 @@ class Turns(Readers):
         each = maximum(count / self.ranks, 1.0)
         beside = n / self.ranks if self.mixed else 0.0
         some = minimum(count / self.ranks, 1.0)
-        before, drafted = self.cached + (self.prompt - self.at_once) / 2, self.h.drafted if self.mixed else 0
+        # A token of a prompt follows half of it, on average over tokens, which long prompts have more of.
+        before = self.cached + (self.prompt * (1 + self.h.cv**2) - self.at_once) / 2
+        drafted = self.h.drafted if self.mixed else 0
         return self.step.time(beside, self.context, each, self.at_once, before, drafted, some, tag).total
 
     def cycle(self, n: Any, others: Any, tag: Tag = untagged) -> Cycle:
@@ -200,6 +206,11 @@ class Turns(Readers):
         mean = alone + came / poll * steps * prompts
         return Cycle(alone, prompts, mean, poll, 1 - value_of(alone) / value_of(mean))
 
+    @staticmethod
+    def read(turn: Cycle) -> Any:
+        """Share of the time that prompts take of those who write."""
+        return 1 - value_of(turn.alone) / value_of(turn.mean)
+
     def missed(self, turn: Cycle) -> Any:
         """Seconds of the steps that a prompt cannot join where others are answered, beside those that are scheduled ahead: half of those until the
         next look for prompts, and those that the engine waits for more. Of an idle engine there are none."""
@@ -207,7 +218,7 @@ class Turns(Readers):
 
     def seen(self, n: Any, most: Any, tag: Tag = untagged) -> Cycle:
         """Steps as a request sees them where n are answered on average: with those and itself, of at most so many."""
-        return self.cycle(minimum(n + 1, most), n, tag)
+        return self.cycle(minimum(n + 1, most), minimum(n + self.behind, most), tag)
 
     def answered(self, n: Any, most: Any) -> Any:
         """Requests a second that n sequences of at most so many give."""
