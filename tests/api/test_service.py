@@ -113,24 +113,6 @@ def test_a_metric_of_another_task_is_said_to_be_one():
     assert "its task is inference, which gives memory," in sentence
 
 
-def test_a_fleet_that_is_varied_need_not_be_given_as_well():
-    over = {"on": ["8 H100", "16 H100"]}
-    alone, given = (
-        call("sweep", {"task": "training", "model": "Llama3_8B", "over": over} | beside)
-        for beside in ({}, {"on": "8 H100"})
-    )
-    assert (
-        alone.document == given.document
-        and [point["settings"]["on"] for point in alone.document["points"]] == over["on"]
-    )
-
-
-def test_a_number_is_explained_by_its_label_too():
-    plan = {"task": "serving", "model": "Llama3_8B", "on": "H100"}
-    by_name, by_label = (call("explain", {**plan, "metric": metric}) for metric in ("ttft", "time to first token"))
-    assert by_name.kind == by_label.kind != "unknown_name" and by_name.words == by_label.words
-
-
 def test_sweep_finds_what_a_full_search_finds():
     """112 points: the least cost among those within 50 ms, by hand over what a sweep without a limit lists."""
     space = OPERATIONS["sweep"].examples["decode on hypothetical chips"]["space"]

@@ -88,20 +88,16 @@ def test_the_first_token_of_an_idle_server_is_a_prefill_and_milliseconds():
 @example(64, 2048, 1, "vLLM", 512)
 @example(64, 2048, 1, "SGLang", None)
 def test_no_prompt_is_lost(clients, prompt, answer, name, chunk):
-    """Prompt tokens that are read a second are those of the requests that are answered: no more than the engine can read, alone or beside as many
-    answers, be the answer one token and a prompt several steps."""
-
-    def least_pace(turns: Turns, n: float) -> float:
-        return min(turns.pace(0.0), turns.pace(n))
-
+    """Prompt tokens that are read a second are those of the requests that are answered: no more than the engine can read, be the answer
+    one token and a prompt several steps."""
     step, asked = step_of(name), clients_of(clients, prompt, answer, Habits(rounds=1000), chunk=chunk)
     seen = closed_loop(step, asked)
     turns = Turns(step, asked, seen.active)
-    assert seen.request_rate <= 1.01 / least_pace(turns, seen.active)
+    assert seen.request_rate <= 1.01 / turns.pace(0.0)
     assert seen.request_rate * (seen.ttft + (answer - 1) * seen.tpot) == pytest.approx(clients)
     assert seen.ttft >= 0 and seen.tpot >= turns.decode(1.0) / turns.gain * 0.999
     flood = open_loop(step, arrivals_of(1e6, prompt, answer, chunk=chunk))
-    assert flood.request_rate <= 1.01 / least_pace(Turns(step, asked, flood.active), flood.active)
+    assert flood.request_rate <= 1.01 / Turns(step, asked, flood.active).pace(0.0)
 
 
 def test_a_prompt_that_fills_the_budget_is_not_dropped():

@@ -114,8 +114,10 @@ def test_what_is_late_is_not_given_twice_what_it_needs() -> None:
 
 
 def test_pools_and_chunks_are_tried_for_long_prompts() -> None:
-    assert "Without that risk, prefill chunks of" in _sentence("long prompts")
-    assert "prefill and decode apart (3 of 8 accelerators for decode)" in _sentence("long prompts in fp8")
+    apart = "prefill and decode apart (3 of 8 accelerators for decode)"
+    assert f"Without that risk, {apart}" in _sentence("long prompts") and apart in _sentence("long prompts in fp8")
+    tried = _words(evaluate(PLANS["long prompts"]))
+    assert {f"prefill chunks of {size} tokens" for size in ("512", "2,048", "8,192")} <= set(tried)
 
 
 def _words(answer: Answer) -> list[str]:
@@ -186,3 +188,12 @@ def test_a_deadline_far_away_is_met_with_as_many_as_it_needs() -> None:
     late = evaluate({**run, "deadline": "15 day", "batch_size": 5120})
     assert late.change is not None and late.change.plan.hardware.on.startswith("1280xH100")  # type: ignore[union-attr]
     assert "no effect" in late.assumptions["duration_days"]
+
+
+def test_adapters_that_do_not_fit_are_told_of_narrower_frozen_weights() -> None:
+    """An 8B model with adapters in bf16 on 24 GB lacks 1.5 GB: its weights are stored in nf4, which is what people do, and nothing computes in fp8."""
+    asked = {"task": "training", "model": "Llama3_8B", "on": "1xRTX4090", "lora_rank": 16, "tokens": 1e7}
+    answer = evaluate(asked)
+    assert not answer.feasible and answer.change is not None
+    assert answer.change.words.startswith("frozen weights stored in nf4, as QLoRA has them")
+    assert evaluate_plainly(Plan.model_validate(asked | {"precision": "nf4"})).feasible

@@ -197,3 +197,15 @@ def test_two_pools_stand_on_one_network():
     one, two = answered(SERVICE, on="16xH100"), answered(SERVICE, decode_on="8xH100")
     assert to_si(two.value("purchase"), "USD") == pytest.approx(to_si(one.value("purchase"), "USD"))
     assert any(part.label == "Network between nodes" for part in two.cost_parts)
+
+
+def test_pools_on_two_nodes_pay_for_the_network_between_them() -> None:
+    """Prompts on one node and answers on another need the network that two nodes of replicas have; parts of one node need none."""
+
+    def network(**asked: object) -> float:
+        parts = answered(SERVICE | {"model": "Llama3_70B", "concurrency": 16}, **asked).cost_parts
+        return sum(part.value for part in parts if part.label == "Network between nodes")
+
+    apart, together = network(on="8xH100", decode_on="8xH100"), network(on="16xH100", tp=8)
+    assert apart == pytest.approx(together) and apart > 0
+    assert network(on="4xH100", decode_on="4xH100") == 0

@@ -157,11 +157,6 @@ def test_memory_bar(check, bars):
     check(plot.memory_bar(bars[0][1], bars[0][2], name=bars[0][0]))
 
 
-@pytest.mark.parametrize(("needed", "free"), [("60 GB", True), ("90 GB", False)])
-def test_the_key_of_memory_names_what_is_free_where_something_is(needed, free):
-    assert (">free<" in plot.memory_bar([("weights", needed)], "80 GB").svg()) == free
-
-
 @EXAMPLES
 @given(
     rows=st.dictionaries(st.integers(1, 22), st.tuples(st.one_of(st.none(), AMOUNTS), NAMES), min_size=1, max_size=22),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from copy import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mlsysim.cases.algebra import ledger_of
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -66,6 +67,49 @@ def test_more_sequences_and_longer_contexts_never_take_less(sequences, context):
     base = step.time(sequences, context).total
     assert step.time(sequences + 1, context).total >= base
     assert step.time(sequences, context + 100).total >= base
+
+
+_DEPLOYED = {
+    "dense": ("Llama3_70B", "H100", "vLLM", {"tp": 4}),
+    "experts": ("GPT_OSS_120B", "H100", "vLLM", {"tp": 2}),
+    "ranks": ("DeepSeek_R1", "H200", "SGLang", {"tp": 1, "attention_dp": 8, "moe_tp": 1, "moe_ep": 8}),
+}
+
+
+@given(
+    st.sampled_from(sorted(_DEPLOYED)),
+    *(st.floats(0.5, 2.0) for _ in range(3)),
+    *(st.integers(0, 300) for _ in range(2)),
+    st.integers(1, 8),
+    st.integers(1, 4000),
+    st.integers(1, 4000),
+)
+@example("dense", 1.3, 0.8, 2.0, 0, 100, 1, 64, 64)
+@example("experts", 0.7, 1.2, 0.6, 100, 0, 1, 1, 4000)
+def test_a_step_is_never_shorter_with_more_of_either_kind(
+    name, of_prompts, of_answers, launches, n, more, prompts, tokens, further
+):
+    """Whatever was measured of the model: answers beside prompts, or longer prompts beside answers, never shorten a step."""
+    model, chip, engine, layout = _DEPLOYED[name]
+    step = copy(step_of(model, chip, engine, **layout))
+    step.factors = of_prompts, of_answers, launches
+
+    def taken(sequences: float, read: float) -> float:
+        return step.time(sequences, 2000.0, float(prompts), read, tag=lambda *line, **amounts: line[-1]).total
+
+    base = taken(float(n), float(tokens))
+    assert taken(float(n + more), float(tokens)) >= base * (1 - 1e-9)
+    assert taken(float(n), float(tokens + further)) >= base * (1 - 1e-9)
+
+
+def test_factors_of_a_model_are_of_time_and_not_of_work():
+    """Kernels that take longer compute and move as much as before."""
+    step, found = copy(step_of()), []
+    for factors in ((1.0, 1.0, 1.0), (1.4, 0.8, 2.0), (0.8, 1.4, 0.5)):
+        step.factors = factors
+        ledger = ledger_of(lambda a: step.time(32.0, 1000.0, 1.0, 512.0, tag=a.tag).total)
+        found.append((sum(part.flop for part in ledger.parts), sum(part.moved for part in ledger.parts)))
+    assert found[1:] == [pytest.approx(found[0])] * 2
 
 
 def test_what_a_model_launches_binds_its_short_prompts_alone():
@@ -161,3 +205,16 @@ def test_a_chip_without_serving_tables_takes_its_profile():
     found, chip = step_of("Llama3_8B", "MI300X", "vLLM"), Hardware.get("MI300X")
     assert found.family == "other"
     assert found.kernels.gemm == profile(chip).gemm
+
+
+def test_weights_of_a_mixture_take_what_their_format_says():
+    """Plain four bits are of every weight; experts alone have those of gpt-oss, and mixers stay where a checkpoint computes in four."""
+    model = Models.get("Qwen3_30B_A3B")
+
+    def held(precision: str, chip: str = "B200") -> float:
+        return step_of("Qwen3_30B_A3B", chip, precision=precision, tp=1).device_weights
+
+    # Head, embeddings and the router are in 16 bits.
+    tables = 2 * model.vocab_size * model.hidden_dim
+    assert held("int4") == pytest.approx(0.5 * (model.parameter_count - tables) + 2 * tables, rel=3e-3)
+    assert held("int4") < held("awq") < held("nvfp4") and held("int4") < held("mxfp4")

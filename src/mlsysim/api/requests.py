@@ -288,11 +288,7 @@ class SweepRequest(Loose):
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
-        """The request in a document. A model or a fleet that is varied need not be given beside that."""
-        over = obj.get("over") if isinstance(obj, dict) and "plan" not in obj else None
-        if isinstance(over, dict):
-            varied = {name: over[name] for name in ("model", "on") if isinstance(over.get(name), list) and over[name]}
-            obj = {name: values[0] for name, values in varied.items()} | obj
+        """The request in a document."""
         made = super().model_validate(obj, **kwargs)
         if (made.space is None) == (made.over is None) or (made.over is None) != (made.plan is None):
             raise InputError(

@@ -88,7 +88,7 @@ class Kind:
         return Row(first.run, (seconds,), (spread,), self.predictor())
 
     def predictor(self) -> Any:
-        step, many, prompts = self.step, len(self.members), float(len(self.members[0].chunks))
+        step, many, prompts = moved(self.step, {}), len(self.members), float(len(self.members[0].chunks))
         answers = sum(each.answers for each in self.members) / many
         # The token that is written is counted among those that attention reads.
         context = sum(each.context for each in self.members) / max(answers * many, 1.0) - 1.0

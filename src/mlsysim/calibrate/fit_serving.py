@@ -7,7 +7,7 @@ residuals, so that "nothing fitted" is not blind. Left out in turn, each from th
 every chip, and a fifth of the rows, whose models and chips are seen.
 
 Written to ``data/software/engine_constants.toml``: the constants, their standard errors and ranges over left-out fits, and for each model that was
-seen on the engine factors on its steps, with prompts and without, and on the operators that the host launches in the former: short prompts are what
+seen on the engine factors on kernels of its prompts, on those of its answers, and on the operators that the host launches beside prompts: short ones are what
 the host launches, long ones what kernels take, and only the first differs much from one model to another. They are used for that architecture on
 that engine, and are 1 for others.
 The constants of expert kernels are those of kernel tables and stay; a factor on them for each format is fitted. Engines share libraries of such
@@ -57,7 +57,7 @@ SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml
 _ASKED = ("tpot", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
 _SPREADS = {"ttft": 0.25}
 _SPREAD, _OFFSETS, _CELLS, _PARTS = 0.1, (0.15, 0.08, 0.3), (0.12, 0.08, 0.25), 4
-"""Spread of first tokens, of all else, of a model's factors on steps with prompts, without, and on launches, of those of a model in one setting; and
+"""Spread of first tokens, of all else, of a model's factors on kernels of prompts, of answers, and on launches, of those of a model in one setting; and
 parts that settings are left out by."""
 _FACTORS = ("prompts", "answers", "launches")
 _TIMES = ("step", "front_end", "hand_over", "cold_start")
@@ -307,7 +307,7 @@ def _fitted(name: str, shared: Mapping[str, float]) -> tuple[list[str], dict[str
 _HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibrate FOLDER --only engines,iterations`. What each means is said in engines.toml.
 # spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip, settings or a run out.
 # loose: constants that move by more than half over them, which their priors hold and not the rows.
-# chips: those of the runs. models: factors on steps with prompts, on others, and on operators launched, of an
+# chips: those of the runs. models: factors on kernels of prompts, on those of answers, and on operators launched, of an
 # architecture that was seen with the engine, and its rows."""
 
 

@@ -37,7 +37,7 @@ class Around:
     factor: Any = 1.0
     network: Any = 0.0
     cooling: str = ""
-    joined: bool = False
+    joined: Any = False
 
 
 ALONE = Around()
@@ -57,7 +57,7 @@ class Run:
     @property
     def network(self) -> Any:
         """kW of network for each accelerator; a node alone has none."""
-        return self.around.network * (1 if self.around.joined else maximum(minimum(self.nodes - 1, 1), 0))
+        return self.around.network * maximum(minimum(self.nodes - 1, 1), self.around.joined * 1)
 
     @property
     def power(self) -> Any:

@@ -22,6 +22,7 @@ Every value that nobody gave is noted with its origin.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -188,8 +189,19 @@ class Beyond(NamedTuple):
         return 1.0 + self.hosts + self.network
 
 
+def joined_by_a_network(fleets: Sequence[Fleet]) -> bool:
+    """Whether fleets that work together need one: all but parts of one node, of chips that reach each other over its own links."""
+    chips = [fleet.node.accelerator for fleet in fleets]
+    link = chips[0].link
+    reach = link.domain if link is not None and {chip.name for chip in chips} == {chips[0].name} else None
+    one = max(fleet.count for fleet in fleets) == 1 and sum(fleet.total_accelerators for fleet in fleets) <= (
+        reach or 0
+    )
+    return len(fleets) > 1 and not one
+
+
 def beyond_accelerators(
-    scope: str, given: Any, hosted: Any, nodes: Any, direct: bool = False, whole: bool = False, joined: bool = False
+    scope: str, given: Any, hosted: Any, nodes: Any, direct: bool = False, whole: bool = False, joined: Any = False
 ) -> Beyond:
     """Hosts and network of servers whose accelerators have a host by the share ``hosted`` of them.
 
@@ -202,7 +214,7 @@ def beyond_accelerators(
         return Beyond(0.0, 0.0)
     hosts = 0.0 if whole else (constant("server_over_accelerators").number - 1.0) * hosted
     part = constant("network_share").number
-    several = 0.0 if direct else 1.0 if joined else maximum(minimum(nodes - 1, 1), 0)
+    several = 0.0 if direct else maximum(minimum(nodes - 1, 1), joined * 1)
     return Beyond(hosts, (1.0 + hosts) * part / (1.0 - part) * several)
 
 

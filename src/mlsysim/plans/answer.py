@@ -29,11 +29,6 @@ CAPITAL = 17
 """The wall of what costs money."""
 
 
-def _words(text: str) -> list[str]:
-    """What a label says, however it is written."""
-    return [word for word in text.lower().replace("_", " ").split() if word not in ("a", "an", "the")]
-
-
 class Answer(Document, Record):
     """The answer to a plan."""
 
@@ -141,13 +136,10 @@ class Answer(Document, Record):
         return self.model_copy(update=limits | words)
 
     def metric(self, name: str) -> Metric:
-        """A metric by its name, its path, such as ``mfu`` or ``performance.mfu``, that of the documents, or its label; case does not matter."""
+        """A metric by its name, by its path, such as ``mfu`` or ``performance.mfu``, or by that of the documents; case does not matter."""
         wanted = name.strip().lower().replace(" ", "_")
         for metric in self.metrics:
             if wanted in (metric.name, metric.path, *kinds()[metric.name].aliases):
-                return metric
-        for metric in self.metrics:
-            if _words(name) == _words(metric.label):
                 return metric
         known = (kind for kind in kinds().values() if wanted in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
         kind = next(known, None)

@@ -11,6 +11,7 @@ from typing import Any
 
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import (
+    CAVEAT,
     EIGHTHS,
     NODE,
     Candidate,
@@ -26,7 +27,7 @@ from mlsysim.plans.change_candidates import (
     other_chips,
 )
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, precision_used
 from mlsysim.plans.ruling import LOST
 from mlsysim.plans.training_layout import least_fleet
 from mlsysim.systems.registry import Fabrics
@@ -52,7 +53,7 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         ]
         settings += [Candidate(words, plan.replacing(parallelism=split)) for words, split in splits]
     larger = plan.replacing(workload={"batch_size": layout["batch_size"] * 2})
-    formats = [Candidate(_LARGER, larger, True), *narrower(plan, answer, "compute", ("fp8",))]
+    formats = [Candidate(_LARGER, larger, True), *_of_format(plan, answer)]
     own = given.model_dump(exclude_none=True) if given.automatic else {}
     searched = plan.replacing(parallelism=dict.fromkeys(type(given).model_fields) | own | {"mode": "auto"})
     if not answer.passed:
@@ -71,6 +72,15 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     yield [*settings, *formats, *_sturdier(plan, answer), *capped(plan, answer), *_shorter(plan, answer, holds)]
     yield list(_faster_network(plan))
     yield list(other_chips(searched))
+
+
+def _of_format(plan: Plan, answer: Answer) -> Iterator[Candidate]:
+    """Narrower arithmetic; of weights that are frozen beside adapters, narrower storage (QLoRA)."""
+    if plan.workload.lora_rank is None:
+        yield from narrower(plan, answer, "compute", ("fp8",))
+    elif precision_used(plan, answer) in ("bf16", "fp16"):
+        stored = plan.replacing(workload={"precision": "nf4"})
+        yield Candidate(f"frozen weights stored in nf4, as QLoRA has them{CAVEAT}", stored, True)
 
 
 _SAVED = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.money import rental_cost
 from mlsysim.cases.rent import Rent
-from mlsysim.cases.run_inputs import ACCELERATORS, ALL, LOCAL, rent_price
+from mlsysim.cases.run_inputs import ACCELERATORS, ALL, LOCAL, joined_by_a_network, rent_price
 from mlsysim.errors import DataWarning, InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import voltage
@@ -114,7 +114,7 @@ def spend(
     region, price_seen = (find_region(sheet.plan.ops, shares[0].fleet), None) if seen is None else seen
     bills, footprints, each = [], [], []
     rents = _rents(sheet, [share.fleet for share in shares])
-    if len(shares) > 1:
+    if joined_by_a_network([share.fleet for share in shares]):
         shares = tuple(each._replace(fleet=each.fleet.model_copy(update={"joined": True})) for each in shares)
     for share, rent in zip(shares, rents, strict=True):
         bill, footprint = _solved(sheet, share, region, days, rent, price_seen)

@@ -273,9 +273,11 @@ def served_tokens(x: Mapping[str, Any], site: Site, pools: list[CostedPool], tok
     rent: Any = 0.0
     purchase: Any = 0.0
     room: Any = 0.0
+    # Pools of one node have its links.
+    joined = (len(pools) > 1) & (sum(pool.devices / pool.per_node for pool in pools) > 1)
     for pool, own in zip(pools, (x["unit_cost"], x["decode_unit_cost"]), strict=False):
         each = pool.power(x["utilization"]) if x["average_power"] is None else x["average_power"] / 1000
-        around = replace(pool.around, joined=len(pools) > 1)
+        around = replace(pool.around, joined=joined)
         power = power + Run(1.0, pool.devices, each, pool.devices / pool.per_node, around).power
         if x["cloud_price"] is not None:
             rent = rent + rental_cost(_rent(x["cloud_price"], pool), pool.devices, 1.0, x["utilization"])

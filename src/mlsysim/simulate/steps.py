@@ -77,13 +77,16 @@ class Steps:
         self.drafted = int(habits.drafted)
         self._plain, self._prompted = (self._at(step, prompted) for prompted in (False, True))
         of_prompts, of_answers, of_launches = step.factors or (1.0, 1.0, 1.0)
-        self._of_answers, self._ratio = of_answers, of_prompts / of_answers
+        self._of_kinds = of_prompts, of_answers
+        self._of_all, more = min(self._of_kinds), of_prompts - of_answers
+        self._more_of_prompts, self._more_of_answers = max(more, 0.0), max(-more, 0.0)
         self._cost = float(draft_cost(habits))
         self._start = self._of_starts(step, self._plain)
         self.contexts = Contexts(self._attended, self._breaks(step))
         engine = step.engine
         self._operator, self._waited = engine.host_operator, engine.waited_operator
-        self._host, self._each, self._row = engine.step, engine.per_sequence, step.attended_rows
+        self._host, self._each = engine.step * of_answers, engine.per_sequence * of_answers
+        self._row = step.attended_rows * of_answers
         base, prompt, beside = (step.launched(*each) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)))
         self._launched, self._for_prompt, self._beside = base, prompt - base, beside - base
         self._rows: dict[Any, float] = {}
@@ -116,7 +119,7 @@ class Steps:
     def _attended(self, context: float) -> float:
         step = self.step
         own = step.answers_attended(1.0, context, self.drafted, self._plain) - self._start
-        seconds = own * self._of_answers * self._cost
+        seconds = own * self._cost
         draft = self.iterations.draft
         if draft is not None and self.drafted:
             far, near = (draft.time(1.0, c).total for c in (context, 0.0))
@@ -158,7 +161,7 @@ class Steps:
             terms.append(((alone + drafting) * cost, 0.0))
         if step.deployment.pp > 1:
             groups, longest = float(i.groups), step.longest_stage
-            host = (self._host + self._each * many) * self._of_answers
+            host = self._host + self._each * many
             terms += [
                 (groups * (longest * found.device + drafting) * cost, groups * longest),
                 (groups * (host + drafting) * cost, 0.0),
@@ -208,16 +211,35 @@ class Steps:
         """A step that writes for n sequences, whose contexts take ``attended``, and reads ``reading`` tokens of so many prompts, whose
         attention takes ``chunks``; ranks read ``share`` of that on average. As ``EngineStep.step_time`` has it, on floats."""
         decode = n * (1 + self.drafted)
-        tokens = decode + reading
         attention = self._prompt_start + chunks
         if n:
-            attention += self._start + attended / (self._of_answers * self._cost)
+            attention += self._start + attended / self._cost
         if self.step.halves:
             asked = float(decode), float(reading), float(n), float(prompts), share
             halves = self._halved.get(asked)
             if halves is None:
                 halves = self._halved[asked] = self.step.rows(*asked, self._prompted)
             return self._staged(halves, attention, decode, reading, n, prompts)
+        device = self._device(decode, reading, n, prompts, share) + self._row * decode
+        if self._stages:
+            return self._staged(Rows(device, 0.0, 0.0), attention, decode, reading, n, prompts)
+        launched = self._launched + self._for_prompt * prompts + (self._beside if n else 0.0)
+        busy = soft_maximum(device + attention, launched * self._operator) + launched * self._waited
+        return float(busy + self._host + self._each * n)
+
+    def _device(self, decode: int, reading: int, n: int, prompts: int, share: float) -> float:
+        """Kernels of the tokens whatever their contexts are; factors as in ``EngineStep.rows``."""
+        if not n:
+            return self._of_kinds[0] * self._by_forms(0, reading, 0, prompts, share)
+        found = self._of_all * self._by_forms(decode, reading, n, prompts, share)
+        if self._more_of_prompts:
+            found += self._more_of_prompts * self._by_forms(0, reading, 0, prompts, share)
+        elif self._more_of_answers:
+            found += self._more_of_answers * self._by_forms(decode, 0, n, 0, share)
+        return found
+
+    def _by_forms(self, decode: int, reading: int, n: int, prompts: int, share: float) -> float:
+        tokens = decode + reading
         key: Any = tokens if self.ranks == 1 else (decode, reading, share)
         device = self._rows.get(key)
         if device is None:
@@ -228,14 +250,7 @@ class Steps:
                 device += known.get(count) or self._of_kind(kind, count)
         if self._adapts:
             device += self.step.adapted(float(tokens), float(n + prompts), self._prompted)
-        device += self._row * decode
-        if self._stages:
-            return self._staged(Rows(device, 0.0, 0.0), attention, decode, reading, n, prompts)
-        launched = self._launched + self._for_prompt * prompts + (self._beside if n else 0.0)
-        busy = soft_maximum(device + attention, launched * self._operator) + launched * self._waited
-        total = busy + self._host + self._each * n
-        scale = self._of_answers if self._ratio == 1.0 else self._of_answers * self._ratio ** (reading / tokens)
-        return float(total * scale)
+        return device
 
     def plain(self) -> Callable[[int, float, int, int, float], float]:
         """:meth:`mixed` operation by operation, with all that does not change at hand, where nothing but tokens and prompts counts."""
@@ -249,30 +264,38 @@ class Steps:
         ):
             return self.mixed
         tokens_known, sampled_known, own = self._rows, self._kinds.get(SAMPLED), self.mixed
-        prompt_start, start, each_context = self._prompt_start, self._start, self._of_answers * self._cost
+        prompt_start, start, cost = self._prompt_start, self._start, self._cost
         row, base, for_prompt, beside = self._row, self._launched, self._for_prompt, self._beside
         operator, waited, host, each = self._operator, self._waited, self._host, self._each
-        of_answers, ratio = self._of_answers, self._ratio
+        (of_prompts, _), of_all = self._of_kinds, self._of_all
+        more_of_prompts, more_of_answers = self._more_of_prompts, self._more_of_answers
+        more = more_of_prompts or more_of_answers
 
         def mixed(n: int, attended: float, reading: int, prompts: int, chunks: float) -> float:
-            tokens = n + reading
-            device = tokens_known.get(tokens)
+            device = tokens_known.get(n + reading)
             sampled = 0.0 if sampled_known is None else sampled_known.get(n + prompts)
             if device is None or sampled is None:
                 return own(n, attended, reading, prompts, chunks)
             attention = prompt_start + chunks
             launched = base + for_prompt * prompts
             if n:
-                attention += start + attended / each_context
+                device = of_all * (device + sampled)
+                if more:
+                    tokens, many = (reading, prompts) if more_of_prompts else (n, n)
+                    alone = tokens_known.get(tokens)
+                    asked = 0.0 if sampled_known is None else sampled_known.get(many)
+                    if alone is None or asked is None:
+                        return own(n, attended, reading, prompts, chunks)
+                    device += more * (alone + asked)
+                attention += start + attended / cost
                 launched += beside
-            if sampled_known is not None:
-                device += sampled
+            else:
+                device = of_prompts * (device + sampled)
             busy, launching = device + row * n + attention, launched * operator
             if launching:
                 larger, share = (busy, launching / busy) if busy > launching else (launching, busy / launching)
                 busy = larger * sqrt(sqrt(1 + share * share * (share * share)))
-            total = busy + launched * waited + host + each * n
-            return total * (of_answers if ratio == 1.0 else of_answers * ratio ** (reading / tokens))
+            return busy + launched * waited + host + each * n
 
         return mixed
 

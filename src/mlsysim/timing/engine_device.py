@@ -93,7 +93,9 @@ class EngineDevice:
             )
         self.halves = d.engine.halves and d.attention_dp > 1 and d.pp == 1 and d.moe_ep > self.network.domain
         kept = kept_parts(d.model, self.precision)
-        narrow_mixers = kept == "layers" or (kept == "all" and not (mixture and self.weight < self.byte))
+        # Checkpoints of mixtures that compute in four bits leave their mixers in sixteen; weights that are stored so alone are all of them.
+        experts_only = mixture and self.weight < self.byte and not self.format.weight_only
+        narrow_mixers = kept == "layers" or (kept == "all" and not experts_only)
         parts = is_narrow and narrow_mixers, is_narrow and kept != "experts", self.quantises
         self.converts = self.quantises and kept != "experts"
         self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, *parts)

@@ -31,50 +31,29 @@ of it in which the longest stage is busy: ceil(L/p)/L of the device's time, or o
 one group while its device works on another. Left out: embedding and output head, which the first and the last stage
 have alone (1 to 2 % of the weights of a large model).
 
-Products, attention and experts are those of :mod:`mlsysim.timing.engine_block`, messages of :mod:`mlsysim.timing.engine_messages`.
+Kernels are those of :mod:`mlsysim.timing.engine_kernels`, counted by :mod:`mlsysim.timing.engine_block`; messages of :mod:`mlsysim.timing.engine_messages`.
+Of a model that was measured on the engine, kernels of prompts and of answers and the host's launches have a factor each (``factors``).
 """
 
 from __future__ import annotations
 
-import math
 from copy import copy
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.ffn import Experts
-from mlsysim.models.graph import MULTIPLY_ADD
-from mlsysim.models.passes import Pass, Sharding
-from mlsysim.models.template import Core, Scan
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.operators import (
-    attention_time,
-    cache_attention_time,
-    distinct_kinds,
-    experts_time,
-    moving_time,
-    product_time,
-    soft_maximum,
-)
-from mlsysim.timing import kernels
-from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment, StepProduct
+from mlsysim.physics.operators import distinct_kinds, soft_maximum
+from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment
 from mlsysim.timing.engine_device import present
-from mlsysim.timing.engine_messages import EngineMessages
+from mlsysim.timing.engine_kernels import EngineKernels
 from mlsysim.timing.engines import Engine, serving_table
-from mlsysim.timing.operator_times import Tag, clocked, expanded_weights, expansion, started, untagged
+from mlsysim.timing.operator_times import Tag, clocked, scaled, started, uncounted, untagged
 from mlsysim.timing.power import Clock
-from mlsysim.units.ops import maximum, minimum, power, sqrt, where
+from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import to_si
 
-# Names of the times that a step is made of, and the forms.
-_PRODUCTS, _WEIGHTS, _CONVERSION = "products", "weights", "conversion of inputs"
-_ATTENTION, _CACHES, _SCANS, _SMALL = "attention", "caches", "scans", "norms and activations"
-_EXPERTS, _EXPERT_WEIGHTS, _ROUTED = "experts", "weights of experts", "routed tokens"
-FEWEST_TOKENS = 1e-12
-_ENGINE, _LAUNCHES, _ADAPTERS = "engine", "launches", "adapters"
-_ROOF, _MOVED, _RAMP = "t = t_0 + |F / R, B / (e W)|", "t = B / (e W)", "t = F (1 + S_0 / S) / R"
+_SMALL, _ENGINE, _LAUNCHES, _ADAPTERS = "norms and activations", "engine", "launches", "adapters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +77,14 @@ class Rows(NamedTuple):
     """Of tokens with experts on other nodes, where the other half of the batch computes meanwhile."""
     halves: Any = 1.0
 
+    def with_more(self, share: Any, more: Rows) -> Rows:
+        """With a share of the seconds of ``more`` beside them."""
+        exchange = None if self.exchange is None else self.exchange + share * more.exchange
+        products, experts, rest = (own + share * other for own, other in zip(self[:3], more[:3], strict=True))
+        return Rows(products, experts, rest, exchange, self.halves)
 
-class EngineStep(EngineMessages):
+
+class EngineStep(EngineKernels):
     """Steps of one deployment. Build it with :func:`engine_step`, which keeps what was built before.
 
     ``clocks`` are those of steps with prompts and of others, where a limit of power lowers them.
@@ -163,12 +148,48 @@ class EngineStep(EngineMessages):
         reading_ranks: Any = 1.0,
         tag: Tag = untagged,
     ) -> Rows:
-        """What the tokens of a step take whatever their contexts are: ``decode`` and ``reading`` ones of so many requests."""
-        d = self.deployment
+        """What the tokens of a step take whatever their contexts are: ``decode`` and ``reading`` ones of so many requests.
+
+        Of a model that was measured, kernels of prompts take f_p and those of answers f_a of the forms D. Together they share weights, so that
+
+            t = min(f_p, f_a) D(all) + |f_p - f_a| D(those with the larger factor alone)
+
+        which is f D of either alone, and never shorter with more tokens of either kind.
+        """
         if self.engine.graphs and not present(prompts):
             decode = padded(decode, self.engine.graphs)
-        tokens, halves = decode + reading, self.halved(decode, reading)
-        there = minimum(sequences, 1.0) if present(prompts) else 1.0
+        asked, halves, prompted = (decode, reading, sequences, prompts), self.halved(decode, reading), present(prompts)
+        if self.factors is None:
+            return self._rows(*asked, reading_ranks, tag, halves, prompted)
+        of_prompts, of_answers, _ = self.factors
+        if not (prompted and present(decode)):
+            return self._rows(
+                *asked, reading_ranks, scaled(tag, of_prompts if prompted else of_answers), halves, prompted
+            )
+        found = self._rows(*asked, reading_ranks, scaled(tag, minimum(of_prompts, of_answers)), halves, True)
+        there = minimum(sequences, 1.0)
+        for more, alone in (
+            (maximum(of_prompts - of_answers, 0.0), (0.0, reading, 0.0, prompts)),
+            (maximum(of_answers - of_prompts, 0.0) * there, (decode, 0.0, sequences, 0.0)),
+        ):
+            if some(more > 0):
+                found = found.with_more(more, self._rows(*alone, reading_ranks, uncounted(tag), halves, True))
+        return found
+
+    def _rows(
+        self,
+        decode: Any,
+        reading: Any,
+        sequences: Any,
+        prompts: Any,
+        reading_ranks: Any,
+        tag: Tag,
+        halves: Any,
+        prompted: bool,
+    ) -> Rows:
+        """By the forms alone; ``prompted`` is whether the step has prompts at all."""
+        d, tokens = self.deployment, decode + reading
+        there = minimum(sequences, 1.0) if prompted else 1.0
         counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
         products: Any = 0.0
         for kind, m in counts.items():
@@ -177,7 +198,7 @@ class EngineStep(EngineMessages):
         if self.blocks.adapters:
             products = products + self.adapted(tokens, sequences + prompts, tag)
         everywhere = (decode + reading * reading_ranks) * d.attention_dp
-        experts, rest, exchange = self.shared(tokens, everywhere, present(prompts), tag, halves)
+        experts, rest, exchange = self.shared(tokens, everywhere, prompted, tag, halves)
         if present(self.engine.attended_row) and present(decode):
             rest = rest + started(self.attended_rows * decode, tag)
         return Rows(products, experts, rest, exchange, halves)
@@ -223,6 +244,7 @@ class EngineStep(EngineMessages):
     def answers_attended(self, sequences: Any, context: Any, drafted: int = 0, tag: Tag = untagged) -> Any:
         """Attention of sequences that are answered, after ``context`` tokens each on average."""
         ahead, total = self._pass(DECODE, sequences, 1, context), 0.0
+        tag = tag if self.factors is None else scaled(tag, self.factors[1])
         for count, kind in self.blocks.mixing[DECODE]:
             total = total + count * self._decoded(kind, ahead, drafted, tag)
         return total if self.deployment.cp == 1 else total + self._put_together(sequences * (1 + drafted), tag)
@@ -230,6 +252,7 @@ class EngineStep(EngineMessages):
     def prompts_attended(self, prompts: Any, tokens: Any, context: Any, tag: Tag = untagged) -> Any:
         """Attention of prompts, of so many tokens each after ``context``."""
         ahead, total = self._pass("prefill", prompts, tokens, context), 0.0
+        tag = tag if self.factors is None else scaled(tag, self.factors[0])
         for count, kind in self.blocks.mixing[PROMPT]:
             total = total + count * self._prompted(kind, ahead, tag)
         return total
@@ -251,12 +274,13 @@ class EngineStep(EngineMessages):
             held = serving_table("exchange")["held_share"] if present(prompts) else 0.0
             beside = maximum(device + held * rows.exchange, rows.exchange)
             device = where(rows.halves > 1, beside, device + rows.exchange)
-        host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", self.engine.step + self.engine.per_sequence * sequences)
+        _, of_answers, of_launches = self.factors or (1.0, 1.0, 1.0)
+        own = of_answers * (self.engine.step + self.engine.per_sequence * sequences)
+        host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", own)
         busy, launches, waited = device, 0.0, 0.0
         if present(prompts):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
-            launched = rows.halves * self.launched(prompts, minimum(sequences, 1.0))
-            launched = launched if self.factors is None else launched * self.factors[2]
+            launched = of_launches * rows.halves * self.launched(prompts, minimum(sequences, 1.0))
             launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * self.engine.host_operator)
             waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * self.engine.waited_operator)
             busy = soft_maximum(device, launches) + waited
@@ -265,99 +289,7 @@ class EngineStep(EngineMessages):
             longest = self.longest_stage
             stage = maximum(longest * device, longest * launches + host) + longest * waited
             total = total + self._sends(tokens, tag)
-        found = total, stage, device, attention, experts
-        if self.factors is not None:
-            # What this model was measured to take on this engine, over these forms: of prompts and of answers, by their tokens in the step.
-            of_prompts, of_answers, _ = self.factors
-            scale = of_answers * power(of_prompts / of_answers, reading / maximum(tokens, FEWEST_TOKENS))
-            found = tuple(each * scale for each in found)
-        return StepTime(*found)
-
-    def _product_time(
-        self, p: StepProduct, m: Any, tag: Tag, copies: Any = 1.0, names: tuple[str, str] = (_PRODUCTS, _WEIGHTS)
-    ) -> Any:
-        """A product with m tokens, which reads ``copies`` of its weights."""
-        r = self.narrow if p.narrow else self.full
-        # Read in 16 bits, written in 8.
-        quantised = (self.element + self.byte) * m * (p.k if p.narrow and self.quantises else 0.0)
-        operations = MULTIPLY_ADD * m * p.n * p.k * p.groups
-        moved = copies * self._stored(p) + self.element * m * (p.n + p.k) * p.groups
-        expanding: Any = 0.0
-        if p.narrow and not self.quantises:
-            chip, once = self.deployment.chip, MULTIPLY_ADD * p.n * p.k * p.groups
-            expanding = expansion(chip, self.precision, once, operations, tag)
-            moved = moved + expanded_weights(self.precision, p.elements, m)
-        return product_time(
-            soft_maximum(tag(names[0], 1, "peak", _ROOF, operations / r.rate, flop=operations), expanding),
-            tag(names[1], 2, "bandwidth", _ROOF, moved / (r.memory_share * self.bandwidth), moved=moved),
-            tag(_CONVERSION, 2, "bandwidth", _MOVED, quantised / (r.quantise_share * self.bandwidth), moved=quantised),
-            0.0,
-            started(r.start, tag),
-        )
-
-    def _streamed(self, name: str, moved: Any, share: float, tag: Tag) -> Any:
-        """Bytes at the achieved share of the bandwidth."""
-        return tag(name, 2, "bandwidth", _MOVED, moved / (share * self.bandwidth), moved=moved)
-
-    def _pass(self, phase: str, batch: Any, new: Any, context: Any) -> Pass:
-        return Pass(phase, batch, new, context, self.weight, self.element, self.cache, Sharding(tp=self.deployment.tp))
-
-    def _decoded(self, kind: Core | Scan, p: Pass, drafted: int, tag: Tag) -> Any:
-        """Attention of one query a sequence against its cache, or states read and written."""
-        k, narrow = self.kernels.attention, self.narrow_cache
-        op, start = kind.operators(p, None)[-1], started(k.times[1], tag)
-        if isinstance(kind, Scan):
-            share = self._scan(kind).memory_share
-            return moving_time(self._streamed(_CACHES, op.cache_bytes, share, tag), start)
-        share = (k.decode_fp8_share if narrow else None) or k.decode_memory_share
-        rate = self.attended
-        if kind.latent:
-            share = k.latent_memory_share
-            rate = self.peak * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
-        operations = op.flops * (1 + drafted)
-        computing = tag(_ATTENTION, 1, "peak", _ROOF, operations / rate, flop=operations)
-        held = op.cache_bytes / self.deployment.cp
-        seconds = held / (share * self.bandwidth) * self.engine.context_scale
-        reading = tag(_CACHES, 2, "bandwidth", _ROOF, seconds, moved=held)
-        return cache_attention_time(computing, reading, 0.0, 0.0, start)
-
-    def _prompted(self, kind: Core | Scan, p: Pass, tag: Tag) -> Any:
-        """Attention over a prompt, or a scan in chunks."""
-        k = self.kernels.attention
-        op, start = kind.operators(p, None)[-1], started(k.times[0], tag)
-        if isinstance(kind, Scan):
-            own = self._scan(kind)
-            scan = tag(_SCANS, 1, "peak", "t = F / R", op.flops / (own.rate_share * self.peak), flop=op.flops)
-            return scan + moving_time(self._streamed(_SCANS, op.bytes, own.memory_share, tag), start)
-        rate = self.attended * (k.fp8_gain if self.narrow_cache else 1.0)
-        seconds = op.flops * (1 + k.ramp_tokens / maximum(p.new, 1.0)) / rate * self.engine.prompt_scale
-        return attention_time(tag(_ATTENTION, 1, "peak", _RAMP, seconds, flop=op.flops), 0.0, start)
-
-    def _scan(self, scan: Scan) -> kernels.Scan:
-        return self.kernels.scans.get(scan.name) or self.kernels.scans["other"]
-
-    def _experts_time(self, routed: Experts, tokens: Any, tag: Tag) -> Any:
-        d = self.deployment
-        own = self.expert_constants
-        assert own is not None
-        inner, width = routed.inner, routed.width / self.moe_tp
-        skew = serving_table("exchange")["imbalance"] if d.moe_ep > 1 else 1.0
-        rows = tokens * routed.per_token / d.moe_ep * skew
-        chosen = 1 - (1 - routed.per_token / routed.count) ** tokens
-        local = routed.count / d.moe_ep
-        # The step waits for the device with the most active experts: the largest of ep nearly normal counts.
-        busiest = local * chosen + sqrt(2 * math.log(d.moe_ep) * local * chosen * (1 - chosen))
-        active = minimum(busiest, local)
-        peak = arithmetic_peak(d.chip, self.precision)[0] * self.kernels.rate_scale
-        each = routed.matrices * inner * width
-        operations = MULTIPLY_ADD * rows * each
-        scale = getattr(self.engine, f"experts_{self.expert_format}")
-        return scale * experts_time(
-            tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * own.rate_share), flop=operations),
-            self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
-            self._streamed(_ROUTED, rows * (inner + width) * self.element, own.activation_share, tag),
-            started(to_si(own.start, "s") + self.engine.expert_block, tag),
-        )
+        return StepTime(total, stage, device, attention, experts)
 
 
 @lru_cache(maxsize=32768)

@@ -39,8 +39,8 @@ Span = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Seen(Record):
-    """An architecture that was measured on an engine: factors on steps of its prompts and of its answers, a further one on what the host
-    launches in the former, and the runs behind them."""
+    """An architecture that was measured on an engine: factors on kernels of its prompts and of its answers (these with the engine's
+    own time), one on what the host launches beside prompts, and the runs behind them."""
 
     architecture: str
     prompts: float = Field(gt=0)
@@ -107,7 +107,7 @@ class Engine(Record):
         return known.get(architecture(model)) if known else None
 
     def factors(self, model: TransformerWorkload) -> tuple[float, float, float] | None:
-        """Factors on steps of the model's prompts and of its answers, and on the launches of the former; None where it was not measured."""
+        """Factors on kernels of the model's prompts and of its answers, and on launches; None where it was not measured."""
         found = self.seen(model)
         return None if found is None else (found.prompts, found.answers, found.launches)
 

@@ -70,6 +70,24 @@ def clocked(tag: Tag, slower: Any, streaming: Any) -> Tag:
     return tagged
 
 
+def scaled(tag: Tag, factor: Any) -> Tag:
+    """``tag`` of times that are ``factor`` as long for the same work."""
+
+    def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
+        return tag(name, wall, resource, equation, factor * seconds, **amounts)
+
+    return tagged
+
+
+def uncounted(tag: Tag) -> Tag:
+    """``tag`` of times whose work is counted elsewhere."""
+
+    def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
+        return tag(name, wall, resource, equation, seconds)
+
+    return tagged
+
+
 def part_name(kind: str) -> str:
     """What operators of a kind are called on a ledger."""
     return _NAMES.get(kind, "norms and activations")

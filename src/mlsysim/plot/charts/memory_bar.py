@@ -60,8 +60,7 @@ class _MemoryBars(Figure):
         # With a single bar the key carries the values.
         values = ["" if len(self.bars) > 1 else f" {amount(self.bars[0].of(label), 'B')}" for label in kinds]
         entries = [KeyEntry(label + value, k) for k, (label, value) in enumerate(zip(kinds, values, strict=True))]
-        free = [KeyEntry("free", 0, "void")] if any(bar.used < bar.capacity for bar in self.bars) else []
-        y = key(d, y, [*entries, *free, KeyEntry("capacity", 0, "limit")]) + 2
+        y = key(d, y, [*entries, KeyEntry("free", 0, "void"), KeyEntry("capacity", 0, "limit")]) + 2
         room = d.width - 2 * PAD - 10
         # Name and verdict stand side by side where both fit, else one above the other.
         stacked = any(measure(bar.name, BODY, True) + measure(bar.sentence, BODY) + 10 > room for bar in self.bars)
