@@ -125,6 +125,14 @@ def test_a_model_is_swept_over_keys_of_its_plan(tmp_path):
     )
 
 
+def test_a_sweep_of_steps_has_their_time_and_mfu():
+    """A run of so many tokens is asked how long it takes, one without them what a step does."""
+    asked = {"on": "8xH100", "task": "training", "efficiency": 0.5, "over": {"batch_size": [64, 128]}}
+    steps, runs = mlsysim.sweep("Llama3_8B", **asked), mlsysim.sweep("Llama3_8B", tokens="1B", **asked)
+    assert {"Time of a step", "Model FLOP utilisation", "Tokens a second"} <= {*steps.table()[0]}
+    assert "Time of the run" in runs.table()[0] and "Time of a step" not in runs.table()[0]
+
+
 def test_what_does_not_fit_in_a_sweep_has_its_memory_and_no_times():
     found = mlsysim.sweep("Llama3_70B", task="training", over={"on": ["8xH100", "16xH100"]})
     small, large = found.rows()

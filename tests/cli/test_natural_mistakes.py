@@ -143,6 +143,7 @@ MISTAKES = {
     "train Llama3_70B --gpus 512": ["no option --gpus", "--on 512xH100"],
     "serve Llama3_70B --on 8xH200 --users 200": ["--concurrency 200"],
     "train Llama3_70B --gpus 96xB200": ["no option --gpus", "--on 96xB200"],
+    "sweep Llama3_8B --on 8xH100 --over tp=1,2": ["no option --over", "batch_size=64,128 after the plan"],
     "train Llama3_8B --on '16 nodes'": ["'16 nodes' does not say how many of which chip"],
     "train Llama3_8B --on 8xH100 -p mxfp8": ["without scales of blocks, with which mxfp8 trains", "--precision fp8"],
     "serve Llama3_70B --on 8xH200 --p99 500ms": ["--slo ttft_p99=500ms"],

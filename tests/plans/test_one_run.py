@@ -241,6 +241,22 @@ def test_a_run_that_never_stands_draws_the_power_of_its_steps():
     assert to_si(answer.value("run_power") / answer.value("accelerator_power"), "") == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.parametrize(("spares", "said"), [(0, True), (40, False)])
+def test_waiting_for_repairs_is_said_to_be_that_of_the_long_run(spares, said):
+    plan = {
+        "task": "training",
+        "model": "Llama3_70B",
+        "on": "1024xH100",
+        "tp": 8,
+        "zero": 1,
+        "micro_batch": 1,
+        "tokens": "1T",
+        "efficiency": 0.5,
+    }
+    answer = evaluate_plainly(Plan.model_validate({**plan, "spares": spares}))
+    assert ("of the time goes by waiting for repairs" in " ".join(map(str, answer.verdict))) is said
+
+
 def test_the_documents_price_is_that_of_the_resolver_alone(rough):
     """0.12 USD/kWh and 60 s hold where a resolver is called by itself, and in no answer to a plan."""
     assert EconomicsModel().solve(FLEET, 30, grid="Quebec").kwh_price_usd == 0.12

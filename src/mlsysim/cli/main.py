@@ -135,6 +135,7 @@ _WRITTEN_SO = {
     "--carbon": "--region Quebec, which says what its electricity emits",
     **dict.fromkeys(("--host", "--port"), "`mlsysim export vllm` for something to launch"),
     "--csv": "-o csv",
+    "--over": "batch_size=64,128 after the plan, without an option",
     **dict.fromkeys(("--verbose", "--debug", "--why"), "`mlsysim explain METRIC` after an answer"),
 }  # fmt: skip
 """What people write, and what says it here; a line that is an option of the command is never looked up."""

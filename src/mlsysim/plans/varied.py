@@ -24,12 +24,13 @@ from mlsysim.units.registry import Quantity, to_si
 _MOST = 1000
 _SPENT = ("energy", "carbon_footprint")
 _TOLD = {
-    "training": ("run_time", "tokens", "goodput", "deadline_kept", *_SPENT),
+    "training": ("run_time", "goodput", "deadline_kept", *_SPENT),
+    "step": ("latency", "mfu", "tokens_per_second", "goodput"),
     "serving": ("ttft", "tpot", "attained", "tokens_per_second", "usd_per_mtoken"),
     "inference": ("latency", "throughput", "mfu", "energy_per_sample"),
     "rl": ("latency", "rollout_time", "tail_time", "training_time", "tokens_per_second_per_device"),
 }
-"""Metrics of a table, by task; the cost and what binds stand in all."""
+"""Metrics of a table, by task, and of training without a number of tokens, of which the step is asked; the cost and what binds stand in all."""
 
 
 class Point(NamedTuple):
@@ -133,8 +134,11 @@ class Varied(NamedTuple):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Headers and rows of texts: settings, metrics that the task is asked for, the latest of nine in ten simulated runs, cost, what binds."""
         answers = [point.answer for point in self.feasible if point.answer is not None]
-        names = [name for task in {a.task: 0 for a in answers} for name in _TOLD[task]]
-        names = [name for name in names if any(name in answer.held for answer in answers)]
+        told = dict.fromkeys(
+            "step" if a.task == "training" and a.plan.workload.tokens is None else a.task for a in answers
+        )
+        names = [name for what in told for name in _TOLD[what]]
+        names = [name for name in dict.fromkeys(names) if any(name in answer.held for answer in answers)]
         labels = [next(a.held[name].label for a in answers if name in a.held) for name in names]
         late = any("run_time" in answer.percentiles for answer in answers)
         headers = [*self.axes, *labels, *(["Nine in ten within"] if late else []), "Cost", "Binds"]
