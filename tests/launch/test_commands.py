@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
-from mlsysim.launch.targets import TARGETS, read_launch, written
+from mlsysim.launch.targets import TARGETS, launched, read_launch, written
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 
@@ -172,3 +172,17 @@ def test_half_of_a_service_in_two_pools_is_said_to_be_one():
         assert any("one half of a service" in warning for warning in read_launch(text, target).warnings)
     whole = read_launch("vllm serve meta-llama/Llama-3.1-8B", "vllm")
     assert not any("half" in warning for warning in whole.warnings)
+
+
+@pytest.mark.parametrize(("target", "engine"), [("vllm", "vLLM"), ("sglang", "SGLang"), ("trtllm", "TensorRT_LLM")])
+def test_times_are_those_of_the_engine_that_is_written_for(target, engine):
+    plan = Plan.model_validate({"task": "serving", "model": "Llama3_8B", "on": "1xH100", "qps": 4})
+    other = plan.with_settings({"engine": "vLLM"})
+    assert launched(target, plan).serving.engine == engine and launched(target, other).serving.engine == "vLLM"
+
+
+def test_requests_that_come_by_themselves_are_capped_by_memory_and_not_by_their_mean():
+    plan = Plan.model_validate({"task": "serving", "model": "Llama3_8B", "on": "1xH100", "qps": 4, "efficiency": 0.5})
+    answer = evaluate_plainly(plan)
+    held = int(answer.value("max_batch"))
+    assert held > answer.layout["concurrency"] and f"--max-num-seqs {held}" in written("vllm", answer)

@@ -11,6 +11,7 @@ from mlsysim.plans.changes import settled
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import WorkloadPart
 from mlsysim.plans.resolve import find_fleets
+from mlsysim.units.text import count_text
 
 TRAINING = (
     "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",
@@ -42,7 +43,9 @@ def completed(plan: Plan, answer: Answer) -> Plan:
         norms = split.sequence_parallel is not False if (split.tp or 1) > 1 else None
         update["parallelism"] = {"sequence_parallel": norms, "overlap": split.overlap is not False}
     elif answer.task == "serving" and final.serving is not None and final.serving.qps is not None:
-        update["serving"] = {"qps": None, "concurrency": answer.layout["concurrency"]}
+        # Requests that come by themselves are at times more than their mean, so that a cap is what memory holds and not the mean.
+        held = final.serving.max_num_seqs or int(answer.value("max_batch"))
+        update["serving"] = {"qps": None, "concurrency": answer.layout["concurrency"], "max_num_seqs": held}
     return final.replacing(**update)
 
 
@@ -96,7 +99,8 @@ def not_expressed(plan: Plan, fields: Iterable[str], notes: Mapping[str, str] | 
         if path in known or path.startswith(("hardware.", "constraints.", "ops.")) or value == NEUTRAL.get(path, ...):
             continue
         note = (notes or {}).get(path)
-        out.append(f"{path} = {value}" + (f" ({note})" if note else ""))
+        shown = count_text(value) if isinstance(value, float) and value >= 1e6 else value
+        out.append(f"{path} = {shown}" + (f" ({note})" if note else ""))
     return out
 
 
@@ -144,7 +148,7 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         "workload.seq_len": f"{length:,} tokens a sequence{' (assumed)' if 'seq_len' in answer.assumptions else ''}",
         "workload.precision": _precision(plan, answer),
         "workload.optimizer": f"optimizer state {held('optimizer state')}",
-        "workload.tokens": "" if work.tokens is None else f"{work.tokens:.4g} tokens",
+        "workload.tokens": "" if work.tokens is None else f"{count_text(work.tokens)} tokens",
         "accelerators": f"{fleet.count:,} node(s) of {per_node} {fleet.node.accelerator.name}",
     }
     return {name: text for name, text in found.items() if text}

@@ -107,7 +107,7 @@ def one_server(plan: Plan) -> list[str]:
         return []
     out = [f"serving.replicas = {traffic.replicas} (start as many of these behind a load balancer)"]
     load = f"serving.concurrency = {traffic.concurrency} ({cap_of(plan)} a server)"
-    return out if traffic.concurrency is None else [*out, load]
+    return out if traffic.concurrency is None or traffic.max_num_seqs is not None else [*out, load]
 
 
 def named(name: str, warnings: list[str]) -> str | None:

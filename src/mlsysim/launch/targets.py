@@ -121,11 +121,14 @@ def read_launch_file(
 
 
 def launched(target: str, plan: Plan, command: str | None = None) -> Plan:
-    """The plan with the trainer that has to run it, so that a searched layout is one that it runs."""
+    """The plan with the software that has to run it, so that a searched layout is one that it runs, and its times are those of it."""
     name = target_named(target)
     if name in TUNES and plan.kind == "rl":
         framework = plan.rl and plan.rl.framework
         return plan.replacing(hardware={"launcher": name}, rl={"framework": framework or TARGETS[name].TITLE})
+    server = command if name in AROUND else name
+    if server in SERVES and plan.kind == "serving" and (plan.serving is None or plan.serving.engine is None):
+        return plan.replacing(serving={"engine": TARGETS[str(server)].ENGINE})
     trainer = (command or "megatron") if name in AROUND else name
     return plan.replacing(hardware={"launcher": trainer}) if trainer in TRAINS and plan.kind == "training" else plan
 

@@ -60,7 +60,7 @@ TRAINING_ARGS=(
     --bf16
     # optimizer state 1.7 GB on each accelerator
     --optimizer adam
-    # 2e+12 tokens in sequences of 4,096, to the nearest sequence
+    # 2 trillion tokens in sequences of 4,096, to the nearest sequence
     --train-samples 488281250
     # the tokenizer that the model was published with
     --tokenizer-type HuggingFaceTokenizer
