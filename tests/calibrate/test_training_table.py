@@ -126,6 +126,9 @@ def test_an_inferred_layout_uses_every_accelerator(devices):
         ({"recompute": "off"}, "recompute", "none"),
         ({"zero_stage": "HSDP"}, "zero", 3),
         ({"zero_stage": "distributed optimizer"}, "zero", 1),
+        ({"precision": "AMP"}, "precision", "bf16"),
+        ({"precision": "fp8_mx", "gpu": "B200"}, "precision", "mxfp8"),
+        ({"recompute": "gradient checkpointing"}, "recompute", "full"),
     ],
 )
 def test_numbers_and_modes_as_people_write_them(change, field, value):
@@ -137,6 +140,27 @@ def test_a_guess_widens_the_interval():
     (said,), (guessed,) = (TABLES["training"].predict({**known, "precision": text}) for text in ("bf16", ""))
     assert guessed.predicted == said.predicted
     assert guessed.low < said.low and guessed.high > said.high
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "times"),
+    [
+        ("TGS", "", 2048 * 4 / 8),
+        ("throughput", "tokens/s/GPU", 2048 * 4 / 8),
+        ("steps/s", "", 1),
+        ("seq/s", "", 4),
+        ("sample_throughput", "sequences/s", 4),
+    ],
+)
+def test_rates_by_other_names_are_those_of_the_same_step(metric, unit, times):
+    (step,) = TABLES["training"].predict({**ROW, "reported_metric": "s/it", "unit": ""})
+    (rate,) = TABLES["training"].predict({**ROW, "reported_metric": metric, "unit": unit})
+    assert rate.predicted * step.predicted == pytest.approx(times)
+
+
+def test_a_model_without_attention_is_read():
+    empty = dict.fromkeys(("params", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab"), "")
+    assert TABLES["training"].predict({**ROW, **empty, "model": "mamba2-2.7b", "tp": "1"})[0].predicted > 0
 
 
 def test_operations_that_count_recomputation_are_more():

@@ -239,7 +239,7 @@ def _product(row: Mapping[str, str], *names: str) -> int | None:
 
 def read_precision(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> str:
     """The arithmetic that a label names; without one that of the benchmark's submitters, or 16 bits, as far as the chip has it."""
-    if label := cell(row, "precision"):
+    if (label := cell(row, "precision")) and label.lower() not in _WORDS["mixed"]:
         return _row_scaled(format_of(label), label, cell(row, "notes"))
     benchmark = (
         cell(row, "source").startswith("mlperf") and (year_of(cell(row, "source"), cell(row, "notes")) or 0) >= _EIGHT
@@ -274,7 +274,7 @@ def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
         # Rows give the width of one expert, or of the dense layers, in the same column.
         given.pop("ffn_dim", None)
     if given.get("kv_heads") == known.heads:
-        del given["kv_heads"]
+        given.pop("kv_heads", None)
     return {field: value for field, value in given.items() if value != getattr(known, field, None)}
 
 

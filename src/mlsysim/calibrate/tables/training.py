@@ -43,6 +43,8 @@ _ADAPTER_RANK = 16
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
     metric = metric_named(cell(row, "reported_metric"), _METRICS)
+    if metric == "throughput":
+        metric = metric_named(cell(row, "unit"), _METRICS)
     if metric in _NOT_MEASURED or cell(row, "source").startswith("seed"):
         raise Excluded("not a measurement")
     if metric == "time_to_train":
@@ -179,13 +181,15 @@ def _asked(run: Run, plan: Plan, metric: str) -> tuple[str, str, float]:
     batch, devices = plan.workload.batch_size or 1, run.dp * run.tp * run.pp * run.cp
     each = 1.0 / devices
     if metric in ("iteration_time", "step_time"):
-        return "latency", "s", (1e3 if unit == "ms" else 1.0) * run.batch / batch
+        told = unit or cell(run.row, "reported_metric")
+        return "latency", "s", (1e3 if told.lower().endswith("ms") else 1.0) * run.batch / batch
     if metric == "gpu_hours_per_trillion_tokens":
         return "latency", "s", 1e12 / (batch * run.seq_len) * devices / 3600
     factors = {
         "tokens_per_s_per_gpu": each,
         "tokens_per_s": run.accelerators / devices,
         "samples_per_s": 1.0 / run.seq_len,
+        "steps_per_s": 1.0 / (run.batch * run.seq_len),
         "samples_per_s_per_gpu": each / run.seq_len,
     }
     if metric in factors:
