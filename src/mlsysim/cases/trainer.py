@@ -38,6 +38,7 @@ from mlsysim.physics.precision import format_of
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equivalent, power_of, vector_share
 from mlsysim.timing.stacks import Stack
+from mlsysim.timing.stacks import stack as stack_of
 from mlsysim.timing.training_chip import Constants, TrainingChip, constants
 from mlsysim.units.ops import some, where
 from mlsysim.units.records import dataclass
@@ -63,15 +64,15 @@ def training_band(
     if formats and not {*unseen} - {"model"} and f"{regime} {chip.bits}" not in formats:
         unseen.append("format")
     alone = ", none of them on one accelerator" if accelerators == 1 else ""
-    band = interval(regime, *unseen)
+    band, named = interval(regime, *unseen), f"{stack} ({stack_of(stack).title})"
     lacks = {
         "model": f"no run of {job.model.name} was measured",
         "chip": "none on this chip",
         "kernels": "none on this chip, and no kernel of its generation (runs predicted with another generation's kernels show what that adds)",
         **({"kernels": no_runs(job.precision)} if wide and chip.unseen != "kernels" else {}),
         "cpu": "none on a processor that is no accelerator (published rates of serving on Xeons show what that adds)",
-        "software": f"none of the stack {stack} on this chip",
-        "format": f"none of those of the stack {stack} computed in {chip.bits}",
+        "software": f"none of the stack {named} on this chip",
+        "format": f"none of those of the stack {named} computed in {chip.bits}",
     }
     return band, band.resting_on(f"published runs of this kind{alone}", **lacks)
 

@@ -160,34 +160,25 @@ class EngineStep(EngineKernels):
             decode = padded(decode, self.engine.graphs)
         asked, halves, prompted = (decode, reading, sequences, prompts), self.halved(decode, reading), present(prompts)
         if self.factors is None:
-            return self._rows(*asked, reading_ranks, tag, halves, prompted)
+            return self._rows(asked, reading_ranks, tag, halves, prompted)
         of_prompts, of_answers, _ = self.factors
         if not (prompted and present(decode)):
             return self._rows(
-                *asked, reading_ranks, scaled(tag, of_prompts if prompted else of_answers), halves, prompted
+                asked, reading_ranks, scaled(tag, of_prompts if prompted else of_answers), halves, prompted
             )
-        found = self._rows(*asked, reading_ranks, scaled(tag, minimum(of_prompts, of_answers)), halves, True)
+        found = self._rows(asked, reading_ranks, scaled(tag, minimum(of_prompts, of_answers)), halves, True)
         there = minimum(sequences, 1.0)
         for more, alone in (
             (maximum(of_prompts - of_answers, 0.0), (0.0, reading, 0.0, prompts)),
             (maximum(of_answers - of_prompts, 0.0) * there, (decode, 0.0, sequences, 0.0)),
         ):
             if some(more > 0):
-                found = found.with_more(more, self._rows(*alone, reading_ranks, uncounted(tag), halves, True))
+                found = found.with_more(more, self._rows(alone, reading_ranks, uncounted(tag), halves, True))
         return found
 
-    def _rows(
-        self,
-        decode: Any,
-        reading: Any,
-        sequences: Any,
-        prompts: Any,
-        reading_ranks: Any,
-        tag: Tag,
-        halves: Any,
-        prompted: bool,
-    ) -> Rows:
-        """By the forms alone; ``prompted`` is whether the step has prompts at all."""
+    def _rows(self, asked: tuple[Any, ...], reading_ranks: Any, tag: Tag, halves: Any, prompted: bool) -> Rows:
+        """Of tokens of answers and of prompts, sequences and prompts by the forms alone; ``prompted`` is whether the step has prompts at all."""
+        decode, reading, sequences, prompts = asked
         d, tokens = self.deployment, decode + reading
         there = minimum(sequences, 1.0) if prompted else 1.0
         counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
