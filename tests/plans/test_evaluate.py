@@ -253,11 +253,15 @@ def test_part_of_the_memory_holds_fewer_requests() -> None:
 
 
 def test_a_decode_pool_is_paid_for() -> None:
-    one = served(on="8xH100", concurrency=16)
-    two = served(on="8xH100", concurrency=16, decode_on="8xH100")
-    assert to_si(two.value("purchase"), "USD") == pytest.approx(2 * to_si(one.value("purchase"), "USD"))
-    half = served(on="8xH100", concurrency=16, decode_on="4xH100")
-    assert to_si(half.value("purchase"), "USD") == pytest.approx(1.5 * to_si(one.value("purchase"), "USD"))
+    """As two nodes of one pool are, with their network; half of a node is half as much, and parts of one node have no network to pay for."""
+
+    def price(**asked: Any) -> float:
+        return to_si(served(concurrency=16, **asked).value("purchase"), "USD")
+
+    alone, two = price(on="8xH100"), price(on="16xH100")
+    assert price(on="8xH100", decode_on="8xH100") == pytest.approx(two) and two > 2.2 * alone
+    assert price(on="8xH100", decode_on="4xH100") == pytest.approx(0.75 * two)
+    assert price(on="4xH100", decode_on="4xH100") == pytest.approx(alone)
 
 
 def test_a_cached_prefix_shortens_the_first_token_only() -> None:

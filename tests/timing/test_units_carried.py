@@ -21,7 +21,7 @@ from mlsysim.models.graph import Operator
 from mlsysim.models.inventory import CLASSES, inventory_of
 from mlsysim.models.registry import Models
 from mlsysim.physics import precision as formats
-from mlsysim.timing import engine_device, engine_step, kernels, operator_times, sustained, vision_time
+from mlsysim.timing import engine_device, engine_kernels, kernels, operator_times, sustained, vision_time
 from mlsysim.timing.collectives import measured_network
 from mlsysim.timing.engine_block import Deployment
 from mlsysim.timing.engine_step import EngineStep
@@ -207,13 +207,13 @@ def test_a_step_of_an_engine_carries_its_units(
     request.getfixturevalue("carrying")
     timed = run.model_copy(update={key: Q_(getattr(run, key), "s") for key in TIMES})
     own = profile(device, f"serving.{run.kernels}")
-    for module in (engine_device, engine_step, sustained):
+    for module in (engine_device, engine_kernels, sustained):
         monkeypatch.setattr(module, "to_si", kept)
     monkeypatch.setattr(engine_device, "profile", lambda chip, software: fresh(own))
     monkeypatch.setattr(
         engine_device, "engine_network", lambda chip, *more: carried_network(engine_network(chip, *more))
     )
-    for module in (template, passes, engine_step):
+    for module in (template, passes, engine_kernels):
         monkeypatch.setattr(module, "MULTIPLY_ADD", Q_(2.0, "flop"))
     for kept_module in (template, stack):
         monkeypatch.setattr(kept_module, "HALF", Q_(2.0, "byte"))

@@ -42,7 +42,7 @@ from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
-from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless
+from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -206,9 +206,13 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     # An arrival finds the engine at work unless nobody is there. Where prompts say how many are answered, they queue as long as there are so many.
     queued = where(most < places, carried / fastest, 0.0)
     first = s.first(carried, n, turn.alone * there, a, 0.0, least=queued)
-    place = crowd.waiting(waits, carried, fastest, length, a) + backlog(
-        t, fastest, most, value_of(s.pace(n)), length, a
-    )
+    pace, chance = value_of(s.pace(n)), 0.0
+    if h.sent is not None:
+        met = s.first(met_by(t, fastest, most, pace), n, value_of(turn.alone) * there, PLAIN, 0.0, least=queued)
+        # What a steady load makes them wait, as far as a random walk gets in so many steps.
+        steady, walk = maximum(met - value_of(first), 0.0), 2 / 3 * sqrt(2 / math.pi * h.sent) * pace
+        chance = steady * walk / sqrt(steady**2 + walk**2)
+    place = crowd.waiting(waits, carried, fastest, length, a) + backlog(t, fastest, most, pace, length, a, chance)
     missed = turn.alone * engine.steps_ahead + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts)
