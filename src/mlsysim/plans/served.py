@@ -145,12 +145,14 @@ class Served:
         placed = part.requests <= (self.places or 0)
         alone, steps = self.server.at(self.layout, self.replicas).tpot, self.mean_output - 1
         if self.carries or placed:
-            # After the last has come it is still to be answered. Those before it leave as they came, so that of those that are there at the height
-            # of the trapezoid of requests in flight it meets a share of its time without them; a token meets the mean of the trapezoid.
+            # After the last has come it is still to be answered. A token meets the mean of the trapezoid of requests in flight, and those before the last
+            # leave as they came: of its time the share s passes while they do, the rest at the height. Steps of alone + x N/H are more often the short
+            # ones, so that over that time 1 / ((1 - s)/(alone + x) + s ln(1 + x/alone)/x) is their mean.
             come = part.requests / part.qps
             longer, shorter = max(come, self.latency), min(come, self.latency)
-            met = longer / (longer - shorter / 3) * (1 - shorter / self.latency / 2)
-            rate, last = part.qps, self.ttft + steps * (alone + (self.tpot - alone) * met)
+            more, leaving = max(self.tpot - alone, 0.0) * longer / (longer - shorter / 3), shorter / self.latency
+            alike = math.log1p(more / alone) / more if more > 0 else 1 / alone
+            rate, last = part.qps, self.ttft + steps / ((1 - leaving) / (alone + more) + leaving * alike)
         else:
             # A full server is filled and emptied: N answers of n steps of a + b N end in n (a + b N/2) instead of half of n (a + b N),
             # which is n a/2 more at either end.
