@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from mlsysim.cases.ledger import Held, Ledger, Part
 from mlsysim.physics.operators import soft_maximum
-from mlsysim.timing.operator_times import clocked
+from mlsysim.timing.tags import clocked
 from mlsysim.units import ops
 
 HIDDEN_ROUNDING = 1e-12

@@ -39,7 +39,7 @@ from mlsysim.cases.crowd import backlog, carried_of, endless
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
-from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 
 

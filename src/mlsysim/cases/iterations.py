@@ -23,7 +23,7 @@ from mlsysim.timing.engine_block import Deployment
 from mlsysim.timing.engine_step import EngineStep, StepTime
 from mlsysim.timing.engines import Engine
 from mlsysim.timing.network import Tabled
-from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import maximum, some
 from mlsysim.units.records import dataclass
 

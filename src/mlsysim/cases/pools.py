@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from mlsysim.cases.serve import Engines, Machine
 from mlsysim.cases.traffic import Traffic
 from mlsysim.models.demand import sequence_demand
-from mlsysim.timing.operator_times import untagged
 from mlsysim.timing.power import Activity, ChipPower, Clock, serving_activity
+from mlsysim.timing.tags import untagged
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.records import dataclass
 

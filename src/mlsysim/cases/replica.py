@@ -46,8 +46,8 @@ from mlsysim.physics.precision import (
 )
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
-from mlsysim.timing.operator_times import Tag, clocked, untagged
 from mlsysim.timing.power import Clock, wide_peak
+from mlsysim.timing.tags import Tag, clocked, untagged
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si

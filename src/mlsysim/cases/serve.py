@@ -37,7 +37,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.pipeline import pipelined_completion, pipelined_share
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table, strangeness
-from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.units.records import dataclass

@@ -45,7 +45,7 @@ from mlsysim.cases.request import FIRST, QUEUE, RUNNING, SERVING, TAIL, value_of
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
-from mlsysim.timing.operator_times import Tag, untagged
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, expm1, floor, maximum, minimum, sqrt, where
 
 Stepping = EngineStep | Iterations

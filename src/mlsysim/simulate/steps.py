@@ -30,7 +30,7 @@ from mlsysim.physics.operators import soft_maximum
 from mlsysim.simulate.live import NEVER
 from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED
 from mlsysim.timing.engine_step import EngineStep, Rows
-from mlsysim.timing.operator_times import clocked, untagged
+from mlsysim.timing.tags import clocked, untagged
 
 _FAR = 1e7
 """Beyond the longest context."""

@@ -29,9 +29,10 @@ from mlsysim.physics.operators import memory_bound_time, moving_time
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.kernels import Profile
-from mlsysim.timing.operator_times import Execution, PassTime, Tag, pass_time, started, untagged
+from mlsysim.timing.operator_times import Execution, PassTime, pass_time, started
 from mlsysim.timing.profile import profile
 from mlsysim.timing.stacks import Software, software
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 

@@ -21,9 +21,9 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.vision import DiffusionWorkload
 from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.physics.vision import overlapped_time
-from mlsysim.timing.operator_times import Tag, untagged
 from mlsysim.timing.power import Activity, power_constants, vector_share
 from mlsysim.timing.profile import profile
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.timing.vision_time import constants, first_peak, issue_rate
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si

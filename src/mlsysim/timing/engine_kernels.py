@@ -26,7 +26,8 @@ from mlsysim.timing import kernels
 from mlsysim.timing.engine_block import StepProduct
 from mlsysim.timing.engine_messages import EngineMessages
 from mlsysim.timing.engines import serving_table
-from mlsysim.timing.operator_times import Tag, expanded_weights, expansion, started
+from mlsysim.timing.operator_times import expanded_weights, expansion, started
+from mlsysim.timing.tags import Tag
 from mlsysim.units.ops import maximum, minimum, sqrt
 from mlsysim.units.registry import to_si
 

@@ -14,7 +14,7 @@ from mlsysim.models.template import Core
 from mlsysim.timing.engine_block import DECODE
 from mlsysim.timing.engine_device import EngineDevice
 from mlsysim.timing.engines import serving_table
-from mlsysim.timing.operator_times import Tag
+from mlsysim.timing.tags import Tag
 from mlsysim.units.ops import minimum
 
 _TENSORS, _EXCHANGE, _STAGES = "tensor parallelism", "expert exchange", "pipeline parallelism"

@@ -17,8 +17,9 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.kernels import Profile
-from mlsysim.timing.operator_times import Tag, started, untagged
+from mlsysim.timing.operator_times import started
 from mlsysim.timing.profile import profile
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.timing.vision_time import clock_of, first_peak
 from mlsysim.units.registry import to_si
 

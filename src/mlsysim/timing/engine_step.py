@@ -48,8 +48,9 @@ from mlsysim.timing.engine_block import ALL, DECODE, PROMPT, SAMPLED, Deployment
 from mlsysim.timing.engine_device import present
 from mlsysim.timing.engine_kernels import EngineKernels
 from mlsysim.timing.engines import Engine, serving_table
-from mlsysim.timing.operator_times import Tag, clocked, scaled, started, uncounted, untagged
+from mlsysim.timing.operator_times import started
 from mlsysim.timing.power import Clock
+from mlsysim.timing.tags import Tag, clocked, scaled, uncounted, untagged
 from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 

@@ -5,14 +5,13 @@ The workload is lowered to operators (:meth:`Workload.lower`); each gets its clo
 :class:`Execution`: launched one by one or captured in a graph, elementwise chains fused or not, which attention kernel.
 Collectives are timed by the walls that know where the ranks sit.
 
-Every form is put together from named times: ``tag(name, wall, resource, equation, seconds, **amounts)`` gives what it is given
-(:func:`untagged`), or a line of a ledger (:mod:`mlsysim.cases.algebra`). Names are kinds of operators; arithmetic belongs to
+Every form is put together from named times (:mod:`mlsysim.timing.tags`). Names are kinds of operators; arithmetic belongs to
 wall 1, bytes to wall 2, the start of kernels and the walk of a tile that fills no chip to wall 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
@@ -38,12 +37,10 @@ from mlsysim.physics.precision import (
 )
 from mlsysim.timing.kernels import FULL_HEAD, REACH, DecodeKernel, Products, Profile
 from mlsysim.timing.stacks import Software
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import minimum, power, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
-
-Tag = Callable[..., Any]
-"""``tag(name, wall, resource, equation, seconds, flop=, moved=)``: a time under a name."""
 
 _LATENT = 256
 _PRODUCT, _CACHED = "t = t_0 + |F / R, B / (e W)|", "t = t_0 + |K / (e W), F / A|"
@@ -53,39 +50,6 @@ _NAMES = {
 }  # fmt: skip
 STARTS = "kernel starts"
 """The name of what kernels need to begin, drain and walk one tile, of whatever kind they are."""
-
-
-def untagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
-    """Times as plain numbers or arrays: the name is dropped."""
-    return seconds
-
-
-def clocked(tag: Tag, slower: Any, streaming: Any) -> Tag:
-    """``tag`` on a device with a lower clock: its arithmetic and the start of its kernels, and its bytes, take so much longer."""
-    longer = {"peak": slower, "vector": slower, "start": slower, "bandwidth": streaming}
-
-    def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
-        return tag(name, wall, resource, equation, longer.get(resource, 1.0) * seconds, **amounts)
-
-    return tagged
-
-
-def scaled(tag: Tag, factor: Any) -> Tag:
-    """``tag`` of times that are ``factor`` as long for the same work."""
-
-    def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
-        return tag(name, wall, resource, equation, factor * seconds, **amounts)
-
-    return tagged
-
-
-def uncounted(tag: Tag) -> Tag:
-    """``tag`` of times whose work is counted elsewhere."""
-
-    def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
-        return tag(name, wall, resource, equation, seconds)
-
-    return tagged
 
 
 def part_name(kind: str) -> str:

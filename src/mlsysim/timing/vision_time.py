@@ -31,9 +31,10 @@ from mlsysim.models.inventory import Inventory
 from mlsysim.physics.power import clock_for, voltage, waiting_power
 from mlsysim.physics.precision import bytes_per_element, compute_precision
 from mlsysim.physics.vision import elementwise_bandwidth, overlapped_time
-from mlsysim.timing.operator_times import Tag, started, untagged
+from mlsysim.timing.operator_times import started
 from mlsysim.timing.power import power_constants
 from mlsysim.timing.profile import software_file
+from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.registry import Q_, to_si
 
 TENSOR = {"conv": ("conv",), "dense": ("pointwise", "gemm"), "attention": ("attention",), "grouped": ("grouped",)}

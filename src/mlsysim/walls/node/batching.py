@@ -28,7 +28,7 @@ from mlsysim.cases.phases import Decoder
 from mlsysim.cases.serve import Engines, Replicated, Served, serve
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.errors import InputError
-from mlsysim.timing.operator_times import untagged
+from mlsysim.timing.tags import untagged
 from mlsysim.units.fields import Words
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil
