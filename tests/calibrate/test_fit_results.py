@@ -54,7 +54,7 @@ def fitted(log: Path) -> FittedEngine:
 
 def test_planted_constants_predict_runs_that_were_left_out(fitted: FittedEngine) -> None:
     found = fitted.to_dict()
-    assert found["before"]["median_ape"] > 10 > 4 > found["after_left_out"]["median_ape"]
+    assert found["before"]["median_ape"] > 10 > 3 > found["after_left_out"]["median_ape"]
     # A single model does not tell a step's own time from a factor on it; the front end it does.
     assert fitted.constants["front_end"] == pytest.approx(PLANTED["front_end"], rel=0.35)
 
