@@ -20,8 +20,7 @@ round's. One round (``rounds=1``) is a batch that begins together.
 N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more. Beside its answer are read the prompts that come meanwhile, and those that came
 while its own was read: an answer begins where prompts are read and ends in steps, of which few read. Where caches or slots bind, requests wait for a place
 (:mod:`mlsysim.cases.crowd`). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
-server is full. R requests that are sent in all fill the server for R/r and leave it as they came: with answers of T the number in flight is
-a trapezoid over time (fluid limit), and a token sees its mean over tokens, which is that of the steady state where R/r is long and R where it is short;
+server is full. A number of requests that are sent in all fill the server and leave it (:mod:`mlsysim.cases.passing`);
 those that find no place wait for what the others leave behind.
 
 Pools of their own for prompts and answers are in :mod:`mlsysim.cases.apart`.
@@ -43,6 +42,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
+from mlsysim.cases.passing import meets
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -220,18 +220,6 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     return Loop(tpot, ttft, ttft, n, *steps, answered, bound, endless(t, fastest), fastest)
 
 
-def _passing(sent: Any, rate: Any, length: Any) -> Any:
-    """Requests in flight that a token of so many requests sees, on average, where each takes ``length``.
-
-    Over time they are a trapezoid of height H = min(r T, R), which rises and falls for the shorter of R/r and T and is flat between: the
-    mean over tokens is the integral of N^2 over that of N, which is R T.
-    """
-    span = sent / rate
-    height, shorter = minimum(rate * length, sent), minimum(span, length)
-    flat = maximum(span, length) - shorter
-    return height**2 * (flat + 2 / 3 * shorter) / (sent * length)
-
-
 def _balanced(answered: Callable[[Any], Any], rate: Any, low: Any, high: Any) -> Any:
     """How many between ``low`` and ``high`` are answered at ``rate``. In logarithms what is answered is nearly straight over their number: false
     position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries."""
@@ -266,10 +254,10 @@ def in_flight(
     steady = where(carried, rate * n / answered(n), most)
     if sent is None:
         return steady, fastest
-    low, high = fewest, steady
+    low, high, alone = fewest, steady, fewest / answered(fewest)
     for _ in range(_HALVINGS):
         n = sqrt(low * high)
-        less = _passing(sent, rate, n / answered(n)) > n
+        less = meets(sent, rate, n / answered(n), alone, n) > n
         low, high = where(less, n, low), where(less, high, n)
     return high, fastest
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.ledger import Ledger
+from mlsysim.cases.passing import last_step
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.plans.sheet import many
@@ -145,14 +146,9 @@ class Served:
         placed = part.requests <= (self.places or 0)
         alone, steps = self.server.at(self.layout, self.replicas).tpot, self.mean_output - 1
         if self.carries or placed:
-            # After the last has come it is still to be answered. A token meets the mean of the trapezoid of requests in flight, and those before the last
-            # leave as they came: of its time the share s passes while they do, the rest at the height. Steps of alone + x N/H are more often the short
-            # ones, so that over that time 1 / ((1 - s)/(alone + x) + s ln(1 + x/alone)/x) is their mean.
-            come = part.requests / part.qps
-            longer, shorter = max(come, self.latency), min(come, self.latency)
-            more, leaving = max(self.tpot - alone, 0.0) * longer / (longer - shorter / 3), shorter / self.latency
-            alike = math.log1p(more / alone) / more if more > 0 else 1 / alone
-            rate, last = part.qps, self.ttft + steps / ((1 - leaving) / (alone + more) + leaving * alike)
+            # After the last has come it is still to be answered, while those before it leave.
+            last = self.ttft + steps * last_step(self.tpot, alone, part.requests / part.qps, self.latency)
+            rate = part.qps
         else:
             # A full server is filled and emptied: N answers of n steps of a + b N end in n (a + b N/2) instead of half of n (a + b N),
             # which is n a/2 more at either end.
