@@ -25,7 +25,7 @@ from mlsysim.cases.failures import (
     production_band,
     spread_of_rates,
 )
-from mlsysim.cases.goodput import Saving, all_there, daly_interval, exact_goodput_of, exact_interval
+from mlsysim.cases.goodput import PATIENCE, Saving, all_there, daly_interval, exact_goodput_of, exact_interval
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -256,6 +256,20 @@ def test_a_larger_fleet_is_less_sure_of_its_goodput():
 
 def test_a_rate_that_was_said_is_taken_as_certain():
     assert band_of("H100", 16384, mtbf=3.0)[1] is None
+
+
+def test_an_interval_has_no_upper_end_where_a_fleet_that_fails_more_often_never_ends():
+    """With few spares the run of a fleet that fails 3.3 times as often takes more than ten times its work, or no number of days at all."""
+    lasting, ends = [], []
+    for spares in range(0, 160, 8):
+        kept, band = band_of("H100", 16384, spares=spares)
+        lasting.append(bool(kept.lasting))
+        assert (band is None) == (not kept.lasting) and kept.lasting == (1 / kept.ratio < PATIENCE)
+        if band is not None:
+            assert band[0] == 0.0 or kept.ratio * band[0] * PATIENCE > 1
+            ends.append(band[0] > 0)
+    assert lasting == sorted(lasting) and ends == sorted(ends) and not lasting[0] and not ends[0] and ends[-1]
+    assert ends[-1] == (band_of("H100", 16384)[1][0] > 0)
 
 
 def test_a_run_of_many_is_less_sure_than_its_step():

@@ -60,7 +60,7 @@ def test_a_run_that_never_ends_is_a_sentence() -> None:
     work = {"model": "Llama3_8B", "batch_size": 512, "seq_len": 4096}
     answer = answered(task="training", workload=work, hardware={"on": "64xH100"}, ops={"mtbf": "20 s"})
     assert answer.value("goodput") < 1e-6 and answer.binding.limit == "goodput"
-    assert "The fleet fails faster than it recovers: no run of this kind ends." in answer.verdict
+    assert "The fleet fails faster than it recovers: no run of this kind ends in ten times its work." in answer.verdict
     assert not {"usd_per_mtoken", "tokens_per_parameter"} & answer.held.keys()
 
 

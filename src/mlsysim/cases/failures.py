@@ -91,16 +91,16 @@ def spread_of_rates() -> float:
 
 
 def goodput_band(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, kept: Goodput) -> Factors | None:
-    """The interval of what is kept, over it, for as much as rates of fleets differ; None where the rate was said or the run makes no progress."""
+    """The interval of what is kept, over it, for as much as rates of fleets differ: from 0 on where the run of one that fails more often has no end. None where the rate
+    was said, or the run itself has none."""
     if said.mtbf is not None or said.accelerator_mtbf is not None or chip.reliability is not None or not kept.lasting:
         return None
     factor = spread_of_rates()
-    sides = (
+    often, seldom = (
         kept_of(chip, accelerators, saved, said._replace(mtbf=kept.mtbf * f), kept.saving.step)
         for f in (1 / factor, factor)
     )
-    low, high = (float(side.ratio / kept.ratio) for side in sides)
-    return (low, high) if low > 0 else None
+    return float(often.ratio / kept.ratio) if often.lasting else 0.0, float(seldom.ratio / kept.ratio)
 
 
 def production_band(accelerators: int) -> Factors | None:

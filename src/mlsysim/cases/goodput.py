@@ -43,8 +43,8 @@ _ROUNDS = 2
 _LEAST = 1e-300
 _SHORTEST = 1e-6
 """Seconds between two checkpoints that cost nothing."""
-_PROGRESS = 1e-3
-"""A run of which less is useful does not end: a month of work takes a lifetime."""
+PATIENCE = 10.0
+"""Times its work after which a run is said to have no end, predicted or played."""
 
 
 @kernel("""
@@ -217,8 +217,8 @@ class Goodput:
 
     @property
     def lasting(self) -> Any:
-        """Whether the run makes progress."""
-        return self.ratio > _PROGRESS
+        """Whether the run ends, within as many times its work as anybody waits."""
+        return self.ratio * PATIENCE > 1
 
 
 def goodput_of(mtbf: Any, saving: Saving) -> Goodput:

@@ -189,7 +189,7 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
         "latency": joint.step,
         "mfu": min(1.0, useful / possible),
         "tokens_per_second": rate,
-        **({"run_time": days} if wanted is not None else {}),
+        **({"run_time": days} if wanted is not None and kept.lasting else {}),
         "mtbf": kept.mtbf,
         "expected_failures": float(expected_failures(days * 24.0, kept.mtbf)),
         "goodput": goodput,

@@ -110,7 +110,11 @@ def binding_of(ledger: Ledger, noun: str, kept: Goodput | None = None) -> Limit:
     if kept is not None and run_binding(ledger, kept) == FRAGILITY:
         name, _ = TITLES[FRAGILITY]
         lost = f"failures and checkpoints take {min(float(kept.waste), 1.0):.1%} of the run"
-        more = f"more than any wall of the {noun}" if kept.lasting else "and no run of this kind ends"
+        more = (
+            f"more than any wall of the {noun}"
+            if kept.lasting
+            else "and no run of this kind ends in ten times its work"
+        )
         sentence = f"Wall {FRAGILITY} ({name}) binds: {lost}, {more}."
         return Limit(wall=FRAGILITY, name=name, limit="goodput", sentence=sentence)
     sentence = f"Wall {wall} ({NAMES[wall]}) binds: {bound_text(ledger, wall, noun)}."

@@ -240,7 +240,7 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput, played: Simulated | None)
         time = sheet.text("run_time") if wanted is not None else compact_time(days * _SECONDS_PER_DAY)
         yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."
     else:
-        yield "The fleet fails faster than it recovers: no run of this kind ends."
+        yield "The fleet fails faster than it recovers: no run of this kind ends in ten times its work."
     if played is not None:
         yield from played.verdict(sheet)
     yield from cost_sentence(sheet, days, "The run" if kept.lasting else "Trying")

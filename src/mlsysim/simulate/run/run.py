@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mlsysim.cases.goodput import PATIENCE
 from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.run.clocks import Cause, Clock
 from mlsysim.simulate.run.nodes import Again, Nodes, Returning
@@ -84,7 +85,7 @@ class Setting(NamedTuple):
     shape: float = 1.0
     persist: float | None = None
     """Seconds between checkpoints in the file system, where those between are copies in the memory of two nodes."""
-    patience: float = 10.0
+    patience: float = PATIENCE
     """Times the work after which a run is said to have no end."""
     hours: Callable[[int], Allowed] | None = None
     """What is allowed when, in the run of a seed."""
