@@ -16,6 +16,7 @@ from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rl_part import RlPart
+from mlsysim.plans.rl_steps import OTHERS as BESIDE
 from mlsysim.plans.rl_steps import Stepper
 from mlsysim.plans.schema import ALL_TASKS
 from mlsysim.plans.varied import axes_of
@@ -146,6 +147,17 @@ def test_a_question_without_samples_or_length_is_refused(missing, words):
 def test_what_makes_no_sense_is_refused(rl, words):
     with pytest.raises(InputError, match=words):
         way(SMALL, **rl)
+
+
+@pytest.mark.parametrize("rl", [{}, {"staleness": 0}, {"partial": True}], ids=["one off", "in turns", "partial"])
+def test_splits_that_are_told_are_those_of_all(rl):
+    """What is found without playing splits that cannot be among the best is what playing every one of them finds."""
+    asked = {"prompts": 64, "samples": 16, "response": 1500, "max_response": 16000, "split": "auto"}
+    document = {"task": "rl", "workload": {"model": "Qwen3_8B"}, "hardware": {"on": "8xH100"}, "rl": asked | rl}
+    stepper = Stepper(Plan.model_validate(document | {"serving": {"prompt_tokens": 256}}))
+    found = [(way.seconds, way.generators) for way in stepper.ways()]
+    whole = sorted((each.seconds, each.generators) for each in map(stepper.way, range(8)) if each.feasible)
+    assert len(whole) > BESIDE + 1 and found[: BESIDE + 1] == whole[: BESIDE + 1]
 
 
 def test_shares_that_are_nothing_are_not_told_and_energy_has_a_period():

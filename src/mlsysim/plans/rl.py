@@ -15,7 +15,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
-from mlsysim.plans.rl_steps import AUTO, Stepper, Way, ledger_of
+from mlsysim.plans.rl_steps import AUTO, OTHERS, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
@@ -26,7 +26,6 @@ from mlsysim.units.text import compact_time, count_text
 
 _STEPS = 1000
 _DAY = 86400.0
-_OTHERS = 3
 _PARTS = {
     "rollout": (f"{case.ROLLOUT}: ",),
     "long tail": (case.LONG_TAIL,),
@@ -157,7 +156,7 @@ def _assume(sheet: Sheet, way: Way, ways: list[Way]) -> None:
         assumed["rollout"] = f"event by event: caches of {way.rollout.each:.0f} samples have no room at once"
     if len(ways) > 1:
         others = "; ".join(
-            f"{each.text}: {compact_time(each.seconds)}" for each in ways[1 : 1 + _OTHERS] if each.feasible
+            f"{each.text}: {compact_time(each.seconds)}" for each in ways[1 : 1 + OTHERS] if each.feasible
         )
         assumed["split"] = f"{way.text}, the best of {len(ways)} splits; next {others}" if others else way.text
 
@@ -289,7 +288,7 @@ def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
         yield f"{pools}: a trainer of {trains}, {copies}; MFU of training is {sheet.text('training_mfu')}."
     else:
         yield f"The trainer has {trains}; its MFU is {sheet.text('training_mfu')}."
-    others = [each for each in ways[1 : 1 + _OTHERS] if each.feasible]
+    others = [each for each in ways[1 : 1 + OTHERS] if each.feasible]
     if others and sheet.plan.rl and sheet.plan.rl.split == AUTO:
         told = ", ".join(f"{each.text} ({each.seconds / way.seconds - 1:+.0%})" for each in others)
         yield f"Other splits: {told}."

@@ -176,6 +176,10 @@ def ledger_of(trainer: Trained) -> Ledger:
     return trainer.step.ledger
 
 
+OTHERS = 3
+"""Splits that an answer tells beside the best."""
+
+
 class Stepper:
     """Evaluates ways to run a step of a plan."""
 
@@ -221,43 +225,47 @@ class Stepper:
                     f"{generators:,} of {total:,} accelerators generate, so that none trains.", field="split"
                 )
             return [self.way(generators)]
-        found, refused = [], None
+        found, refused, told = list[Way](), None, math.inf
         for generators in (0, *self._shares()):
             try:
-                found.append(self.way(generators))
+                found = sorted([*found, self.way(generators, told)], key=lambda way: way.rank)
             except InputError as error:
                 refused = refused or error
+            if len(found) > OTHERS and found[OTHERS].feasible:
+                told = found[OTHERS].seconds
         if not found:
             raise refused or InputError("No split of the accelerators fits.", field="split")
-        return sorted(found, key=lambda way: way.rank)
+        return found
 
     def _shares(self) -> list[int]:
-        """Numbers of generators to try: eighths of the fleet in whole nodes, of a node in accelerators."""
+        """Numbers of generators to try: eighths of the fleet in whole nodes, of a node in accelerators; halves first, which are seldom far from the best."""
         total = self.fleet.total_accelerators
         unit = 1 if self.fleet.count == 1 else self.fleet.node.accelerators_per_node
-        return sorted({max(unit, round(total * k / 8 / unit) * unit) for k in range(1, 8)} - {0, total})
+        tried = {max(unit, round(total * k / 8 / unit) * unit) for k in range(1, 8)} - {0, total}
+        return sorted(tried, key=lambda generators: (abs(2 * generators - total), generators))
 
-    def way(self, generators: int) -> Way:
-        """The step with so many accelerators that generate alone; 0: all take turns."""
+    def way(self, generators: int, told: float = math.inf) -> Way:
+        """The step with so many accelerators that generate alone; 0: all take turns. Of one that takes ``told`` seconds or more nobody asks how much more."""
         asked = self.asked
         staleness = None if not generators else asked.staleness
         trainer = self._trained(self.fleet.total_accelerators - (0 if self.beside else generators))
         layout = trainer.step.parallelism
         shards = layout["tp"] * layout["pp"] * max(1, layout["ep"] // layout["tp"])
-        served, seen, stream = None, None, None
+        steps = asked.samples.all / asked.batch * asked.algorithm.trained
+        whole = ledger_of(trainer) * (steps * self._of_tokens(trainer))
+        own, served, seen, stream = asked.framework, None, None, None
         if asked.algorithm.rollout:
-            served, seen, stream = self._generator(generators, staleness)
+            longest = told / own.generation if own.training * whole.seconds < told else 0.0
+            served, seen, stream = self._generator(generators, staleness, longest)
         times = self._times(trainer, seen, stream)
         weights = 2.0 * self.model.parameter_count
         near = shards <= self.fleet.node.accelerators_per_node if not generators else self.fleet.count == 1
         near, ends = near and not self.beside, (self.fleet, self.beside or self.fleet)
         missing = weights * (1 - 1 / shards) if not generators else weights
         moved = max(case.transfer_time(datasheet_network(each), missing, near) for each in ends)
-        steps = asked.samples.all / asked.batch * asked.algorithm.trained
-        whole = ledger_of(trainer) * (steps * self._of_tokens(trainer))
         ledger = None if served is None else served.ledger
         worked = Worked(times, ledger, whole, moved, staleness, bool(self.part.partial))
-        return Way(asked, trainer, served, seen, worked.step(asked.framework), generators, staleness, worked)
+        return Way(asked, trainer, served, seen, worked.step(own), generators, staleness, worked)
 
     # --- the trainer ------------------------------------------------------------------------------------------
 
@@ -314,8 +322,8 @@ class Stepper:
 
     # --- the generator ----------------------------------------------------------------------------------------
 
-    def _generator(self, generators: int, staleness: float | None) -> tuple[Served, Rollout, float | None]:
-        """The fastest generator that fits, its rollout, and a stream's seconds for as many samples."""
+    def _generator(self, generators: int, staleness: float | None, told: float) -> tuple[Served, Rollout, float | None]:
+        """The fastest generator that fits, its rollout, and a stream's seconds for as many samples; at least, where they are more than those ``told``."""
         server, part = self._server(generators, staleness), self.part
         clients = max(1, round(self.asked.samples.all * (1 + (staleness or 0.0))))
         tried = [server.at(layout, clients) for layout in server.layouts()]
@@ -328,7 +336,7 @@ class Stepper:
             if served.result.feasible:
                 longest = math.inf if best is None else best[2].seconds
                 try:
-                    found = self._rolled(served, staleness or 0.0, longest)
+                    found = self._rolled(served, staleness or 0.0, longest, told)
                 except InputError as error:
                     # Weights fit and the longest response does not.
                     refused = refused or error
@@ -340,13 +348,17 @@ class Stepper:
             return min(tried, key=lambda each: each.result.memory_utilization), Rollout(0.0, 0.0, 0.0, 0.0, True), None
         return best[1:]
 
-    def _rolled(self, served: Served, staleness: float, longest: float) -> tuple[float, Served, Rollout, float | None]:
-        """What ranks a generator, with what it gives."""
+    def _rolled(
+        self, served: Served, staleness: float, longest: float, told: float
+    ) -> tuple[float, Served, Rollout, float | None]:
+        """What ranks a generator, with what it gives. A step is no shorter than its rollout, nor that than its stream or its share of the batches in flight."""
         samples = self.asked.samples
-        seen = rollout(served.result.named("machine"), served.result.named("clients"), samples, longest)
+        stream = samples.all / served.requests if staleness else math.inf
+        if stream < told:
+            told = math.inf if self.part.partial else told * (1 + staleness)
+        seen = rollout(served.result.named("machine"), served.result.named("clients"), samples, min(longest, told))
         if not staleness:
             return seen.seconds, served, seen, None
-        stream = samples.all / served.requests
         whole = case.stale_rollout(seen.seconds, stream, staleness, bool(self.part.partial))
         return whole, served, seen, stream
 

@@ -158,6 +158,8 @@ def rollout(machine: Engines, traffic: Traffic, asked: Samples, longest: float =
     even = asked._replace(lengths=asked.lengths.even)
     fits = each <= kind.plan.slots and _fills(kind, asked, each) <= kind.room.bytes
     seconds, alike = (reading + _written(kind, want, each) for want in (asked, even))
+    if not fits:
+        _has_room(kind, asked)
     if not fits and seconds < longest:
         # What caches cost, they cost long and short responses alike.
         grown = max(_played(kind, asked) / seconds, 1.0)
@@ -254,14 +256,18 @@ class _Siblings(Prefixes):
         pass
 
 
-def _played(kind: Kind, asked: Samples) -> float:
-    """The slowest of all replicas, event by event."""
+def _has_room(kind: Kind, asked: Samples) -> None:
+    """Refuses replicas in which the longest response has no room."""
     if not kind.room.holds(asked.prompt, math.ceil(asked.lengths.most if asked.lengths.spread else asked.lengths.mean)):
         raise InputError(
             f"A response of {asked.lengths.most:,.0f} tokens has no room in the caches of a generator: "
             "split it over more devices, or give a larger memory_fraction.",
             field="max_response",
         )
+
+
+def _played(kind: Kind, asked: Samples) -> float:
+    """The slowest of all replicas, event by event."""
 
     def done(live: Live, at: float) -> None:
         pass
