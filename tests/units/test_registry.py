@@ -456,3 +456,13 @@ def test_a_quantity_is_whole_in_a_process_that_has_not_read_its_unit():
     code = f"import pickle; print(*(format(each, '~P') for each in pickle.loads({kept!r})), sep=', ')"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "1.5 kB, 2.0 ms"
+
+
+def test_a_conversion_to_a_unit_is_the_one_to_its_name():
+    for value, unit in ((3.35, "TB/s"), (2.0, "day"), (1e3, "USD/hour")):
+        made = Q_(f"{value} {unit}")
+        other = {"TB/s": "GB/s", "day": "second", "USD/hour": "USD/s"}[unit]
+        assert made.to(ureg.Unit(other)) == made.to(other)
+        assert made.to(ureg.Unit(other)).units == made.to(other).units
+    with pytest.raises(DimensionalityError):
+        Q_("1.5 GB").to(ureg.Unit("second"))

@@ -33,7 +33,8 @@ def evaluate_plainly(plan: Plan, quick: bool = False) -> Answer:
 
 def _kind(plan: Plan) -> str:
     """What answers a plan: several kinds of accelerator are put together, but for post-training, which takes one."""
-    mixed = plan.kind != "rl" and len(find_fleets(plan.hardware).fleets) > 1
+    several = plan.kind != "rl" and "+" in (plan.hardware.on or "")
+    mixed = several and len(find_fleets(plan.hardware).fleets) > 1
     return "mixed" if mixed else plan.kind
 
 

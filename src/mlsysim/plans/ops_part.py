@@ -14,6 +14,7 @@ from mlsysim.plans.schema import Part
 from mlsysim.plans.targets import every_text
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
+from mlsysim.units.registry import to_si
 
 
 def _written(read: Any) -> Any:
@@ -84,5 +85,5 @@ class OpsPart(Part):
     def days(self) -> float | None:
         """Duration in days."""
         if self.duration is not None:
-            return float(self.duration.to("day").magnitude)
+            return to_si(self.duration, "day")
         return self.duration_days

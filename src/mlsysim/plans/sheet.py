@@ -49,6 +49,7 @@ class Sheet:
         self.rented = self.owned = ""
         """The price of an accelerator-hour in words, where the plan rents; what owning covers, and for how long."""
         self.ledger = Ledger(0.0, ())
+        self.binding_wall = 0
         self.ledger_of_main: Ledger | None = None
 
     @property
@@ -59,7 +60,7 @@ class Sheet:
     def read(self, ledger: Ledger | None) -> Ledger:
         """Take the ledger that the answer is read off."""
         assert ledger is not None
-        self.ledger = ledger
+        self.ledger, self.binding_wall = ledger, ledger.binding_wall
         self.shown |= {"memory": memory_bar(ledger), "time_parts": time_parts(ledger)}
         return ledger
 
@@ -79,7 +80,7 @@ class Sheet:
     def add(self, name: str, value: Any, band: Any = None, wall: int = 0) -> None:
         """A metric; nothing where the value is not known. Without a wall of its own it belongs to the one given, or that binds."""
         if value is not None:
-            self.metrics[name] = metric(name, value, self.task, band, wall, self.ledger.binding_wall)
+            self.metrics[name] = metric(name, value, self.task, band, wall, self.binding_wall)
 
     def text(self, name: str) -> str:
         """A metric as it is printed; every sentence takes its numbers from here."""

@@ -222,7 +222,7 @@ def parse_quantity(text: str) -> Any:
     if not isinstance(text, str):
         raise UnitError(f"expected a string such as '80 GiB', got {type(text).__name__}.")
     value, unit = _parse(text)
-    return ureg.Quantity(value, unit)
+    return _made(value, unit._units)
 
 
 ureg = _load()
@@ -240,6 +240,9 @@ def _new_quantity(cls: Any, value: Any, units: Any = None) -> Any:
             f"the number {value[:_LONGEST]!r} is a string beside the unit {str(units)[:_LONGEST]!r}; "
             "write both in one string, as in Q_('80 GiB'), or the number as a number."
         )
+    if type(value) is str and value:
+        number, unit = _parse(value)
+        return _made(number, unit._units)
     for part in (value, units):
         if isinstance(part, (pint.Quantity, pint.Unit)) and part._REGISTRY is not ureg:
             raise UnitError(f"{part} belongs to another pint registry; build it with mlsysim.Q_ instead.")
@@ -270,15 +273,24 @@ def _container(unit: str) -> UnitsContainer:
 
 def quantity(value: Any, unit: str) -> Any:
     """``Q_(value, unit)`` without its checks, thirty times as fast: for results, which are many."""
+    return _made(value, _container(unit))
+
+
+def _made(value: Any, units: UnitsContainer) -> Any:
     made = object.__new__(Quantity)
     made._magnitude = value
-    made._units = _container(unit)
+    made._units = units
     return made
 
 
 @lru_cache(maxsize=8192)
 def _factor(source: UnitsContainer, target: str) -> float:
-    one: float = Quantity(1.0, source).to(_unit(target)).magnitude
+    return _ratio(source, _container(target))
+
+
+@lru_cache(maxsize=8192)
+def _ratio(source: UnitsContainer, target: UnitsContainer) -> float:
+    one: float = _convert(Quantity(1.0, source), Unit(target)).magnitude
     return one
 
 
@@ -292,8 +304,11 @@ _convert = Quantity.to
 
 def _to(self: Any, other: Any = None, *contexts: Any, **options: Any) -> Any:
     # No unit of ours has a zero of its own, so that a conversion is a factor: looked up, it is ten times as fast.
-    if type(self._magnitude) is float and type(other) is str and not contexts and not options:
-        return quantity(self._magnitude * _factor(self._units, other), other)
+    if type(self._magnitude) is float and not contexts and not options:
+        if type(other) is str:
+            return _made(self._magnitude * _factor(self._units, other), _container(other))
+        if type(other) is Unit:
+            return _made(self._magnitude * _ratio(self._units, other._units), other._units)
     return _convert(self, other, *contexts, **options)
 
 
