@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from mlsysim.calibrate.fit_rl import crossed, rows_of
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES, rl
 from mlsysim.cases import rl as case
@@ -74,4 +78,15 @@ def test_frameworks_have_five_constants_and_others_a_wide_interval():
         own = case.framework(name)
         assert own.known and 0.8 < own.generation < 2 and 0.8 < own.training < 2 and own.transfer >= 1
         assert own.interval[0] < 1 < own.interval[1]
-    assert case.framework("other").interval == case.UNKNOWN and not case.framework("other").known
+        assert case.crossed()[0] < own.interval[0] and own.interval[1] < case.crossed()[1]
+    default = case.framework(case.DEFAULT)
+    for name in ("other", "slime", "OpenRLHF"):
+        stands = case.framework(name)
+        assert stands.interval == case.crossed() and not stands.known and stands.generation == default.generation
+
+
+@pytest.mark.skipif("MLSYSIM_TRUTH" not in os.environ, reason="MLSYSIM_TRUTH names no folder of public tables")
+def test_constants_on_steps_of_another_framework():
+    """The interval of a framework that nobody fitted is how far steps were off that were predicted with another's constants."""
+    found = crossed([case.framework(name) for name in case.frameworks()], rows_of(Path(os.environ["MLSYSIM_TRUTH"])))
+    assert found == pytest.approx(case.crossed()[1], rel=0.01)

@@ -203,12 +203,23 @@ def test_a_chip_without_published_steps_is_less_sure():
         mlsysim.rl("Llama3_8B", on, tp=2, rl=SMALL["rl"] | {"prompts": 512}) for on in ("16xH100", "16xMI300X")
     )
     known, wide = (each.held["latency"].factors for each in (fitted, other))
-    assert wide[0] < case.UNKNOWN[0] < known[0] and known[1] < case.UNKNOWN[1] < wide[1]
+    crossed = case.crossed()
+    assert wide[0] < crossed[0] < known[0] and known[1] < crossed[1] < wide[1]
     assert "no step on MI300X was fitted" in other.interval and "extrapolating" not in fitted.interval
     assert (
         case.framework("verl").on("H20") == case.framework("verl")
-        and case.framework("other").on("A100").interval == case.UNKNOWN
+        and case.framework("other").on("A100").interval == crossed
     )
+
+
+def test_names_of_frameworks():
+    """Known ones however they are written; those without published steps by the default's constants, and they are named; others are refused with all names."""
+    assert case.framework("nemo_rl").name == case.framework("NeMo RL").name == "NeMo-RL"
+    answer = mlsysim.rl("Llama3_8B", "16xH100", tp=2, rl=SMALL["rl"] | {"framework": "openrlhf"})
+    assert "OpenRLHF: no published steps" in answer.assumptions["framework"]
+    assert "with constants of NeMo-RL" in answer.interval
+    with pytest.raises(InputError, match="framework"):
+        mlsysim.rl("Llama3_8B", "16xH100", tp=2, rl=SMALL["rl"] | {"framework": "nonesuch"})
 
 
 @pytest.mark.parametrize(("model", "count", "seconds"), [("Qwen3_30B_A3B", 32, 4.38), ("Qwen3_235B_A22B", 128, 23.7)])

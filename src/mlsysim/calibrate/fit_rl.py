@@ -93,14 +93,14 @@ def fit(rows: Sequence[Measured], priors: Mapping[str, Prior], left: Mapping[str
 
 _HEAD = """# Fitted constants of post-training frameworks, laid over rl.toml; written by `python -m mlsysim.calibrate FOLDER --only rl`. What each means is said in cases/rl.py.
 # error: the standard error as a factor; least, most: over the fits that leave rows out. interval: factors within which 90 % of left-out steps lay.
-# shortest: seconds of the shortest step, colocated and split; chips: of the steps."""
+# Of "other" those within which 90 % of a framework's steps lay with another's constants. shortest: seconds of the shortest step, colocated and split; chips: of the steps."""
 
 
 def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit, print and write."""
     priors = {name: Prior(*values[:2]) for name, values in table_of("rl").items()}
-    lines = [_HEAD]
-    for name, rows in rows_of(folder).items():
+    lines, held, frameworks = [_HEAD], rows_of(folder), list[case.Framework]()
+    for name, rows in held.items():
         left = masks(rows)
         found = fit(rows, priors, left)
         values = [(n, metric) for n, row in enumerate(rows) for metric in row.measured]
@@ -123,12 +123,27 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
         shortest = (min(step for turns, step in steps if turns is here) for here in (True, False))
         lines.append(f"shortest = [{', '.join(f'{step:.4g}' for step in shortest)}]")
         lines += [f"interval = [{1 / band:.4g}, {band:.4g}]", f"rows = {len(rows)}"]
+        frameworks.append(replace(case.framework(name), **{c: each["value"] for c, each in found.table().items()}))
         lines.append(f"chips = {json.dumps(sorted({row.chip for row in rows}))}")
         if left and not next(iter(left)).startswith("part "):
             priors = {c: Prior(each["value"], priors[c].spread) for c, each in found.table().items()}
+    band = crossed(frameworks, held)
+    lines += ["", f"[{case.OTHER}]", f"interval = [{1 / band:.4g}, {band:.4g}]"]
     if out is not None:
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return []
+
+
+def crossed(frameworks: Sequence[case.Framework], rows: Mapping[str, Sequence[Measured]]) -> float:
+    """The factor within which 90 % of a framework's steps lie when another's constants stand in for its own; each pair of them weighs the same."""
+    pairs = [(own, held) for own in frameworks for name, held in rows.items() if name != own.name]
+    errors = [
+        (abs(math.log(row.worked.step(own).ledger.seconds / row.measured["step_s"])), 1 / len(held) / len(pairs))
+        for own, held in pairs
+        for row in held
+    ]
+    off, weights = np.array(sorted(errors)).T
+    return math.exp(float(off[np.searchsorted(np.cumsum(weights), _NINETY)]))
 
 
 def _by(values: Sequence[tuple[int, str]], errors: Any) -> str:

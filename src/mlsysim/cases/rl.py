@@ -47,6 +47,8 @@ UPDATED = ("gradient synchronisation", "optimizer update")
 """Parts of a training step that a forward pass has not."""
 DEFAULT = "NeMo-RL"
 """The framework whose constants stand in for those of others."""
+OTHER = "other"
+"""A framework that is not named."""
 
 
 class Algorithm(NamedTuple):
@@ -89,7 +91,7 @@ class Framework:
         new = [chip for chip in chips if chip not in self.chips]
         if not new or not self.known:
             return self
-        return replace(self, foreign=new[0], interval=independent(self.interval, UNKNOWN) or UNKNOWN)
+        return replace(self, foreign=new[0], interval=independent(self.interval, crossed()) or crossed())
 
     def fixed(self, staleness: float | None) -> float:
         """Seconds of a step, whatever it does."""
@@ -122,21 +124,28 @@ def algorithm(name: str) -> Algorithm:
 
 def frameworks() -> tuple[str, ...]:
     """Frameworks whose steps were fitted."""
-    return tuple(software_file("rl_constants"))
+    return tuple(name for name in software_file("rl_constants") if name != OTHER)
 
 
-UNKNOWN = (0.7, 1.3)
-"""The interval of a framework that nobody fitted: what one framework's constants are off on another's steps."""
+def crossed() -> Factors:
+    """The interval of a framework that nobody fitted: how far one framework's constants are off on another's steps."""
+    low, high = software_file("rl_constants")[OTHER]["interval"]
+    return low, high
+
+
+def _plain(name: str) -> str:
+    return "".join(each for each in name.lower() if each.isalnum())
 
 
 @cache
 def framework(name: str | None) -> Framework:
-    """The framework of that name; of "other" the default's constants, with a wide interval."""
+    """The framework of that name; of one without published steps, and of "other", the default's constants, with the interval that these have on others' steps."""
     held, fitted = software_file("rl")["framework"], software_file("rl_constants")
-    known = {each.lower(): each for each in fitted}
-    found = known.get((name or DEFAULT).lower())
-    if found is None and (name or "").lower() != "other":
-        raise unknown_name("framework", name or "", (*fitted, "other"))
+    named = {_plain(each): each for each in (*frameworks(), *software_file("rl")["unfitted"]["names"], OTHER)}
+    if _plain(name or DEFAULT) not in named:
+        raise unknown_name("framework", name or "", tuple(named.values()))
+    asked = named[_plain(name or DEFAULT)]
+    found = asked if asked in frameworks() else None
     key = found or DEFAULT
     row: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (held[key] | fitted[key]).items()}
     spread = {k: v for k, v in row.items() if isinstance(v, dict) and "least" in v}
@@ -144,8 +153,8 @@ def framework(name: str | None) -> Framework:
     row = {k: v["value"] if isinstance(v, dict) and "value" in v else v for k, v in row.items()}
     kept: dict[str, Any] = {k: v for k, v in row.items() if k in Framework.__dataclass_fields__}
     if found is None:
-        kept |= {"interval": UNKNOWN, "known": False}
-    return Framework(name=found or "other", **kept)
+        kept |= {"interval": crossed(), "known": False}
+    return Framework(name=asked, **kept)
 
 
 class Times(NamedTuple):

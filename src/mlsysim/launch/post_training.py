@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.rl import OTHER, framework
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
@@ -153,7 +154,7 @@ class PostTrainer:
     def step(self, plan: Plan, answer: Answer) -> Step:
         """The step of a completed plan that the framework runs."""
         named = plan.rl.framework if plan.rl else None
-        if named is not None and named.lower() not in (self.TITLE.lower(), "other"):
+        if named is not None and framework(named).name not in (self.TITLE, OTHER):
             raise InputError(
                 f"The plan's framework is {named}, and the launch file is for {self.TITLE}.", field="framework"
             )

@@ -111,9 +111,8 @@ def _band(way: Way) -> tuple[float, float]:
 
 def _fitted(own: case.Framework) -> str:
     if not own.known:
-        return (
-            f"extrapolating: of one framework's constants on another's steps, 90 % lay within {1 - own.interval[0]:.0%}"
-        )
+        few, more = own.interval
+        return f"extrapolating: with constants of {case.DEFAULT} 90 % of another framework's steps took {few:.2f} to {more:.2f} times what is predicted"
     if own.foreign:
         beside = f"those of {own.name} that are published are on {' and '.join(own.chips)}"
         return f"extrapolating: no step on {own.foreign} was fitted ({beside}), so that it is as sure as another framework's"

@@ -89,12 +89,8 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     if part.framework is None:
         assumed.say("framework", own.name, DEFAULT, f"{own.name}: its constants, fitted to {own.rows} published steps")
     elif not own.known:
-        assumed.say(
-            "framework",
-            own.name,
-            DEFAULT,
-            f"none that was measured: constants of {case.DEFAULT}, with an interval of 30 %",
-        )
+        named = "none that is named" if own.name == case.OTHER else f"{own.name}: no published steps of it"
+        assumed.say("framework", own.name, DEFAULT, f"{named}, so constants of {case.DEFAULT}, with a wider interval")
     staleness = part.staleness
     if staleness is None:
         staleness = 1.0 if part.generate_on or part.split not in (None, COLOCATED) else 0.0
