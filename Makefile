@@ -23,8 +23,8 @@ test: $(VENV)/.test browser
 	@$(BIN)/mypy
 	@echo "[3/5] budget of 'import mlsysim' (alone, so that other tests do not disturb the clock)"
 	@$(BIN)/python -m pytest tests/test_import_budget.py
-	@echo "[4/5] tests"
-	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/test_import_budget.py --ignore tests/browser --ignore tests/docs/test_site.py
+	@echo "[4/5] tests (a worker more than cores, since some wait for processes and clocks)"
+	@$(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal --ignore tests/test_import_budget.py --ignore tests/browser --ignore tests/docs/test_site.py
 	@echo "[5/5] the built sites in a browser (alone, since one engine keeps several cores busy)"
 	@$(BIN)/python -m pytest tests/browser tests/docs/test_site.py
 

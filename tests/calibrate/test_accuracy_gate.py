@@ -1,7 +1,8 @@
 """Accuracy may not fall: the shipped published rows, and the full tables where ``MLSYSIM_TRUTH`` names their folder.
 
 The limits are the medians that were reached, plus one point; the full tables are held to the figures that the project
-promises where they are met, and to what was reached where they are not.
+promises where they are met, and to what was reached where they are not. Of a metric of serving with more than
+a thousand rows a third is asked, always the same and those that ship among them; docs/accuracy.md scores every row.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import json
 import math
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -34,11 +37,28 @@ def rows(folder: Path, table: str) -> dict[str, dict[str, str]]:
         return {row["id"]: row for row in csv.DictReader(stream)}
 
 
+SAMPLED = {"inference", "serving_runs"}
+
+
 @cache
 def report(table: str) -> FileReport:
     """The full table, where it is at hand, else the rows of it that ship."""
-    (answer,) = validate((SHIPPED if TRUTH is None else Path(TRUTH)) / f"{table}.csv")
-    return answer
+    if TRUTH is None:
+        return validate(SHIPPED / f"{table}.csv")[0]
+    own, all_rows = rows(SHIPPED, table), rows(Path(TRUTH), table)
+    count = Counter(row.get("metric") for row in all_rows.values())
+
+    def asked(name: str, row: dict[str, str]) -> bool:
+        few = table not in SAMPLED or count[row.get("metric")] < 1000
+        return few or name in own or crc32(name.encode()) % 3 == 0
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{table}.csv"
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, next(iter(all_rows.values())))
+            writer.writeheader()
+            writer.writerows(row for name, row in all_rows.items() if asked(name, row))
+        return validate(path)[0]
 
 
 def check(scored: list[Prediction], coverage: float, limits: dict[str, dict[str, float]]) -> None:
