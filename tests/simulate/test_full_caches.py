@@ -28,7 +28,7 @@ def closed(model, on, prompt, answer, cv=None, **more):
 def played(result, prompt, answer, cv, rate, warm=4, turns=12):
     """Answers a second that a replica writes, by their tokens, and tokens that it reads again for each, after some answers' time."""
     machine, traffic = result.named("machine"), result.named("clients")
-    replica = kind_of(machine, traffic, Settings(seed=1)).replica(lambda live, at: None, None, 1.0)
+    replica = kind_of(machine, traffic, Settings(seed=1)).replica(lambda live: None, None, 1.0)
     span = result.active_requests / rate * (2 if cv else 1.3)
     lengths = [Fixed(n) if cv is None else Spread(float(n), cv) for n in (prompt, answer)]
     asked = 1.5 * float(result.named("looped").most)

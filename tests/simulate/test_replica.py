@@ -252,7 +252,7 @@ def test_a_part_of_a_step_that_is_missed_keeps_the_mean_and_adds_no_spread() -> 
         seen = []
         t = Traffic(1000, 10_000, rate=1.0)
         kind = kind_of(Engines(step, step), t, Settings())
-        replica = kind.replica(lambda live, at, seen=seen: seen.append(live))
+        replica = kind.replica(seen.append)
         replica.push(Request(0.0, 1000, 400))
         replica.push(Request(0.5 + number / 40 * each, 8, 2))
         replica.finish()

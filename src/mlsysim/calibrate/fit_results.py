@@ -60,7 +60,7 @@ class Played:
         """Mean and percentiles of each kind of time that was measured of these requests."""
         found = []
         for values in (ttfts, tpots):
-            times = array("d", (each for each in values[self.first : self.last] if each is not None and each > 0))
+            times = array("d", sorted(each for each in values[self.first : self.last] if each is not None and each > 0))
             if times:
                 found += [sum(times) / len(times), *ranked(times, _LEVELS)]
         return found
@@ -110,10 +110,10 @@ class Service:
         tpots = list(ttfts)
         order = {id(request): number for number, request in enumerate(part.requests)}
 
-        def done(live: Any, at: float) -> None:
+        def done(live: Any) -> None:
             number, answer = order[id(live.request)], live.request.answer
             ttfts[number] = live.first - live.request.arrival
-            tpots[number] = (at - live.first) / (answer - 1) if answer > 1 else None
+            tpots[number] = (live.finish - live.first) / (answer - 1) if answer > 1 else None
 
         kind = kind_of(self.moved(constants), self.traffic, Settings(scheduler=self.scheduler))
         replicas = [kind.replica(done) for _ in range(kind.many)]

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
+from mlsysim.simulate.bags import LATER
 from mlsysim.simulate.live import NEVER, Spent
 from mlsysim.simulate.record import EXACT, Record
 from mlsysim.simulate.replica import Replica
@@ -56,6 +57,7 @@ class Player:
         until, requests = block
         self.replica.come(requests)
         noted(self.replica, self.series, until)
+        self.record.settle(LATER)
 
     def finish(self, told: Callable[[], None] | None = None) -> tuple[Record, Alone]:
         """When no more come."""

@@ -43,10 +43,9 @@ def binned(bag: Bag) -> dict[int, float]:
 
 
 def ranked(bag: Bag, levels: Iterable[float]) -> list[float]:
-    """Percentiles of a bag: of n sorted values the one at index min(n - 1, int(p n))."""
+    """Percentiles of a bag, sorted where it is an array: of n values the one at index min(n - 1, int(p n))."""
     if isinstance(bag, array):
-        ordered = sorted(bag)
-        return [ordered[min(len(ordered) - 1, int(level / 100 * len(ordered)))] for level in levels]
+        return [bag[min(len(bag) - 1, int(level / 100 * len(bag)))] for level in levels]
     keys, total, found = sorted(bag), sum(bag.values()), []
     for level in levels:
         seen, key = 0.0, keys[0]
@@ -119,7 +118,10 @@ class Gaps:
         if len(seconds) < fewest:
             return
         for key, more in zip(bins_of(array("d", seconds)), many, strict=True):
-            bins[key] = bins.get(key, 0.0) + more
+            try:
+                bins[key] += more
+            except KeyError:
+                bins[key] = float(more)
         self.total += sum(map(mul, seconds, many))
         seconds.clear()
         many.clear()

@@ -47,7 +47,8 @@ class Coming(Answers):
     def come(self, requests: Sequence[Request]) -> None:
         """Requests that come at their arrivals."""
         front, tokenise = self.front, self.tokenise
-        if self.scheduling.reads or any(request[1] + request[2] > self._fits for request in requests):
+        longest = max([each[1] + each[2] for each in requests], default=0)
+        if self.scheduling.reads or longest > self._fits:
             for request in requests:
                 self.push(request)
         else:

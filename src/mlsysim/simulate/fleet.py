@@ -130,12 +130,12 @@ class Fleet:
         self._numbered += 1
         heappush(self.events, (when, self._numbered, act))
 
-    def play(self, requests: Iterable[Request], told: Callable[[], None] | None = None) -> None:
+    def play(self, requests: Iterable[Request], told: Callable[[], None] = lambda: None) -> None:
         """All requests, in order."""
         for number, request in enumerate(requests):
             if not number % TOGETHER or self.events[0][0] <= request.arrival:
                 self.until(request.arrival)
-            if told is not None and not number % TOGETHER:
+            if not number % TOGETHER:
                 told()
             self.front.give(request, request.arrival)
         for pool in self.pools:
@@ -143,8 +143,7 @@ class Fleet:
                 replica.scheduling = replica.scheduling.flushed
         while self._busy():
             self.until(self.events[0][0])
-            if told is not None:
-                told()
+            told()
 
     def _busy(self) -> bool:
         if self.between is not None and self.between.read:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlsysim.simulate.requests import Request
 
@@ -19,7 +20,7 @@ class Live:
 
     __slots__ = (
         *("request", "ready", "begun", "first", "written", "prompt", "left", "unread", "ends"),
-        *("handed", "since", "load", "slope", "held", "growth", "number", "away"),
+        *("handed", "since", "load", "slope", "held", "growth", "number", "away", "finish"),
     )
 
     since: int
@@ -27,6 +28,8 @@ class Live:
     slope: float
     held: float
     growth: float
+    finish: float
+    """When its last token was there."""
 
     def __init__(self, request: Request, ready: int, number: int) -> None:
         self.request, self.ready, self.number = request, ready, number
@@ -41,8 +44,8 @@ class Live:
         """Bytes of its cache that are with the host."""
 
 
-Done = Callable[[Live, float], None]
-"""What is told of an answer that ended, and when."""
+Done = Callable[[Live], Any]
+"""What is told of an answer that ended."""
 
 
 @dataclass(slots=True)

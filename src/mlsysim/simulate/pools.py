@@ -40,9 +40,9 @@ class Between:
     def told(self, reader: int) -> Done:
         """What a reader does with a prompt that it has read."""
 
-        def done(live: Live, at: float) -> None:
+        def done(live: Live) -> None:
             self._numbered += 1
-            heappush(self.read, (at, self._numbered, reader, live.request, live.begun))
+            heappush(self.read, (live.finish, self._numbered, reader, live.request, live.begun))
 
         return done
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
 from operator import sub
 
-from mlsysim.simulate.bags import LATER, Bag, Gaps, binned, ranked, summed
+from mlsysim.simulate.bags import Bag, Gaps, binned, ranked, summed
 from mlsysim.simulate.live import Done, Live
 from mlsysim.simulate.sampling import Percentiles, nothing, sampled
 
@@ -22,9 +21,6 @@ __all__ = ["BATCHES", "EXACT", "LEVELS", "Percentiles", "Record", "Times"]
 EXACT, BATCHES = 200_000, 20
 LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 """Percentiles that are always there, by name."""
-
-Row = tuple[float, float, float, float, int, int]
-"""When a request came, was begun, had its first and its last token; tokens of prompt and answer."""
 
 
 class Times:
@@ -51,9 +47,9 @@ class Times:
     def mean(self) -> float:
         return self.total / self.count if self.count else math.nan
 
-    def extend(self, values: Iterable[float]) -> None:
+    def extend(self, values: list[float]) -> None:
         """More values; they are counted in bins where there are more than are kept."""
-        self.values.extend(values)
+        self.values.fromlist(values)
         if len(self.values) >= self._exact:
             self._fold()
             self._bags = [binned(bag) for bag in self._bags or ()]
@@ -117,7 +113,7 @@ class Record:
         each = max(1, -(-expected // BATCHES))
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
         self._exact, self._levels = exact, levels
-        self.gaps, self._rows = Gaps(), list[Row]()
+        self.gaps, self._ended = Gaps(), list[Live]()
         self.limits, self.kept = limits or {}, 0
         self._most = tuple(self.limits.get(kind, math.inf) for kind in ("ttft", "tpot", "e2e"))
         self.skip = skip
@@ -126,35 +122,26 @@ class Record:
         self.last = 0.0
 
     def teller(self) -> Done:
-        """What is told of an answer that ended; it is booked with ``LATER`` others, or when :meth:`settle` is asked to."""
-        rows, add, settle = self._rows, self._rows.append, self.settle
+        """What is told of an answer that ended; it is booked when :meth:`settle` is asked to."""
+        return self._ended.append
 
-        def done(live: Live, at: float) -> None:
-            arrival, prompt, answer = live.request[:3]
-            add((arrival, live.begun, live.first, at, prompt, answer))
-            if len(rows) >= LATER:
-                settle()
-
-        return done
-
-    def done(self, arrival: float, begun: float, first: float, finish: float, prompt: int, answer: int) -> None:
-        """A request was answered."""
-        self._rows.append((arrival, begun, first, finish, prompt, answer))
-        self.settle()
-
-    def settle(self) -> None:
-        """Book what was told."""
-        self.gaps.settle()
-        rows = self._rows
-        if not rows:
+    def settle(self, fewest: int = 0) -> None:
+        """Book what was told, where it is of so many answers."""
+        ended = self._ended
+        if len(ended) < fewest:
             return
-        self.last = max(self.last, max(row[3] for row in rows))
-        counted = [row for row in rows if row[0] >= self.skip] if self.skip else rows
-        self.skipped += len(rows) - len(counted)
+        self.gaps.settle()
+        if not ended:
+            return
+        self.last = max(self.last, max([live.finish for live in ended]))
+        counted = [live for live in ended if live.request[0] >= self.skip] if self.skip else ended
+        self.skipped += len(ended) - len(counted)
         if counted:
-            arrivals, begun, first, finish, prompts, answers = zip(*counted, strict=True)
+            asked = [live.request for live in counted]
+            arrivals, answers = [each[0] for each in asked], [each[2] for each in asked]
+            first, finish = [live.first for live in counted], [live.finish for live in counted]
             self.count += len(counted)
-            self.prompts += sum(prompts)
+            self.prompts += sum([each[1] for each in asked])
             self.answers += sum(answers)
             ttft, e2e = list(map(sub, first, arrivals)), list(map(sub, finish, arrivals))
             tpot = [
@@ -162,13 +149,14 @@ class Record:
             ]
             if self.limits:
                 near, further, whole = self._most
-                each = zip(ttft, tpot, e2e, strict=True)
-                self.kept += sum(a <= near and b <= further and c <= whole for a, b, c in each)
+                each_of = zip(ttft, tpot, e2e, strict=True)
+                self.kept += sum(a <= near and b <= further and c <= whole for a, b, c in each_of)
             if min(answers) == 1:
                 tpot = [own for own, many in zip(tpot, answers, strict=True) if many > 1]
-            for kind, values in zip(self.KINDS, (ttft, tpot, e2e, map(sub, begun, arrivals)), strict=True):
+            queue = list(map(sub, [live.begun for live in counted], arrivals))
+            for kind, values in zip(self.KINDS, (ttft, tpot, e2e, queue), strict=True):
                 self.all[kind].extend(values)
-        rows.clear()
+        ended.clear()
 
     @property
     def answered(self) -> int:

@@ -354,7 +354,8 @@ class Replica(Swift):
             self._finished.append(live)
             self.spent.wrote += live.left
             self.spent.ended += 1
-            self.done(live, self.time)
+            live.finish = self.time
+            self.done(live)
             if len(self._finished) == self.n:
                 for each in self._finished:
                     self._lighten(each)
@@ -382,4 +383,5 @@ class Replica(Swift):
         if self.prefixes is not None:
             r = live.request
             self.prefixes.leave(r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
-        self.done(live, self.time)
+        live.finish = self.time
+        self.done(live)

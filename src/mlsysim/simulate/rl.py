@@ -269,7 +269,7 @@ def _has_room(kind: Kind, asked: Samples) -> None:
 def _played(kind: Kind, asked: Samples) -> float:
     """The slowest of all replicas, event by event."""
 
-    def done(live: Live, at: float) -> None:
+    def done(live: Live) -> None:
         pass
 
     slowest = 0.0

@@ -141,8 +141,7 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
                 "Clients in a loop are simulated where one pool does both, and nothing changes; give a rate."
             )
         replicas = replicas_of(machine, t, settings, record)
-        tell = settings.progress
-        _ask_again(replicas, clock.requests, settings.clients, tell and (lambda: tell(record.answered, clock.expected)))
+        _ask_again(replicas, clock.requests, settings.clients, _telling(record, clock, settings))
         return outcome(record, [result(each, Series()) for each in replicas], 0.0)
     if not machine.apart and not changes and not router(settings)([]).looks:
         record, alone = each_alone(machines, clock, clock.expected, settings)
@@ -183,14 +182,24 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
             Failing(fleet, each, settings.failures, settings.seed, str(number))
         if scaling is not None:
             Growing(fleet, each, scaling, _cold_start(fleet, each, scaling))
-    tell = settings.progress
-    fleet.play(clock, tell and (lambda: tell(record.answered, clock.expected)))
-    if tell is not None:
-        tell(record.answered, clock.expected)
+    told = _telling(record, clock, settings)
+    fleet.play(clock, told)
+    told()
     alone = [result(*both) for each in fleet.pools[-1:] for both in zip(each.replicas, each.series, strict=True)]
     read = [result(*both) for each in fleet.pools[:-1] for both in zip(each.replicas, each.series, strict=True)]
     changes = settings.failures is not None or scaling is not None
     return outcome(record, alone, max(clock.first, settings.skip), read, fleet, changes)
+
+
+def _telling(record: Record, clock: _Clock, settings: Settings) -> Callable[[], None]:
+    """What is done now and then: answers are booked, and who watches hears of them."""
+
+    def tell() -> None:
+        answered = record.answered
+        if settings.progress is not None:
+            settings.progress(answered, clock.expected)
+
+    return tell
 
 
 def _cold_start(fleet: Fleet, pool: Pool, scaling: Scaling) -> float:
@@ -202,30 +211,27 @@ def _cold_start(fleet: Fleet, pool: Pool, scaling: Scaling) -> float:
     return float(iterations.device_weights) / (host_link(iterations.step.deployment.chip) if rate is None else rate)
 
 
-def _ask_again(
-    replicas: list[Replica], requests: Iterable[Request], clients: int, tell: Callable[[], None] | None
-) -> None:
+def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: int, tell: Callable[[], None]) -> None:
     """Clients in a loop, each with its own replica."""
     drawn, left = list(requests), count(1)
     for number, replica in enumerate(replicas):
         own = iter(drawn[number :: len(replicas)])
 
         def again(
-            live: Live, at: float, replica: Replica = replica, told: Done = replica.done, own: Iterator[Request] = own
+            live: Live, replica: Replica = replica, told: Done = replica.done, own: Iterator[Request] = own
         ) -> None:
-            told(live, at)
-            if tell is not None and not next(left) % TOGETHER:
+            told(live)
+            if not next(left) % TOGETHER:
                 tell()
             request = next(own, None)
             if request is not None:
-                replica.push(request._replace(arrival=at))
+                replica.push(request._replace(arrival=live.finish))
 
         replica.done = again
         for _, request in zip(range(len(range(number, clients, len(replicas)))), own, strict=False):
             replica.push(request._replace(arrival=0.0))
         replica.finish()
-    if tell is not None:
-        tell()
+    tell()
 
 
 def outcome(

@@ -66,6 +66,13 @@ class Contexts:
         return self.breaks[piece] if piece < len(self.breaks) else _FAR
 
 
+class _Free(dict[int, float]):
+    """Products that take nothing."""
+
+    def __missing__(self, count: int) -> float:
+        return 0.0
+
+
 class Steps:
     """Steps of one attention rank of an engine; see the module's text. ``gain`` tokens of a sequence come out of a step."""
 
@@ -263,38 +270,34 @@ class Steps:
             or self._stages
         ):
             return self.mixed
-        tokens_known, sampled_known, own = self._rows, self._kinds.get(SAMPLED), self.mixed
+        own, tokens_known, sampled_known = self.mixed, self._rows, self._kinds.get(SAMPLED, _Free())
         prompt_start, start, cost = self._prompt_start, self._start, self._cost
         row, base, for_prompt, beside = self._row, self._launched, self._for_prompt, self._beside
         operator, waited, host, each = self._operator, self._waited, self._host, self._each
         (of_prompts, _), of_all = self._of_kinds, self._of_all
         more_of_prompts, more_of_answers = self._more_of_prompts, self._more_of_answers
-        more = more_of_prompts or more_of_answers
 
         def mixed(n: int, attended: float, reading: int, prompts: int, chunks: float) -> float:
-            device = tokens_known.get(n + reading)
-            sampled = 0.0 if sampled_known is None else sampled_known.get(n + prompts)
-            if device is None or sampled is None:
+            try:
+                device = tokens_known[n + reading] + sampled_known[n + prompts]
+                if n:
+                    device *= of_all
+                    if more_of_answers:
+                        device += more_of_answers * (tokens_known[n] + sampled_known[n])
+                    elif more_of_prompts:
+                        device += more_of_prompts * (tokens_known[reading] + sampled_known[prompts])
+                    busy = device + row * n + (prompt_start + chunks + (start + attended / cost))
+                    launched = base + for_prompt * prompts + beside
+                else:
+                    busy = of_prompts * device + (prompt_start + chunks)
+                    launched = base + for_prompt * prompts
+            except KeyError:
                 return own(n, attended, reading, prompts, chunks)
-            attention = prompt_start + chunks
-            launched = base + for_prompt * prompts
-            if n:
-                device = of_all * (device + sampled)
-                if more:
-                    tokens, many = (reading, prompts) if more_of_prompts else (n, n)
-                    alone = tokens_known.get(tokens)
-                    asked = 0.0 if sampled_known is None else sampled_known.get(many)
-                    if alone is None or asked is None:
-                        return own(n, attended, reading, prompts, chunks)
-                    device += more * (alone + asked)
-                attention += start + attended / cost
-                launched += beside
-            else:
-                device = of_prompts * (device + sampled)
-            busy, launching = device + row * n + attention, launched * operator
+            launching = launched * operator
             if launching:
                 larger, share = (busy, launching / busy) if busy > launching else (launching, busy / launching)
-                busy = larger * sqrt(sqrt(1 + share * share * (share * share)))
+                share *= share
+                busy = larger * sqrt(sqrt(1 + share * share))
             return busy + launched * waited + host + each * n
 
         return mixed

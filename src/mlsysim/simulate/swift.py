@@ -119,12 +119,11 @@ class Swift(Filling):
         ) = self._fixed or self._fix()  # fmt: skip
         running, reading, done = self.running, self.reading, self.done
         length, stalled, last = self._length, self._stalled, self._last
-        time, count, turns, numbered, size, tokens = (
-            self.time, self.count, self.turns, self.numbered, waiting.size, waiting.tokens,
-        )  # fmt: skip
+        time, count, turns, numbered, tokens = self.time, self.count, self.turns, self.numbered, waiting.tokens
         n, peak, (contexts, places) = self.n, self.peak_held / takes, self._sums or self._add_up()
         wrote, ended, read, begun, came = 0, 0, 0, turns, 0.0
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
+        at_end = beside if reserves else beside + 1
         through, after = False, incoming[0][0] if incoming else NEVER
         while True:
             while after <= time:
@@ -135,7 +134,6 @@ class Swift(Filling):
                     live.ready += ahead + (time - seen < part * length)
                 numbered += 1
                 tokens += live.prompt
-                size += 1
                 queue.append(live)
                 came += time - seen
             if time >= until:
@@ -185,7 +183,6 @@ class Swift(Filling):
                         prefixes.hold(live.request)
                         spent.found += prompt - new
                     queue.popleft()
-                    size -= 1
                     tokens -= prompt
                     if live.begun < 0:
                         live.begun = time
@@ -270,8 +267,8 @@ class Swift(Filling):
             else:
                 time = after
                 continue
-            if size:
-                waits[cause or "prompts"] += seconds * size
+            if queue:
+                waits[cause or "prompts"] += seconds * len(queue)
             time += seconds
             busy += seconds
 
@@ -288,14 +285,14 @@ class Swift(Filling):
                         live = heappop(running)[2]
                         tokens_held = live.prompt + live.left
                         contexts -= tokens_held
-                        places -= tokens_held + (beside if reserves else beside + 1)
+                        places -= tokens_held + at_end
                         n -= 1
                         wrote += live.left
-                        live.ends = 0
                         ended += 1
                         if prefixes is not None:
                             prefixes.leave(live.request, live.request.prompt + live.request.answer)
-                        done(live, time)
+                        live.finish = time
+                        done(live)
                     # Who asks again when it is answered has come meanwhile.
                     after = incoming[0][0] if incoming else NEVER
             if over:
@@ -318,11 +315,12 @@ class Swift(Filling):
                         n += 1
                         heappush(running, (count + left, live.number, live))
                         continue
-                    places -= beside + prompt + (0 if reserves else 1)
+                    places -= prompt + at_end
                     ended += 1
                     if prefixes is not None:
                         prefixes.leave(live.request, live.request.prompt + live.request.answer)
-                    done(live, time)
+                    live.finish = time
+                    done(live)
                     after = incoming[0][0] if incoming else NEVER
                 del reading[:over]
             if places > room:
@@ -331,7 +329,13 @@ class Swift(Filling):
         if not n and not reading:
             # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
             places = 0.0
-        waiting.size, waiting.tokens, self._length, self._stalled, self._last = size, tokens, length, stalled, last
+        waiting.size, waiting.tokens, self._length, self._stalled, self._last = (
+            len(queue),
+            tokens,
+            length,
+            stalled,
+            last,
+        )
         self.time, self.count, self.turns, self.numbered, self.n = time, count, turns, numbered, n
         self.load, self.slope, self._sums = start * n + grows * contexts, grows * n, (contexts, places)
         self.held, self.growth, self.peak_held = takes * places, 0.0 if reserves else takes * n, takes * peak

@@ -221,8 +221,13 @@ class Load:
         prompt, answer, whole = self.prompt.draw, self.answer.draw, self.block_tokens
         new, others = tuple.__new__, tuple(Request._field_defaults.values())
         plain = not self.prefixes and not self.tenants and self.context is None
+        pairs = (*_logarithmic(self.prompt), *_logarithmic(self.answer))
         for time in self._arrivals(seed, self.rate, 0.0):
-            read, write = prompt(lengths), answer(lengths)
+            if len(pairs) == 4:
+                read, write = lengths.wholes(*pairs)
+                read, write = 1 + read, 1 + write
+            else:
+                read, write = prompt(lengths), answer(lengths)
             if plain:
                 yield new(Request, (time, read, write, *others))
                 continue
@@ -327,6 +332,11 @@ def profiles(name: str) -> tuple[float, ...]:
     if name not in table:
         raise unknown_name("profile of a day", name, table, f"known are {', '.join(table)}.")
     return tuple(table[name]["hours"])
+
+
+def _logarithmic(lengths: Lengths) -> tuple[float, ...]:
+    """Mean and deviation of the logarithm of lengths above the first token, where they are spread."""
+    return (lengths._mu, lengths._sigma) if isinstance(lengths, Spread) and lengths._sigma else ()
 
 
 def _nanoseconds(time: float) -> float:
