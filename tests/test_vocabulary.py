@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import pytest
 
+import mlsysim
 from mlsysim import vocabulary
 from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
@@ -70,3 +71,14 @@ def test_a_space_takes_one_name_of_an_input(kind: str, on: dict[str, str], axes:
         Space.from_dict({"kind": kind, "axes": axes, "fixed": fixed})
     one = Space.from_dict({"kind": kind, "axes": {"batch": [8, 16]}, "fixed": {"model": "Llama3_8B", **on}})
     assert one.size == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("ZB-H1", "zero_bubble"), ("zero-bubble-h2", "zb_h2"), ("Zero-Bubble-V", "zb_v"), ("DualPipeV", "dualpipe_v"), ("BFS", "breadth_first")],
+)  # fmt: skip
+def test_schedules_by_the_names_of_their_papers(said: str, meant: str) -> None:
+    asked = {"on": "16xH100", "tp": 2, "pp": 4, "batch_size": 16, "offload": "optimizer"}
+    one, other = (mlsysim.train("Llama3_8B", schedule=schedule, **asked) for schedule in (said, meant))
+    assert one.metric("step_time").value == other.metric("step_time").value
+    assert one.plan.parallelism.offload == 1.0

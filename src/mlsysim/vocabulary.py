@@ -45,7 +45,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "parallelism.micro_batches": ("microbatch_count", "num_microbatches"),
     "parallelism.micro_batch_group": ("microbatch_group_size",),
     "parallelism.zero": ("zero_stage",),
-    "parallelism.zero_shard": ("zero_shard", "hsdp", "fsdp_shard_size", "dp_shard"),
+    "parallelism.zero_shard": ("zero_shard", "hsdp", "fsdp_shard_size", "shard_size", "shard", "dp_shard"),
     "parallelism.reshard": ("reshard", "reshard_after_forward"),
     "parallelism.recompute": ("activation_recomputation", "recomputation"),
     "parallelism.offload": ("optimizer_offload",),
@@ -115,7 +115,9 @@ RUNS = {"training": "stack", "inference": "stack", "serving": "engine", "rl": "f
 _SOFTWARE = (*RUNS.values(), "runtime", "backend")
 
 VALUES = {
-    **{"zb_h1": "zero_bubble", "zbh1": "zero_bubble", "zb": "zero_bubble", "zb_2p": "zb_h2", "zbv": "zb_v"},
+    **dict.fromkeys(("zb_h1", "zbh1", "zb", "zb_1p", "zerobubble", "zero_bubble_h1"), "zero_bubble"),
+    **dict.fromkeys(("zbh2", "zb_2p", "zero_bubble_h2"), "zb_h2"),
+    **dict.fromkeys(("zbv", "zero_bubble_v"), "zb_v"),
     **{
         "bfs": "breadth_first",
         "looped_bfs": "breadth_first",

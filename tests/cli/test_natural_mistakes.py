@@ -175,6 +175,8 @@ MISTAKES = {
     "train Llama3_70B --on 64xDGX_H10": ["no chip, node or cluster named 'DGX_H10'", "'DGX_H100'"],
     "train Llama3_70B --on 512xH100@infinband": ["no fabric named 'infinband'", "'InfiniBand'"],
     "train Llama3_70B --on 512xH100@400": ["no fabric named '400'", "'400GbE'"],
+    "train Llama3_70B --on 256xH100,256xA100": ["joined by a plus sign", "'256xH100 + 256xA100'"],
+    "train Llama3_70B --on '8 H100 and 8 B200'": ["joined by a plus sign", "'8 H100 + 8 B200'"],
     "train Llama3_70B --on 512xMI350": ["no chip, node or cluster named 'MI350'", "'MI350X'"],
     "train Llama3_70B --on 512xGH100": ["no chip, node or cluster named 'GH100'", "'H100'"],
     "train Llama3_70B --on 512xRTX5090Ti": ["no chip, node or cluster named 'RTX5090Ti'", "'RTX_5090'"],

@@ -198,6 +198,11 @@ class ParallelismPart(Part):
     overlap_ep: Real = _within(0, 1, "share of the experts' exchange that hides")
     overlap: Flag = _open("hide gradients behind the backward pass")
 
+    @field_validator("offload", mode="before")
+    @classmethod
+    def _all_of_it(cls, value: Any) -> Any:
+        return 1.0 if isinstance(value, str) and value.strip().lower() == "optimizer" else value
+
     @field_validator("recomputed", mode="before")
     @classmethod
     def _parts(cls, value: Any) -> Any:

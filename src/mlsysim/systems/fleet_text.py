@@ -41,6 +41,7 @@ _OF_NODES = re.compile(
     r"|(?P<number>\d[\d_,]*)\s*(?P<chip>[a-z].*?)\s+(?:nodes|node|hosts|host|servers|server|boxes|box)",
     re.IGNORECASE,
 )
+_LISTED = re.compile(r"[,;&]|\sand\s")
 _MOST_GROUPS = 8
 _MOST = 10**8
 _PER_NODE = 8
@@ -72,6 +73,8 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     # A name may have the sign itself: "Xeon 8480+".
     whole = _GROUP.match(text) if "+" in text else None
     pieces = [text] if whole is not None and _is_system(whole["name"]) else text.split("+")
+    if len(listed := [piece.strip() for piece in _LISTED.split(text)]) > 1 and all(map(_is_group, listed)):
+        raise InputError(f"Groups of one fleet are joined by a plus sign: {' + '.join(listed)!r}.", field="on")
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}
@@ -98,6 +101,12 @@ def parts_of(text: str) -> tuple[int | None, str, str | None]:
         )
     name, count = _counted(match["name"].strip(), _count(match["count"], text))
     return count, name, match["fabric"]
+
+
+def _is_group(text: str) -> bool:
+    """Whether a text says how many of something known."""
+    count, name, _ = parts_of(text) if text else (None, "", None)
+    return count is not None and _is_system(name)
 
 
 def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
