@@ -108,6 +108,14 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
     from mlsysim.search.sweep import sweep as evaluated
     from mlsysim.swept import Swept
 
+    if isinstance(space, str) and Models.has(space):
+        given = next(((key, list(values)) for key, values in options.items() if isinstance(values, list | tuple)), None)
+        key, values = given or ("batch_size", [64, 128])
+        raise InputError(
+            f"{space!r} is a model: say over which values of which keys to go, as in "
+            f"sweep({space!r}, on='8xH100', over={{{key!r}: {values}}}).",
+            field="over",
+        )
     if isinstance(space, Mapping):
         space = Space.from_dict(space)
     elif not isinstance(space, Space):

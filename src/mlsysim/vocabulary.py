@@ -106,6 +106,7 @@ MEANT = {
     **dict.fromkeys(("chunked_prefill", "chunk"), ("chunk_tokens", "2048")),
     **dict.fromkeys(("context", "max_model_len", "max_seq_len", "context_len", "ctx"), ("seq_len", "32k")),
     "hours": ("deadline", "5h"),
+    **dict.fromkeys(("mfu", "utilization", "utilisation"), ("efficiency", "40%")),
 }  # fmt: skip
 """Words that are no names of a key, and the key that was meant, with an example; looked up where nothing has the name."""
 

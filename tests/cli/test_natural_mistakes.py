@@ -134,7 +134,7 @@ MISTAKES = {
     TRAIN + "--tp 3 --pp 7": ["TP 3 x PP 7", "does not divide 512"],
     TRAIN + "--ep 8": ["has none", "leave EP out"],
     TRAIN + "--micro-batch 3": ["micro-batches of 3", "3 do not divide the batch of 512"],
-    "train Mixtral_8x7B --on 64xH100 --ep 3": ["8 experts", "EP 1, 2 or 4"],
+    "train Mixtral_8x7B --on 64xH100 --ep 3": ["8 experts", "EP 1, 2, 4 or 8"],
     SERVE + "--tp 3": ["--tp 3 does not divide the 64 attention heads", "2 and 4"],
     SERVE + "--tp 16": ["8 accelerators do not hold", "TP16"],
     "serve Llama3_8B --on 1xH100 --tp 2": ["1 accelerator does not hold 1 replica of TP2"],
@@ -236,7 +236,7 @@ MISTAKES = {
     TRAIN + "--congestion 0": ["--congestion got 0", "expected at least 1"],
     TRAIN + "--straggler fast": ["--straggler got 'fast'", "expected a number such as 0.5"],
     TRAIN + "--rails many": ["--rails got 'many'", "expected a whole number such as 2"],
-    TRAIN + "--power-cap 700kW": ["'power_cap' must be a quantity in W above 0 and at most 100000 W, got 700000"],
+    TRAIN + "--power-cap 700kW": ["'power_cap' must be a quantity in W above 0 and at most 100,000 W, got 700,000"],
     TRAIN + "--power-cap 10W": ["a power cap must be above 78 W, which an accelerator draws without a program"],
     TRAIN + "--memory-capacity 80": ["--memory-capacity got 80", "expected a quantity in byte such as '80 GiB'"],
     TRAIN + "--peak-flops 989": ["--peak-flops got 989", "expected a quantity in flop/s such as '989 TFLOPs/s'"],
@@ -322,7 +322,7 @@ MISTAKES = {
     "train --on 512xH100": ["Missing argument 'MODEL'"],
     "train Llama3_70B Llama3_8B --on 512xH100": ["'Llama3_8B' is more than the command takes"],
     "train Mixtral_8x7B --on 64xH100 --ep 16": [
-        "The 8 experts of Mixtral-8x7B-v0.1 do not divide over EP 16; use EP 2, 4 or 8"
+        "The 8 experts of Mixtral-8x7B-v0.1 do not divide over EP 16; use EP 1, 2, 4 or 8"
     ],
     "train Mixtral_8x7B --on 64xH100 --ep 8 --tp 3": [
         "TP 3 x PP 1 x CP 1 = 3 does not divide 64 accelerators; with the others as they are, TP may be 1, 2 or 4"
@@ -523,6 +523,13 @@ MISTAKES = {
     "train ResNet50 --on 8xH100 --tp 2": [
         "Networks of fixed shape are calibrated under data parallelism alone; a vision transformer is split by a traini"
     ],
+    "train Llama3_8B --on 8xH100 --tp 3": ["does not divide 8 accelerators", "TP may be 1, 2, 4 or 8"],
+    "sweep Llama3_8B@8xH100 batch_size=64,128 --price 2.5": [
+        "price belongs to",
+        "name the task, such as training, serving or rl",
+    ],
+    TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],
+    TRAIN + "--tokens 1e30": ["got 1e30; expected at most 1,000,000 trillion"],
     SERVE + "--engine triton": [
         "There is no serving engine named 'triton'; use one of gpt_fast, llama_cpp, SGLang, TensorRT_LLM, TensorRT_LLM_"
     ],

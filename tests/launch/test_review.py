@@ -8,7 +8,7 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.launch.review import review
-from mlsysim.launch.targets import export, read_launch
+from mlsysim.launch.targets import export, launched, read_launch
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
@@ -46,7 +46,10 @@ def test_corrected_file_is_the_best_and_keeps_details() -> None:
 
 def test_what_does_not_fit_comes_first() -> None:
     text = '{"train_batch_size": 512, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 0}, "bf16": {"enabled": true}}'
-    found = review(text, on="64xH100", model="Llama3_8B")
+    own = review(text, on="64xH100", model="Llama3_8B")
+    assert own.answer.plan.hardware.stack == "neox22" and "zero = 1" in own.problems[0]
+    # Megatron's lineage holds gradients in 32 bits, and recomputes nothing where it need not.
+    found = review(read_launch(text).placed("64xH100", "Llama3_8B", hardware={"stack": "bridge"}))
     assert found.exit_code == 2 and not found.answer.feasible
     assert found.problems and "Memory" in found.problems[0] and "zero = 2" in found.problems[0]
     assert found.best is not None and found.best.feasible
@@ -255,3 +258,24 @@ def test_the_compiler_of_torchtitan_has_its_part() -> None:
     )
     assert "compile.enable" not in (*slow.kept, *fast.kept, *(edit.flag for edit in fast.paste))
     assert "enable = true" in slow.corrected() and read_launch(slow.corrected()).plan.hardware.stack == "titanc"
+
+
+def test_a_part_that_is_split_in_two_is_one_in_a_review() -> None:
+    """Products in fp8 wait for arithmetic and for memory: together they are what products in bf16 are."""
+    text = "torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+    text += "--seq-length 4096 --micro-batch-size 1 --global-batch-size 512 --tensor-model-parallel-size 8 --bf16"
+    (change,) = (each for each in review(text, on="64xH100").formats if "fp8" in str(each.edits))
+    now, then = (
+        float(number)
+        for number in re.findall(r"matrix products: ([\d.]+)% of the time now, then ([\d.]+)%", change.reason)[0]
+    )
+    assert 0.4 * now < then < 0.8 * now
+
+
+@pytest.mark.parametrize("target, stack", [("torchtitan", "titan"), ("deepspeed", "neox22"), ("fsdp", "fsdp23")])
+def test_an_export_has_the_times_of_its_trainer(target: str, stack: str) -> None:
+    plan = Plan.model_validate({"model": "Llama3_8B", "on": "64xH100"})
+    found = launched(target, plan)
+    assert (found.task, found.hardware.stack, found.hardware.launcher) == ("training", stack, target)
+    assert launched(target, plan.replacing(task="training", hardware={"stack": "bridge"})).hardware.stack == "bridge"
+    assert launched("megatron", plan).hardware.stack is None

@@ -99,7 +99,7 @@ def test_fewer_accelerators_that_keep_every_limit_are_the_cheapest_change() -> N
 def test_without_a_price_as_few_accelerators_as_fit_are_the_cheapest_change() -> None:
     answer = evaluate({"model": "Llama3_70B", "on": "1xL40S", "concurrency": 1, "task": "serving"})
     assert "tco" not in answer.held and answer.change is not None and answer.change.plan.hardware.on == "4xL40S"
-    assert any("The least that would do are 4 x NVIDIA L40S" in line for line in answer.verdict)
+    assert any("The least that would hold it are 4 x NVIDIA L40S" in line for line in answer.verdict)
 
 
 def test_a_deadline_with_slack_needs_fewer_accelerators() -> None:

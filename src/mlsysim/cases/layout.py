@@ -106,8 +106,9 @@ def divisors(number: int) -> list[int]:
 
 
 def _near(number: int, wanted: int) -> str:
-    options = sorted(sorted(divisors(number), key=lambda d: abs(d - wanted))[:3])
-    return either(options)
+    """All divisors where they are few, else those next to what was wanted."""
+    found = divisors(number)
+    return either(found if len(found) <= 4 else sorted(sorted(found, key=lambda d: abs(d - wanted))[:3]))
 
 
 def _near_group(micro_batches: int, pp: int) -> str:

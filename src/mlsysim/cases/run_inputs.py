@@ -43,6 +43,7 @@ from mlsysim.timing.power import Activity, power_constants, power_of, wide_peak
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.text import as_given
 from mlsysim.zoo.constants import constant
 
 REGION, LOCAL = "region", "local"
@@ -146,7 +147,7 @@ def _rate(resolver: str, name: str, value: Any, unit: str, example: str) -> floa
         number = to_si(quantity_from(value, unit, example, name), unit)
     if not 0 <= number <= _MOST:
         raise InputError(
-            f"The {name!r} input of {resolver} must be a number of at least 0 and at most {_MOST:g} {unit}, got {number:g}.",
+            f"The {name!r} input of {resolver} must be a number of at least 0 and at most {as_given(_MOST)} {unit}, got {as_given(number)}.",
             field=name,
         )
     return number
@@ -243,7 +244,7 @@ def rent_price(value: Any, chip: HardwareNode, assumed: Assumptions) -> Rent | N
             note += f"; it rents {rent.entry.accelerator}, the fleet has {key}"
         assumed.say("cloud_price", rent.price, CHIP, note)
     if not 0 <= rent.price <= _MOST:
-        least = f"at least 0 and at most {_MOST:g} USD/h"
+        least = f"at least 0 and at most {as_given(_MOST)} USD/h"
         raise InputError(
             f"The 'cloud_price' input must be a number of {least}, got {rent.price:g}.", field="cloud_price"
         )

@@ -72,17 +72,12 @@ def _task(task: str | None, target: str, command: str | None, in_file: bool) -> 
         if task not in ("training", "serving", "rl"):
             raise InputError(f"--task is training, serving or rl, got {task[:40]!r}.", field="task")
         return task
-    from mlsysim.launch.targets import SERVES, TRAINS, TUNES
+    from mlsysim.launch.targets import task_of
 
-    if target in TRAINS or command in TRAINS:
-        return "training"
-    if target in TUNES:
-        return "rl"
-    if target in SERVES or command in SERVES:
-        return "serving"
-    if not in_file:
+    found = task_of(target, command)
+    if found is None and not in_file:
         raise InputError("Say --task training or --task serving, as both can run there.", field="task")
-    return None
+    return found
 
 
 def _save(path: str, text: str) -> None:

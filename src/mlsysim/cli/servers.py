@@ -63,7 +63,7 @@ def api(
         )
     shown = f"[{host}]" if ":" in host else host
     print(
-        f"http://{shown}:{port} answers, and shows what in a browser; /openapi.json describes it; Ctrl-C ends it",
+        f"http://{shown}:{port} is ready: try it in a browser; /openapi.json describes it; Ctrl-C ends it",
         file=sys.stderr,
     )
     run(limits, host, port, allowed)

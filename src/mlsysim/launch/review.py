@@ -29,7 +29,7 @@ from mlsysim.launch.best_settings import (
 from mlsysim.launch.edits import Edit, Saving, edits_of, flags_of, pasted, runs, saving
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.review_words import headline_of, load_of, problems_of, stops_of, why
-from mlsysim.launch.targets import read_launch, written
+from mlsysim.launch.targets import read_launch, timed_as, written
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled
 from mlsysim.plans.evaluate import evaluate_plainly
@@ -112,7 +112,7 @@ class Review(Summary, Record):
             if changes:
                 lines += [("", ""), (title, "title"), *(line for change in changes for line in change.lines())]
             if changes is self.changes and self.pasted != [edit.text for edit in self.paste]:
-                lines += [("All of these, to paste", "title"), *((f"  {line}", "") for line in self.pasted)]
+                lines += [("Together, to paste", "title"), *((f"  {line}", "") for line in self.pasted)]
         lines += [(warning, "warning") for warning in self.reading.warnings]
         if self.reading.unread:
             lines.append(("Not read: " + "; ".join(self.reading.unread), "warning"))
@@ -162,6 +162,8 @@ def review(
     if plan.kind == "rl":
         words = "it is evaluated as a plan: mlsysim import FILE, and rl with those keys"
         raise InputError(f"What settings of a post-training step cost is not reviewed; {words}.", field="file")
+    if plan.kind == "training":
+        plan = timed_as(reading.inner or reading.target, plan)
     now = evaluate_plainly(plan)
     reading = reading.model_copy(update={"warnings": (*reading.warnings, *load_of(reading, now))})
     best = (best_training if now.task == "training" else best_serving)(plan, now, reading)

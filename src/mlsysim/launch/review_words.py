@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ def why(now: Answer, then: Answer | None) -> str:
         return then.headline.rstrip(".")
     if not now.feasible:
         return "alone it makes the plan fit"
-    before, after = ({part.label: part.value for part in answer.time_parts} for answer in (now, then))
+    before, after = (_by_label(answer) for answer in (now, then))
     scale = _work(now) / _work(then) if now.task == "training" else 1.0
     moved = {label: after.get(label, 0.0) * scale - before.get(label, 0.0) for label in {*before, *after}}
     label = max(moved, key=lambda key: (abs(moved[key]), key))
@@ -35,6 +36,14 @@ def why(now: Answer, then: Answer | None) -> str:
         return "no part of the time moves"
     shares = [before.get(label, 0.0) / total, after.get(label, 0.0) * scale / total]
     return f"{label}: {shares[0]:.1%} of the time now, then {shares[1]:.1%}"
+
+
+def _by_label(answer: Answer) -> Counter[str]:
+    """The time of each part, those of one name together: products that wait for arithmetic, and those that wait for memory."""
+    found: Counter[str] = Counter()
+    for part in answer.time_parts:
+        found[part.label.partition(" (")[0]] += part.value  # type: ignore[assignment]
+    return found
 
 
 def _work(answer: Answer) -> float:

@@ -18,7 +18,9 @@ from mlsysim.launch.shell import LARGEST, bounded, read_script
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.timing.launchers import launcher
+from mlsysim.timing.stacks import default_stack, stack
 
 _TRAINS: dict[str, Any] = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": DeepSpeed(), "fsdp": FSDP()}
 _SERVES = {"trtllm" if name == "tensorrt_llm" else name: server for name, server in SERVERS.items()}
@@ -120,9 +122,30 @@ def read_launch_file(
     return read_launch(read_text(path, LARGEST), target, on=on, model=model)
 
 
+def task_of(target: str, command: str | None = None) -> str | None:
+    """What a target runs, by itself or with a command in it; None where both training and serving can run there."""
+    if target in TRAINS or command in TRAINS:
+        return "training"
+    return "rl" if target in TUNES else "serving" if target in SERVES or command in SERVES else None
+
+
+def timed_as(trainer: str, plan: Plan) -> Plan:
+    """A training plan with the stack whose published runs are a trainer's, where it names none: what Megatron's lineage takes on its chip is
+    none of torchtitan's, DeepSpeed's or FSDP's time. One efficiency, networks of fixed shape and TPUs have no such stacks."""
+    own, hard = launcher(trainer).stack, plan.hardware
+    if not own or hard.stack is not None or hard.efficiency is not None or workload_of(plan.workload).fixed_shape:
+        return plan
+    fleet = find_fleets(hard).fleets[0]
+    usual = stack(default_stack(fleet.node.accelerator, fleet.total_accelerators))
+    return plan.replacing(hardware={"stack": own}) if usual.launcher == "megatron" else plan
+
+
 def launched(target: str, plan: Plan, command: str | None = None) -> Plan:
-    """The plan with the software that has to run it, so that a searched layout is one that it runs, and its times are those of it."""
+    """The plan with the software that has to run it, so that a searched layout is one that it runs, and its times are those of it.
+    A plan that names no task has that of the target."""
     name = target_named(target)
+    if plan.task is None and (task := task_of(name, command)) is not None:
+        plan = plan.replacing(task=task)
     if name in TUNES and plan.kind == "rl":
         framework = plan.rl and plan.rl.framework
         return plan.replacing(hardware={"launcher": name}, rl={"framework": framework or TARGETS[name].TITLE})
@@ -130,7 +153,9 @@ def launched(target: str, plan: Plan, command: str | None = None) -> Plan:
     if server in SERVES and plan.kind == "serving" and (plan.serving is None or plan.serving.engine is None):
         return plan.replacing(serving={"engine": TARGETS[str(server)].ENGINE})
     trainer = (command or "megatron") if name in AROUND else name
-    return plan.replacing(hardware={"launcher": trainer}) if trainer in TRAINS and plan.kind == "training" else plan
+    if trainer not in TRAINS or plan.kind != "training":
+        return plan
+    return timed_as(trainer, plan).replacing(hardware={"launcher": trainer})
 
 
 def written(target: str, answer: Answer, details: dict[str, Any] | None = None, command: str | None = None) -> str:

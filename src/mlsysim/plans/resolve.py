@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlsysim.cases.assumptions import CHECKPOINT, INFERRED, Assumptions
-from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.errors import InputError, UnknownNameError, either
 from mlsysim.hardware.arithmetic import usual_format, wide_note
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
@@ -129,7 +129,9 @@ def refuse_foreign(plan: Plan, task: str, also: tuple[str, ...] = ()) -> None:
         if held is not None:
             own = meant_for(leaf.flat, task)
             use = "has no use for it" if own is None else f"has {own} instead"
-            words = f"{leaf.flat} belongs to {tasks_text(*leaf.tasks)}; {tasks_text(task)} {use}."
+            words = f"{leaf.flat} belongs to {tasks_text(*leaf.tasks)}; {tasks_text(task)} {use}"
+            # Nobody asked for the task that was found, so that it may be the wrong one.
+            words += "." if plan.task or own else f": name the task, such as {either(leaf.tasks)}."
             raise InputError(words, field=leaf.flat)
 
 

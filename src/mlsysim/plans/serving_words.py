@@ -126,7 +126,9 @@ def _least(served: Served) -> tuple[str, ...]:
         except InputError:
             continue
         if fits:
-            return (f"The least that would do are {split.devices:,} x {server.chip.name}, as {split_text(split)}.",)
+            return (
+                f"The least that would hold it are {split.devices:,} x {server.chip.name}, as {split_text(split)}.",
+            )
     return ()
 
 

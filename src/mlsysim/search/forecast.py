@@ -22,6 +22,7 @@ from mlsysim.search.space import Space
 from mlsysim.search.store import Rows, row_bytes
 from mlsysim.search.tiles import tiles
 from mlsysim.units.records import dataclass
+from mlsysim.units.text import count_text
 from mlsysim.zoo.writing import written
 
 LARGEST_SWEEP = 10**11
@@ -76,6 +77,10 @@ def forecast(space: Space, form: str | None = None) -> Forecast:
         return Forecast(points, seconds * points, row_bytes(Path(folder), form, rows.columns()) * points)
 
 
+def _about(points: float) -> str:
+    return count_text(float(f"{points:.2g}"))
+
+
 def check_size(space: Space, workers: int) -> None:
     """Refuse a space that is too large to be swept in one go, with the time that it would take."""
     if space.size <= LARGEST_SWEEP:
@@ -83,7 +88,7 @@ def check_size(space: Space, workers: int) -> None:
     found = forecast(space)
     if found.seconds / workers > _ONE_GO_S:
         raise InputError(
-            f"The space {space.name!r} has {space.size:.3g} points, some {found.points:.2g} after constraints, which would "
+            f"The space {space.name!r} has {_about(space.size)} points, some {_about(found.points)} after constraints, which would "
             f"take about {duration(found.seconds / workers)} here; narrow its axes, add constraints, or cut it into jobs "
             "with --shard i/n (--shard 1/1 is all of it)."
         )
@@ -98,7 +103,7 @@ def check_storage(space: Space, form: str, folder: str | Path, share: float = 1.
         there = there.parent
     needed, free = max(0.0, found.stored_bytes * share - there_already), shutil.disk_usage(there).free
     sentence = (
-        f"Some {found.points * share:.2g} points take about {found.stored_bytes * share / _GB:,.2g} GB as {form} in "
+        f"Some {_about(found.points * share)} points take about {found.stored_bytes * share / _GB:,.2g} GB as {form} in "
         f"{str(folder)!r}, where {free / _GB:,.2g} GB are free"
     )
     if needed > free:

@@ -32,6 +32,7 @@ class Launcher:
     zero_with_tp: tuple[int, ...] = _STAGES
     modes: tuple[str, ...] = ("none", "selective", "full")
     experts: bool = True
+    stack: str = ""
 
     def refuses(self, row: Mapping[str, Any]) -> tuple[str, str, str] | None:
         """What it does not run of a layout by the names of a search: words, the plan's field, and what to give instead; None where it runs."""

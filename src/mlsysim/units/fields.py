@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from mlsysim.errors import InputError, UnitError, did_you_mean, nearest
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, number_from, parse_quantity, ureg
+from mlsysim.units.text import as_given
 
 
 @dataclass(frozen=True)
@@ -253,9 +254,9 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         # A record inside this one has put its own name before its sentence.
         text = message if _NAMED.match(message) else lead + message
     else:
-        shown = repr(first.get("input"))[:60]
-        limits = {key: f"{v:,}" if isinstance(v, int) else f"{v:g}" if isinstance(v, float) else v
-                  for key, v in first.get("ctx", {}).items()}  # fmt: skip
+        given = first.get("input")
+        shown = as_given(given) if isinstance(given, (int, float)) and abs(given) >= 1e12 else repr(given)[:60]
+        limits = {k: as_given(v) if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
         plain = _EXPECTED.get(first["type"])
         why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
         text = f"{lead}{'the' if lead else 'The'} {within + path!r} field got {shown}; {why}."

@@ -29,6 +29,7 @@ from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, engine, is_engine
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, number_from, to_si
+from mlsysim.units.text import as_given
 from mlsysim.vocabulary import VALUES
 from mlsysim.zoo.constants import Constant, constant
 
@@ -118,9 +119,9 @@ class Input:
             what = f"a quantity in {self.unit}"
         parts = []
         if self.low is not None:
-            parts.append(f"{'above' if self.low_open else 'of at least'} {self.low:g}")
+            parts.append(f"{'above' if self.low_open else 'of at least'} {as_given(self.low)}")
         if self.high is not None:
-            parts.append(f"{'and' if parts else 'of'} at most {self.high:g}")
+            parts.append(f"{'and' if parts else 'of'} at most {as_given(self.high)}")
         return " ".join([what, *parts]) + (f" {self.unit}" if parts and self.unit else "")
 
 
@@ -277,12 +278,14 @@ def _refused(resolver: str, name: str, wanted: str, got: str) -> InputError:
 def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     low, high = spec.low, spec.high
     if high is None and _BEYOND < abs(number) < math.inf:
-        raise InputError(f"The {name!r} input of {resolver} is {number:g}, beyond anything physical.", field=name)
+        raise InputError(
+            f"The {name!r} input of {resolver} is {as_given(number)}, beyond anything physical.", field=name
+        )
     above = low is None or number > low or (number == low and not spec.low_open)
     below = math.isfinite(number) and (high is None or number <= high)
     if above and below and (not spec.whole or number == int(number)):
         return int(number) if spec.whole else number
-    raise _refused(resolver, name, spec.range_text, f"{number:g}")
+    raise _refused(resolver, name, spec.range_text, as_given(number))
 
 
 def _number(resolver: str, name: str, spec: Input, value: Any) -> float:
