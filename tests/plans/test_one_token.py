@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import mlsysim
 from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import plainly
 
 
 def one_token(**load):
@@ -41,3 +43,10 @@ def test_rates_of_an_overloaded_server_have_their_equation():
 def test_a_mixed_fleet_that_is_overloaded_says_so():
     answer = evaluate(one_token(output_tokens=100, qps=500.0) | {"hardware": {"on": "H100+A100"}})
     assert not answer.feasible and answer.headline.startswith("Overloaded on 1 x NVIDIA H100")
+
+
+def test_an_idle_server_has_less_than_a_request_in_flight() -> None:
+    """Little's law: a request every thousand seconds that takes half a second is not one in flight."""
+    answer = mlsysim.serve("Llama3_8B", on="1xH100", qps=0.001, prompt_tokens=512, output_tokens=64)
+    mean = 0.001 * answer.metric("latency").value.to("s").magnitude
+    assert answer.verdict[0].startswith(f"{plainly(mean, 2)} requests in flight")

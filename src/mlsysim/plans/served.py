@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlsysim.plans.serving_load import Server
 
 
+_IDLE = 0.5
 ANY_RATE = 1e6
 """More requests a second than are answered anywhere."""
 
@@ -118,6 +119,13 @@ class Served:
     def further(self) -> bool:
         """Whether an answer has tokens after its first, whose time can be asked."""
         return self.mean_output > 1
+
+    @property
+    def flying(self) -> str:
+        """How many requests are in flight, in words; of a server that is idle most of the time the mean, by Little's law."""
+        mean = self.requests * self.latency if self.come is not None else math.inf
+        idle = mean < _IDLE and self.server.part.requests is None
+        return f"{plainly(mean, 2)} requests" if idle else many(self.clients, "request")
 
     def delivered(self, slower: float = 1.0) -> float:
         """Requests a second that are answered: no more than come; of a number of requests that many over the time from the first of them to

@@ -63,7 +63,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         return (*_thrashing(served), *sheet.unknown)
     if not served.result.feasible:
         return _least(served)
-    load = f"{many(served.clients, 'request')} in flight of {server.prompt:,} + {server.output:,} tokens"
+    load = f"{served.flying} in flight of {server.prompt:,} + {server.output:,} tokens"
     tokens, requests = (sheet.text(f"{what}_per_second") for what in ("tokens", "requests"))
     rates = f"{tokens} output {'token' if tokens == '1' else 'tokens'} and {requests} {'request' if requests == '1' else 'requests'} a second"
     over = (
@@ -71,7 +71,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         if served.span() is not None
         else ""
     )
-    lines = [f"{load} {'gives' if served.clients == 1 else 'give'} {rates}{over}."]
+    lines = [f"{load} {'gives' if served.flying == '1 request' else 'give'} {rates}{over}."]
     if tried > 1 and server.limited and not served.within:
         lines.append(
             f"None of the {tried} layouts that were tried keeps every limit; {split_text(served.split)} comes nearest."
