@@ -14,6 +14,7 @@ tensor-parallel group.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mlsysim.errors import unknown_name
@@ -31,14 +32,20 @@ OPTIMIZERS: dict[str, tuple[float, float]] = {
     "lion": (8.0, 4.0),
     "muon": (8.0, 4.0),
 }
-
+_EIGHT_BITS = re.compile(r"(paged_)?adamw?_(bnb_)?8_?bit")
 
 MUON = "muon"
 
 
 def optimizer_key(name: str) -> str:
-    """An optimizer by its key, however it is spelled."""
+    """An optimizer by its key, however it is spelled.
+
+    >>> optimizer_key("AdamW"), optimizer_key("paged_adamw_8bit")
+    ('adamw', 'adam_8bit')
+    """
     key = name.lower().replace("-", "_") if isinstance(name, str) else name
+    if isinstance(key, str) and _EIGHT_BITS.fullmatch(key):
+        return "adam_8bit"
     if not isinstance(key, str) or key not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS, remedy="use one of " + ", ".join(OPTIMIZERS) + ".")
     return key

@@ -278,7 +278,9 @@ def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
     shares, layout = dict(_shares(way)), sheet.shown["layout"]
     listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     most = max(shares, key=lambda name: shares[name])
-    yield f"Of the step: {listed}; {most} has most of it."
+    together = sum(shares.get(name, 0.0) for name in ("rollout", "long tail"))
+    both = f", and the rollout with its long tail {together:.0%} together" if "long tail" in shares else ""
+    yield f"Of the step: {listed}; {most} is the largest part{both}."
     trains = _split_text(layout, "", ("tp", "pp", "cp", "ep", "dp"))
     if way.served is not None:
         writes = _split_text(layout, "generator_", ("tp", "pp", "ep"))
