@@ -71,6 +71,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "fallacies.md": fallacies_page,
     "walls/index.md": walls_page,
     "assets/rooms.svg": drawn,
+    "assets/rooms-phone.svg": lambda: drawn(phone=True),
     "assets/answer.svg": answered,
     "assets/flow.svg": flow_drawn,
     "assets/flow-phone.svg": lambda: flow_drawn(phone=True),

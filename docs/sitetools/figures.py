@@ -65,19 +65,16 @@ def with_figures(text: str, page: str, words: dict[str, str]) -> str:
         path, caption = match["path"], match["caption"]
         name = _drawn_name(path, page)
         if name is None and (DOCS / page).parent.joinpath(path).is_file():
-            alone = not (DOCS / page).parent.joinpath(phone_name(path)).is_file()
-            return _figure(path, caption, caption, alone)
+            return _figure(path, caption, caption)
         if name not in words:
             raise ValueError(f"{page}: there is no picture {name or path}")
-        return _figure(path, words[name], caption, False)
+        return _figure(path, words[name], caption)
 
     return _ALONE.sub(figure, text)
 
 
-def _figure(path: str, words: str, caption: str, alone: bool) -> str:
-    """A picture that has no layout for a phone is ``alone``: it is not shrunk, but scrolls there."""
+def _figure(path: str, words: str, caption: str) -> str:
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(caption, quote=False))
-    narrow = "" if alone else f'<source media="(max-width: 599px)" srcset="{phone_name(path)}">'
+    narrow = f'<source media="(max-width: 599px)" srcset="{phone_name(path)}">'
     inner = f'<picture>{narrow}<img src="{path}" alt="{escape(words)}" loading="lazy"></picture>'
-    kind = "drawn wide" if alone else "drawn"
-    return f'<figure class="{kind}"><div>{inner}</div><figcaption>{said}</figcaption></figure>'
+    return f'<figure class="drawn">{inner}<figcaption>{said}</figcaption></figure>'

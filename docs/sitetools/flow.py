@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-__all__ = ["drawn"]
+__all__ = ["STYLE", "drawn"]
 
 _STAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Asked", "by people, programs", ("command line", "files, forms", "Python, HTTP, MCP")),
@@ -15,7 +15,7 @@ _STAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Faces", "show, compute nothing", ("terminal, report", "explorer, labs", "charts, launch files")),
 )
 _DATA = ("Zoo", "what is known, with its source")
-_STYLE = (
+STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#1d2b38}"
     ".box{fill:#eef3f8;stroke:#41627f}.key{fill:#fdf3e3;stroke:#b3640a}.way{stroke:#7a8794;fill:none;stroke-width:1.5}.tip{fill:#7a8794}.small{fill:#4a5866}"
     "@media (prefers-color-scheme:dark){text{fill:#e8eaed}.box{fill:#1d2935;stroke:#7fa6c8}.key{fill:#33261a;stroke:#f2a33a}.small{fill:#b3bcc6}}"
@@ -49,7 +49,7 @@ def drawn(phone: bool = False) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">\n'
         "<title>One question's way: asked, plan, case, ledger, answer, faces; the zoo's data enter at plan and case</title>\n"
-        f"<style>{_STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+        f"<style>{STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
     )
 
 

@@ -158,3 +158,10 @@ def test_an_operator_shows_its_amount_over_its_rate():
     rate = number(float(products.flop) / float(products.exposed + products.hidden), "flop/s")
     assert lines[1, "matrix products"]["equation"] == f"t = F / R = {number(float(products.flop), 'flop')} / {rate}"
     assert all(each["equation"].startswith("t = ") for each in lines.values() if each["flop"] or each["moved"])
+
+
+def test_a_part_that_is_nothing_has_no_slice():
+    bar = time_bar(answer_of(STREAMED))
+    assert bar is not None
+    assert all(part["share"] > 1e-6 for part in bar["parts"]) and sum(part["share"] for part in bar["parts"]) > 1 - 1e-6
+    assert not any("e-" in part["text"] for part in bar["parts"])

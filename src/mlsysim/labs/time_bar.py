@@ -48,7 +48,7 @@ def time_bar(answer: Answer) -> Bar | None:
             "operators": sorted(lines[wall], key=lambda line: -line["seconds"]),
         }
         for wall in sorted(seconds, key=lambda wall: -seconds[wall])
-        if seconds[wall] > 0
+        if seconds[wall] > least
     ]
     told = {"label": metric.label, "text": metric.text, "interval": metric.interval, "path": metric.path}
     return {**told, "subject": answer.subject, "seconds": whole, "parts": parts}

@@ -208,7 +208,7 @@ const DRAWN = [
   { path: "hardware.on", group: "hardware", label: "Hardware", kind: "search", list: "chips", tasks: ALL,
     read: (plan, { chosen }) => chosen.system ?? plan.hardware?.on, write: withSystem },
   { path: "accelerators", group: "hardware", label: "Fleet", unit: "accelerators", kind: "slider", integer: true,
-    stops: fleetStops, tasks: ["training", "serving"], read: (plan, { chosen }) => chosen.accelerators, write: withAccelerators,
+    stops: fleetStops, tasks: ["training", "serving", "rl"], read: (plan, { chosen }) => chosen.accelerators, write: withAccelerators,
     enabled: ({ chosen }) => chosen.system_kind === "chip" || chosen.system_kind === "node" },
   { path: "hardware.fabric", group: "hardware", label: "Fabric", kind: "menu", list: "fabrics", none: "as the zoo has it",
     tasks: ["training", "serving"] },

@@ -33,6 +33,12 @@ function spoken(control, value, context) {
   return value === null ? control.none ?? "" : `${value.toLocaleString("en")} ${unit}`.trim();
 }
 
+// As it stands in a field: what has more digits than fit there as 1.56e13.
+function digits(value) {
+  if (value === null || value === undefined) return "";
+  return Math.abs(value) < 1e9 ? String(value) : value.toExponential().replace("e+", "e");
+}
+
 export class Panel {
   #rows = [];
   #context;
@@ -159,7 +165,7 @@ export class Panel {
     let stops = [];
     range.addEventListener("input", () => {
       const value = stops[range.valueAsNumber];
-      number.value = value ?? "";
+      number.value = digits(value);
       range.setAttribute("aria-valuetext", spoken(control, value, this.#context));
       this.#edit(control, value);
     });
@@ -175,7 +181,7 @@ export class Panel {
       stops = typeof control.stops === "function" ? control.stops(context) : control.stops;
       put(range, { max: String(stops.length - 1), "aria-valuetext": spoken(control, value, context) });
       if (force || document.activeElement !== range) put(range, { value: String(nearestStop(stops, value)) });
-      if (force || document.activeElement !== number) put(number, { value: String(value ?? "") });
+      if (force || document.activeElement !== number) put(number, { value: digits(value) });
       put(unit, { textContent: typeof control.unit === "function" ? control.unit(context) : control.unit ?? "" });
     };
     return { root, show, inputs: [range, number] };
