@@ -33,7 +33,11 @@ def generator() -> ModuleType:
 
 @pytest.mark.parametrize(
     "name",
-    ["fallacies.md", "walls/index.md", *(f"assets/{name}{way}.svg" for name in ("rooms", "flow") for way in ("", "-phone"))],
+    [
+        "fallacies.md",
+        "walls/index.md",
+        *(f"assets/{name}{way}.svg" for name in ("rooms", "flow") for way in ("", "-phone")),
+    ],
 )
 def test_a_committed_page_is_what_the_data_gives(generator: ModuleType, name: str) -> None:
     committed = (DOCS / name).read_text(encoding="utf-8")

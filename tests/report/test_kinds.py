@@ -11,6 +11,7 @@ from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.plan import Plan
 from mlsysim.report.build import Report, build_report
 from mlsysim.report.content import sections_of
+from mlsysim.report.front import asked
 from mlsysim.report.html import to_html
 from mlsysim.report.markdown import to_markdown
 
@@ -64,6 +65,12 @@ KINDS: dict[str, dict[str, Any] | Plan] = {
         "hardware": {"on": "16xH100"},
         "parallelism": {"tp": 1, "zero": 1},
         "ops": {"deadline": "10 day", "budget": "5000000 USD", "price": "2.5 USD/hour"},
+    },
+    "rl": {
+        "task": "rl",
+        "workload": {"model": "Llama3_8B"},
+        "hardware": {"on": "16xH100"},
+        "rl": {"prompts": 64, "samples": 8, "response": 1000, "generate_on": "8xH200"},
     },
     "one pass": {"workload": {"model": "ResNet50"}, "hardware": {"on": "1xA100"}},
 }
@@ -125,3 +132,12 @@ def test_folds_say_what_is_in_them():
     assert summaries["walls"].startswith(f"{scored} scored, ")
     assert summaries["assumptions"].startswith(f"{len(report.answer.assumptions)}, of which ")
     assert report.answer.paid.text in summaries["cost"] and "7 days" in summaries["cost"]
+
+
+def test_titles_say_what_runs_on_what():
+    assert of_kind("one pass").title.startswith("One pass of ResNet")
+    assert (
+        of_kind("rl").title
+        == "Post-training of Llama-3.1-8B on 16 x NVIDIA H100 SXM5 80GB and 8 x NVIDIA H200 SXM5 141GB"
+    )
+    assert asked(of_kind("traffic").answer).endswith("Simulated: 200 requests at random.")

@@ -82,7 +82,7 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
     return sheet.answer(
         calibrated=trainer.options["efficiency"] == "calibrated",
         feasible=fits,
-        subject=f"post-training of {trainer.model.name} on {_where(sheet.plan) or trainer.fleet.name}",
+        subject=f"post-training of {trainer.model.name} on {_where(sheet.plan, way)}",
         headline=_headline(sheet, way) if fits else lacks or unfit(full.binding),
         verdict=(*_verdict(sheet, way, ways), *sheet.unknown) if fits else least,
         main="latency" if fits else "memory",
@@ -90,9 +90,9 @@ def _answer(sheet: Sheet, way: Way, ways: list[Way]) -> Answer:
     )
 
 
-def _where(plan: Plan) -> str:
-    beside = None if plan.rl is None else plan.rl.generate_on
-    return " and ".join(name for name in (plan.hardware.on, beside) if name)
+def _where(plan: Plan, way: Way) -> str:
+    beside = plan.rl is not None and plan.rl.generate_on
+    return " and ".join(fleet.name for fleet in (find_fleets(plan.hardware).one, *([way.generating] if beside else [])))
 
 
 def _interval(way: Way) -> str:

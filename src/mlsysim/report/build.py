@@ -32,7 +32,8 @@ class Report:
     @property
     def title(self) -> str:
         """What runs on what, and for how long or how much."""
-        return capital(f"{self.answer.subject}{_amount(self.answer)}")
+        one = "one pass of " if self.answer.task == "inference" else ""
+        return capital(f"{one}{self.answer.subject}{_amount(self.answer)}")
 
     @property
     def name(self) -> str:

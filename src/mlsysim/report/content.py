@@ -104,7 +104,9 @@ def _cost_said(answer: Answer) -> str:
 def _designs_said(report: Report) -> str:
     found = report.designs
     return (
-        "" if found is None else f"{len(found.points):,} of {found.tried:,} run, {found.near:,} within 5 % of this plan"
+        "too few to compare"
+        if found is None
+        else f"{len(found.points):,} of {found.tried:,} run, {found.near:,} within 5 % of this plan"
     )
 
 
