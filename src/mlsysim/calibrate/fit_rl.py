@@ -123,7 +123,8 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
         shortest = (min(step for turns, step in steps if turns is here) for here in (True, False))
         lines.append(f"shortest = [{', '.join(f'{step:.4g}' for step in shortest)}]")
         lines += [f"interval = [{1 / band:.4g}, {band:.4g}]", f"rows = {len(rows)}"]
-        frameworks.append(replace(case.framework(name), **{c: each["value"] for c, each in found.table().items()}))
+        constants: dict[str, Any] = {c: each["value"] for c, each in found.table().items()}
+        frameworks.append(replace(case.framework(name), **constants))
         lines.append(f"chips = {json.dumps(sorted({row.chip for row in rows}))}")
         if left and not next(iter(left)).startswith("part "):
             priors = {c: Prior(each["value"], priors[c].spread) for c, each in found.table().items()}

@@ -25,7 +25,8 @@ costs L more, as if restarts took it, and the next may not begin before (tau >= 
 
 A run that owns k spare nodes waits while more are in repair. Nodes break at rate m and take T each, so that their number in repair is
 Poisson with mean m T whatever the distribution of repairs (M/G/infinity): all shares above hold for P(number <= k) of the time.
-Left out: running on with fewer nodes; failures in bursts, and nodes that break again and again.
+Left out: running on with fewer nodes; failures in bursts, and nodes that break again and again; whole steps between checkpoints, which move the interval by half a
+step at most and, being at its optimum, cost half the square of that share of writes and rework.
 """
 
 from __future__ import annotations

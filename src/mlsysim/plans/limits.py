@@ -112,7 +112,7 @@ def limits(answer: Answer) -> tuple[Checked, ...]:
         and "goodput" in held
         and "run_time" not in held
     ):
-        until = f"deadline of {compact_time(to_si(ops.deadline, 's'))}"
+        until = f"deadline of {compact_time(to_si(ops.deadline, 's'), 5)}"
         words = f"No run of this kind ends, so that the {until} is missed."
         path = held["goodput"].path
         found.append(Checked(metric=path, sentence=words, passed=False, limit="deadline", asked=f"a {until}"))

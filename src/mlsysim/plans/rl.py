@@ -262,8 +262,12 @@ def _headline(sheet: Sheet, way: Way) -> str:
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     parts = [f"training {sheet.text('training_time')}"]
     if way.served is not None:
-        tail = f" of which {sheet.text('tail_time')} long tail" if sheet.ledger.gross(case.LONG_TAIL) else ""
-        parts.insert(0, f"rollout {sheet.text('rollout_time')}{tail}")
+        late, named = sheet.ledger.gross(case.ENVIRONMENT), []
+        if sheet.ledger.gross(case.LONG_TAIL):
+            named.append(f"{sheet.text('tail_time')} long tail")
+        if late:
+            named.append(f"{compact_time(late)} environment")
+        parts.insert(0, f"rollout {sheet.text('rollout_time')}{' of which ' * bool(named)}{' and '.join(named)}")
     return (
         f"Fits: {memory} on each accelerator; a step takes {sheet.text('latency')}{sheet.band('latency')}: "
         f"{', '.join(parts)}; {sheet.text('tokens_per_second_per_device')} tokens a second for each accelerator."
@@ -293,6 +297,6 @@ def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
     if others and sheet.plan.rl and sheet.plan.rl.split == AUTO:
         told = ", ".join(f"{each.text} ({each.seconds / way.seconds - 1:+.0%})" for each in others)
         yield f"Other splits: {told}."
-    yield f"A step trains on {count_text(sheet.facts['work_of_a_step'])} tokens of {way.asked.samples.all:,} samples."
+    yield f"A step trains on {count_text(sheet.facts['work_of_a_step'])} tokens of {many(way.asked.samples.all, 'sample')}."
     yield from cost_sentence(sheet, _STEPS * way.seconds / _DAY, "A run of a thousand steps")
     yield from energy_sentence(sheet)

@@ -338,8 +338,10 @@ def _verdict(sheet: Sheet, found: Simulated) -> Iterator[str]:
     held = sheet.shown["percentiles"]
     if "run_time" in held:
         low, high = held["run_time"]["p10"], held["run_time"]["p90"]
-        late = "more than one in ten has no end" if high is None else f"nine in ten within {compact_time(high * DAY)}"
-        yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten ends within {compact_time(low * DAY)} and {late}."
+        late = (
+            "more than one in ten has no end" if high is None else f"nine in ten within {compact_time(high * DAY, 4)}"
+        )
+        yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten ends within {compact_time(low * DAY, 4)} and {late}."
     elif math.isfinite(found.setting.lasts):
         low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
         yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten has a goodput below {low}, and one in ten above {high}."

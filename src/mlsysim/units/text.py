@@ -69,18 +69,18 @@ def bytes_text(value: float) -> str:
     return f"{_quantity_digits(value / (least or 1e3))} {unit}"
 
 
-def compact_time(seconds: float) -> str:
-    """A duration in the unit that reads best.
+def compact_time(seconds: float, digits: int = 3) -> str:
+    """A duration in the unit that reads best, to some digits.
 
-    >>> compact_time(0.0123), compact_time(8.594), compact_time(93784), compact_time(2.6e6)
-    ('12.3 ms', '8.59 s', '26.1 h', '30.1 days')
+    >>> compact_time(0.0123), compact_time(8.594), compact_time(93784), compact_time(2.6e6), compact_time(2.6e6, 5)
+    ('12.3 ms', '8.59 s', '26.1 h', '30.1 days', '30.093 days')
     """
     sizes = ((1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (180.0, 1.0, "s"), (7200.0, 60.0, "min"), (259200.0, 3600.0, "h"))
     divisor, unit = (
         next((size[1:] for size in sizes if seconds < size[0]), (86400.0, "days")) if seconds else (1.0, "s")
     )
     value = seconds / divisor
-    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.{digits}g} {unit}"
 
 
 def count_text(value: float) -> str:
