@@ -105,12 +105,34 @@ def weeks() -> Figure | None:
     return run_of(evaluate_plainly(Plan.model_validate(plan)), title=title)
 
 
+def spares(counts: Sequence[int] = (30, 32, 34, 36, 38, 40, 44, 48, 52)) -> Figure:
+    """When runs end by the nodes that stand by."""
+    work = {"model": "Llama3_405B", "tokens": 15.6e12, "batch_size": 16384, "seq_len": 4096}
+    base = {
+        "task": "training",
+        "workload": work,
+        "hardware": {"on": "16384xH100"},
+        "parallelism": {"tp": 8, "pp": 16, "zero": 1},
+    }
+    played = {}
+    for count in counts:
+        plan = Plan.model_validate(base | {"ops": {"simulate": True, "seeds": 40, "spares": count}})
+        played[count] = evaluate_plainly(plan, True).percentiles.get("run_time", {})
+    series = [
+        (label, [(count, seen[level]) for count, seen in played.items() if seen.get(level) is not None])
+        for level, label in (("p90", "nine in ten runs"), ("p50", "half of them"), ("p10", "one in ten"))
+    ]
+    title = "Llama 3 405B on 16,384 H100, 15.6 trillion tokens: days until runs have ended, by spares"
+    return lines(series, x_title="Nodes that stand by", y_title="Days", title=title)
+
+
 PICTURES: dict[str, Callable[[], Figure | None]] = {
     "bursts.svg": bursts,
     "percentiles-by-replicas.svg": replicas,
     "near-saturation.svg": saturation,
     "hours-of-california.svg": hours,
     "run-over-weeks.svg": weeks,
+    "spares-of-a-run.svg": spares,
     "rl-split.svg": pools,
 }
 """Files below ``assets/figures``, and what draws each."""
