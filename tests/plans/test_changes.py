@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mlsysim
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import fewest
 from mlsysim.plans.change_groups import rounds_of
@@ -197,3 +199,13 @@ def test_adapters_that_do_not_fit_are_told_of_narrower_frozen_weights() -> None:
     assert not answer.feasible and answer.change is not None
     assert answer.change.words.startswith("frozen weights stored in nf4, as QLoRA has them")
     assert evaluate_plainly(Plan.model_validate(asked | {"precision": "nf4"})).feasible
+
+
+def test_what_does_not_fit_is_not_offered_four_times_what_would_do() -> None:
+    """The least that holds it and the cheapest change are one fleet where they are of one chip."""
+    answer = mlsysim.serve("Llama3_405B", on="8xA100")
+    told = " ".join(answer.verdict)
+    assert not answer.feasible and "The least that would hold it are 16 x" in told
+    numbers = [int(found) for change in answer.changes for found in re.findall(r"(\d+) x A100 instead", change.words)]
+    assert set(numbers) <= {16}
+    assert "at least" not in answer.headline

@@ -25,7 +25,6 @@ Every number may be an array, which has one value for each of many replicas.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -209,7 +208,6 @@ def remedies(
     memory: Callable[..., DeviceMemory],
     batch: int,
     degrees: Iterable[int],
-    devices: int,
     formats: Iterable[str],
     *,
     draft: bool = False,
@@ -237,7 +235,6 @@ def remedies(
     if wider is not None:
         found.append(worded(f"split it over {wider} devices (", Setting("tp_size", wider), ")"))
     if not found:
-        least = math.ceil(now.used(batch) / now.capacity * devices)
         names = listed((Setting("tp_size"), Setting("pp_size")), ", ")
-        found.append(worded(f"use at least {least} devices (", names, ")"))
+        found.append(worded("split it over more devices (", names, ")"))
     return tuple(found)

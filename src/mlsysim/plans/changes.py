@@ -112,9 +112,10 @@ def _kept(before: Answer, tried: Answer) -> bool:
 
 def _gain(before: Answer, tried: Answer) -> tuple[float, ...] | None:
     """What a change is worth, the larger the better: money first, then speed; None where it is not worth it."""
-    faster, spent = _faster(before, tried), _cost(tried)
+    faster = _faster(before, tried)
     if not before.passed:
-        # Without a price, fewer accelerators cost less.
+        # What is asked is to be had for the least money. Without a price, fewer accelerators cost less.
+        spent = tried.paid and float(tried.paid.value.magnitude)
         return (1 / spent,) if spent else (-_accelerators(tried.plan), faster)
     ratio = _ratio(before, tried)
     if "usd_per_mtoken" not in before.held or ratio is None:
