@@ -181,3 +181,17 @@ def test_percentiles_of_runs():
     found = many([float(n) for n in range(100)])
     assert found.levels == {"p10": 10, "p50": 50, "p90": 90} and found.mean == 49.5
     assert found.errors["p50"] == pytest.approx(8.5, abs=0.6)
+
+
+def test_a_run_that_waits_for_its_hours_ends():
+    """What it gives way is no part of the ten times its work after which a run has no end; failures that leave nothing are."""
+    daily = 24 * HOUR
+
+    def one_hour_a_day(t: float) -> tuple[float, float]:
+        day, hour = divmod(t, daily)
+        return (1.0, day * daily + HOUR) if hour < HOUR else (0.0, (day + 1) * daily)
+
+    held = setting(1e9 * HOUR, work=10 * HOUR, interval=HOUR, hours=lambda seed: one_hour_a_day)
+    found = play(held, 0)
+    assert found.ended and found.seconds > 8 * DAY and found.goodput > 0.9
+    assert not play(setting(60.0, work=10 * HOUR), 0).ended

@@ -86,7 +86,7 @@ class Setting(NamedTuple):
     persist: float | None = None
     """Seconds between checkpoints in the file system, where those between are copies in the memory of two nodes."""
     patience: float = PATIENCE
-    """Times the work after which a run is said to have no end."""
+    """Times the work after which a run is said to have no end, in time that it does not give way to hours."""
     hours: Callable[[int], Allowed] | None = None
     """What is allowed when, in the run of a seed."""
 
@@ -139,9 +139,10 @@ class Run:
     def play(self) -> Played:
         """All of it."""
         s, progress = self.setting, self.progress
-        last = min(s.lasts, s.patience * s.work if math.isfinite(s.work) else math.inf)
+        patience = s.patience * s.work if math.isfinite(s.work) else math.inf
         for _ in range(_EVENTS):
-            training = self.state == TRAINING
+            training, paused = self.state == TRAINING, self.state == STOPPED and self.cause == PAUSE
+            last = min(s.lasts, math.inf if paused else patience + self.given)
             if training:
                 self._set_rate()
                 due = self.t + progress.left(self.rate)
@@ -213,6 +214,11 @@ class Run:
             if factor < 1.0:
                 self._lose(cause, SLOWER, left * (1.0 - factor))
                 left *= factor
+
+    @property
+    def given(self) -> float:
+        """Seconds that it has given way to hours."""
+        return self.lost.get((PAUSE, STOPPED), 0.0) + self.lost.get((CAPPED, SLOWER), 0.0)
 
     def _lose(self, cause: str, kind: str, seconds: float) -> None:
         key = cause, kind
