@@ -440,6 +440,11 @@ MISTAKES = {
     "report Llama3_70B": ["'Llama3_70B' is a model; on which hardware? Write such as Llama3_70B@8xH100"],
     "audit nothere.toml": ["'nothere.toml' cannot be read: no such file or directory"],
     "audit scenario:nope": ["There is no scenario named 'nope'; `mlsysim scenarios` lists them"],
+    "explain tpot Llama3_70B@8xH100 --task serving": [
+        "stands after --of",
+        "`mlsysim explain tpot --of Llama3_70B@8xH100`",
+    ],
+    "explain Llama3_70B@8xH100 tpot": ["stands after --of", "`mlsysim explain tpot --of Llama3_70B@8xH100`"],
     "scenarios nope": ["'nope' is more than the command takes", "(as in `mlsysim scenarios`)"],
     "eval llama3 8b h100": ["'h100' is more than the command takes", "a name with a space in it stands in quotes."],
     "eval Llama-3-8B on H100": ["'H100' is more than the command takes"],

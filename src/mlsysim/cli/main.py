@@ -207,8 +207,17 @@ def _of_usage(error: Exception, said: str) -> str:
         hint = f" (as in `{example}`)" if (example := _example(error)) else ""
         if (whole := _joined(error, words)) is not None:
             return f"The model and its hardware are one word here: {whole}."
+        if getattr(getattr(error, "ctx", None), "info_name", None) == "explain":
+            return _of_a_plan(words)
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said
+
+
+def _of_a_plan(words: str) -> str:
+    """How a metric of a plan is explained."""
+    first = next((word for word in sys.argv[2:] if not word.startswith("-")), "mfu")
+    metric, plan = (words, first) if any(sign in first for sign in "@:./") else (first, words)
+    return f"The plan of a metric stands after --of, as in `mlsysim explain {metric[:40]} --of {plan[:60]}`."
 
 
 def _with_value(name: str, example: str) -> str:
