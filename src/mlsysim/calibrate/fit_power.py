@@ -13,8 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,25 +39,28 @@ from mlsysim.timing.power import (
 from mlsysim.units.registry import to_si
 
 SHIPPED = Path(str(files("mlsysim.data"))) / "power_constants.toml"
-_NAMES = (
-    "operations",
-    "moved",
-    "busy",
-    "eager",
-    "expanding",
-    "prepared",
-    "chip",
-    "model",
-    "share",
-    "clock",
-    "about",
-    "deep",
-)
 _MEASURED = ("H100", "B200")
 _OWN, _PARTS, _SPREAD = "our loads", 4, 0.1
 
 
-def token_row(row: dict[str, str]) -> tuple[Any, ...]:
+class Measured(NamedTuple):
+    """A power that was measured, over TDP, and what the chip did: rates over its peak and bandwidth, ``deep`` what it draws at rest over TDP."""
+
+    operations: float
+    moved: float
+    busy: float
+    eager: float
+    expanding: float
+    prepared: float
+    chip: str
+    model: str
+    share: float
+    clock: float
+    about: tuple[str, ...]
+    deep: float
+
+
+def token_row(row: dict[str, str]) -> Measured:
     """What a chip does that serves, and its power over TDP; with the shipped constants too."""
     model, task, chip, notes = served(row)
     tables, known, precision = power_constants(), chip_power(chip), format_of(notes["prec"])
@@ -71,24 +73,26 @@ def token_row(row: dict[str, str]) -> tuple[Any, ...]:
     return _row(row, chip, done, flags, energy_per_item(1.0, devices, rate))
 
 
-def image_row(row: dict[str, str]) -> tuple[Any, ...]:
+def image_row(row: dict[str, str]) -> Measured:
     """The same for images."""
     model, chip, devices, batch, steps, seconds = imaged(row)
     done = diffusion_activity(model, chip, devices, batch, steps, seconds)
     return _row(row, chip, done, (1.0, 0.0, 0.0), energy_per_item(1.0, devices, batch / seconds))
 
 
-def _row(row: dict[str, str], chip: Any, done: Activity, flags: tuple[float, ...], joules: Any) -> tuple[Any, ...]:
+def _row(row: dict[str, str], chip: Any, done: Activity, flags: tuple[float, float, float], joules: Any) -> Measured:
     tdp = to_si(chip.tdp, "W")
     rates = float(done.operations) / wide_peak(chip), float(done.moved) / to_si(chip.memory.bandwidth, "byte/s")
     watts = float(row["value"]) / float(joules)
     name, key = row["workload"].split(" | ")[0], chip.metadata.key
     regime = "energy per image" if flags[0] else "energy per token"
     about = ("energy", row.get("id", ""), row["metric"], regime, "", name, key)
-    return *rates, float(done.busy), *flags, key, name, watts / tdp, math.nan, about
+    return Measured(
+        *rates, float(done.busy), *flags, key, name, watts / tdp, math.nan, about, chip_power(chip).deep / tdp
+    )
 
 
-def load_rows() -> Iterator[tuple[Any, ...]]:
+def load_rows() -> Iterator[Measured]:
     """The same of the loads of our own H200, at their clocks, as Hopper's."""
     tables, chip = table_of("power_loads"), Hardware.get(_MEASURED[0])
     kinds = {load: kind for kind, loads in tables.items() if kind != "clock" for load in loads}
@@ -102,7 +106,8 @@ def load_rows() -> Iterator[tuple[Any, ...]]:
         moved, clock = told.get("byte_rate", 0.0) / bandwidth, told.get("sm_clock", tables["clock"]) / tables["clock"]
         busy, vector = float(kind != "waiting"), float(kind == "vector")
         about = ("energy", load, "power", "power of loads", "", _OWN, "H200")
-        yield rate, moved, busy, vector, 0.0, 0.0, _MEASURED[0], _OWN, told["mean_power"] / tdp, clock, about
+        done = rate, moved, busy, vector, 0.0, 0.0
+        yield Measured(*done, _MEASURED[0], _OWN, told["mean_power"] / tdp, clock, about, chip_power(chip).deep / tdp)
 
 
 def power(c: Any, v: Mapping[str, Any]) -> Any:
@@ -117,29 +122,25 @@ def power(c: Any, v: Mapping[str, Any]) -> Any:
     return wanted if math.isfinite(c.clock) else limited_power(wanted, limit["mean"])
 
 
-def rows_of(folder: Path) -> dict[str, list[SimpleNamespace]]:
+def rows_of(folder: Path) -> dict[str, list[Measured]]:
     """What was measured, by the chip that it is of."""
     table = table_rows(published(folder) / "energy.csv")
     found = [token_row(row) for row in table if row["metric"] == SERVING]
     found += [image_row(row) for row in table if row["metric"] == IMAGES]
-    deep = {key: chip_power(Hardware.get(key)).deep / to_si(Hardware.get(key).tdp, "W") for key in _MEASURED}
-    rows = [SimpleNamespace(**dict(zip(_NAMES, row, strict=False))) for row in (*found, *load_rows())]
-    for row in rows:
-        row.deep = deep[row.chip]
-    return {key: [row for row in rows if row.chip == key] for key in _MEASURED}
+    return {key: [row for row in (*found, *load_rows()) if row.chip == key] for key in _MEASURED}
 
 
-def masks(rows: Sequence[SimpleNamespace]) -> dict[str, Any]:
+def masks(rows: Sequence[Measured]) -> dict[str, Any]:
     """Rows that are left out together."""
     models = np.array([row.model for row in rows])
     found = {f"model {name}": models == name for name in sorted(set(models.tolist()))}
     return found | {f"part {k}": np.arange(len(rows)) % _PARTS == k for k in range(_PARTS)}
 
 
-def fit(rows: Sequence[SimpleNamespace], left: Mapping[str, Any]) -> Posterior:
+def fit(rows: Sequence[Measured], left: Mapping[str, Any]) -> Posterior:
     """The constants of a chip, over its TDP; a model has the votes of 30 rows at most."""
 
-    def row(own: SimpleNamespace) -> Row:
+    def row(own: Measured) -> Row:
         return Row(own.model, (own.share,), (_SPREAD,), lambda v, _: [power(own, v)])
 
     priors = {name: Prior(*values[:2]) for name, values in table_of("chip_power").items()}
@@ -147,7 +148,7 @@ def fit(rows: Sequence[SimpleNamespace], left: Mapping[str, Any]) -> Posterior:
     return posterior([row(own) for own in rows], priors, (), list(left.values()), effective=math.inf)
 
 
-def errors(rows: Sequence[SimpleNamespace], found: Posterior) -> Any:
+def errors(rows: Sequence[Measured], found: Posterior) -> Any:
     """Logarithms of predicted over measured power with the constants of all rows of another chip."""
     values = dict(zip(found.names, np.exp(found.constants[0]).tolist(), strict=True))
     return np.log([float(power(row, values)) / row.share for row in rows])

@@ -8,9 +8,8 @@ a shared expert) goes into ``extra_parameters``, so that the count is the checkp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -25,11 +24,36 @@ from mlsysim.models.transformer import TransformerWorkload
 
 LAYERS, WIDTH, HEADS, FFN, VOCABULARY = (KEYS[field] for field in ("layers", "width", "heads", "ffn", "vocabulary"))
 
-Family = SimpleNamespace
-"""A row of ``families.toml``: what a model type does not write into its configuration."""
-FAMILIES = {
-    kind: Family(**{**table("families")["base"], **row}) for row in table("families")["family"] for kind in row["types"]
-}
+
+@dataclass(frozen=True)
+class Family:
+    """A row of ``families.toml``: what a model type does not write into its configuration. Defaults are Llama's."""
+
+    label: str
+    types: Sequence[str] = ()
+    gated: bool = True
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    norm: str = "rmsnorm"
+    norms: int = 2
+    tied: bool = False
+    learned_positions: bool = False
+    position_offset: int = 0
+    qk_norm: str = ""
+    head_dim: int = 0
+    ffn_ratio: float = 0
+    embedding_norm: bool = False
+    full_every: int = 0
+    bias_key_covers_output: bool = True
+    shared_gate: bool = False
+    sinks: bool = False
+    router_bias: bool = False
+    needs_window_flag: bool = False
+
+
+FAMILIES = {kind: Family(**row) for row in table("families")["family"] for kind in row["types"]}
 
 
 @dataclass
@@ -48,7 +72,7 @@ def decoder(config: Config, model_type: str, name: str, warnings: list[str], tie
     family = FAMILIES.get(model_type)
     if family is None:
         norm = "head" if config.flag("use_qk_norm", default=False) else ""
-        family = Family(**{**table("families")["base"], "label": "generic decoder", "qk_norm": norm})
+        family = Family("generic decoder", qk_norm=norm)
         warnings.append(
             f"The model type {model_type!r} is not known: it was read as a generic decoder with gated feed-forward layers "
             "and two norms in each layer, so compare the parameter count with the published one."
