@@ -41,9 +41,8 @@ def columns(rows: list[dict[str, str]]) -> Columns:
     for key in set(found.key.tolist()):
         first = found.where((found.key == key) & (found.kind == "all_gather") & (found.ranks == 2))
         found.start[found.key == key] = first.time[first.message == first.message.min()].min()
-    found.switched = (found.kind == "all_reduce") & (found.ranks >= SWITCHED_RANKS) & (found.generation != "Ampere")
-    found.swap = found.kind == "all_to_all"
-    return found
+    switched = (found.kind == "all_reduce") & (found.ranks >= SWITCHED_RANKS) & (found.generation != "Ampere")
+    return Columns(**vars(found), switched=switched, swap=found.kind == "all_to_all")
 
 
 def ring(c: Columns, v: dict[str, float]) -> Any:

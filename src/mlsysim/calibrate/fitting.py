@@ -15,7 +15,6 @@ left_out   the errors of each group of rows under constants fitted without it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,8 +57,14 @@ def loose(value: float, others: Iterable[float]) -> bool:
     return max(ends) > 1.5 * value or min(ends) < value / 1.5
 
 
-class Columns(SimpleNamespace):
-    """Columns of a table as arrays of one length."""
+class Columns:
+    """Columns of a table as arrays of one length, by their names."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.__dict__.update(columns)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"There is no column named {name!r}.")
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any]], *names: str) -> Columns:
