@@ -137,6 +137,8 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def _plain(value: float, digits: int = 3) -> str:
+    if 1e3 <= abs(value) < 1e6:
+        return f"{_rounded(value, digits):,.0f}".replace("-", "−")
     mantissa, e, exponent = f"{value:.{digits}g}".partition("e")
     return mantissa.replace("-", "−") + (f"e{int(exponent)}" if e else "")
 
@@ -163,8 +165,8 @@ def axis_unit(largest: float, unit: str) -> tuple[float, str]:
 def amount(value: float, unit: str) -> str:
     """A value with its unit.
 
-    >>> amount(0.0048, "s"), amount(74.98e9, "B"), amount(295.2, "FLOP/B"), amount(1.5e6, "USD"), amount(12, "%")
-    ('4.8 ms', '74.98 GB', '295 FLOP/B', '$1.5 million', '12 %')
+    >>> amount(0.0048, "s"), amount(74.98e9, "B"), amount(295.2, "FLOP/B"), amount(1.5e6, "USD"), amount(6.9735e6, "kgCO2e")
+    ('4.8 ms', '74.98 GB', '295 FLOP/B', '$1.5 million', '6,970 tCO2e')
     """
     if unit == "USD":
         return f"${count_text(_rounded(value))}" if abs(value) >= 1e6 else money_text(value)
