@@ -111,7 +111,7 @@ def test_the_same_plan_gives_the_same_bytes(name):
 
 def test_a_plan_without_a_name_is_called_by_its_subject():
     report = build_report(Plan.model_validate({"workload": {"model": "ResNet50"}, "hardware": {"on": "1xA100"}}))
-    assert report.title == report.answer.subject[0].upper() + report.answer.subject[1:]
+    assert report.title == f"One pass of {report.answer.subject}"
     assert f"<title>{escape(report.title)}</title>" in to_html(report)
 
 
