@@ -259,3 +259,25 @@ def test_a_service_that_no_number_makes_fast_enough_says_why() -> None:
     wanted = Plan.model_validate(BASE | {"serving": BASE["serving"] | {"slo": "tpot=1us"}})
     (none,) = least_services(wanted, ["H100"])
     assert none.answer is None and "limit" in none.reason
+
+
+def test_a_large_service_is_played_until_it_is_full() -> None:
+    """As many requests a second of a replica: a token takes what it takes however many replicas there are, and more even turns wait less."""
+    sizes = 8, 160, 1600
+    found = [
+        evaluate(
+            BASE
+            | {"hardware": {"on": f"{many}xH100"}}
+            | {"serving": BASE["serving"] | {"qps": 30.0 * many, "requests": None, "replicas": many}},
+            change=False,
+        )
+        for many in sizes
+    ]
+    times = [answer.percentiles for answer in found]
+    tokens = [each["tpot"]["mean"] for each in times]
+    assert max(tokens) < 1.03 * min(tokens)
+    assert times[2]["ttft"]["p99"] < 1.02 * times[1]["ttft"]["p99"] < times[0]["ttft"]["p99"]
+    assert any("of 1,600 replicas, all of which are alike" in str(each) for each in found[2].assumed)
+    assert found[2].over_time["up"][-1] == 1600
+    for answer, many in zip(found, sizes, strict=True):
+        assert float(answer.value("requests_per_second").m) == pytest.approx(30.0 * many, rel=1e-3)

@@ -174,3 +174,19 @@ def test_what_makes_no_load_gets_a_sentence(wrong, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
         wrong()
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("burst", (0.0, 0.5, 1.0, 3.0))
+def test_requests_of_some_replicas_come_as_those_of_all_do(burst):
+    """Two of every seven: as often, and the times from one round to the next spread as seven gaps do."""
+    some = [each.arrival for each in Load(7.0, Fixed(10), Fixed(10), burst, count=40_000, dealt=(2, 7)).requests(3)]
+    assert len(some) / some[-1] == pytest.approx(2.0, rel=0.03)
+    rounds = [after - before for before, after in zip(some[::2], some[2::2], strict=False)]
+    mean = sum(rounds) / len(rounds)
+    spread = sum((each - mean) ** 2 for each in rounds) / len(rounds)
+    assert spread == pytest.approx(7 * (burst / 7.0) ** 2, rel=0.1, abs=1e-12)
+
+
+def test_one_turn_of_a_conversation_is_not_dealt_away():
+    with pytest.raises(InputError, match="single turns"):
+        Load(1.0, Fixed(10), Fixed(10), turns=3, think=1.0, dealt=(1, 4))

@@ -6,8 +6,9 @@ trace at a ``qps`` of its own is played that much faster or slower, so that its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlsysim.cases.traffic import CLIENT_ROUNDS
 from mlsysim.errors import InputError, unknown_name
@@ -27,6 +28,10 @@ _ABOVE, _MOST = 50, 100_000
 """Requests above a percentile that more are drawn for, up to a most."""
 _WARM = 0.05
 """Share of drawn requests that fill the server and are not counted."""
+_ALIKE = 0.005
+"""Share by which the load of replicas may change where a part of them is played."""
+_LASTS = 1 / _WARM
+"""Times of a request that a drawn play lasts at least, so that those that fill the server take one of them."""
 _SIMULATED = (
     *(
         "trace",
@@ -66,6 +71,25 @@ def check_played(part: ServingPart, limited: bool) -> None:
         name = next(each for each in _SIMULATED if getattr(part, each) is not None)
         words = f"Requests are played where their load is known: beside {name} give qps, concurrency or a trace."
         raise InputError(words, field=name)
+
+
+class Drawing(NamedTuple):
+    """What is played of a service: how many requests, seconds at the start that are not counted, and of how many of its replicas."""
+
+    requests: int
+    skip: float = 0.0
+    dealt: tuple[int, int] = (1, 1)
+    """Replicas that are played, of those that take turns."""
+
+    @property
+    def share(self) -> float:
+        """Of all requests."""
+        return self.dealt[0] / self.dealt[1]
+
+
+def _is_alike(replicas: float) -> bool:
+    """Whether a whole number of replicas is as good as this one."""
+    return abs(round(replicas) - replicas) <= _ALIKE * replicas
 
 
 @dataclass(frozen=True)
@@ -167,12 +191,30 @@ class Arrivals:
         levels = [percent(each.level) for each in parse_targets(self.part.slo) if each.level != "mean"]
         return round(_ABOVE / (1 - max(levels, default=0.0) / 100))
 
-    def skip(self, rate: float, quick: bool = False) -> float:
-        """Seconds at the start that are not counted: none of a trace, nor of a number of requests that a plan gives."""
-        kept = self.trace is not None or self.part.requests or self.part.concurrency
-        return 0.0 if kept else _WARM * self.count(quick) / rate
+    def drawing(
+        self, rate: float, quick: bool = False, latency: float = 0.0, replicas: int = 1, writers: int = 0
+    ) -> Drawing:
+        """What is played at a rate, where a request takes about so long and so many replicas take turns, and others that write for them.
 
-    def requests(self, rate: float, quick: bool = False) -> Iterator[Request]:
+        A service is as full as it will be when its first requests have been answered: a play that lasts as long as one of them sees it fill. So it
+        lasts :data:`_LASTS` times as long, however many come a second; of replicas that take turns some are played, which are like the others,
+        so that it is not of more requests for that. Others have as many more, up to a most. Nothing is skipped of a trace or of a number of requests.
+        """
+        count = self.count(quick)
+        if self.trace is not None or self.part.requests or self.part.concurrency:
+            return Drawing(count)
+        latency *= 1 + (self.part.length_cv or 0.0)
+        seconds = max(count / rate, _LASTS * latency)
+        least = math.ceil(replicas * count / (rate * seconds) * (1 - 1e-9))
+        parts = (each for each in range(least, replicas) if _is_alike(writers * each / replicas))
+        taken = next(parts, replicas)
+        drawn = round(rate * seconds * taken / replicas)
+        if taken == replicas and drawn > max(count, _MOST):
+            drawn = max(count, _MOST)
+            seconds = drawn / rate
+        return Drawing(drawn, max(_WARM * seconds, min(latency, seconds / 2)), (taken, replicas))
+
+    def requests(self, rate: float, drawing: Drawing) -> Iterator[Request]:
         """The requests, in order of arrival."""
         if self.trace is not None:
             return iter(self.trace)
@@ -185,7 +227,8 @@ class Arrivals:
             more |= {"prefixes": self.prefixes, "prefix_share": self.part.prefix_hits}
         if self.part.resident_adapters is not None:
             more["tenants"] = tuple(Tenant(f"t{k}", 1.0, adapter=f"a{k}") for k in range(self.part.adapters or 1))
-        return Load(rate, prompt, answer, burst, count=self.count(quick), **more).requests(self.part.seed or 0)
+        load = Load(rate, prompt, answer, burst, count=drawing.requests, dealt=drawing.dealt, **more)
+        return load.requests(self.part.seed or 0)
 
     @property
     def think(self) -> float:
@@ -197,9 +240,9 @@ class Arrivals:
             return Spread(float(nominal), self.part.length_cv)
         return Fixed(nominal) if self.part.range_ratio in (None, 1.0) else Even(nominal, self.part.range_ratio or 0.0)
 
-    def described(self, rate: float, quick: bool = False) -> str:
+    def described(self, rate: float, drawing: Drawing) -> str:
         """In words."""
-        count = f"{self.count(quick):,} requests"
+        count = f"{drawing.requests:,} requests"
         if self.trace is not None:
             s = self.trace.summary
             how = f"{s.rate:.3g} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
@@ -208,6 +251,8 @@ class Arrivals:
             return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"
         said = [f"{count} {gaps}, {rate:.3g} a second"]
+        if drawing.share < 1:
+            said.append(f"those of {drawing.dealt[0]:,} of {drawing.dealt[1]:,} replicas, all of which are alike")
         if self.turns > 1:
             each = f"{self.added:,.0f} tokens added by a turn, {self.think:g} s from one to the next"
             said.append(f"in conversations of {self.turns} turns ({each})")

@@ -89,8 +89,8 @@ def _say_unsure(sheet: Sheet, served: Played) -> None:
 def add_percentiles(sheet: Sheet, served: Played) -> None:
     """Percentiles, what kept the limits, and what was played."""
     seen, rate = served.seen, served.come or 0.0
-    sheet.assumed["simulated"] = served.arrivals.described(rate, served.quick)
-    if skipped := served.arrivals.skip(rate or 1.0, served.quick):
+    sheet.assumed["simulated"] = served.arrivals.described(rate, served.drawing)
+    if skipped := served.drawing.skip:
         sheet.assumed["warm_up"] = f"requests of the first {compact_time(skipped)} fill the server and are not counted"
     plan = seen.scheduling
     slots = "as many requests as caches hold" if plan.slots >= ENDLESS else f"{plan.slots:,} requests at a time"

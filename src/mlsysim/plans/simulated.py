@@ -39,6 +39,7 @@ from mlsysim.plans.served import Served
 from mlsysim.plans.targets import parse_targets, percent
 from mlsysim.simulate.record import LEVELS, Percentiles
 from mlsysim.simulate.requests import Request
+from mlsysim.simulate.routers import router_class
 from mlsysim.simulate.serving import Settings, Simulated, simulate
 from mlsysim.simulate.settings import Backlog, Failures, Scaling
 from mlsysim.units.registry import to_si
@@ -74,6 +75,7 @@ class Played(Served):
         self.sure = sure
         self.closed, self.arrivals, self.quick = served, arrivals, quick
         self.come = served.come or arrivals.rate
+        self.drawing = arrivals.drawing(self.come or 1.0, quick, self._lasts, *self._alike)
         self.seen = seen = self._play()
         self.traffic = replace(served.traffic, batch=served.traffic.batch * served.writers / self.up[1])
         self.ttft, self.tpot = seen.percentiles["ttft"].mean, seen.percentiles["tpot"].mean
@@ -106,12 +108,12 @@ class Played(Served):
         limits = {target.kind: target.seconds / slower for target in targets if target.kind in _KEPT}
         asked = {target.level: percent(target.level) for target in targets if target.level != "mean"}
         rate = come or 1.0
-        requests = self.arrivals.requests(rate, self.quick)
+        requests = self.arrivals.requests(rate, self.drawing)
         settings = Settings(
             scheduler=part.scheduler,
             limits=limits,
             levels=dict(sorted((LEVELS | asked).items(), key=lambda each: each[1])),
-            skip=self.arrivals.skip(rate, self.quick) / slower,
+            skip=self.drawing.skip / slower,
             block_tokens=self.arrivals.blocks,
             clients=part.concurrency,
             router=part.router or Settings.router,
@@ -125,12 +127,32 @@ class Played(Served):
         )
         machine, traffic = result.named("machine"), result.named("clients")
         played = requests if slower == 1.0 else _faster(requests, slower)
-        return simulate(machine, traffic, played, self.arrivals.count(self.quick), settings)
+        if self.drawing.share == 1:
+            return simulate(machine, traffic, played, self.drawing.requests, settings)
+        sizes = [round(self.drawing.share * many) for many in (traffic.replicas, traffic.prefills)]
+        some = replace(traffic, replicas=sizes[0], prefill_replicas=sizes[1])
+        settings = replace(settings, devices=int(result.devices))
+        seen = simulate(machine, some, played, self.drawing.requests, settings)
+        return seen._replace(over_time=seen.over_time and seen.over_time.times_more(1 / self.drawing.share))
+
+    @property
+    def _lasts(self) -> float:
+        """Seconds of a request by the closed form; nothing where they have no end."""
+        return float(self.closed.latency) if math.isfinite(self.closed.latency) else 0.0
+
+    @property
+    def _alike(self) -> tuple[int, int]:
+        """Replicas that take turns, whose requests are alike, and those that write for them; the service as one where they know of each other."""
+        part = self.server.part
+        other = part.failures or part.autoscale is not None or part.backlog is not None or self.arrivals.turns > 1
+        if other or router_class(part.router or Settings.router).looks:
+            return 1, 0
+        return self.replicas, self.writers if self.result.named("machine").apart else 0
 
     @property
     def beside(self) -> float:
         """Tokens a second of the backlog."""
-        return self.seen.jobs[2] / (self.seen.seconds + self.arrivals.skip(self.come or 1.0, self.quick))
+        return self.seen.jobs[2] / (self.seen.seconds + self.drawing.skip)
 
     @property
     def up(self) -> tuple[float, float]:
@@ -232,11 +254,11 @@ class Played(Served):
 
     def _answered(self, seen: Simulated, slower: float = 1.0) -> float:
         """Requests a second that a play answers whose steps are so many times as long."""
-        rate = seen.requests / (seen.seconds * slower)
+        rate = seen.requests / (seen.seconds * slower) / self.drawing.share
         if self.come is None or self.arrivals.ends:
             return rate
         # Where requests wait for a good part of the play a queue grows, whatever a closed form says.
-        grows = seen.percentiles["queue"].mean * slower > _GROWS * seen.requests / self.come
+        grows = seen.percentiles["queue"].mean * slower > _GROWS * seen.requests / (self.come * self.drawing.share)
         found = self.closed.delivered(slower)
         return min(found, rate) if grows else found
 

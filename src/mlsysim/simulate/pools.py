@@ -24,11 +24,11 @@ from mlsysim.simulate.requests import Request
 class Between:
     """Caches on their way between two pools."""
 
-    def __init__(self, machine: Engines, t: Traffic, readers: Kind, writers: Kind) -> None:
+    def __init__(self, machine: Engines, t: Traffic, readers: Kind, writers: Kind, whole: int | None = None) -> None:
         self.readers, self.writers, self.rate = readers, writers, t.network
         self.network, self.start = machine.writer.network, float(machine.writer.engine.hand_over)
         devices = machine.reader.deployment.devices * t.prefills + machine.writer.deployment.devices * t.replicas
-        self.near = devices <= self.network.domain
+        self.near = (whole or devices) <= self.network.domain
         self.sending = [0.0] * (-(-readers.many // readers.groups))
         self.receiving = [0.0] * (-(-writers.many // writers.groups))
         self.read: list[tuple[float, int, int, Request, float]] = []

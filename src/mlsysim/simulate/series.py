@@ -55,6 +55,11 @@ class OverTime(NamedTuple):
     caches: list[float]
     up: list[int]
 
+    def times_more(self, factor: float) -> OverTime:
+        """Of so many times as many replicas like these."""
+        more = {name: [round(each * factor) for each in getattr(self, name)] for name in ("batch", "queue", "up")}
+        return self._replace(**more)
+
 
 def together(all_series: Sequence[Series], up: Sequence[int] | None = None) -> tuple[OverTime, float]:
     """Replicas side by side, and the seconds that requests waited because they were not dealt out evenly."""

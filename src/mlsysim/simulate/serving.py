@@ -172,8 +172,10 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
     kinds, between = [kind_of(own, many, settings) for own, many in machines], None
     if machine.apart:
         readers = reader_of(machine, t, settings)
-        grown = [each if most is None else each._replace(many=most * each.groups) for each in (readers, kinds[0])]
-        between = Between(machine, t, *grown)
+        reads, writes = (
+            each if most is None else each._replace(many=most * each.groups) for each in (readers, kinds[0])
+        )
+        between = Between(machine, t, reads, writes, settings.devices)
         fleet = Fleet(pool([readers]), pool(kinds, done), between)
     else:
         fleet = Fleet(pool(kinds))

@@ -143,3 +143,5 @@ class Settings:
     """Who is told how far a play is; who watches (:func:`watched`) unless given."""
     seed: int = 0
     """Of what routers and failures draw."""
+    devices: int | None = None
+    """Accelerators of the whole service, where a part of it is played."""

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import field
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import count, islice
 from math import floor, inf, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol
 
@@ -171,6 +171,9 @@ class Load:
     context: int | None = None
     """Most tokens of prompt and answer; a prompt that does not fit is cut, as benchmarks do, which lowers the means."""
     block_tokens: int = 16
+    dealt: tuple[int, int] = (1, 1)
+    """Of every so many requests (the second number) the first ones are handed out: what some of the replicas get that take turns.
+    The gaps of those between are drawn as one, whose shape is theirs together."""
 
     def __post_init__(self) -> None:
         _refuse(
@@ -199,6 +202,10 @@ class Load:
         _refuse(
             self.context is not None and self.context < 2,
             f"A context has room for 2 tokens or more, got {self.context}",
+        )
+        _refuse(
+            not 1 <= self.dealt[0] <= self.dealt[1] or (self.turns > 1 and self.dealt[0] < self.dealt[1]),
+            f"Of requests that are dealt out 1 or more are handed out, of single turns, got {self.dealt}",
         )
         _refuse(self.block_tokens < 1, f"A block has 1 token or more, got {self.block_tokens}")
 
@@ -267,7 +274,11 @@ class Load:
     def _arrivals(self, seed: int, rate: float, start: float) -> Iterator[float]:
         """Times from ``start`` on, in whole nanoseconds."""
         draws = Draws(seed, "arrivals")
-        uniform, gap, random = draws.uniform, self._gaps(draws, rate), self.burst == 1.0
+        uniform, gap, random = (
+            draws.uniform,
+            self._gaps(draws, rate),
+            self.burst == 1.0 and self.dealt[0] == self.dealt[1],
+        )
         mean = sum(self.hours) / len(self.hours) if self.hours else 1.0
         factors, many, near = [hour / mean for hour in self.hours], len(self.hours), 1e-2 * NEAR
         time, end, factor, drawn, ln = start, -inf if self.hours else inf, 1.0, 0.0, math.log
@@ -295,15 +306,13 @@ class Load:
 
     def _gaps(self, draws: Draws, rate: float) -> Iterator[float]:
         """Seconds between arrivals at an even rate, that are not at random. The first is the rest of a gap: a length-biased one times a uniform number."""
-        if self.burst == 0.0:
-            yield draws.uniform() / rate
-            while True:
-                yield 1.0 / rate
-        shape = 1.0 / self.burst / self.burst
-        scale = 1.0 / rate / shape
-        yield draws.uniform() * draws.gamma(shape + 1.0) * scale
-        while True:
-            yield draws.gamma(shape) * scale
+        shape = 1.0 / self.burst / self.burst if self.burst else inf
+        scale = 1.0 / rate / shape if self.burst else 1.0 / rate
+        yield draws.uniform() * (draws.gamma(shape + 1.0) if self.burst else 1.0) * scale
+        taken, of = self.dealt
+        for handed in count(1):
+            many = 1 if handed % taken else 1 + of - taken
+            yield (draws.gamma(many * shape) if self.burst else many) * scale
 
     def _cut(self, read: int, write: int) -> tuple[int, int]:
         if self.context is None or read + write <= self.context:
