@@ -143,5 +143,6 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
     pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]
     # Of simulated requests the mean over all tokens: that over requests counts those of short answers for more.
-    mean = sheet.text("itl" if "itl" in sheet.metrics else "tpot")
-    return [f"Of {mean} for each token, {', '.join(pieces)}."]
+    mean, seen = sheet.text("itl" if "itl" in sheet.metrics else "tpot"), sheet.text("tpot")
+    whose = "for each token" if mean == seen else f"for a token, over all of them ({seen} over requests)"
+    return [f"Of {mean} {whose}, {', '.join(pieces)}."]
