@@ -533,6 +533,7 @@ MISTAKES = {
         "price belongs to",
         "name the task, such as training, serving or rl",
     ],
+    "explain mfu Llama3_70B@512xH100": ["write --of Llama3_70B@512xH100"],
     TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],
     TRAIN + "--tokens 1e30": ["got 1e30; expected at most 1,000,000 trillion"],
     SERVE + "--engine triton": [

@@ -429,3 +429,10 @@ def test_stages_are_tried_where_nothing_else_carries_the_rate() -> None:
     answer = _serving("Llama3_405B", precision="bf16", on="32xH100", qps=4.0)
     assert answer.feasible and answer.layout["pp"] > 1
     assert to_si(answer.value("requests_per_second"), "1/s") >= 3.98
+
+
+def test_a_hypothetical_chip_is_called_one() -> None:
+    plain = evaluate_plainly(Plan.model_validate({"model": "Llama3_8B", "on": "H100"}))
+    other = evaluate_plainly(Plan.model_validate({"model": "Llama3_8B", "on": "H100", "memory_bandwidth": "8 TB/s"}))
+    assert other.subject == f"{plain.subject} (hypothetical: memory bandwidth 8 TB/s)"
+    assert other.interval.startswith("Extrapolating: the chip is hypothetical") and "xtrapolating" not in plain.interval

@@ -102,7 +102,13 @@ def test_the_change_of_what_does_not_fit_is_as_many_as_would_do() -> None:
     answer = evaluate({"task": "training", "model": "DeepSeek_V3", "on": "8xH100"})
     count = re.search(r"The least that would hold it are ([\d,]+) x", answer.verdict[0])
     assert answer.change is not None and count is not None and int(count[1]) > 64
-    assert answer.change.sentence == f"Cheapest change: {count[1]} x H100 instead of 8; then it fits."
+    price = re.fullmatch(
+        rf"Cheapest change: {count[1]} x H100 instead of 8; then it fits, at \$([\d.]+) for a million tokens\.",
+        answer.change.sentence,
+    )
+    assert price and float(price[1]) == pytest.approx(
+        evaluate_plainly(answer.change.plan).value("usd_per_mtoken").magnitude, rel=1e-2
+    )
 
 
 def test_a_search_without_a_plan_refuses_with_what_is_missing() -> None:

@@ -304,7 +304,9 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
 def explain(
     context: Context,
     metric: Annotated[str | None, Argument(help="a metric of the last answer; all without one")] = None,
-    scenario: Annotated[str | None, Option("--of", help="a plan file instead of the last answer")] = None,
+    scenario: Annotated[
+        str | None, Option("--of", help="a plan file, or such as Llama3_70B@512xH100, instead of the last answer")
+    ] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -312,12 +314,14 @@ def explain(
 
     mlsysim explain mfu
     mlsysim explain tco --of scenario:llama3-70b-512-h100
+    mlsysim explain mfu --of Llama3_70B@512xH100 --task training
     """
     from mlsysim.cli.last import recall
     from mlsysim.plans.evaluate import evaluate
 
     form = chosen_form(context, output, as_json)
-    answer = evaluate(changed(context, load(scenario) if scenario is not None else recall()), change=False)
+    plan = changed(context, recall()) if scenario is None else named_plan(context, scenario)
+    answer = evaluate(plan, change=False)
     found = answer.explain(metric)
     if form == "json":
         print_json(answer.explanation(metric))
@@ -325,5 +329,5 @@ def explain(
         rows = [[e.gives, e.text, "; ".join(f"{k} = {v}" for k, v in e.inputs.items()), e.value] for e in found]
         print_table("csv", ["gives", "equation", "inputs", "value"], rows)
     else:
-        for line in found.lines():
+        for line in (answer.subject, *found.lines()):
             print_text(line)

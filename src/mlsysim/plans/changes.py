@@ -186,7 +186,7 @@ def _change(
     words, effects = _words(best, tried), _effects(before, tried)
     told = f"{'Another' if others is None else 'Cheapest'} change: {words}"
     if not before.feasible and not before.overloaded:
-        effects = "then it fits and all that was asked holds" if before.checks else "then it fits"
+        effects = ("then it fits and all that was asked holds" if before.checks else "then it fits") + _priced(tried)
         sentence = f"{told}; {effects}."
     elif not before.passed:
         effects = f"then all that was asked holds{_taking(tried)}"
@@ -205,6 +205,12 @@ def _change(
 
 def _words(candidate: Candidate, tried: Answer) -> str:
     return candidate.words if isinstance(candidate.words, str) else candidate.words(tried)
+
+
+def _priced(tried: Answer) -> str:
+    """What tokens cost where there was no price of them before: the cheapest change is that with the least."""
+    found = tried.held.get("usd_per_mtoken")
+    return "" if found is None else f", at {found.text} for a million tokens"
 
 
 def _taking(tried: Answer) -> str:

@@ -142,5 +142,7 @@ def next_wall(ledger: Ledger, binding: Limit, noun: str) -> Limit | None:
         text = share_text(ledger, wall, noun)
     else:
         wall, seconds = largest("hidden")
+        # What would not show in a digit is no wall that comes next.
+        seconds = seconds if seconds > NEGLIGIBLE * ledger.seconds else 0.0
         text = f"hidden now, {seconds / ledger.seconds:.1%} as long as the {noun}"
     return Limit(wall=wall, name=NAMES[wall], sentence=f"Wall {wall} ({NAMES[wall]}): {text}.") if seconds > 0 else None

@@ -147,9 +147,15 @@ def find_fleets(part: HardwarePart) -> Groups:
     if part.chip is None:
         return groups
     fleets = tuple(_altered(fleet, part.chip) for fleet in groups.fleets)
-    own = ((name, getattr(part.chip, name)) for name in ChipPart.model_fields)
-    changed = ", ".join(f"{name.replace('_', ' ')} {value:~P}" for name, value in own if value is not None)
-    return Groups(fleets, {**groups.assumed, "chip": f"hypothetical: {changed}"})
+    own = {name: value for name in ChipPart.model_fields if (value := getattr(part.chip, name)) is not None}
+    changed = ", ".join(f"{name.replace('_', ' ')} {value:~P}" for name, value in own.items())
+    # Somebody's own price makes no other chip.
+    kind = HYPOTHETICAL if own.keys() - {"price"} else "as given"
+    return Groups(fleets, {**groups.assumed, "chip": f"{kind}: {changed}"})
+
+
+HYPOTHETICAL = "hypothetical"
+"""How what is assumed of a chip begins where a plan has figures of its own."""
 
 
 NETWORKED = ("oversubscription", "rails", "sites", "wan_bandwidth", "wan_round_trip")

@@ -98,7 +98,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     ]
     if "usd_per_mtoken" in sheet.metrics:
         energy = (
-            f", {sheet.text('energy_per_token')} of energy each token" if "energy_per_token" in sheet.metrics else ""
+            f", and each token takes {sheet.text('energy_per_token')}" if "energy_per_token" in sheet.metrics else ""
         )
         lines.append(f"A million output tokens cost {sheet.text('usd_per_mtoken')}{energy}.")
     lines += cost_sentence(sheet, server.plan.ops.days or 1.0, "The service") + energy_sentence(sheet)

@@ -13,6 +13,7 @@ from mlsysim.plans.metrics import Metric, kinds, metric, value_text
 from mlsysim.plans.parts import memory_bar, next_wall, time_parts
 from mlsysim.plans.pieces import Limit, Score
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.resolve import HYPOTHETICAL
 from mlsysim.plans.targets import TIMES, levels_of
 from mlsysim.units.text import bytes_text, compact_time
 from mlsysim.walls.base import CAVEATS
@@ -141,6 +142,12 @@ class Sheet:
     def answer(self, *, calibrated: bool, binding: Limit, fidelity: str = "", **found: Any) -> Answer:
         """The answer: all that was gathered, and what an evaluation makes of it (feasible, subject, headline, verdict, main)."""
         interval, key = self.assumed.get("interval", ""), str(self.assumed.value("interval", ""))
+        if (changed := self.assumed.get("chip", "")).startswith(HYPOTHETICAL):
+            found["subject"] = f"{found['subject']} ({changed})"
+            interval = (
+                interval
+                and f"extrapolating: the chip is {HYPOTHETICAL}, and the interval that of the one there is: {interval}"
+            )
         metrics, shown = tuple(self.metrics.values()), self.shown
         answer = Answer(
             name=self.plan.name,

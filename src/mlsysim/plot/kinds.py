@@ -67,7 +67,7 @@ def chart(
     """A chart of an answer, or of two where ``beside`` is given; nothing where the answer has no data for it. ``over`` has the two keys of a map of
     regimes and their values."""
     if kind not in KINDS:
-        raise unknown_name("chart of an answer", kind, KINDS, "use one of " + ", ".join(KINDS))
+        raise unknown_name("chart of an answer", kind, KINDS, f"use one of {', '.join(KINDS)}.")
     found = KINDS[kind]
     if (over is not None) != (kind == "regimes"):
         raise InputError(

@@ -92,9 +92,9 @@ def too_full(words: str, needed: float, capacity: float, remedy: str, after: str
 
 
 def cause(part: Part, ledger: Ledger) -> str:
-    """A part in words; a loss says which resource the time is spent waiting for."""
+    """A part in words; a loss says which resource it grows with."""
     if part.is_loss:
-        return f"{part.label} (waiting for {_MADE_OF.get(ledger.made_of(), 'other parts')})"
+        return f"{part.label} (which follows {_MADE_OF.get(ledger.made_of(), 'other parts')})"
     return part.label
 
 
