@@ -129,9 +129,9 @@ class Advised(NamedTuple):
         if share < _TOLD:
             yield f"No other checkpoints save {_TOLD:.1%} of the time: {own} ones every {compact_time(self.run.interval)} are as good as any."
         elif mode != own:
-            yield worded("Saving with ", Setting("checkpoint_mode", mode), f", every {every}, {words}.")
+            yield worded(f"A checkpoint every {every} with ", Setting("checkpoint_mode", mode), f" {words}.")
         else:
-            yield worded("Saving with ", Setting("checkpoint_interval", f"{run.interval:.3g} s"), f" {words}.")
+            yield worded("A checkpoint with ", Setting("checkpoint_interval", f"{run.interval:.3g} s"), f" {words}.")
 
     def _restarts(self) -> Iterator[str]:
         run = self.run

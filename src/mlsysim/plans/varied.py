@@ -141,7 +141,9 @@ class Varied(NamedTuple):
         names = [name for name in dict.fromkeys(names) if any(name in answer.held for answer in answers)]
         labels = [next(a.held[name].label for a in answers if name in a.held) for name in names]
         late = any("run_time" in answer.percentiles for answer in answers)
-        headers = [*self.axes, *labels, *(["Nine in ten within"] if late else []), "Cost", "Binds"]
+        periods = {answer.period for answer in answers if answer.paid is not None}
+        cost = f"Cost of {periods.pop()}" if len(periods) == 1 else "Cost"
+        headers = [*self.axes, *labels, *(["Nine in ten within"] if late else []), cost, "Binds"]
         return headers, [list(self._row(point, names, late)) for point in self.points]
 
     def _row(self, point: Point, names: list[str], late: bool) -> Iterator[str]:

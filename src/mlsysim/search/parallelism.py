@@ -151,9 +151,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             runner_up = table.row(second)
             behind = 1 - runner_up["mfu"] / best["mfu"]
             gap = f"; the next split, {_label(runner_up)}, is {behind:.1%} behind"
-        sentence = (
-            f"{_label(best)} is the best of {len(table)} layouts that fit{gap}; memory rejected {rejected[_MEMORY]}."
-        )
+        sentence = f"{_label(best)} is the best of {len(table):,} layouts that fit{gap}; memory rejected {rejected[_MEMORY]:,}."
         return ParallelismResult.of(
             assumed,
             binding=Binding(14, "Communication", None, sentence),
