@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import SUCCESSORS, Candidate, Holds, Rounds, fewest, narrower
-from mlsysim.plans.change_services import of_a_service, of_one_pass
-from mlsysim.plans.change_training import of_post_training, of_training
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 
@@ -46,10 +44,14 @@ _DOUBLED = 6
 """How often a group is doubled at most where more of it are tried, and one more."""
 
 
-_ROUNDS = {"training": of_training, "serving": of_a_service, "inference": of_one_pass, "rl": of_post_training}
-
-
 def rounds_of(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
-    """Rounds of candidates for a plan."""
-    several = len(find_fleets(plan.hardware).fleets) > 1
-    return (_of_groups if several else _ROUNDS[answer.task])(plan, answer, holds)
+    """Rounds of candidates for a plan; those of a task are loaded where it is asked for."""
+    if len(find_fleets(plan.hardware).fleets) > 1:
+        return _of_groups(plan, answer, holds)
+    if answer.task in ("training", "rl"):
+        from mlsysim.plans.change_training import of_post_training, of_training
+
+        return (of_training if answer.task == "training" else of_post_training)(plan, answer, holds)
+    from mlsysim.plans.change_services import of_a_service, of_one_pass
+
+    return (of_a_service if answer.task == "serving" else of_one_pass)(plan, answer, holds)

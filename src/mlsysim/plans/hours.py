@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
 from mlsysim.cases.giving_way import PRICE, Less, above_of, less_of, start_of
@@ -30,7 +30,9 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time, count_text
-from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
+
+if TYPE_CHECKING:
+    from mlsysim.walls.fleet.communication import DistributedResult
 
 _BETTER = 0.02
 """What another start must save to be told."""
@@ -197,6 +199,8 @@ def _slowed(
     )
     if wanted <= chip_least:
         raise too_much
+    from mlsysim.walls.fleet.communication import DistributedModel
+
     slower = DistributedModel().solve(model, fleet, **{**options, "power_cap": quantity(wanted, "W")})
     drawn = to_si(slower.accelerator_power, "W")
     if drawn > wanted * 1.01:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.ledger import Ledger
@@ -46,6 +46,8 @@ def split_text(split: Degrees) -> str:
 
 class Served:
     """One way to serve: a replica's layout, the clients, and what they see. Rates are of the whole fleet, times in seconds."""
+
+    simulated: ClassVar[bool] = False
 
     def __init__(
         self, server: Server, result: ServingResult, layout: Layout, clients: int | None, rate: float | None = None

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
@@ -18,7 +18,6 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, texts_of
 from mlsysim.plans.limits import NINETY
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, time_parts, too_full
-from mlsysim.plans.percentiles import add_percentiles
 from mlsysim.plans.pieces import Limit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, refuse_foreign, served_of, workload_of
@@ -27,18 +26,31 @@ from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
 from mlsysim.plans.serving_words import headline, limited, verdict
 from mlsysim.plans.sheet import Sheet, many
-from mlsysim.plans.simulated import Played
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import plainly
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.intervals import independent
 
+if TYPE_CHECKING:
+    from mlsysim.plans.simulated import Played
+
 _REQUEST = "request"
+
+
+def _play(served: Served, arrivals: Any, quick: bool = False, sure: bool = True) -> Played:
+    """One way to serve, simulated; what that takes is loaded where it is asked for."""
+    from mlsysim.plans.simulated import Played
+
+    return Played(served, arrivals, quick, sure)
+
+
+def _played(served: Served) -> Played | None:
+    return cast("Played", served) if served.simulated else None
 
 
 def evaluate_serving(plan: Plan, quick: bool = False) -> Answer:
     """The answer to a serving plan on one kind of accelerator; ``quick`` plays fewer requests where it is simulated, once."""
-    return answer_of(*best_served(plan, quick, partial(Played, sure=not quick)))
+    return answer_of(*best_served(plan, quick, partial(_play, sure=not quick)))
 
 
 def answer_of(sheet: Sheet, served: Served, tried: int) -> Answer:
@@ -47,7 +59,7 @@ def answer_of(sheet: Sheet, served: Served, tried: int) -> Answer:
     return _answer(sheet, served, tried)
 
 
-def best_served(plan: Plan, quick: bool = False, play: Play = Played) -> tuple[Sheet, Served, int]:
+def best_served(plan: Plan, quick: bool = False, play: Play = _play) -> tuple[Sheet, Served, int]:
     """The best way to serve a plan, and how many were tried."""
     if plan.serving is not None and plan.serving.decode_on == AUTO:
         return _best_share(plan, quick, play)
@@ -55,7 +67,7 @@ def best_served(plan: Plan, quick: bool = False, play: Play = Played) -> tuple[S
     return (server.sheet, *server.best())
 
 
-def server_of(plan: Plan, quick: bool = False, play: Play = Played) -> Server:
+def server_of(plan: Plan, quick: bool = False, play: Play = _play) -> Server:
     """What evaluates ways to serve a plan."""
     groups, model = _checked(plan)
     return Server(plan, Sheet(plan, groups.assumed, "serving", _REQUEST), model, groups.one, play, quick)
@@ -195,8 +207,10 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.add("most_requests_per_second", served.most_answered(), bands["most"])
     faster = bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"]))
     sheet.add("user_rate", 1 / served.tpot if served.further else None, faster)
-    if isinstance(served, Played):
-        add_percentiles(sheet, served)
+    if (played := _played(served)) is not None:
+        from mlsysim.plans.percentiles import add_percentiles
+
+        add_percentiles(sheet, played)
     # Walls 4 and 5 say what was found there whether or not a request waits for them.
     notes = {4: "more requests come than are answered"}
     if steady:
@@ -212,7 +226,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     points = (roof_point(of_phase(ledger, phase), f.node.accelerator, precision, label) for phase, f, label in phases)
     sheet.shown["roofline"] = tuple(chain.from_iterable(points))
     return sheet.answer(
-        fidelity="simulated" if isinstance(served, Played) else "",
+        fidelity="simulated" if served.simulated else "",
         calibrated=server.calibrated,
         feasible=bool(result.feasible) and not served.overloaded,
         subject=f"serving {server.model.name} on {_where(served)}",
@@ -257,7 +271,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
     for name, phase, share, noun in (
         ("ttft", FIRST, 1.0, "the time until it"),
         (
-            "itl" if isinstance(served, Played) else "tpot",
+            "itl" if served.simulated else "tpot",
             ANSWER,
             1.0 / max(tokens - 1, 1.0),
             "the answer, for each further token",
@@ -274,9 +288,9 @@ def _bands(served: Served) -> dict[str, Any]:
     be what steps at the ends of theirs give, and of clients that wait for their answers Little's law."""
     found: dict[str, Any] = dict.fromkeys(("ttft", "tpot", "latency", "requests", "most"))
     slower = served.slower if served.looped is None else served.looped[1][::-1]
-    if isinstance(served, Played):
-        found |= {name: served.interval(name) for name in ("ttft", "tpot", "latency")}
-        return found | (_rates(served, slower) if served.ends else {})
+    if (played := _played(served)) is not None:
+        found |= {name: played.interval(name) for name in ("ttft", "tpot", "latency")}
+        return found | (_rates(played, slower) if played.ends else {})
     if served.ends_of_times is None:
         return found
     first, further, whole = served.ends_of_times

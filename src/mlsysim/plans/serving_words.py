@@ -5,10 +5,8 @@ from __future__ import annotations
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
 from mlsysim.plans.parts import unfit
-from mlsysim.plans.percentiles import causes_of
 from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet, many
-from mlsysim.plans.simulated import Played
 from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
 from mlsysim.units.text import compact_time
@@ -87,7 +85,9 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines.append(f"Each by itself, {rates}: the {pools.slower} pool is the slower.")
     if server.calibrated:
         lines += _token_time(sheet, served)
-    if isinstance(served, Played):
+    if served.simulated:
+        from mlsysim.plans.percentiles import causes_of
+
         lines.append(f"Of {sheet.text('latency')} of a request, {causes_of(served.ledger)}.")
     if served.come is not None and server.part.requests is None and server.calibrated:
         lines += filter(None, [served.near_saturation])

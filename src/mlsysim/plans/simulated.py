@@ -70,6 +70,8 @@ _KEPT = ("ttft", "tpot", "e2e")
 class Played(Served):
     """One way to serve, simulated. Means are those of the requests that were counted."""
 
+    simulated = True
+
     def __init__(self, served: Served, arrivals: Arrivals, quick: bool = False, sure: bool = True) -> None:
         self.__dict__.update(served.__dict__)
         self.sure = sure
