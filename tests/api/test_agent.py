@@ -79,6 +79,14 @@ def swept():
     return ["2 combinations of tp", *(f"tp {degree}: {text}" for degree, text in zip((4, 8), told, strict=True))]
 
 
+def fleets():
+    told = {
+        on: mlsysim.train("Llama3_8B", on=on).headline.split(";")[0].split(" it fits")[0]
+        for on in ("8xH100", "16xH100")
+    }
+    return ["2 combinations of on", *(f"on {on}: {text}" for on, text in told.items())]
+
+
 SIMULATED = ("plan", "rl")
 """Operations whose answers take seconds: their words are compared with the Python API, their documents are those of every operation."""
 GRPO = {"model": "Qwen3 32B", "on": "64 H100", "algorithm": "grpo", "prompts": 64, "samples": 32, "response": 3200}
@@ -96,6 +104,7 @@ QUESTIONS = {
     "Which region emits least?": ("optimize", {"what": "placement", "objective": "carbon", **TRAINING}, where),
     "Review this launch command": ("review", {"launch": LAUNCH, "on": "8 H100"}, reviewed),
     "How to split 64 GPUs for GRPO of a 32B model?": ("rl", {**GRPO, "max_response": 4096, "split": "auto"}, split),
+    "Which fleet": ("sweep", {"task": "training", "model": "Llama3_8B", "over": {"on": ["8xH100", "16xH100"]}}, fleets),
     "Sweep TP": ("sweep", {"task": "training", "model": "Llama3_70B", "on": "512 H100", "zero": 1, "over": {"tp": [4, 8]}}, swept),
 }  # fmt: skip
 

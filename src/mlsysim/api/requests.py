@@ -288,7 +288,14 @@ class SweepRequest(Loose):
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
-        """The request in a document."""
+        """The request in a document; what a sweep varies need not be given beside it."""
+        over, plan = obj.get("over"), obj.get("plan")
+        if isinstance(over, dict) and isinstance(plan, dict | None):
+            said = Plan.in_parts({**apart(cls, obj)[1], **(plan or {})})
+            for name, part in (("model", "workload"), ("on", "hardware")):
+                values = over.get(name)
+                if isinstance(values, list) and values and not {"on", "name", "model"} & (said.get(part) or {}).keys():
+                    obj = {**obj, **({name: values[0]} if plan is None else {"plan": {**obj["plan"], name: values[0]}})}
         made = super().model_validate(obj, **kwargs)
         if (made.space is None) == (made.over is None) or (made.over is None) != (made.plan is None):
             raise InputError(
