@@ -160,6 +160,16 @@ def test_splits_that_are_told_are_those_of_all(rl):
     assert len(whole) > BESIDE + 1 and found[: BESIDE + 1] == whole[: BESIDE + 1]
 
 
+def test_a_wider_bound_on_staleness_is_never_slower():
+    """With 48 generators of 64 caches overflow at three batches in flight, which nobody has to keep there."""
+    asked = {"prompts": 64, "samples": 32, "response": 2500, "max_response": 8192, "split": "48"}
+    document = {"task": "rl", "workload": {"model": "Qwen3_32B"}, "hardware": {"on": "64xH100"}, "rl": asked}
+    document |= {"serving": {"prompt_tokens": 512}}
+    for partial in (None, True):
+        found = [way(document, staleness=age, partial=partial).seconds for age in (0, 1, 2, 4, 8)]
+        assert found == sorted(found, reverse=True) and found[0] > found[1]
+
+
 def test_shares_that_are_nothing_are_not_told_and_energy_has_a_period():
     answer = evaluate_plainly(Plan.model_validate(SMALL | {"hardware": {"on": "16xH800"}}))
     assert " 0%" not in answer.verdict[0] and "tco" not in answer.held

@@ -321,10 +321,16 @@ class Stepper:
     def _generator(self, generators: int, staleness: float | None, told: float) -> tuple[Served, Rollout, float | None]:
         """The fastest generator that fits, its rollout, and a stream's seconds for as many samples; at least, where they are more than those ``told``."""
         server, part = self._server(generators, staleness), self.part
-        clients = max(1, round(self.asked.samples.all * (1 + (staleness or 0.0))))
-        tried = [server.at(layout, clients) for layout in server.layouts()]
+        # A bound is no order: where caches overflow, fewer batches in flight are faster.
+        ages = sorted({staleness or 0.0, min(staleness or 0.0, 1.0)})
+        clients = [max(1, round(self.asked.samples.all * (1 + age))) for age in ages]
+
+        def at(layout: Any) -> Served:
+            return max((server.at(layout, each) for each in clients), key=lambda each: each.requests)
+
+        tried = [at(layout) for layout in server.layouts()]
         if not any(each.result.feasible for each in tried) and part.generator_tp is None and part.generator_pp is None:
-            tried += [server.at(layout, clients) for layout in server.staged()]
+            tried += [at(layout) for layout in server.staged()]
         best: tuple[float, Served, Rollout, float | None] | None = None
         refused: InputError | None = None
         # Most output first, so that few others need to be played.

@@ -346,6 +346,6 @@ def _verdict(sheet: Sheet, found: Simulated) -> Iterator[str]:
         low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
         yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten has a goodput below {low}, and one in ten above {high}."
     else:
-        stuck = sum(not run.ended for run in found.runs.runs) / len(found.runs.runs)
-        yield f"{stuck:.0%} of {many(len(found.runs.runs), 'simulated run')} do not end in ten times the time of their work."
+        stuck = sum(not run.ended for run in found.runs.runs)
+        yield f"Of {many(len(found.runs.runs), 'simulated run')} {stuck:,} did not end in ten times the time of the work."
     yield lost_sentence(found.middle)
