@@ -160,7 +160,7 @@ def test_splits_that_are_told_are_those_of_all(rl):
     assert len(whole) > BESIDE + 1 and found[: BESIDE + 1] == whole[: BESIDE + 1]
 
 
-def test_a_wider_bound_on_staleness_is_never_slower():
+def test_a_bound_of_more_whole_steps_is_never_slower():
     """With 48 generators of 64 caches overflow at three batches in flight, which nobody has to keep there."""
     asked = {"prompts": 64, "samples": 32, "response": 2500, "max_response": 8192, "split": "48"}
     document = {"task": "rl", "workload": {"model": "Qwen3_32B"}, "hardware": {"on": "64xH100"}, "rl": asked}

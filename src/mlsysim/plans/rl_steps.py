@@ -321,7 +321,7 @@ class Stepper:
     def _generator(self, generators: int, staleness: float | None, told: float) -> tuple[Served, Rollout, float | None]:
         """The fastest generator that fits, its rollout, and a stream's seconds for as many samples; at least, where they are more than those ``told``."""
         server, part = self._server(generators, staleness), self.part
-        # A bound is no order: where caches overflow, fewer batches in flight are faster.
+        # A bound is no order: where caches overflow, fewer batches in flight are faster. Left out: fewer than one step's beside the one that is trained on.
         ages = sorted({staleness or 0.0, min(staleness or 0.0, 1.0)})
         clients = [max(1, round(self.asked.samples.all * (1 + age))) for age in ages]
 
