@@ -256,7 +256,7 @@ def import_(
         rows = [
             [key.replace("_", " "), _shown(value)] for key, value in told.items() if value not in (None, [], (), "")
         ]
-        print_result(form, document, ["name", report.name], [row for row in rows if row[0] != "name"])
+        print_result(form, document, ["name", save or report.name], [row for row in rows if row[0] != "name"])
 
 
 def _shown(value: Any) -> str:

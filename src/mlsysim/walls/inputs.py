@@ -77,7 +77,7 @@ class Input:
         >>> Input.of("what one writer sends", "(0, inf) byte/s, plain GB/s", None).range_text
         'a quantity in byte/s above 0 byte/s'
         >>> Input.of("replicas", "whole [1, 1e7]", 1).range_text
-        'a whole number of at least 1 and at most 1e+07'
+        'a whole number of at least 1 and at most 10,000,000'
         """
         found = _INTERVAL.fullmatch(of) if isinstance(of, str) else None
         if found is None:
