@@ -533,7 +533,8 @@ MISTAKES = {
         "price belongs to",
         "name the task, such as training, serving or rl",
     ],
-    "explain mfu Llama3_70B@512xH100": ["write --of Llama3_70B@512xH100"],
+    "labs grade nothere.txt": ["The file nothere.txt cannot be read: No such file or directory."],
+    "explain mfu Llama3_70B@512xH100": ["`mlsysim explain mfu --of Llama3_70B@512xH100`"],
     TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],
     TRAIN + "--tokens 1e30": ["got 1e30; expected at most 1,000,000 trillion"],
     SERVE + "--engine triton": [
@@ -542,7 +543,7 @@ MISTAKES = {
 }
 
 LEAKS = re.compile(
-    r"Traceback|input should|unable to parse|^mlsysim: Plan\b|\b[A-Z]\w+(Part|Model|Solver|Optimizer|Error|Resolver)\b"
+    r"Traceback|Errno|input should|unable to parse|^mlsysim: Plan\b|\b[A-Z]\w+(Part|Model|Solver|Optimizer|Error|Resolver)\b"
 )
 """What no sentence may hold: words of libraries, names of classes."""
 

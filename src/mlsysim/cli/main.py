@@ -205,8 +205,6 @@ def _of_usage(error: Exception, said: str) -> str:
     if said.startswith("Got unexpected extra argument"):
         words = said.partition("(s) (")[2].rstrip(")") or said.partition("(")[2].rstrip(")")
         hint = f" (as in `{example}`)" if (example := _example(error)) else ""
-        if any(each.name == "scenario" and "--of" in each.opts for each in getattr(error, "ctx").command.params):  # noqa: B009
-            return f"The plan whose number is explained follows --of: write --of {words[:60]}."
         if (whole := _joined(error, words)) is not None:
             return f"The model and its hardware are one word here: {whole}."
         if getattr(getattr(error, "ctx", None), "info_name", None) == "explain":

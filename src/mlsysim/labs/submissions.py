@@ -64,7 +64,7 @@ def read_submissions(given: Iterable[str], student: str = "") -> list[Submission
         try:
             text = Path(item).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"The file {item} cannot be read: {error}.") from None
+            raise InputError(f"The file {item} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
         read = submissions_of(text, student)
         if read is None and item.lower().endswith(_TABLES):
             raise InputError(f"The file {item} needs a first line with a column 'code', and 'student' beside it.")
