@@ -140,7 +140,7 @@ def test_a_question_without_samples_or_length_is_refused(missing, words):
         ({"staleness": 1}, "take turns"),
         ({"split": "half"}, "auto"),
         ({"framework": "verll"}, "framework"),
-        ({"algorithm": "sft", "samples": 4}, "sequences of a prompt"),
+        ({"algorithm": "sft", "samples": 4}, "SFT has 1 sequence of a prompt, not 4"),
         ({"algorithm": "dpo", "samples": None, "split": "8"}, "nothing to generate"),
     ],
 )

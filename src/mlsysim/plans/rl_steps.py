@@ -21,6 +21,7 @@ from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.served import Served
 from mlsysim.plans.serving import server_of
 from mlsysim.plans.serving_load import Server
+from mlsysim.plans.sheet import many
 from mlsysim.plans.training import Trained, trained
 from mlsysim.simulate.rl import Lengths, Rollout, Samples, imbalance, rollout
 from mlsysim.systems.types import Fleet
@@ -71,7 +72,8 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
         raise InputError(
-            f"{name} has {algorithm.samples} sequences of a prompt, not {each}; leave samples out.", field="samples"
+            f"{name.upper()} has {many(algorithm.samples, 'sequence')} of a prompt, not {each}; leave samples out.",
+            field="samples",
         )
     prompt = plan.serving and plan.serving.prompt_tokens
     if not prompt:
