@@ -9,7 +9,7 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.least_service import least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.targets import Target, parse_targets
@@ -281,3 +281,25 @@ def test_a_large_service_is_played_until_it_is_full() -> None:
     assert found[2].over_time["up"][-1] == 1600
     for answer, many in zip(found, sizes, strict=True):
         assert float(answer.value("requests_per_second").m) == pytest.approx(30.0 * many, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "prompt", "answer"),
+    (("Llama3_8B", "1xH100", 512, 256), ("Llama3_70B", "4xH100", 2000, 300), ("Llama3_70B", "4xH100", 500, 4000)),
+)
+def test_the_first_token_at_95_per_cent_of_what_is_answered_is_the_closed_forms(
+    model: str, on: str, prompt: int, answer: int
+) -> None:
+    """At fixed lengths."""
+
+    def asked(**more: Any) -> Answer:
+        design = {"task": "serving", "workload": {"model": model}, "hardware": {"on": on}}
+        lengths = {"prompt_tokens": prompt, "output_tokens": answer}
+        return evaluate_plainly(
+            Plan(**design, parallelism={"tp": int(on[0])}, serving=lengths | more),
+            quick=True,
+        )
+
+    rate = 0.95 * float(asked(qps=0.01).value("most_requests_per_second").m)
+    played = asked(qps=rate, requests=2500, slo="ttft_p99=1s").percentiles["ttft"]["mean"]
+    assert to_si(asked(qps=rate).value("ttft"), "s") == pytest.approx(played, rel=0.2)
