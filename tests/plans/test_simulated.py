@@ -285,7 +285,15 @@ def test_a_large_service_is_played_until_it_is_full() -> None:
 
 @pytest.mark.parametrize(
     ("model", "on", "prompt", "answer"),
-    (("Llama3_8B", "1xH100", 512, 256), ("Llama3_70B", "4xH100", 2000, 300), ("Llama3_70B", "4xH100", 500, 4000)),
+    (
+        ("Llama3_8B", "1xH100", 512, 256),
+        ("Llama3_70B", "4xH100", 2000, 300),
+        ("Llama3_70B", "4xH100", 500, 4000),
+        pytest.param(
+            *("Llama3_70B", "4xH100", 8000, 200),
+            marks=pytest.mark.xfail(strict=True, reason="the closed form is 1.6 times what 12,000 requests see"),
+        ),
+    ),
 )
 def test_the_first_token_at_95_per_cent_of_what_is_answered_is_the_closed_forms(
     model: str, on: str, prompt: int, answer: int
