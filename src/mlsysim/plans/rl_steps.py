@@ -71,10 +71,8 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
         )
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
-        raise InputError(
-            f"{name.upper()} has {many(algorithm.samples, 'sequence')} of a prompt, not {each}; leave samples out.",
-            field="samples",
-        )
+        told = f"{name.upper()} has {many(algorithm.samples, 'sequence')} of a prompt, not {each}"
+        raise InputError(f"{told}; leave samples out.", field="samples")
     prompt = plan.serving and plan.serving.prompt_tokens
     if not prompt:
         prompt = PROMPT
