@@ -7,6 +7,7 @@ import re
 import pytest
 from scenario_answers import SCENARIOS, scenario_answer
 
+import mlsysim
 from mlsysim.units.text import count_text, money_text, number, plainly
 
 EXPONENT = re.compile(r"\d[eE][+-]?\d")
@@ -45,3 +46,8 @@ def test_a_value_reads_the_same_in_words_tables_and_equations(answer):
 def test_no_size_prints_an_exponent(value, unit):
     for text in (number(value, unit), plainly(value), count_text(value), money_text(value)):
         assert not EXPONENT.search(text), text
+
+
+def test_a_large_service_prints_no_exponent() -> None:
+    answer = mlsysim.serve("Llama3_8B", on="20000xH100", qps=1_000_000, prompt_tokens=500, output_tokens=100)
+    assert not [line for line in str(answer).splitlines() if EXPONENT.search(line)]

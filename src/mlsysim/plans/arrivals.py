@@ -20,6 +20,7 @@ from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread, Tenant
 from mlsysim.timing.engines import DEFAULT_ENGINE, engine
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import plainly
 from mlsysim.zoo.paths import files_allowed
 
 SAMPLE, QUICK = 10_000, 2_500
@@ -245,12 +246,12 @@ class Arrivals:
         count = f"{drawing.requests:,} requests"
         if self.trace is not None:
             s = self.trace.summary
-            how = f"{s.rate:.3g} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
+            how = f"{plainly(s.rate, 3)} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
             return f"{count} of {self.trace.name}, {how}"
         if self.part.concurrency is not None:
             return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"
-        said = [f"{count} {gaps}, {rate:.3g} a second"]
+        said = [f"{count} {gaps}, {plainly(rate, 3)} a second"]
         if drawing.share < 1:
             said.append(f"those of {drawing.dealt[0]:,} of {drawing.dealt[1]:,} replicas, all of which are alike")
         if self.turns > 1:

@@ -11,6 +11,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity
+from mlsysim.units.text import plainly
 from mlsysim.walls.document import Document
 
 
@@ -26,7 +27,7 @@ class Row:
 
     @property
     def factor_text(self) -> str:
-        return "" if self.factor is None else f"{self.factor:.3g} x"
+        return "" if self.factor is None else f"{plainly(self.factor, 3)} x"
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,10 @@ def _answered(answer: Answer, qps: float, asked: str) -> Checked:
     if most.name == "requests_per_second":
         how = "as fast as" if passed else "slower than"
         return found.model_copy(
-            update={"sentence": f"Requests are answered at {rate:.4g} a second, {how} they come ({come})."}
+            update={"sentence": f"Requests are answered at {plainly(rate)} a second, {how} they come ({come})."}
         )
     odds = _steady(most, qps)
-    words = f"At most {rate:.4g} requests a second are answered, and {come} {'comes' if qps == 1 else 'come'}{_open(most, odds)}."
+    words = f"At most {plainly(rate)} requests a second are answered, and {come} {'comes' if qps == 1 else 'come'}{_open(most, odds)}."
     return found.model_copy(update={"sentence": words, "odds": odds})
 
 

@@ -21,6 +21,7 @@ from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import plainly
 
 
 def evaluate_mixed(plan: Plan) -> Answer:
@@ -60,7 +61,8 @@ def _serving(plan: Plan, texts: list[str]) -> Answer:
     if cost is not None and made:
         of_groups.append(metric("usd_per_mtoken", cost / made * 1e6, "serving"))
     routed = ", ".join(
-        f"{name} answers {to_si(a.value('requests_per_second'), '1/s'):.3g} requests a second" for name, a in groups
+        f"{name} answers {plainly(to_si(a.value('requests_per_second'), '1/s'), 3)} requests a second"
+        for name, a in groups
     )
     return joined(
         plan,

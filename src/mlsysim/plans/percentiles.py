@@ -13,7 +13,7 @@ from mlsysim.plans.targets import TIMES
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings
 from mlsysim.units.registry import quantity
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, plainly
 from mlsysim.vocabulary import Setting, worded
 
 _MOST = 10_000_000
@@ -117,8 +117,8 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router
     if served.server.part.autoscale is not None:
-        aim = f"{served.rate_each:.3g} requests a second of a replica are aimed at"
-        there = f"{served.up[-1]:.3g} of {served.writers:,} were there on average"
+        aim = f"{plainly(served.rate_each, 3)} requests a second of a replica are aimed at"
+        there = f"{plainly(served.up[-1], 3)} of {served.writers:,} were there on average"
         costs = "costs, energy and carbon are of those, as the others are let go; power is with all of them up"
         sheet.assumed["autoscale"] = f"{aim}, {there}: {costs}"
         sheet.add("replicas_up", served.up[-1])

@@ -274,7 +274,7 @@ class Served:
     def too_many(self) -> str:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
-        return f"{who} at most {self.most:.3g} requests a second and {plainly(come or 0.0)} {'comes' if come == 1 else 'come'}"
+        return f"{who} at most {plainly(self.most, 3)} requests a second and {plainly(come or 0.0)} {'comes' if come == 1 else 'come'}"
 
     @property
     def suffices(self) -> bool:

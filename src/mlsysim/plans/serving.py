@@ -217,7 +217,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         further = f", then {sheet.text('tpot')} each" if served.further else ""
         notes[4] = f"first token {sheet.text('ttft')}{further}"
     if result.max_batch_size:
-        notes[5] = f"{served.clients / served.replicas:.3g} of {result.max_batch_size:,} requests"
+        notes[5] = f"{plainly(served.clients / served.replicas, 3)} of {result.max_batch_size:,} requests"
     sheet.score_walls(notes, fails=not result.feasible)
     costs(sheet, served, bands["requests"])
     # The first token's step and those of the answer, under the roofs of the chips that take them.
@@ -334,5 +334,5 @@ def _binding(served: Served) -> Limit:
     ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
     wall = ledger.binding_wall
     share = f"wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
-    sentence = f"The limit on {words} stops it: {factor:.3g} times as long; {share}."
+    sentence = f"The limit on {words} stops it: {plainly(factor, 3)} times as long; {share}."
     return Limit(wall=wall, name=NAMES[wall], margin=factor, limit=name, sentence=sentence)

@@ -9,7 +9,7 @@ from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet, many
 from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, plainly
 from mlsysim.vocabulary import Setting, worded
 
 _NAMED = 4
@@ -81,7 +81,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         )
     if server.decode_fleet is not None:
         pools = served.result.named("pools")
-        rates = f"the prefill pool reads up to {pools.reading:.3g} requests a second, the decode pool writes up to {pools.writing:.3g}"
+        rates = f"the prefill pool reads up to {plainly(pools.reading, 3)} requests a second, the decode pool writes up to {plainly(pools.writing, 3)}"
         lines.append(f"Each by itself, {rates}: the {pools.slower} pool is the slower.")
     if server.calibrated:
         lines += _token_time(sheet, served)
@@ -111,7 +111,7 @@ def _thrashing(served: Served) -> tuple[str, ...]:
     if full > _FEWER * served.most:
         return ()
     why = "caches are full, and requests that were let in last are put back and read again"
-    said = f"Once it is overloaded it answers {full:.3g} a second: {why}; give "
+    said = f"Once it is overloaded it answers {plainly(full, 3)} a second: {why}; give "
     return (worded(said, Setting("max_num_seqs"), " to let in fewer at a time."),)
 
 
