@@ -40,7 +40,7 @@ def test_markdown_and_json(run, tmp_path):
     said = json.loads(result.stdout)
     written = (tmp_path / "plan.md").read_bytes()
     assert said["file"] == "plan.md" and said["format"] == "markdown" and said["bytes"] == len(written)
-    assert said["feasible"] is True and written.startswith(b"# MobileNet v1 0.25 96x96")
+    assert said["feasible"] is True and written.startswith(b"# One pass of MobileNet v1 0.25 96x96")
 
 
 def test_a_model_on_a_fleet_that_does_not_fit_is_written_and_returns_2(run, tmp_path):

@@ -73,7 +73,7 @@ def drawn(kind: str, r: random.Random) -> dict:
         "pp": r.choice([1, 2, 4]),
         "cp": r.choice([1, 2, 4]),
         "ep": r.choice([1, 2, 4]) if model == "Mixtral_8x7B" else 1,
-        "accelerator_mtbf": r.choice(["20 hour", "50000 hour"]),
+        "accelerator_mtbf": r.choice(["200 hour", "50000 hour"]),
         "zero_stage": r.choice([0, 1, 3]),
         "overlap_comm": r.choice([True, False]),
         "grid": "Quebec",

@@ -187,7 +187,7 @@ def test_a_forecast_counts_what_the_constraints_leave():
 def test_a_space_past_the_limit_is_refused_with_its_time():
     check_size(hypothetical(500), 1)
     with pytest.raises(
-        InputError, match=r"1.6e\+13 points, some 5.\de\+12 after constraints, which would take about .* here"
+        InputError, match=r"16 trillion points, some 5.\d trillion after constraints, which would take about .* here"
     ):
         sweep(hypothetical(2000))
     # One peak and one bandwidth of 2,000 each leave four million.
