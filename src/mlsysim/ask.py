@@ -88,22 +88,32 @@ def compare(a: Any, b: Any) -> Comparison | Difference:
     )
 
 
+class SweptPlan(Varied):
+    """What :func:`sweep` found of a plan with some of its keys at several values."""
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """A metric, the main one where none is named, along the key with most values."""
+        from mlsysim.plot.keys import chart_of_keys
+
+        return chart_of_keys(self, metric)
+
+
 @overload
 def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any) -> Swept: ...
 
 
 @overload
-def sweep(space: Model | Plan | Answer, over: Mapping[str, Iterable[Any]], **options: Any) -> Varied: ...
+def sweep(space: Model | Plan | Answer, over: Mapping[str, Iterable[Any]], **options: Any) -> SweptPlan: ...
 
 
-def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options: Any) -> Swept | Varied:
+def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options: Any) -> Swept | SweptPlan:
     """Every point of a space (a file, a table with its keys, or a Space): the best, the Pareto front, what stopped the others.
 
     Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ... With keys to go ``over``, every answer to a plan (a
     file, a Plan, or the plan of an answer, or a model with ``on`` and other keys) at their values: ``sweep(answer, over={"spares": [0, 16, 64]})``."""
     if over is not None:
         axes = {key: [fleet_name(v) if key == "on" else v for v in values] for key, values in over.items()}
-        return varied(_swept_plan(space, options, axes.get("on")), axes)
+        return SweptPlan(*varied(_swept_plan(space, options, axes.get("on")), axes))
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import sweep as evaluated
     from mlsysim.swept import Swept

@@ -489,7 +489,7 @@ MISTAKES = {
     "sweep Llama3_8B tp=1,2": ["'Llama3_8B' needs a fleet to run on: --on, such as --on 8xH100."],
     "sweep Llama3_8B@8xH100 spars=1,2": ["'spars' is not a key of a plan"],
     "sweep space:chip-design --tp 2": ["Options of a plan are given", "such as spares=0,16,64"],
-    "sweep Llama3_8B@8xH100 tp=1,2 --plot x.svg": ["--plot belongs to a space file"],
+    "sweep Llama3_8B@8xH100 tp=1,2 --plot x.png": ["ends in .svg", "'x.png'"],
     "sweep Llama3_8B@8xH100 tp=1,2 -o x.xlsx": ["-o writes the combinations of a plan's keys to a .csv, got 'x.xlsx'"],
     "collectives --on 64xH100@NDR --op allredce": ["no collective named 'allredce'", "'all_reduce'"],
     "collectives --on 64xH1000@NDR": ["no chip, node or cluster named 'H1000'", "'H100'"],

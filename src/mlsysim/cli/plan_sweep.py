@@ -24,9 +24,15 @@ def is_of_a_plan(context: Context, paths: list[str]) -> bool:
 
 
 def sweep_plan(
-    context: Context, paths: list[str], goal: tuple[str, bool] | None, top: int | None, form: str, file: str | None
+    context: Context,
+    paths: list[str],
+    goal: tuple[str, bool] | None,
+    top: int | None,
+    form: str,
+    file: str | None,
+    plot: str | None,
 ) -> None:
-    """A table of the combinations, and all of them in a file where one is named; ends with 2 where none of them fits."""
+    """A table of the combinations, and all of them in a file and a chart where these are named; ends with 2 where none of them fits."""
     if file is not None and not file.lower().endswith(".csv"):
         raise InputError(f"-o writes the combinations of a plan's keys to a .csv, got {file[-60:]!r}.", field="output")
     found = _found(context, paths)
@@ -35,6 +41,11 @@ def sweep_plan(
     if file is not None:
         found.to_csv(file)
         console(stderr=True).print(f"{len(found.points):,} points written to {file}.", soft_wrap=True)
+    if plot is not None:
+        from mlsysim.plot.keys import chart_of_keys
+
+        chart_of_keys(found, None if goal is None else goal[0]).save(plot)
+        console(stderr=True).print(f"Chart written to {plot}.", soft_wrap=True)
     fits, shown = found.feasible, found._replace(points=found.points[:top])
     headers, rows = shown.table()
     why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in shown.points if not point.feasible)]

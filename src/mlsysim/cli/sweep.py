@@ -54,7 +54,8 @@ def sweep(
         str | None, Option("-o", "--output", help="write every point to this file: .csv, or .parquet with DuckDB")
     ] = None,
     plot: Annotated[
-        str | None, Option(help="write a chart to this .svg: the Pareto front, else the best by an axis")
+        str | None,
+        Option(help="write a chart to this .svg: the Pareto front, else the best by an axis, or a metric by a key"),
     ] = None,
     top: Annotated[int | None, Option(help="how many of the best to keep")] = None,
     pareto: Annotated[str | None, Option(help="2 to 6 outputs for a Pareto front: a,b,c")] = None,
@@ -69,17 +70,19 @@ def sweep(
     mlsysim sweep scenario:llama3-405b-16k-h100 spares=0,16,64 --simulate --seeds 20
     mlsysim sweep Qwen3_32B --on 64xH100 --prompts 64 --samples 32 --response 3200 split=16,32,48 staleness=1,2
     """
+    if plot is not None and not plot.lower().endswith(".svg"):
+        raise InputError(f"--plot writes a file that ends in .svg, got {plot[-60:]!r}.", field="plot")
     if is_of_a_plan(context, paths):
         several = workers if workers != 1 else None
         spaces = {"workers": several, "dask": dask, "shard": shard, "resume": resume, "out": out, "points": points}
-        refuse_of_spaces(spaces | {"plot": plot, "pareto": pareto})
+        refuse_of_spaces(spaces | {"pareto": pareto})
         if minimize is not None and maximize is not None:
             raise InputError("A sweep has one objective: --minimize or --maximize, not both.")
         wanted = minimize or maximize
         goal = None if wanted is None else (wanted, maximize is not None)
         file = output if output is not None and Path(output).suffix else None
         form = chosen_form(context, None if file else output, as_json)
-        return sweep_plan(context, paths, goal, top, form, file)
+        return sweep_plan(context, paths, goal, top, form, file, plot)
     from mlsysim.search.answers import explained
     from mlsysim.search.folder import Checkpoint, write_json
     from mlsysim.search.space import Space
@@ -92,8 +95,6 @@ def sweep(
         raise InputError(
             "-o writes the points of a sweep; a .parquet needs --points parquet, and merge has none.", field="output"
         )
-    if plot is not None and not plot.lower().endswith(".svg"):
-        raise InputError(f"--plot writes a file that ends in .svg, got {plot[-60:]!r}.", field="plot")
     kept_in: Any = None
     try:
         if merging:
