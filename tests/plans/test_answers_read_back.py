@@ -201,7 +201,7 @@ MADE = {
     WhatIf: lambda: what_if(_trace(), "A100"),
 }
 
-OF_OTHERS = ("Plan", "Uncertain", "Binding", "LazyBinding", "Summary", "Told", "Candidate", "Varied")
+OF_OTHERS = ("Plan", "Uncertain", "Binding", "LazyBinding", "Summary", "Told", "Candidate", "Varied", "SweptPlan")
 """What is given, and read by its own name: Plan(**document), uncertain(document), the binding of a result; lists of answers that are outlined, whose plans
 give them again."""
 
