@@ -9,6 +9,7 @@ import pytest
 
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
+from mlsysim.cases.schedule import in_flight
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
@@ -172,6 +173,16 @@ PUBLISHED = {
         "hardware": {"on": "512xTPU_v6e", "stack": "maxtext"},
         "parallelism": {"zero": 3, "micro_batch": 1, "recompute": "full", "offload_activations": 1},
     },
+    "Llama 3.1 405B, MaxText on a slice of 256 TPU v6e (llama3_1_405b_8192_fsdp_dcn: tensors over 4, the rest over 64)": {
+        "workload": {"model": "Llama3_405B", "batch_size": 256, "seq_len": 8192},
+        "hardware": {"on": "256xTPU_v6e", "stack": "maxtext"},
+        "parallelism": {"tp": 4, "zero": 3, "micro_batch": 4, "recompute": "full", "offload_activations": 1},
+    },
+    "Llama 3.1 405B on 8,192 H100, nothing recomputed (arXiv 2407.21783, table 4)": {
+        "workload": {"model": "Llama3_405B", "batch_size": 2048, "seq_len": 8192},
+        "hardware": {"on": "8192xH100", "stack": "meta24"},
+        "parallelism": {"tp": 8, "pp": 16, "virtual_stages": 8, "micro_batch": 1, "zero": 2, "recompute": "none"},
+    },
     "Gemma 3 12B at 32,768 tokens, MaxText on 256 TPU v6e (the same)": {
         "workload": {"model": "Gemma3_12B", "batch_size": 256, "seq_len": 32768},
         "hardware": {"on": "256xTPU_v6e", "stack": "maxtext"},
@@ -226,6 +237,19 @@ PUBLISHED = {
 def test_what_published_runs_held_fits(run: str) -> None:
     """None of these constants was fitted on memory of published runs: allocators as documented and measured on one H200."""
     assert evaluate_plainly(Plan.model_validate({"task": "training", **PUBLISHED[run]})).feasible
+
+
+@pytest.mark.parametrize(("stages", "chunks", "layers"), [(4, 1, 4), (4, 2, 2), (4, 4, 1), (2, 2, 4), (1, 1, 16)])
+@pytest.mark.parametrize("again", ["none", "norm", "full"])
+def test_a_stage_frees_what_it_was_handed(stages: int, chunks: int, layers: int, again: str) -> None:
+    """One width of 16 bits for each chunk in flight; not where it is computed again from it, and not without a pipeline."""
+    layout = Layout(1, 1, stages, 1, 1, micro_batches=8, local_batch=8, virtual_stages=chunks)
+    assert LLAMA.layers == stages * chunks * layers
+    job = Job(LLAMA, "bf16", 4096, keeps=TEXTBOOK, recompute=again)
+    freed = replace(job, keeps=replace(TEXTBOOK, passed_on=True))
+    spared = held(job, layout)["activations"] - held(freed, layout)["activations"]
+    handed = chunks * in_flight(layout) * 2 * 4096 * LLAMA.hidden_dim if stages > 1 and again == "none" else 0.0
+    assert spared == pytest.approx(handed, abs=1.0)
 
 
 def _parts(model: str, stack: str, on: str, **split: int) -> dict[str, float]:

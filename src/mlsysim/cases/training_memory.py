@@ -48,6 +48,7 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         lora_rank=job.lora_rank,
         sequence_parallel=job.sequence_parallel,
         stages_in_flight=in_flight(layout, job.accumulation),
+        chunks=layout.virtual_stages,
         optimizer_offload=job.offload,
         weights_offload=job.weights_offload,
         activations_offload=job.activations_offload,

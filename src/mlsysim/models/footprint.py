@@ -146,6 +146,7 @@ def training_state(
     lora_rank: int | None = None,
     sequence_parallel: bool = True,
     stages_in_flight: Any = None,
+    chunks: Any = 1,
     several: Any = False,
     copies: Any = 1.0,
     buffer_fraction: float = 0.0,
@@ -161,7 +162,8 @@ def training_state(
     experts DP x CP x TP / EP. Of what ZeRO 2 and 3 share, ``whole_weights`` and ``whole_gradients`` (shares of it) are whole nevertheless,
     because they are not sent before the step is over. ``several``
     micro-batches before an update keep the gradients of the first through the others' forward passes. A schedule that runs from both
-    ends holds two ``copies`` of what it computes with, and one optimizer state between the pair of devices that share them.
+    ends holds two ``copies`` of what it computes with, and one optimizer state between the pair of devices that share them. A device has
+    ``chunks`` of layers, to each of which a micro-batch is handed.
 
     Reference: 34 steps on an H200 (1.2 to 8 B parameters, eager, compiled and 16-bit), median error below 1 %; tables of
     Korthikanti et al. (2022). Left out: what the allocator reserves beyond what it hands out, which is the reserve.
@@ -223,6 +225,10 @@ def training_state(
                 (stack.layers * own + encoder.layers * other) / count
                 for own, other in zip((working, one, inputs), others, strict=True)
             )
+        if keeps.passed_on and f.read == f.plain:
+            # A norm goes back from what it made as well as from what it read; recomputation needs the latter.
+            spared = (1 - again.norm) * (1 - again.light) * (1 - again.half) * minimum(chunks / ceil(count / pp), 1.0)
+            one = one - where(pp > 1, spared * inputs, 0.0)
         # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
         # once), unless the schedule says otherwise.
         layers = ceil(count / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)

@@ -29,6 +29,7 @@ class Keeping:
     attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
     recomputation is to spare scores. ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
+    ``passed_on``: a stage of a pipeline frees what the stage before handed to it, since its first norm keeps what it makes of that instead.
     ``quantised``: what narrow products read is kept as they read it. ``activation`` is the format in which activations are kept.
     ``gathered``: what ZeRO 2 or 3 shards is whole during a step of a pipeline. ``prefetched`` layers are gathered ahead where it is not,
     and at ``ends`` the table of tokens and the head stay whole from their forward pass to their backward pass;
@@ -49,6 +50,7 @@ class Keeping:
     log_sums: float = 0.0
     scores: float = 0.0
     logits: float = 8.0
+    passed_on: bool = False
     quantised: bool = False
     activation: str | None = None
     gathered: bool = False
