@@ -88,6 +88,8 @@ SAME_EITHER_WAY = [
     {"schedule": "all", "optimizer_offload": [0, 0.5, 1], "max_zero_stage": 1, "recompute": "none"},
     {"schedule": "interleaved", "overlap_comm": False, "max_zero_stage": 1},
     {"efficiency": "calibrated", "max_zero_stage": 1, "recompute": "none"},
+    {"efficiency": "calibrated", "max_zero_stage": 1},  # a stack recomputes by habit, a layout what it says
+    {"efficiency": "calibrated", "fleet": "64xTPU_v5p", "precision": "bf16"},
 ]
 
 

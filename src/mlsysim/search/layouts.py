@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.training_memory import on_device, training_held
 from mlsysim.errors import InputError
@@ -348,6 +349,18 @@ class LayoutTimes:
         # Asked for once, so that a chip without a host is refused where state may rest there.
         self.x = Inputs({**defaults, **shared, "optimizer_offload": float(offloads)})
         self.trainer = trainer_of(self.x, Assumptions(self.given)).congested(self.x.congestion_factor)
+        self.jobs: dict[tuple[int, float, str], tuple[Any, Job]] = {}
+
+    def _job(self, zero: int, offload: float, recompute: str) -> tuple[Any, Job]:
+        """Inputs and job of all layouts with these three, which are theirs and not the stack's."""
+        if (known := self.jobs.get((zero, offload, recompute))) is None:
+            own = {"zero_stage": zero, "optimizer_offload": offload, "activation_recomputation": recompute}
+            x = self.x.but(**own)
+            known = self.jobs[zero, offload, recompute] = (
+                x,
+                job_of(x, self.trainer, Assumptions(self.given | own.keys())),
+            )
+        return known
 
     def of(self, row: Mapping[str, Any]) -> tuple[float, float, float] | None:
         """MFU, seconds and GB of a layout; None where it does not fit or cannot be."""
@@ -355,8 +368,7 @@ class LayoutTimes:
 
     def measured(self, row: Mapping[str, Any]) -> tuple[tuple[float, float, float] | None, float]:
         """The same, and the GB that it needs."""
-        own = {name: row[name] for name in ("zero_stage", "optimizer_offload")}
-        x = self.x.but(activation_recomputation=row["recompute"], **own)
+        x, job = self._job(row["zero_stage"], row["optimizer_offload"], row["recompute"])
         layout = Layout(
             **{name: row[name] for name in ("dp", "tp", "pp", "ep", "cp", "schedule")},
             micro_batches=row["microbatch_count"],
@@ -365,7 +377,6 @@ class LayoutTimes:
             group=x.microbatch_group_size,
             shard=x.zero_shard,
         )
-        job = job_of(x, self.trainer, Assumptions(self.given | {"zero_stage"}))
         held = training_held(job, layout)
         memory = on_device(held)
         if memory > self.trainer.capacity:
