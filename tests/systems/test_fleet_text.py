@@ -24,6 +24,12 @@ from mlsysim.systems.fleet_text import parse_fleet
         ("4 H100 nodes", 32, 4, None),
         ("2 nodes of RTX_4090", 8, 2, None),
         ("4 nodes of p5.48xlarge", 32, 4, None),
+        ("2 nodes of 8xH100", 16, 2, None),
+        ("8x2xA100_PCIe_80GB", 16, 8, None),
+        ("4 servers with 2 x L40S@NDR", 8, 4, "InfiniBand NDR"),
+        ("5x3xRTX_4090", 15, 5, None),
+        ("8x4xGB200", 32, 1, None),
+        ("2x16xH100", 32, 4, None),
     ],
 )
 def test_what_strings_mean(text: str, accelerators: int, nodes: int, fabric: str | None) -> None:

@@ -7,13 +7,14 @@
     8xB200 + 8xH100          groups of different accelerators
     p5.48xlarge, v5p-256     machines of clouds, slices of pods
     512 H100, H100 SXM x8    other ways to write a number of them
-    2 nodes of 8xH100        a product of them
+    2 nodes of 4xH100        nodes of which four are used; 2x4xH100 is the same
     16 nodes of H100         as many as the node that the zoo has for them holds
     GB200 NVL72              a rack is a node: 72 accelerators
     8xmine/chip.toml         a chip of a file of your own
 
 A chip without a node in the zoo gets eight to a node on its own link (or PCIe), said in the assumptions. Fewer
-accelerators than a node holds are a part of that node, with their share of its host and adapters.
+accelerators than a node holds are a part of that node, with their share of its host and adapters. A board of a rack is no node:
+8 x 4 GB200 are 32 of one NVL72.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ _OF_NODES = re.compile(
     r"|(?P<number>\d[\d_,]*)\s*(?P<chip>[a-z].*?)\s+(?:nodes|node|hosts|host|servers|server|boxes|box)",
     re.IGNORECASE,
 )
+_EACH = re.compile(
+    r"\d[\d_,]*\s*(?:[x×*]|(?:nodes?|hosts?|servers?|machines?)\s*(?:[x×*,]|of|with))\s*(?P<each>\d{1,3})\s*[x×*]?\s*(?P<name>[a-z].*)",
+    re.IGNORECASE,
+)
 _LISTED = re.compile(r"[,;&]|\sand\s")
 _MOST_GROUPS = 8
 _MOST = 10**8
-_PER_NODE = 8
+_PER_NODE, _MOST_PER_NODE = 8, 16
 
 
 @dataclass
@@ -119,7 +124,7 @@ def _group(text: str, fabric: str | None, assumed: dict[str, str]) -> Fleet:
             raise InputError(f"{name!r} is a whole cluster; name it without a number.", field="on")
         found: Fleet = entry
         return found if given is None else found.model_copy(update={"fabric": given})
-    node, nodes = (entry, count or 1) if kind == "node" else _node_for(entry, count or 1, assumed)
+    node, nodes = (entry, count or 1) if kind == "node" else _node_for(entry, count or 1, _each(text), assumed)
     network = given or _fabric_for(node, nodes, assumed)
     label = f"{nodes * node.accelerators_per_node:,} x {node.accelerator.name}"
     return Fleet(name=label, node=node, count=nodes, fabric=network)
@@ -215,12 +220,25 @@ def _usual_node(chip: HardwareNode) -> Node | None:
     return next((n for n in Nodes.of("accelerator", chip.metadata.key) if n.accelerator.name == chip.name), None)
 
 
-def _node_for(chip: HardwareNode, count: int, assumed: dict[str, str]) -> tuple[Node, int]:
-    """The node that the zoo has for a chip, or one of eight, and how many."""
+def _each(text: str) -> int | None:
+    """How many accelerators a node has where a text says it.
+
+    >>> _each("2 nodes of 4xH100@NDR"), _each("8x2xA100"), _each("8xH100")
+    (4, 2, None)
+    """
+    found = _EACH.fullmatch(text.partition("@")[0].strip())
+    return int(found["each"]) if found is not None and _is_system(found["name"]) else None
+
+
+def _node_for(chip: HardwareNode, count: int, said: int | None, assumed: dict[str, str]) -> tuple[Node, int]:
+    """The node that the zoo has for a chip, or one of eight, or of as many as a text said, and how many."""
     node = _usual_node(chip)
+    if said and node is not None and said < node.accelerators_per_node <= _MOST_PER_NODE:
+        assumed["node"] = f"{said} of the {node.accelerators_per_node} accelerators of each {node.name}"
+        return node.part(said), count // said
     if node is None:
         rate, joined = _link(chip)
-        per_node = min(_PER_NODE, count)
+        per_node = min(said if said and said <= _MOST_PER_NODE else _PER_NODE, count)
         name = f"{per_node} x {chip.name}"
         node = Node(name=name, accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate)
         if count > 1:

@@ -75,7 +75,7 @@ class EngineDevice:
         share, measured = self.kernels.attention.rate_share, measured_attention(d.chip)
         self.attended = self.peak * share
         if measured is not None and share == self.common.attention.rate_share:
-            self.attended = measured * self.peak / peak_rate(d.chip, "bf16")
+            self.attended = measured * arithmetic_peak(d.chip, self.wide)[0] / peak_rate(d.chip, "bf16")
         self.weight = bytes_per_element(self.precision)
         self.cache, self.narrow_cache = bytes_per_element(d.cache_precision), format_of(d.cache_precision).narrow
         self.element, self.byte = bytes_per_element(self.wide), bytes_per_element("fp8")

@@ -162,7 +162,7 @@ def _product_constants(
         # Narrow weights that the chip expands: the arithmetic is 16-bit, whatever the weights are stored in.
         k = profile.product_for("bf16")
     sustained = roof.kept if k.sustained is None else k.sustained
-    rate = peak * k.rate_share * (sustained if how.sustained else 1.0)
+    rate = peak * k.rate_share * (sustained * profile.rate_scale if how.sustained else 1.0)
     answer = (k, rate, widened, is_narrow(precision))
     profile.product_constants[key] = answer
     return answer
@@ -228,7 +228,7 @@ def _convolution_time(
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     if op.kind == "depthwise_conv":
         return _streamed(op.kind, moved, bandwidth, c.depthwise_share, c.seconds, tag)
-    kept = profile.gemm_for(precision).kept if how.sustained else 1.0
+    kept = profile.gemm_for(precision).kept * profile.rate_scale if how.sustained else 1.0
     rate = arithmetic_peak(chip, precision)[0] * c.rate_share * kept
     roof = _roof(part_name(op.kind), op.flops, rate, moved, c.memory_share * bandwidth, tag)
     return product_time(*roof, 0.0, 0.0, started(c.seconds, tag))
@@ -251,7 +251,7 @@ def _attention_time(
         decode_rate = peak * (constants.latent_rate_share if latent else 1.0)
         read = _roof("attention", op.flops, decode_rate, op.cache_bytes, share * bandwidth, tag, _CACHED)
         return cache_attention_time(*read, 0.0, 0.0, started(decode_start, tag))
-    rate = peak * constants.rate_share * constants.kernel_rate(how.attention)
+    rate = peak * profile.rate_scale * constants.rate_share * constants.kernel_rate(how.attention)
     rate = rate * constants.head_share(op.k)
     if op.direction == "backward":
         # A fused backward pass recomputes the scores: 2.5 times the forward work where the model counts 2.

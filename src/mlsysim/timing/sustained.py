@@ -17,27 +17,30 @@ from mlsysim.units.registry import to_si
 
 def product_rate(chip: HardwareNode, precision: str) -> float:
     """Operations a second of long products at a precision: as they were measured on the chip, else a share of its peak."""
-    gemm = profile(chip, "training").gemm_for(precision)
+    own = profile(chip, "training")
+    gemm = own.gemm_for(precision)
     measured = measured_products(chip, precision)
     if measured is not None:
         return measured
     if precision != "bf16" and not chip.compute.supports(precision):
         raise InputError(f"{chip.name} has no {precision} arithmetic.", field="precision")
-    return peak_rate(chip, precision) * gemm.rate_share * gemm.kept
+    return peak_rate(chip, precision) * own.rate_scale * gemm.rate_share * gemm.kept
 
 
 def measured_products(chip: HardwareNode, precision: str) -> float | None:
     """The same where products of this very precision were measured on the chip, else None."""
-    found: Products | None = profile(chip, "training").gemm.get(precision)
+    own = profile(chip, "training")
+    found: Products | None = own.gemm.get(precision)
     if found is None or found.rate is None:
         return None
-    return to_si(found.rate, "flop/s") * against_measured(chip) * found.kept
+    return to_si(found.rate, "flop/s") * against_measured(chip) * own.rate_scale * found.kept
 
 
 def measured_attention(chip: HardwareNode) -> float | None:
     """Operations a second of causal attention over a prompt in 16 bits where it was measured on the chip, else None."""
-    rate = profile(chip, "training").attention.rate
-    return None if rate is None else to_si(rate, "flop/s") * against_measured(chip)
+    own = profile(chip, "training")
+    rate = own.attention.rate
+    return None if rate is None else to_si(rate, "flop/s") * against_measured(chip) * own.rate_scale
 
 
 def peak_rate(chip: HardwareNode, precision: str) -> float:

@@ -124,7 +124,7 @@ def training_chip(
     product = half if wanted == "bf16" else product_rate(chip, wanted)
     attention = measured_attention(chip)
     if attention is None:
-        attention = peak_rate(chip, "bf16") * own.attention.rate_share
+        attention = peak_rate(chip, "bf16") * own.rate_scale * own.attention.rate_share
     if format_of(wanted).wide:
         # Kernels of attention were measured in 16 bits; others are taken to reach the same share of their peak.
         attention = attention * peak_rate(chip, wanted) / peak_rate(chip, "bf16")

@@ -109,6 +109,13 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
     )
 
 
+def _fleet(run: Run, devices: int) -> str:
+    """The fleet of a run, in nodes of so many where the name of the system says it (8xR750-2xA100-PCIe-80GB)."""
+    said = re.search(r"\b(\d+)x[A-Za-z]\w*?[x-](\d+)x?[A-Z]", cell(run.row, "notes"))
+    nodes = f"{said[1]}x{said[2]}" if said and int(said[1]) * int(said[2]) == devices else f"{devices}"
+    return f"{nodes}x{key_of(run.hardware)}"
+
+
 def _fits_whole(model: Workload, chip: HardwareNode) -> bool:
     """Weights, gradients and the state of Adam on one device; of a recommender the tables are spread anyway."""
     state = TEXTBOOK.bytes_each("adam", bytes_per_element("bf16"), model)
@@ -139,7 +146,7 @@ def plan_of(run: Run, inferred: list[str]) -> Plan:
     return calibrated_plan(
         "training",
         run.row["model"] if run.dimensions else key_of(run.model),
-        f"{devices}x{key_of(run.hardware)}",
+        _fleet(run, devices),
         stack=run.stack.name,
         batch_size=batch,
         seq_len=run.seq_len,
