@@ -305,3 +305,11 @@ def test_adapters_on_four_bits(model: str, chip: str, gigabytes: float) -> None:
 def test_what_holds_a_model(model: str, on: str, precision: str, fits: bool) -> None:
     load = {"prompt_tokens": 512, "output_tokens": 64, "concurrency": 1}
     assert ask("serving", model, on, precision=precision, **load).feasible is fits
+
+
+def test_a_vision_transformer_of_22_billion() -> None:
+    """54.9 % MFU on 1,024 TPU v4 (arXiv 2302.05442, section 3): copies of it fit nowhere, so its layers are split, by JAX on TPUs."""
+    answer = ask("training", "ViT_22B", "1024xTPU_v4", batch_size=4096)
+    assert answer.feasible and answer.value("mfu") == pytest.approx(0.549, rel=BENCHMARK)
+    assert ask("training", "ViT_22B", "8xH100", batch_size=64).feasible
+    assert ask("training", "ViT_L_16", "64xH100", batch_size=4096).layout["dp"] == 64

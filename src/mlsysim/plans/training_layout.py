@@ -133,7 +133,10 @@ def step_options(
         and model.fixed_shape
         and hard.stack not in stack_names()
     ):
-        if not model.looks_up:
+        if hard.stack is None and splits(model) and _by_layers(model, fleet, options):
+            options["stack"] = default_stack(fleet.node.accelerator, fleet.total_accelerators)
+            split, missed = _best_layout(plan, model, fleet, options, assumed)
+        elif not model.looks_up:
             assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
     elif split.automatic:
         split, missed = _best_layout(plan, model, fleet, options, assumed)
@@ -155,6 +158,14 @@ def step_options(
             )
         options["microbatch_count"] = int(local // split.micro_batch)
     return options, missed
+
+
+def _by_layers(model: Workload, fleet: Fleet, options: dict[str, Any]) -> bool:
+    """Whether a vision transformer is trained as language models are, with its layers split where need be: on TPUs, whose software is JAX
+    (runtimes of images are PyTorch's), and where copies of it do not fit."""
+    if fleet.total_accelerators == 1:
+        return False
+    return fleet.node.accelerator.family == "tpu" or not fitting_step(model, fleet, options, {}).feasible
 
 
 def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, Any]) -> ParallelismResult:
