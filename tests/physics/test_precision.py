@@ -81,6 +81,8 @@ def test_names_are_their_own_canonical_names(name):
         ("W4A16", "int4"),
         ("Q4_K_M", "q4_k_m"),
         ("bitsandbytes", "nf4"),
+        ("bitsandbytes-nf4", "nf4"),
+        ("fp8wo", "fp8_weight"),
         ("w8a8", "int8"),
     ],
 )

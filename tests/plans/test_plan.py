@@ -199,3 +199,15 @@ def test_the_schema_names_every_key_of_a_plan() -> None:
         for kind in kinds:
             for name, field in getattr(kind, "model_fields", {}).items():
                 assert f'"{field.alias or name}"' in text
+
+
+def test_auto_is_what_stands_where_no_format_is_given() -> None:
+    """As engines have it: the checkpoint's own, and a cache of the activations' format."""
+    said = Plan.model_validate(
+        {
+            "workload": {"model": "DeepSeek_V3", "precision": "auto"},
+            "hardware": {"on": "8xH200"},
+            "serving": {"cache_precision": "Auto"},
+        }
+    )
+    assert said.workload.precision is None and said.serving.cache_precision is None

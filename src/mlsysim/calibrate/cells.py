@@ -137,9 +137,12 @@ def format_of(name: str, model: str = "") -> str:
 
 
 def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, inferred: list[str]) -> str:
-    """The format of a served model: the cell's, else that of the checkpoint's name, else what the model is published in, else 16 bits."""
+    """The format of a served model: the cell's, else that of the checkpoint's name, else what the model is published in, else 16 bits.
+
+    Engines write ``auto`` where they take the checkpoint's.
+    """
     text, label = cell(row, column), cell(row, "model")
-    if text:
+    if text and text.lower() != "auto":
         return format_of(text, label)
     named = format_named(label) or model_of(label).native_format
     if named is not None:

@@ -66,7 +66,8 @@ def _text(longest: int, words: str) -> Any:
 
 
 def _format(value: str | None) -> str | None:
-    return None if value is None else precision_name(value)
+    """A format; ``auto`` is what stands where none is given, as engines have it."""
+    return None if value is None or value.lower() == "auto" else precision_name(value)
 
 
 class DimensionsPart(Part):
