@@ -34,7 +34,7 @@ NAMED = DENSE | {"hardware": {"name": "DGX_H100", "nodes": 8}}
 TWO_SITES = DENSE | {"hardware": {"on": "64xH100", "sites": 2, "wan_bandwidth": "100 Gbps", "wan_round_trip": "30 ms"}}
 BY_HOUR = DENSE | {"ops": {"region": "California", "duration_days": 30, "start": "2026-12-01"}}
 SEARCHED = DENSE | {"parallelism": {}}
-PLAYED = DENSE | {"ops": DENSE["ops"] | {"spares": 2, "mtbf": "10 h", "seeds": 3}}
+PLAYED = DENSE | {"ops": DENSE["ops"] | {"spares": 6, "mtbf": "10 h", "seeds": 3}}
 
 # The key, the plan in which it is changed, and its new value.
 CHANGES: list[tuple[str, dict[str, Any], Any]] = [

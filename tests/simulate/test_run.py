@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlsysim.cases.goodput import Saving, all_there, exact_goodput_of
+from mlsysim.cases.goodput import Saving, exact_goodput_of
 from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.run.clocks import FAMILIES, Cause, Clock, Times
 from mlsysim.simulate.run.nodes import Again, Nodes
-from mlsysim.simulate.run.record import AGAIN, RESTARTS, SLOWER, STOPPED, WAITING, WRITES, many
+from mlsysim.simulate.run.record import AGAIN, RESTARTS, SLOWER, STOPPED, WRITES, many
 from mlsysim.simulate.run.run import FEWER, MAINTENANCE, PAUSE, SLOW, Setting, Slow, play, play_all
 
 HOUR, DAY = 3600.0, 86400.0
@@ -42,16 +42,6 @@ def test_exponential_failures_and_a_node_at_hand_are_the_exact_form(hours, write
     assert mean == pytest.approx(exact.ratio, rel=0.003)
     for kind, share in ((WRITES, exact.writes), (AGAIN, exact.rework), (RESTARTS, exact.restarts)):
         assert shares(runs, kind) == pytest.approx(share, abs=0.005)
-
-
-def test_waiting_for_spares_is_that_of_poisson_whatever_the_distribution_of_repairs():
-    """M/G/infinity in a long run: 10 nodes in repair on average and 12 spares."""
-    exact = exact_goodput_of(3.0, Saving(20.0, 400.0)).ratio * all_there(10.0, 12)
-    for family, shape in (("exponential", 1.0), ("weibull", 0.6)):
-        causes = (Cause("all", 1 / (3 * HOUR), ((1, 1.0),), Times(family, 30 * HOUR, shape)),)
-        runs = play_all(setting(causes=causes, spares=12, work=300 * DAY), 6)
-        mean = sum(run.work for run in runs.runs) / sum(run.seconds for run in runs.runs)
-        assert mean == pytest.approx(exact, rel=0.04) and shares(runs, WAITING) > 0.1
 
 
 BROKEN = (Cause("parts", 1 / (5 * HOUR), ((1, 0.9), (4, 0.1)), Times("lognormal", 40 * HOUR, 1.5)), Cause("bugs", 1e-5))
@@ -134,9 +124,10 @@ def test_elastic_runs_lose_the_replicas_that_lack():
     assert run.lost[FEWER, SLOWER] == pytest.approx((0.5 * HOUR - saved) / 15)
 
 
-def test_nodes_that_break_again_do_not_change_how_often_something_fails():
+@pytest.mark.parametrize("sizes", [((1, 1.0),), ((1, 0.9), (5, 0.1))])
+def test_nodes_that_break_again_do_not_change_how_often_something_fails(sizes):
     """The rate counts them: a fifth of repaired nodes are back within a day, and runs of 30 days have 240 failures either way."""
-    causes = (Cause("parts", 1 / (3 * HOUR), ((1, 1.0),), Times("weibull", 20 * HOUR, 0.5)),)
+    causes = (Cause("parts", 1 / (3 * HOUR), sizes, Times("weibull", 20 * HOUR, 0.5)),)
     counts = []
     for again in (None, Again(0.6, Times("gamma", 800 * HOUR, 0.27))):
         runs = play_all(setting(causes=causes, spares=200, again=again, lasts=30 * DAY, work=math.inf), 60).runs

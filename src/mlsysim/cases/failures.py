@@ -11,13 +11,16 @@ training at that scale (Salpekar et al. 2026) and was not used here. What a plan
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.checkpoint import Checkpoint
-from mlsysim.cases.goodput import Goodput, Saving, all_there, exact_goodput_of
+from mlsysim.cases.goodput import PATIENCE, Goodput, Saving, exact_goodput_of
+from mlsysim.cases.spares import backs, present
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import Q_, quantity, to_si
 from mlsysim.units.text import plainly
 from mlsysim.units.uncertain import STUDENT
@@ -25,6 +28,9 @@ from mlsysim.zoo.constants import constant
 from mlsysim.zoo.files import shipped
 from mlsysim.zoo.intervals import Factors
 
+_HOUR = 3600.0
+_SHORTEST = 1e-6
+"""Hours of a repair that takes no time."""
 _COUNTED = ("hopper", "ampere", "tpu")
 _OTHERS = "hopper"
 """The rate of what is not listed."""
@@ -36,6 +42,16 @@ class Rate(NamedTuple):
     hours: float
     words: str
     title: str
+
+
+class Length(NamedTuple):
+    """A run of ``work`` seconds at full speed, or one that ``lasts`` some; the other has no end."""
+
+    work: Any = math.inf
+    lasts: Any = math.inf
+
+
+ENDLESS = Length()
 
 
 class Said(NamedTuple):
@@ -90,14 +106,16 @@ def spread_of_rates() -> float:
     return math.exp(STUDENT[n - 2] * deviation * math.sqrt(1.0 + 1.0 / n))
 
 
-def goodput_band(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, kept: Goodput) -> Factors | None:
+def goodput_band(
+    chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, kept: Goodput, length: Length = ENDLESS
+) -> Factors | None:
     """The interval of what is kept, over it, for as much as rates of fleets differ: from 0 on where the run of one that fails more often has no end. None where the rate
     was said, or the run itself has none."""
     if said.mtbf is not None or said.accelerator_mtbf is not None or chip.reliability is not None or not kept.lasting:
         return None
     factor = spread_of_rates()
     often, seldom = (
-        kept_of(chip, accelerators, saved, said._replace(mtbf=kept.mtbf * f), kept.saving.step)
+        kept_of(chip, accelerators, saved, said._replace(mtbf=kept.mtbf * f), kept.saving.step, length)
         for f in (1 / factor, factor)
     )
     return float(often.ratio / kept.ratio) if often.lasting else 0.0, float(seldom.ratio / kept.ratio)
@@ -125,7 +143,9 @@ def joining_time() -> float:
     return float(to_si(Q_(_table("restart")["joining"]), "s"))
 
 
-def kept_of(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, step: Any = 0.0) -> Goodput:
+def kept_of(
+    chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, step: Any = 0.0, length: Length = ENDLESS
+) -> Goodput:
     """What failures leave of a run on so many accelerators, whose ``step`` takes some seconds, on numbers or arrays."""
     mtbf, each, restart = said.mtbf, said.accelerator_mtbf, said.restart
     if mtbf is None:
@@ -133,14 +153,22 @@ def kept_of(chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said
     if restart is None:
         restart = notice() + saved.write + joining_time() * accelerators
     write = saved.stall if said.write is None else said.write
-    return exact_goodput_of(mtbf, Saving(write, restart, said.interval, saved.lag, step), present(mtbf, said))
+    kept = exact_goodput_of(mtbf, Saving(write, restart, said.interval, saved.lag, step))
+    return with_spares(kept, (mtbf,), said, length)
 
 
-def present(mtbf: Any, said: Said) -> Any:
-    """Share of the time in which spares stand in for all nodes in repair; all of it where others do."""
+def with_spares(kept: Goodput, groups: Sequence[Any], said: Said, length: Length) -> Goodput:
+    """What is left where spares stand in for nodes in repair, of groups that fail every so many hours and have spares of their own; all of it where others do."""
     if said.spares is None:
-        return 1.0
-    return all_there(nodes_broken() * _repair(said) / mtbf, said.spares)
+        return kept
+    mean = maximum(_repair(said), _SHORTEST)
+    kinds = [(each.share, *each.repair) for each in components() if each.repair is not None]
+    whole = sum(share for share, _, _ in kinds)
+    back = backs(tuple((share / whole, hours, shape) for share, hours, shape in kinds))
+    work = length.work / maximum(kept.ratio, 1e-300)
+    most = minimum(length.lasts, PATIENCE * length.work)
+    broken = [nodes_broken() * mean / mtbf for mtbf in groups]
+    return kept.waiting_for(present(broken, said.spares, back, work / (mean * _HOUR), most / (mean * _HOUR)))
 
 
 class Component(NamedTuple):

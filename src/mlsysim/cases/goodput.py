@@ -23,19 +23,18 @@ dG / dtau = 0 is 1 - y = e^(-y - delta/M) with y = tau / M, so that tau = M (1 +
 G = e^(-R/M) (1 - y) there. A checkpoint that is written in the background for L seconds is no use until it is written: a failure
 costs L more, as if restarts took it, and the next may not begin before (tau >= L). Checkpoints fall between steps (tau >= T).
 
-A run that owns k spare nodes waits while more are in repair. Nodes break at rate m and take T each, so that their number in repair is
-Poisson with mean m T whatever the distribution of repairs (M/G/infinity): all shares above hold for P(number <= k) of the time.
-Left out: running on with fewer nodes; failures in bursts, and nodes that break again and again; whole steps between checkpoints, which move the interval by half a
-step at most and, being at its optimum, cost half the square of that share of writes and rework.
+A run that owns spare nodes waits while more are in repair (:mod:`mlsysim.cases.spares`): all shares above are of the time in which it does not.
+Left out: running on with fewer nodes; whole steps between checkpoints, which move the interval by half a step at most and, being at its optimum, cost half the square of
+that share of writes and rework.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import exp, expm1, log, maximum, minimum, power, some, sqrt, where
+from mlsysim.units.ops import exp, expm1, maximum, minimum, power, some, sqrt, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import conversion_factor
 
@@ -140,13 +139,6 @@ def exact_waste(write: Any, interval: Any, mtbf: Any, recovery: Any, lag: Any) -
     return writes, 1 - useful - writes - restarts, restarts
 
 
-def all_there(broken: Any, spares: int) -> Any:
-    """Share of the time in which no more nodes are in repair than there are spares: Poisson, ``broken`` on average."""
-    mean = maximum(broken, _LEAST)
-    terms = (exp(maximum(i * log(mean) - mean - math.lgamma(i + 1.0), -700.0)) for i in range(spares + 1))
-    return minimum(sum(terms), 1.0)
-
-
 @kernel("peak: flop/s [1e12, 1e16], efficiency [0.1, 1], scaling [0.1, 1], goodput [0.1, 1] -> rate: flop/s")
 def effective_rate(peak: Any, efficiency: Any, scaling: Any, goodput: Any) -> Any:
     """Useful arithmetic of a fleet. ``efficiency`` is that of the kernels: a published MFU contains ``scaling`` already."""
@@ -216,6 +208,11 @@ class Goodput:
         """Share of the time in which accelerators compute, also what is done again; for the rest they wait."""
         return maximum(0.0, 1 - self.writes - self.restarts - self.waiting)
 
+    def waiting_for(self, present: Any) -> Goodput:
+        """The same of a run that goes on for the share of the time in which all nodes are ``present``."""
+        writes, rework, restarts = (share * present for share in (self.writes, self.rework, self.restarts))
+        return replace(self, writes=writes, rework=rework, restarts=restarts, waiting=1 - present)
+
     @property
     def lasting(self) -> Any:
         """Whether the run ends, within as many times its work as anybody waits."""
@@ -232,8 +229,8 @@ def goodput_of(mtbf: Any, saving: Saving) -> Goodput:
     return Goodput(mtbf, best, saving.interval, *waste)
 
 
-def exact_goodput_of(mtbf: Any, saving: Saving, present: Any = 1.0) -> Goodput:
-    """The same by the exact form, for the share of the time in which all nodes are ``present``."""
+def exact_goodput_of(mtbf: Any, saving: Saving) -> Goodput:
+    """The same by the exact form."""
     seconds = mtbf * _HOUR
     least = maximum(saving.lag, _SHORTEST)
     best = maximum(exact_interval(saving.write, seconds), least)
@@ -242,4 +239,4 @@ def exact_goodput_of(mtbf: Any, saving: Saving, present: Any = 1.0) -> Goodput:
         # Seldom, so that an array of steps is not one of intervals.
         interval = maximum(interval, saving.step)
     writes, rework, restarts = exact_waste(saving.write, interval, seconds, saving.recovery, saving.lag)
-    return Goodput(mtbf, best, interval, writes * present, rework * present, restarts * present, 1 - present, saving)
+    return Goodput(mtbf, best, interval, writes, rework, restarts, 0.0, saving)

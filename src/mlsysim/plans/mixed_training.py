@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mlsysim.cases.failures import present
+from mlsysim.cases.failures import Length, with_spares
 from mlsysim.cases.goodput import Goodput, Saving, exact_goodput_of, expected_failures
 from mlsysim.cases.layout import divisors
 from mlsysim.cases.ledger import Ledger
@@ -168,7 +168,7 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
     active = [answer for _, answer in named]
     slowest, slow = joint.slowest
     rate = tokens / joint.step
-    kept = _joint_goodput(plan, groups, active, joint.step)
+    kept = _joint_goodput(plan, groups, active, joint.step, rate)
     goodput = float(kept.ratio)
     days, wanted = plan.ops.days, plan.workload.tokens
     if wanted is not None and kept.lasting:
@@ -264,17 +264,19 @@ def _joint_ledger(slow: Answer, last: float) -> Ledger:
     return slow.ledger + Ledger(last, (line,)) if last else slow.ledger
 
 
-def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer], step: float) -> Goodput:
+def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer], step: float, rate: float) -> Goodput:
     """A failure of any group stops all, so that their rates add up, and all are back with the slowest; the group that writes fastest
     saves, for all have the state. Each group has spares of its own kind."""
-    said = said_of(plan, groups.fleets[0])
+    said, wanted = said_of(plan, groups.fleets[0]), plan.workload.tokens
     each = [to_si(answer.value("mtbf"), "h") for answer in answers]
     mtbf = 1.0 / sum(1.0 / hours for hours in each) if plan.ops.mtbf is None else to_si(plan.ops.mtbf, "h")
     fastest = min(answers, key=lambda answer: to_si(answer.value("checkpoint_time"), "s"))
     lag = to_si(fastest.value("checkpoint_lag"), "s") if "checkpoint_lag" in fastest.held else 0.0
     restart = max(to_si(answer.value("restart_time"), "s") for answer in answers)
     saving = Saving(to_si(fastest.value("checkpoint_time"), "s"), restart, said.interval, lag, step)
-    return exact_goodput_of(mtbf, saving, math.prod(present(hours, said) for hours in each))
+    lasts = (plan.ops.days or run_days()) * 86400.0
+    length = Length(lasts=lasts) if wanted is None else Length(wanted / rate)
+    return with_spares(exact_goodput_of(mtbf, saving), each, said, length)
 
 
 def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:

@@ -33,7 +33,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time, count_text
-from mlsysim.vocabulary import Setting, worded
+from mlsysim.vocabulary import worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.zoo.constants import constant
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 SEEDS, QUICK = 200, 4
 """Runs that are played unless a plan says how many; fewer where plans are compared."""
 _SECONDS_PER_DAY = 86400.0
-_LONG = 0.05
-"""Share of the time spent waiting for repairs from which on it matters that a run begins with all nodes."""
 _OF_A_PASS = {"workload": ("phase", "steps", "random_arrivals", "measured_rate"), "parallelism": ("ring",)}
 """Keys of a plan that a training step has no use for."""
 _STATE = ("weights", "gradients", "optimizer state")
@@ -137,9 +135,6 @@ def _answer(found: Trained, quick: bool) -> Answer:
     seeds = (QUICK if quick else plan.ops.seeds or SEEDS) if plan.ops.simulated and step.feasible else 0
     ran = run_of(sheet, model, fleet, options, rate, slower, by_hour, seeds, quick)
     days, tokens, kept, played = ran.days, ran.tokens, ran.kept, ran.played
-    if played is None and kept.waiting > _LONG:
-        waits = f"In the long run {kept.waiting:.0%} of the time goes by waiting for repairs; one that begins with all its nodes is played with "
-        sheet.note(worded(waits, Setting("simulate", True), "."))
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     chip = fleet.node.accelerator

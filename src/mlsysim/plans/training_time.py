@@ -87,17 +87,18 @@ def run_of(
         fleet = fleet.model_copy(update={"storage_bandwidth": stored * (count / (count + ops.beside))})
     saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
     chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
-    kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds)
+    lasts = (ops.days or run_days()) * _SECONDS_PER_DAY
+    length = failures.Length(lasts=lasts) if tokens is None else failures.Length(tokens / rate)
+    kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds, length)
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
-    risk = failures.goodput_band(chip, count, saved, said, kept) if slower else None
+    risk = failures.goodput_band(chip, count, saved, said, kept, length) if slower else None
     produced = failures.production_band(count) if slower else None
-    played, length = None, (ops.days or run_days()) * _SECONDS_PER_DAY
+    played = None
     if seeds:
-        lengths = (tokens / rate, math.inf) if tokens is not None else (math.inf, length)
         from mlsysim.plans import training_run as over_time
 
         kept = over_time.with_preemption(sheet.plan, fleet, kept)
-        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *lengths)
+        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *length)
         if by_hour is not None and by_hour.yields:
             setting = setting._replace(hours=by_hour.allowed)
 
@@ -110,7 +111,6 @@ def run_of(
 
         played = over_time.Simulated.of(setting, kept, seeds, None if quick else checkpoints).by_hour(by_hour)
         kept = played.kept
-        # The closed form is of a run without a beginning; the first nodes that break are waited for later.
         risk = risk and played.band(failures.spread_of_rates())
         sheet.facts |= over_time.facts_of(played.middle)
     ends = risk and (1.0 / risk[1], 1.0 / risk[0] if risk[0] else math.inf)

@@ -28,7 +28,7 @@ import numpy as np
 from mlsysim.cases import run_inputs
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import Checkpoint
-from mlsysim.cases.failures import Said, kept_of
+from mlsysim.cases.failures import Length, Said, kept_of
 from mlsysim.cases.footprint import Site
 from mlsysim.cases.money import Prices, rental_cost
 from mlsysim.cases.rent import rent_of
@@ -147,10 +147,14 @@ class RunCosts:
         saved = replace(self.saved, writers=count / replicas if self.saved.mode == "synchronous" else count)
         names = {"write": "checkpoint_time_s", "restart": "avg_recovery_time_s", "interval": "checkpoint_interval"}
         said = self.said._replace(**{name: x[key] for name, key in names.items()})
-        useful = kept_of(node.accelerator, count, saved, said, step)
-        goodput = useful.ratio
         used = x["utilization"]
         with np.errstate(divide="ignore"):
+            if x["tokens"] is None:
+                length = Length(lasts=x["duration_days"] * _DAY * _HOUR)
+            else:
+                length = Length(x["tokens"] / (tokens_per_second * used))
+            useful = kept_of(node.accelerator, count, saved, said, step, length)
+            goodput = useful.ratio
             # Without goodput a run never ends, or has no tokens, each of which costs infinitely much.
             if x["tokens"] is None:
                 hours = x["duration_days"] * _DAY

@@ -3,8 +3,8 @@
 Nodes of the run and of a job beside it that break are replaced by a spare, and where none is left they lack one; the first that lacks gets the
 first that comes back. A crew repairs one node at a time; without a number of crews nobody waits for one.
 
-A repair does not always help: with probability p the node breaks again after a time of its own (:class:`Again`). The rate of a
-cause counts these too, so that failures of other nodes are fewer by as many as come again:
+A repair does not always help: with probability p the node breaks again after a time of its own (:class:`Again`), and takes others along as often as any fault does. The rate of
+a cause counts these too, so that failures of other nodes are fewer by as many as come again:
 
     r (1 - p n F(t))        n nodes of a failure, F(t) the probability that repair and time to the next are below t
 

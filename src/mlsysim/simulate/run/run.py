@@ -165,7 +165,7 @@ class Run:
                 if cause is None:
                     self._node_back()
                 else:
-                    self._fails(cause, 1)
+                    self._fails(cause, self.clock.size(cause))
             elif first == self.stop:
                 assert s.maintenance is not None
                 length, every = s.maintenance
