@@ -68,6 +68,22 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return commands
 
 
+def test_tables_of_the_wheel_are_those_of_the_files_beside_them(fresh: Path) -> None:
+    code = """
+import json, tomllib
+from importlib.resources import files
+place = files("mlsysim").joinpath("data")
+made = [(folder, path) for folder in (place, place.joinpath("software")) for path in folder.iterdir() if path.name.endswith(".json")]
+for folder, path in made:
+    assert json.loads(path.read_text()) == tomllib.loads(folder.joinpath(path.name[:-4] + "toml").read_text()), path
+print(len(made))
+"""
+    ran = subprocess.run([fresh / "python", "-I", "-c", code], capture_output=True, text=True)
+    assert not ran.returncode, ran.stderr
+    data = ROOT / "src" / "mlsysim" / "data"
+    assert int(ran.stdout) == len([*data.glob("*.toml"), *data.glob("software/*.toml")])
+
+
 def asked(page: Path) -> list[tuple[str, int]]:
     """The commands of a page that run anywhere, and the exit code that it states for each."""
     found = []

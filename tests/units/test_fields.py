@@ -231,3 +231,22 @@ def test_a_copy_derives_anew_what_was_derived():
 
     rod = Rod(length=1.0)
     assert (rod.double, rod.model_copy(update={"length": 3.0}).double) == (2.0, 6.0)
+
+
+def test_parts_of_a_record_are_built_with_it_and_once():
+    class Inner(Record):
+        size: Bytes
+
+    class Other(Record):
+        inner: Inner | None = None
+
+    class Outer(Record):
+        inner: Inner
+        others: tuple[Other, ...] = ()
+
+    assert not Inner.__pydantic_complete__ and not Other.__pydantic_complete__
+    made = Outer(inner={"size": "1 GB"}, others=({"inner": {"size": "2 GB"}},))
+    assert Inner.__pydantic_complete__
+    first = Inner.__pydantic_validator__
+    assert made.others[0].inner.size == Q_("2 GB") and Inner(size="1 GB") == made.inner
+    assert Inner.__pydantic_validator__ is first

@@ -77,9 +77,7 @@ def commands(
 def main() -> None:
     """Run a command; bad input is one sentence on stderr and exit code 1, no layout that fits one and 2."""
     warnings.showwarning = _note
-    # What a command makes mostly lives until it ends: looking for garbage after every few hundred objects finds none.
-    gc.set_threshold(100_000)
-    # Nor does the interpreter when it ends, where it looks three times, for as long as some answers take.
+    # The interpreter looks for garbage three times when it ends, for as long as some answers take, and finds none either.
     atexit.register(_keep_garbage)
     if sys.argv[1:2] in (["eval"], ["serve"]):
         _import_pint_alone()

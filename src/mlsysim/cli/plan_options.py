@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand
@@ -73,18 +73,18 @@ class PlanCommand(TyperCommand):
         """Own parameters, then those of the plan."""
         own = super().get_params(ctx)
         if self._made is None:
-            self._made = _options(self._hints(own))
+            self._made = _options(self._offers(own))
         return [*own, *self._made]
 
-    def _hints(self, own: list[Any]) -> dict[str, Any]:
+    def _offers(self, own: list[Any]) -> dict[str, Offer]:
         return _offered(self.task, self.keys, frozenset("--" + opt.lstrip("-") for param in own for opt in param.opts))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Other names of options become theirs, and what is given of the plan is put aside."""
         own = super().get_params(ctx)
-        hints = self._hints(own)
-        args = _in_our_words(args, own, hints, self.task)
-        self._made = _options(_given(args, own, hints))
+        offers = self._offers(own)
+        args = _in_our_words(args, own, offers, self.task)
+        self._made = _options(_given(args, own, offers))
         rest: list[str] = super().parse_args(ctx, args)
         held = [name for name in ctx.params if name.startswith(_PREFIX)]
         given = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in held}
@@ -97,45 +97,47 @@ def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
     return type("PlanCommand", (PlanCommand,), {"task": for_task, "keys": only})
 
 
+class Offer(NamedTuple):
+    """An option that a command takes: what it is written as, and what makes typer's annotation of it."""
+
+    flags: list[str]
+    hint: Callable[[], Any]
+
+
 @cache
-def _offered(task: str | None, keys: tuple[str, ...], own: frozenset[str]) -> dict[str, Any]:
-    """Typer's options for the keys of a plan that a command takes, by name, but for those that it has of its own."""
+def _offered(task: str | None, keys: tuple[str, ...], own: frozenset[str]) -> dict[str, Offer]:
+    """Options for the keys of a plan that a command takes, by name, but for those that it has of its own."""
     from mlsysim.plans.schema import SAID
 
     leaves = [leaf for key, leaf in _leaves().items() if not keys or key in keys]
     offered = leaves if task is None else [leaf for leaf in leaves if task in leaf.tasks and leaf.key not in SAID]
     short = _SHORT if task != "serving" else {**_SHORT, "serving.prompt_tokens": "-s"}
-    hints = {leaf.flat: _annotation(leaf, short.get(leaf.key), own) for leaf in offered}
+    offers = {leaf.flat: _offer(leaf, short.get(leaf.key), own) for leaf in offered}
     if not keys:
-        hints["layout"] = _text(
-            _LAYOUT, "auto, or such as tp=8,pp=4,zero=1,recompute=selective, or TP8PP4, DEP8", "parallelism"
-        )
-    return {_PREFIX + name: hint for name, hint in hints.items() if "--" + name.replace("_", "-") not in own}
+        words = "auto, or such as tp=8,pp=4,zero=1,recompute=selective, or TP8PP4, DEP8"
+        shown: dict[str, Any] = {"help": words, "rich_help_panel": _PANELS["parallelism"], "show_default": False}
+        offers["layout"] = Offer([_LAYOUT], lambda: Annotated[str | None, typer.Option(_LAYOUT, **shown)])
+    return {_PREFIX + name: offer for name, offer in offers.items() if "--" + name.replace("_", "-") not in own}
 
 
-def _flags(hint: Any) -> list[str]:
-    """What an option is written as; typer keeps the first where a default would stand."""
-    info = hint.__metadata__[0]
-    return [flag for names in (info.default, *info.param_decls) for flag in names.split("/")]
-
-
-def _given(args: list[str], own: list[Any], hints: dict[str, Any]) -> dict[str, Any]:
+def _given(args: list[str], own: list[Any], offers: dict[str, Offer]) -> dict[str, Offer]:
     """The options that arguments name, since typer takes a millisecond for each; all where one is not known, which typer then says."""
-    names = {flag: name for name, hint in hints.items() for flag in _flags(hint)}
+    names = {flag: name for name, offer in offers.items() for flag in offer.flags}
     known = {opt for param in own for opt in (*param.opts, *param.secondary_opts)} - {"--help"}
-    found: dict[str, Any] = {}
+    found: dict[str, Offer] = {}
     for arg in args:
         flag = arg.partition("=")[0] if arg.startswith("--") else arg[:2]
         if flag in names:
-            found[names[flag]] = hints[names[flag]]
+            found[names[flag]] = offers[names[flag]]
         elif flag.startswith("-") and flag not in known:
-            return hints
+            return offers
     return found
 
 
-def _options(hints: dict[str, Any]) -> list[Any]:
+def _options(offers: dict[str, Offer]) -> list[Any]:
     """Parameters, made by typer from a function that nobody calls."""
     kind = inspect.Parameter.KEYWORD_ONLY
+    hints = {name: offer.hint() for name, offer in offers.items()}
     parameters = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in hints.items()]
 
     def nobody(**given: Any) -> None:
@@ -149,14 +151,16 @@ def _options(hints: dict[str, Any]) -> list[Any]:
     return [param for param in found if str(param.name).startswith(_PREFIX)]
 
 
-def _text(name: str, words: str, part: str) -> Any:
-    return Annotated[str | None, typer.Option(name, help=words, rich_help_panel=_PANELS[part], show_default=False)]
-
-
-def _annotation(leaf: Leaf, letter: str | None, own: frozenset[str]) -> Any:
-    """The typer option of a key: its name, kind, meaning and other names."""
+def _offer(leaf: Leaf, letter: str | None, own: frozenset[str]) -> Offer:
+    """The option of a key."""
+    name = leaf.flat.replace("_", "-")
+    flags = [f"--{name}", f"--no-{name}"] if leaf.type is bool else [f"--{name}"]
     short = [letter] if letter and "-" + letter not in own else []
-    name = "--" + leaf.flat.replace("_", "-")
+    return Offer([*short, *flags], lambda: _annotation(leaf, *short, "/".join(flags)))
+
+
+def _annotation(leaf: Leaf, *names: str) -> Any:
+    """The typer option of a key: its names, kind, meaning and other names."""
     words = leaf.meaning
     if leaf.quantity is not None:
         words += f", such as '{leaf.quantity.example}'"
@@ -164,23 +168,21 @@ def _annotation(leaf: Leaf, letter: str | None, own: frozenset[str]) -> Any:
         words += f": {', '.join(leaf.choices)}" if not words.startswith(leaf.choices[0]) else ""
     others = ["--" + other.replace("_", "-") for other in leaf.names[1:3]]
     words += f" (also {', '.join(others)})" if others else ""
-    if leaf.type is bool:
-        name += f"/--no-{leaf.flat.replace('_', '-')}"
     kind: Any = list[str] if leaf.key == "constraints.assert" else bool if leaf.type is bool else str
     # Numbers are read by the plan, which takes 8k and 40% too.
     shown: dict[str, Any] = (
         {"metavar": {int: "INTEGER", float: "FLOAT"}.get(leaf.type)} if leaf.type in (int, float) else {}
     )
     shown |= {"help": words, "rich_help_panel": _PANELS.get(leaf.part, leaf.part), "show_default": False}
-    return Annotated[kind | None, typer.Option(*short, name, **shown)]
+    return Annotated[kind | None, typer.Option(*names, **shown)]
 
 
-def _in_our_words(args: list[str], own: list[Any], hints: dict[str, Any], task: str | None) -> list[str]:
+def _in_our_words(args: list[str], own: list[Any], offers: dict[str, Offer], task: str | None) -> list[str]:
     """Arguments with other names of options, such as --tp_size or --parallelism.tp, as the options that they mean."""
     from mlsysim.plans.schema import key_named
 
     known = {opt for param in own for opt in (*param.opts, *param.secondary_opts)}
-    known |= {flag for hint in hints.values() for flag in _flags(hint)}
+    known |= {flag for offer in offers.values() for flag in offer.flags}
     found: list[str] = []
     for place, arg in enumerate(args):
         if arg == "--":

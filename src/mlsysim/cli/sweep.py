@@ -13,9 +13,8 @@ import os
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
 from typer import Argument, Context, Exit, Option
 
 from mlsysim.cli.options import chosen_form
@@ -23,6 +22,9 @@ from mlsysim.cli.output import console, end, print_line, print_table, print_text
 from mlsysim.cli.plan_sweep import is_of_a_plan, refuse_of_spaces, sweep_plan
 from mlsysim.errors import InputError
 from mlsysim.zoo.writing import written
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Word = str | None
 _INTERRUPTED = 130

@@ -11,7 +11,6 @@ from pydantic import Field, PrivateAttr
 
 from mlsysim.cases.assumptions import Assumption
 from mlsysim.cases.ledger import STREAMED, Ledger
-from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.plans.explained import Equation, Explained, as_document, explained
 from mlsysim.plans.metrics import Level, Metric, kinds, value_text
@@ -218,6 +217,8 @@ class Answer(Document, Record):
             return compact_time(to_si(self.held["run_time"].value, "s"))
         if self.task == "rl":
             return "a thousand steps"
+        from mlsysim.cases.run_inputs import run_days
+
         days = self.plan.ops.days or (1.0 if self.task == "serving" else run_days())
         return "a day" if days == 1 else compact_time(days * _DAY)
 

@@ -19,7 +19,6 @@ from mlsysim.units.text import bytes_text, compact_time
 from mlsysim.walls.base import CAVEATS
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.catalog import TITLES
-from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.result import Result
 
 
@@ -135,6 +134,8 @@ class Sheet:
         """Wall 8, where the workload says how fast it reads data."""
         if rate is None or (chip.storage is None and chip.interconnect is None):
             return
+        from mlsysim.walls.data.ingestion import DataModel
+
         data = self.keep(DataModel().solve(rate, chip))
         self.add("data_utilization", data.utilization)
         self.score(8, f"{data.utilization:.1%} of supply", data.utilization, fails=data.is_stalled)

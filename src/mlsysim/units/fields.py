@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 import pint
 from annotated_types import Ge, Gt
@@ -185,6 +185,16 @@ class Record(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise sentence_for(type(self), error) from None
+
+    @classmethod
+    def model_rebuild(cls, *, _parent_namespace_depth: int = 2, **options: Any) -> bool | None:
+        """Build the class. The records in its fields come first: what is built of them here need not be built again there."""
+        if not cls.__pydantic_complete__:
+            for field in cls.model_fields.values():
+                for part in (field.annotation, *get_args(field.annotation)):
+                    if isinstance(part, type) and issubclass(part, Record):
+                        part.model_rebuild()
+        return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with some fields changed; what was derived from the old ones is derived anew."""

@@ -85,6 +85,8 @@ def builder(kind: Callable[..., Any]) -> Builder:
 
 def folded_name(name: str) -> str:
     """A name without case and separators, except that two numbers stay apart: 1_3B is not 13B."""
+    if name.isalnum():
+        return name.lower()
     apart = re.sub(r"(?<=\d)[\s_\-/.]+(?=\d)", ".", name.lower())
     return re.sub(r"[\s_\-/]+", "", apart)
 
