@@ -1,10 +1,10 @@
 """Passes of timm's networks on the machine at hand: what coefficients of a stack carry over to.
 
-    python -m mlsysim.calibrate.measure_vision OUT.csv [SECONDS]
+    python -m mlsysim.calibrate.measure_vision OUT.csv [SECONDS [compiled]]
 
 Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16), convolutions tuned by trying (``cudnn.benchmark``, as timm's own tables have it); ``eager`` launches operators one by one, ``graph``
 captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
-compiled by several processes at once, which take turns at the device while they are timed.
+compiled by several processes at once, which take turns at the device while they are timed; ``compiled`` runs these alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measurements import settings
 
 COLUMNS = ("model", "img_size", "task", "how", "batch", "tuned", "seconds")
-_COMPILING = 5
+_COMPILING = 10
 _SECONDS = 0.25
 
 Job = tuple[str, int, str, str, int]
@@ -91,8 +91,8 @@ def jobs() -> tuple[list[Job], list[Job]]:
     ways = [("infer", how, batch) for how in ("eager", "graph") for batch in table[how]]
     ways += [("train", "eager", batch) for batch in table["steps"]]
     plain = [(name, size, *way) for name, size in table["networks"] for way in ways]
-    tasks = [(task, "compiled", table["compiled"]) for task in ("infer", "train")]
-    return plain, [(name, size, *way) for name, size in table["networks"][: table["most_compiled"]] for way in tasks]
+    tasks = [(task, "compiled", batch) for task, batches in table["compiled"].items() for batch in batches]
+    return plain, [(name, size, *way) for way in tasks for name, size in table["networks"]]
 
 
 def main(arguments: list[str]) -> None:
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> None:
                 # One network that does not run here must not cost the others.
                 print(f"{job}: {type(error).__name__} {error}".splitlines()[0][:160], flush=True)
 
-        for job in plain:
+        for job in plain if arguments[2:] != ["compiled"] else ():
             if time.perf_counter() - start < limit / 2:
                 keep(job, partial(timed, job, turn))
         print(f"{time.perf_counter() - start:.0f} s", flush=True)
