@@ -35,7 +35,7 @@ NAMES = {
     "sort": ("memory.bandwidth", "release_year", "name", "memory", "__class__"),
     "type": ("plan", "hardware", "workload", "space.node", "ServingModel", "space.training"),
     "to": ("megatron", "vllm", "slurm", "torchtitan", "kubernetes"),
-    "filters": ("vendor=NVIDIA", "memory.capacity>=80GB", "release_year>2020", "memory>3", "__class__=a", "tdp<700 s"),
+    "filter": ("vendor=NVIDIA", "memory.capacity>=80GB", "release_year>2020", "memory>3", "__class__=a", "tdp<700 s"),
     "unit": ("s", "GB", "TB/s", "USD", "W", "TFLOPs/s", "day", "kg", "furlong"),
     "constraints": ("batch_size * 2 <= 16", "tp * pp <= 8", "model.layers % pp == 0", "'a' * 9 == 'b'", "bandwidth < 1e12"),
     "subject_to": ("latency_s <= 0.05", "mfu > 0.1", "memory_bytes < 1e11", "wall == 2", "hardware * 2 == 3"),
@@ -153,7 +153,7 @@ def _get(path: str, told: dict[str, Any]) -> st.SearchStrategy[Asked]:
         st.sampled_from(["filter", "filter", "sort", "limit", "offset", "other"]).flatmap(
             lambda key: st.tuples(
                 st.just(key),
-                st.sampled_from({"filter": NAMES["filters"], "sort": NAMES["sort"]}.get(key, ("0", "1", "5", "x", "-1", "9" * 30)))
+                st.sampled_from({"filter": NAMES["filter"], "sort": NAMES["sort"]}.get(key, ("0", "1", "5", "x", "-1", "9" * 30)))
                 | st.text(max_size=8),
             )
         ),

@@ -51,7 +51,7 @@ def test_an_operation_answers_what_the_service_answers(client):
     [
         ("/v1/zoo", "zoo", {}),
         ("/v1/zoo/hardware?filter=vendor%3DAMD&sort=memory.bandwidth&limit=3&offset=1", "zoo",
-         {"kind": "hardware", "filters": ["vendor=AMD"], "sort": "memory.bandwidth", "limit": 3, "offset": 1}),
+         {"kind": "hardware", "filter": ["vendor=AMD"], "sort": "memory.bandwidth", "limit": 3, "offset": 1}),
         ("/v1/zoo/models/meta-llama/Llama-3.1-8B", "zoo", {"kind": "models", "name": "Llama3_8B"}),
         ("/v1/zoo/systems/Meta_16K", "zoo", {"kind": "systems", "name": "Meta_16K"}),
         ("/v1/walls", "walls", {}),

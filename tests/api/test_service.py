@@ -108,6 +108,12 @@ def test_plans_of_a_comparison_may_be_text():
     assert beside == whole == call("compare", {"task": "serving", "model": "Llama3_8B", **plans}).document
 
 
+@pytest.mark.parametrize("metric", ["ttft", "Time to the first token", "time to first token"])
+def test_a_metric_is_asked_for_by_its_label_too(metric):
+    asked = {"model": "Llama3_8B", "on": "1xH100", "task": "serving"}
+    assert call("explain", asked | {"metric": metric}).document == call("explain", asked | {"metric": "ttft"}).document
+
+
 def test_a_metric_of_another_task_is_said_to_be_one():
     sentence = call("explain", {"model": "Llama3_8B", "on": "H100", "metric": "ttft"}).document["error"]["sentence"]
     assert "its task is inference, which gives memory," in sentence
@@ -138,10 +144,14 @@ def test_the_least_fleet_of_a_serving_plan_is_a_plan_that_serve_repeats():
 
 
 def test_zoo_filters_sorts_and_pages():
-    asked = {"kind": "hardware", "filters": ["vendor=NVIDIA", "memory.capacity>=80GB"], "sort": "memory.bandwidth"}
+    asked = {"kind": "hardware", "filter": ["vendor=NVIDIA", "memory.capacity>=80GB"], "sort": "memory.bandwidth"}
     told = call("zoo", asked).document
     rates = [float(Q_(entry["bandwidth"].replace(",", "")).to("TB/s").magnitude) for entry in told["entries"]]
     assert rates == sorted(rates, reverse=True) and len(rates) == told["total"] > 5
+    assert (
+        call("zoo", asked | {"filter": "vendor=NVIDIA"}).document
+        == call("zoo", asked | {"filter": ["vendor=NVIDIA"]}).document
+    )
     page = call("zoo", {**asked, "offset": 2, "limit": 3}).document
     assert page["entries"] == told["entries"][2:5] and page["total"] == told["total"]
     entry = call("zoo", {"kind": "hardware", "name": told["entries"][0]["key"]}).document["entry"]
@@ -154,7 +164,7 @@ def test_zoo_filters_sorts_and_pages():
     "text", ["__class__=x", "memory.__init__.__globals__=x", "model_dump=x", "metadata.sources.0=x", "vendor"]
 )
 def test_filters_reach_declared_fields_alone(text):
-    assert error("zoo", {"kind": "hardware", "filters": [text]})["kind"] in ("unknown_name", "input")
+    assert error("zoo", {"kind": "hardware", "filter": [text]})["kind"] in ("unknown_name", "input")
 
 
 def test_walls_and_schema():

@@ -104,7 +104,9 @@ def test_origins_tell_what_was_given_and_what_was_not(shown):
 
 def test_a_format_that_the_checkpoint_has_comes_from_it():
     plan = {"task": "serving", "workload": {"model": "DeepSeek_V3_671B"}, "hardware": {"on": "16xH100"}}
-    of = {chip["name"]: chip for chip in explore(plan)["origins"]}["precision"]
+    found = explore(plan)
+    assert {"text": "fp8_block", "control": "workload.precision"} in found["sentence"]
+    of = {chip["name"]: chip for chip in found["origins"]}["precision"]
     assert of["origin"] == "checkpoint" and of["text"] == "fp8_block, that of the checkpoint" and of["first"]
     other = {**plan, "workload": {"model": "Llama3_8B"}, "hardware": {"on": "1xH100"}}
     assert {chip["name"]: chip for chip in explore(other)["origins"]}["precision"]["origin"] == "inferred"

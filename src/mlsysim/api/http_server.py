@@ -178,7 +178,7 @@ def _question(request: Request, operation: str) -> dict[str, Any]:
         asked["number"] = _whole(asked["number"], "number")
     filters = request.query_params.getlist("filter")
     if filters:
-        asked["filters"] = filters
+        asked["filter"] = filters
     for key in ("sort", "limit", "offset"):
         given = request.query_params.getlist(key)
         if len(given) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from mlsysim.errors import InputError
 from mlsysim.launch.targets import TARGETS
@@ -305,6 +305,11 @@ class SweepRequest(Loose):
         return made
 
 
+def _several(given: Any) -> Any:
+    """One text is a list of one."""
+    return (given,) if isinstance(given, str) else given
+
+
 class ZooRequest(Record):
     """What the zoo has, or one entry."""
 
@@ -315,7 +320,7 @@ class ZooRequest(Record):
         max_length=_NAME,
         description="one entry, with its sources, or a part of several names, such as llama",
     )
-    filters: tuple[Filter, ...] = Field((), max_length=16)
+    filter: Annotated[tuple[Filter, ...], BeforeValidator(_several)] = Field((), max_length=16)
     sort: str | None = Field(None, max_length=100, description="field to sort by, largest first")
     limit: int = Field(100, ge=1, le=1000, description="entries of a listing")
     offset: int = Field(0, ge=0, le=10**6, description="entries to leave out first")

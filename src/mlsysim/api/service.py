@@ -241,14 +241,14 @@ def _zoo(request: ask.ZooRequest, limits: Limits) -> Said:
     if kind is None and name is not None and not several:
         kind = catalogue.kind_of_entry(name)
     if kind is None and not several:
-        if request.filters or request.sort:
+        if request.filter or request.sort:
             raise InputError("Say which part of the zoo: hardware, models, systems or grids.", field="kind")
         return Said({"zoo": catalogue.counts()})
     zoos = several or catalogue.registries(str(kind))
     if name is not None and not several:
         word, entry = catalogue.entry_named(str(kind), zoos, name)
         return Said({"zoo": word, "entry": entry.model_dump(mode="json", exclude_none=True)})
-    rows = catalogue.as_documents(catalogue.listing(zoos, request.filters, request.sort, like=name or ""))
+    rows = catalogue.as_documents(catalogue.listing(zoos, request.filter, request.sort, like=name or ""))
     chosen = rows[request.offset : request.offset + request.limit]
     return Said({"total": len(rows), "offset": request.offset, "entries": chosen})
 

@@ -112,7 +112,7 @@ def chosen_for(answer: Answer) -> Document:
         found |= {f"serving.{name}": int(text.replace(",", "")) for name, text in said.items()}
         limits = {"ttft": "ms", "tpot": "ms", "latency": "s"}
         found |= {f"serving.{name}": in_unit(getattr(plan.serving, name, None), unit) for name, unit in limits.items()}
-    found["workload.precision"] = plan.workload.precision or assumed.get("precision")
+    found["workload.precision"] = plan.workload.precision or assumed.get("precision", "").partition(",")[0] or None
     found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
     ops = plan.ops
     found |= {

@@ -28,6 +28,11 @@ CAPITAL = 17
 """The wall of what costs money."""
 
 
+def _plain(name: str) -> str:
+    """A name as it is compared: "Time to the first token" is time_to_first_token."""
+    return "_".join(word for word in name.lower().split() if word not in ("a", "an", "the"))
+
+
 class Answer(Document, Record):
     """The answer to a plan."""
 
@@ -135,10 +140,10 @@ class Answer(Document, Record):
         return self.model_copy(update=limits | words)
 
     def metric(self, name: str) -> Metric:
-        """A metric by its name, by its path, such as ``mfu`` or ``performance.mfu``, or by that of the documents; case does not matter."""
-        wanted = name.strip().lower().replace(" ", "_")
+        """A metric by its name, its path, such as ``performance.mfu``, that of the documents, or its label; neither case nor articles matter."""
+        wanted = _plain(name)
         for metric in self.metrics:
-            if wanted in (metric.name, metric.path, *kinds()[metric.name].aliases):
+            if wanted in (metric.name, metric.path, _plain(metric.label), *kinds()[metric.name].aliases):
                 return metric
         known = (kind for kind in kinds().values() if wanted in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
         kind = next(known, None)

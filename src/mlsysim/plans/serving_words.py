@@ -69,7 +69,8 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         if served.span() is not None
         else ""
     )
-    lines = [f"{load} {'gives' if served.flying == '1 request' else 'give'} {rates}{over}."]
+    mean = "On average " if over else ""
+    lines = [f"{mean}{load} {'gives' if served.flying == '1 request' else 'give'} {rates}{over}."]
     if tried > 1 and server.limited and not served.within:
         lines.append(
             f"None of the {tried} layouts that were tried keeps every limit; {split_text(served.split)} comes nearest."
@@ -77,7 +78,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     if places is not None and served.clients > places:
         waiting = served.clients - places
         lines.append(
-            f"Caches of {places:,} of them fit at once, so {waiting:,} wait for a place before their first token."
+            f"Caches of {places:,} of them fit at once, so {mean.lower()}{waiting:,} wait for a place before their first token."
         )
     if server.decode_fleet is not None:
         pools = served.result.named("pools")

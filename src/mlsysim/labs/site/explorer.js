@@ -29,6 +29,7 @@ const pinned = new Pinned();
 let deepened = null; // change and sensitivities, with the plan that they are of
 const FOLDED = ["memory", "scorecard"]; // charts below a fold
 const FIRST = "first"; // the design that a visit starts with
+const PATIENCE = 600; // milliseconds after which a reader is told that the answer is under way
 const SLOW = 400; // milliseconds of an answer after which a curve has fewer stops, and none of them stands before the next answer
 const brains = new Brains(state, lists, beside.teachTraces);
 const { inBackground } = brains;
@@ -46,9 +47,11 @@ function say(text, alert = false) {
 const quick = new Newest(async (_, newest) => {
   const { plan } = state;
   const began = performance.now();
+  const told = setTimeout(() => { if (newest()) say("Computing …"); }, PATIENCE);
   try {
     await brains.teach();
     const found = await engine.call("at_once", { plan });
+    clearTimeout(told);
     const milliseconds = Math.max(1, Math.round(performance.now() - began));
     brains.slow = milliseconds > SLOW;
     found.figures = answer?.figures ?? {}; // of the chip before, until its own come
@@ -80,6 +83,8 @@ const quick = new Newest(async (_, newest) => {
       Object.assign(state, await firstDesign());
       quick.ask();
     } else if (newest()) say(error.message, true);
+  } finally {
+    clearTimeout(told);
   }
   if (newest()) root.dataset.ready = "";
 });

@@ -1,7 +1,7 @@
 // "What could I run it on?": a row for each chip, asked for one by one in the background, the best first.
 import { byId, element } from "./dom.js";
 
-const COLUMNS = { state: "Does it do?", room: "To spare", time: "Time", price: "Price", carbon: "Carbon" };
+const COLUMNS = { state: "Will it do?", room: "To spare", time: "Time", price: "Price", carbon: "Carbon" };
 const ORDER = ["holds", "open", "fails", "none"];
 let sort = "price";
 let rows = [];
@@ -14,7 +14,9 @@ const before = (one, two) => ORDER.indexOf(one.state) - ORDER.indexOf(two.state)
 
 // Whether it does comes first, but for those who ask for a column: what is not known of a chip stands last.
 function compare(one, two) {
-  return (sort === "price" || sort === "state" ? before(one, two) : 0) || known(one, sort === "state" ? "price" : sort) - known(two, sort === "state" ? "price" : sort) || before(one, two);
+  const columns = [sort === "state" ? "price" : sort, "time"]; // where no price is known, the fastest first
+  const apart = columns.map((name) => [known(one, name), known(two, name)]).find(([left, right]) => left !== right);
+  return (sort === "price" || sort === "state" ? before(one, two) : 0) || (apart ? apart[0] - apart[1] : before(one, two));
 }
 
 function draw() {

@@ -201,7 +201,7 @@ class Curve(Figure):
         placer.block(x, y, 8)
         for path in paths:
             placer.block_path(path)
-        text = f"you are here: {self._here_text()}"
+        text = f"you are at {self._here_text()}"
         return (
             ""
             if placer.label(d, x, y, text, BODY, room=plot.right - plot.left - 16)
