@@ -125,13 +125,12 @@ class Swift(Filling):
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
         at_end = beside if reserves else beside + 1
         through, after = False, incoming[0][0] if incoming else NEVER
+        soonest = running[0][0] if running else MANY
         while True:
             while after <= time:
                 seen, request, _ = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
-                live = Live(request, turns, numbered)
-                if n:
-                    live.ready += ahead + (time - seen < part * length)
+                live = Live(request, turns + ahead + (time - seen < part * length) if n else turns, numbered)
                 numbered += 1
                 tokens += live.prompt
                 queue.append(live)
@@ -141,9 +140,10 @@ class Swift(Filling):
                 break
 
             # Prompts that are read go on, and requests are let in beside them.
-            cause, ready_in = "", MANY
-            if reading or queue:
-                over, parts, chunks, last = 0, 0, 0.0, 0
+            ready_in = queue[0].ready - turns if queue else MANY
+            cause = "running"
+            if reading or ready_in <= 0:
+                over, parts, chunks, last, ready_in = 0, 0, 0.0, 0, MANY
                 left = most - n if mixes else most
                 if left < LEAST:
                     left = LEAST
@@ -203,14 +203,15 @@ class Swift(Filling):
 
             if reading:
                 k = n if mixes else 0
-                seconds = mixed(k, start * n + grows * contexts, last, parts, chunks)
+                attended = grows * contexts
+                seconds = mixed(k, start * n + attended, last, parts, chunks)
                 if prefixes is not None:
                     seconds = max(seconds, prefixes.recall())
                 of_reading += seconds * len(reading)
                 read += last
                 if k:
                     k = 1
-                    alone = known[n] + grows * contexts
+                    alone = known[n] + attended
                     if alone > seconds:
                         alone = seconds
                     of_writing += alone * n
@@ -226,23 +227,27 @@ class Swift(Filling):
             elif n:
                 # As many steps of answers as are alike.
                 over = last = 0
-                k = running[0][0] - count
+                k = soonest - count
                 if ready_in < k:
                     k = ready_in
                 if places + k * n > room and not reserves:
                     k = min(k, max(int((room - places) / n), 1))
-                span = (after if after < until and (not cause or cause == "running") else until) - time
-                slope = grows * n
-                each = first = known[n] + grows * contexts
+                each = known[n] + grows * contexts
                 if k > 1:
-                    each = first + (k - 1) * slope / 2
-                    if k * each > span:
-                        half = first - slope / 2
+                    span = (after if after < until and (not queue or cause == "running") else until) - time
+                    slope = grows * n
+                    more = (k - 1) * slope / 2
+                    if k * (each + more) > span:
+                        half = each - slope / 2
                         # The smallest k with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too.
                         within = ceil(2 * span / (half + sqrt(half * half + 2 * slope * span)))
                         if within < k:
                             k = within if within > 1 else 1
-                        each = first + (k - 1) * slope / 2
+                            more = (k - 1) * slope / 2
+                    each += more
+                    length = each + more
+                else:
+                    length = each
                 seconds = k * each
                 of_writing += seconds * n
                 if stalled:
@@ -254,7 +259,6 @@ class Swift(Filling):
                 else:
                     gap(each)
                     gap_of(n * k)
-                length = each + (k - 1) / 2 * slope
                 turns += k
             elif ready_in < MANY:
                 queue[0].ready = turns
@@ -268,7 +272,7 @@ class Swift(Filling):
                 time = after
                 continue
             if queue:
-                waits[cause or "prompts"] += seconds * len(queue)
+                waits[cause] += seconds * len(queue)
             time += seconds
             busy += seconds
 
@@ -280,9 +284,10 @@ class Swift(Filling):
                     places += k * n
                 if places > peak:
                     peak = places
-                if running[0][0] <= count:
-                    while running and running[0][0] <= count:
+                if soonest <= count:
+                    while soonest <= count:
                         live = heappop(running)[2]
+                        soonest = running[0][0] if running else MANY
                         tokens_held = live.prompt + live.left
                         contexts -= tokens_held
                         places -= tokens_held + at_end
@@ -310,10 +315,12 @@ class Swift(Filling):
                     if reserves:
                         places -= 1
                     if left > 0:
-                        live.ends = count + left
+                        live.ends = ends = count + left
                         contexts += prompt
                         n += 1
-                        heappush(running, (count + left, live.number, live))
+                        heappush(running, (ends, live.number, live))
+                        if ends < soonest:
+                            soonest = ends
                         continue
                     places -= prompt + at_end
                     ended += 1
