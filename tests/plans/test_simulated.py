@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlsysim.errors import InputError
+from mlsysim.plans import designs
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.least_service import least_services
@@ -253,6 +254,22 @@ def test_the_least_service_is_the_least_and_serve_repeats_it() -> None:
             serving={"replicas": best.replicas - 1},
         )
         assert not evaluate(fewer, change=False).passed
+
+
+def test_no_service_is_played_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas are added one by one, nodes are bought whole: until the next node it is the same service."""
+    asked, play = list[Plan](), designs.best_served
+
+    def told(plan: Plan, quick: bool = False) -> Any:
+        asked.append(plan)
+        return play(plan, quick)
+
+    monkeypatch.setattr(designs, "best_served", told)
+    stream = designs.ChipDesigns(Plan.model_validate(BASE), "H100", lambda words: None)
+    one = designs.Degrees(1)
+    first = designs.Design("H100", designs.Layout(one, 9))
+    seen = [stream._play(first.more("", more)) for more in range(9)]
+    assert seen[0] == seen[7] and [plan.hardware.on for plan in asked] == ["16xH100", "24xH100"]
 
 
 def test_a_service_that_no_number_makes_fast_enough_says_why() -> None:

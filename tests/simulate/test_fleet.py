@@ -21,6 +21,7 @@ from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling
 from mlsysim.simulate.serving import Settings, Simulated, simulate
+from mlsysim.simulate.traffic import Load, Spread
 from tests.simulate.test_replica import PlantedRoom, PlantedSteps, _engines, _poisson
 
 
@@ -175,3 +176,22 @@ def test_a_slow_port_is_a_queue() -> None:
 def test_clients_in_a_loop_have_one_pool() -> None:
     with pytest.raises(ValueError, match="one pool does both"):
         simulate(_apart(), Traffic(100, 10), [Request(0.0, 100, 10)], 1, Settings(clients=1))
+
+
+@pytest.mark.parametrize(
+    ("machine", "some", "many", "each", "count"), [(_engines, 4, 24, 22.0, 24_000), (_apart, 3, 12, 12.0, 9_000)]
+)
+def test_some_of_the_replicas_that_take_turns_see_what_all_of_them_see(
+    machine: Any, some: int, many: int, each: float, count: int
+) -> None:
+    """Of one pool and of two: the requests of some are a share of all, in gaps that are drawn as one."""
+    seen = {}
+    for played in (some, many):
+        t = Traffic(500, 100, rate=each * many, together=1.0, replicas=played, prefill_replicas=played)
+        load = Load(each * many, Spread(500.0, 0.5), Spread(100.0, 0.5), count=count, dealt=(played, many))
+        settings = Settings(skip=0.1 * count / (each * played), devices=2 * many)
+        seen[played] = simulate(machine(), t, load.requests(1), count, settings).percentiles
+    for kind in ("ttft", "tpot", "e2e"):
+        few, all_of_them = seen[some][kind], seen[many][kind]
+        assert few.mean == pytest.approx(all_of_them.mean, rel=0.01)
+        assert few.p99 == pytest.approx(all_of_them.p99, rel=0.03)

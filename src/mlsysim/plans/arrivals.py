@@ -199,7 +199,7 @@ class Arrivals:
 
         A service is as full as it will be when its first requests have been answered: a play that lasts as long as one of them sees it fill. So it
         lasts :data:`_LASTS` times as long, however many come a second; of replicas that take turns some are played, which are like the others,
-        so that it is not of more requests for that. Others have as many more, up to a most. Nothing is skipped of a trace or of a number of requests.
+        so that it is not of more requests for that. Others have as many more, and none has more than a most. Nothing is skipped of a trace or of a number of requests.
         """
         count = self.count(quick)
         if self.trace is not None or self.part.requests or self.part.concurrency:
@@ -210,9 +210,9 @@ class Arrivals:
         parts = (each for each in range(least, replicas) if _is_alike(writers * each / replicas))
         taken = next(parts, replicas)
         drawn = round(rate * seconds * taken / replicas)
-        if taken == replicas and drawn > max(count, _MOST):
+        if drawn > max(count, _MOST):
             drawn = max(count, _MOST)
-            seconds = drawn / rate
+            seconds = drawn / rate * replicas / taken
         return Drawing(drawn, max(_WARM * seconds, min(latency, seconds / 2)), (taken, replicas))
 
     def requests(self, rate: float, drawing: Drawing) -> Iterator[Request]:
