@@ -301,21 +301,18 @@ def test_a_large_service_is_played_until_it_is_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "on", "prompt", "answer"),
+    ("model", "on", "prompt", "answer", "requests"),
     (
-        ("Llama3_8B", "1xH100", 512, 256),
-        ("Llama3_70B", "4xH100", 2000, 300),
-        ("Llama3_70B", "4xH100", 500, 4000),
-        pytest.param(
-            *("Llama3_70B", "4xH100", 8000, 200),
-            marks=pytest.mark.xfail(strict=True, reason="the closed form is 1.6 times what 12,000 requests see"),
-        ),
+        ("Llama3_8B", "1xH100", 512, 256, 2500),
+        ("Llama3_70B", "4xH100", 2000, 300, 2500),
+        ("Llama3_70B", "4xH100", 500, 4000, 2500),
+        ("Llama3_70B", "4xH100", 8000, 200, 80_000),
     ),
 )
 def test_the_first_token_at_95_per_cent_of_what_is_answered_is_the_closed_forms(
-    model: str, on: str, prompt: int, answer: int
+    model: str, on: str, prompt: int, answer: int, requests: int
 ) -> None:
-    """At fixed lengths."""
+    """At fixed lengths. Where requests wait for room, long waits are rare and come together: 12,000 of them see 3.1 s, 80,000 see 4.5, the closed form 5.1."""
 
     def asked(**more: Any) -> Answer:
         design = {"task": "serving", "workload": {"model": model}, "hardware": {"on": on}}
@@ -326,5 +323,5 @@ def test_the_first_token_at_95_per_cent_of_what_is_answered_is_the_closed_forms(
         )
 
     rate = 0.95 * float(asked(qps=0.01).value("most_requests_per_second").m)
-    played = asked(qps=rate, requests=2500, slo="ttft_p99=1s").percentiles["ttft"]["mean"]
+    played = asked(qps=rate, requests=requests, slo="ttft_p99=1s").percentiles["ttft"]["mean"]
     assert to_si(asked(qps=rate).value("ttft"), "s") == pytest.approx(played, rel=0.2)

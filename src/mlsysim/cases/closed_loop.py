@@ -194,7 +194,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     waits = crowd.waits(n, s.read(turn))
     # Read beside its answer is also what came while its own prompt was read, but for what comes before the steps in which answers end.
     begun = s.first(carried, n, turn.alone * there, PLAIN, 0.0)
-    s.behind = behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
+    behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
+    s.behind = behind = s.outlasted(behind, carried, n)
     n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
     s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
     s.behind = behind

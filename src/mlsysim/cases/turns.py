@@ -14,11 +14,11 @@ with probability e^-rt, so that the share of steps with prompts is phi = q/(q + 
 T = phi s + (1 - phi) t_d; a step reads r T/phi prompts (nothing is lost). It waits for the rest of the running step, goes into the
 next one with those that came meanwhile, and waits for what does not fit into one,
 
-    R = (1 - b) t_d/2 + b s (1 + cv^2/count)/2,     own step with 1 + r (b s + (1 - b) t_d) prompts
-    W = R + e rho^sqrt(2 (K + 1)) (1 + cv^2)/(2 (1 - rho)),     e = s/K, rho = r e                 (Sakasegawa 1977 for the power)
+    R = (1 - b) t_d/2 + b s (1 + c^2/count)/2,     own step with 1 + r (b s + (1 - b) t_d) prompts
+    W = R + e rho^sqrt(2 (K + 1)) (1 + c^2)/(2 (1 - rho)),     e = s/K, rho = r e                 (Sakasegawa 1977 for the power)
 
-One prompt a step (K = 1) without decoding: the wait of M/G/1 exactly; rho near 1: the heavy-traffic limit for any K. Beside an
-iteration-by-iteration simulation on the same steps, TTFT is within 10 % at loads of 0.02 to 0.6 (8B and 70B, 100 to 8,000 prompt tokens, cv 0 and 1).
+where c is the coefficient of variation of the times of prompts, more than that of their lengths since attention goes as their square. One prompt a step (K = 1)
+without decoding: the wait of M/G/1 exactly; rho near 1: the heavy-traffic limit for any K. Beside an iteration-by-iteration simulation on the same steps, TTFT is within 10 % at loads of 0.02 to 0.6 (8B and 70B, 100 to 8,000 prompt tokens, cv 0 and 1).
 
 **Full caches.** An engine that pages lets a request in when its prompt has room, not its answer. While requests wait, caches are full after every answer that
 ends: it leaves I + O tokens, and others are let in for all of them. Until the next one ends those that write grow by O in all, for which as many tokens
@@ -46,7 +46,7 @@ from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.tags import Tag, untagged
-from mlsysim.units.ops import exp, expm1, floor, maximum, minimum, sqrt, where
+from mlsysim.units.ops import exp, expm1, floor, log, maximum, minimum, sqrt, where
 
 Stepping = EngineStep | Iterations
 
@@ -91,13 +91,17 @@ class Readers(ABC):
         """Seconds a prompt when many wait."""
         return self.reading(maximum(self.full, 1.0), n, tag) / self.full
 
+    def varied(self, n: Any) -> Any:
+        """cv^2 of the time in which prompts are read beside n sequences."""
+        return self.h.cv**2
+
     def first(
         self, rate: Any, beside: Any, turn: Any, a: Algebra, queue: Any, population: Any = math.inf, least: Any = 0.0
     ) -> Any:
         """Time until a prompt is read that meets others at ``rate``: the rest of what runs, its own step, the ``queue``
         (seconds, at least) of those before it. ``turn`` is the step that runs when nobody reads, ``population`` how many others
         there are, ``least`` the load of the queue at least."""
-        tag, spread = a.under(FIRST), self.h.cv**2
+        tag, spread = a.under(FIRST), self.varied(beside)
         pace = self.pace(beside, tag)
         each, pause, rate = value_of(pace), maximum(value_of(turn), _NEXT_TO_NONE), maximum(rate, _NEXT_TO_NONE)
         most = maximum(self.full, 1.0)
@@ -174,15 +178,31 @@ class Turns(Readers):
         h, each = self.h, maximum(n / self.ranks, minimum(n, 1.0))
         return self.step.time(each, self.context, drafted=h.drafted, tag=tag).total * draft_cost(h)
 
-    def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
-        """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix."""
+    def reading(self, count: Any, n: Any, tag: Tag = untagged, before: Any = None) -> Any:
+        """A step with ``count`` prompts (over all ranks), beside the decode of n sequences where they mix; so many tokens ``before`` theirs, or as many as
+        there are on average."""
         each = maximum(count / self.ranks, 1.0)
         beside = n / self.ranks if self.mixed else 0.0
         some = minimum(count / self.ranks, 1.0)
-        # A token of a prompt follows half of it, on average over tokens, which long prompts have more of.
-        before = self.cached + (self.prompt * (1 + self.h.cv**2) - self.at_once) / 2
         drafted = self.h.drafted if self.mixed else 0
+        before = self.before if before is None else before
         return self.step.time(beside, self.context, each, self.at_once, before, drafted, some, tag).total
+
+    @property
+    def before(self) -> Any:
+        """A token of a prompt follows half of it, on average over tokens, which long prompts have more of."""
+        return self.cached + (self.prompt * (1 + self.h.cv**2) - self.at_once) / 2
+
+    def varied(self, n: Any) -> Any:
+        """A prompt of y times the mean length takes (1 - g) y + g y^2/v of the mean time, with v = 1 + cv^2 = <y^2> and the share g of attention to its own
+        tokens: squares of lognormal lengths, <y^k> = v^(k (k - 1)/2)."""
+        v = 1 + self.h.cv**2
+        if v == 1:
+            return 0.0
+        whole = self.reading(1.0, n)
+        slope = (whole - self.reading(1.0, n, before=0.0)) / self.before
+        g = slope * self.prompt * v / 2 / whole
+        return (1 - g) ** 2 * v + 2 * g * (1 - g) * v**2 + g**2 * v**4 - 1
 
     def cycle(self, n: Any, others: Any, tag: Tag = untagged) -> Cycle:
         """Steps of n sequences beside ``others`` whose answers end and whose prompts come."""
@@ -223,6 +243,14 @@ class Turns(Readers):
     def answered(self, n: Any, most: Any) -> Any:
         """Requests a second that n sequences of at most so many give."""
         return n / (self.steps * self.seen(n, most).mean)
+
+    def outlasted(self, behind: Any, rate: Any, n: Any) -> Any:
+        """Of prompts ``behind`` a request's own, those that are read while it is answered. Prompts that come at a ``rate`` leave some behind with the
+        probability of the load, and those, with what comes meanwhile, take D steps (a busy period, as exponential), of O that an answer has:
+        <min(D, O)> = D (1 - <e^(-O/D)>), of lengths as a gamma distribution's."""
+        cv2, load = maximum(self.h.cv**2, FEWEST), maximum(minimum(rate * value_of(self.pace(n)), _BELOW), FEWEST)
+        taken = maximum(behind / load / self.full / (1 - load), FEWEST)
+        return behind * (1 - exp(-log(1 + cv2 * self.steps / taken) / cv2))
 
     def joined(self, count: Any, beside: Any, per_step: Any, waiting: Any, alone: Any, a: Algebra) -> Any:
         """Time until a prompt of a closed loop is read, of which so many a step come: answers end where steps end, so that all of
