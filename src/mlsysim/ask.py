@@ -84,7 +84,8 @@ def compare(a: Any, b: Any) -> Comparison | Difference:
     if isinstance(a, Result) and isinstance(b, Result):
         return compare_results(a, b)
     raise InputError(
-        f"compare() takes two answers to plans, or two results of a resolver, got {type(a).__name__} and {type(b).__name__}."
+        f"compare() takes two answers to plans, or two results of a resolver, got {type(a).__name__} and {type(b).__name__}; "
+        "ask both first, as in compare(serve('Llama3_8B', on='H100'), serve('Llama3_8B', on='H200'))."
     )
 
 

@@ -128,7 +128,7 @@ def plan(**more: object) -> dict[str, object]:
         ("evaluate", plan(precision="fp12"), "There is no precision named 'fp12'; did you mean 'fp32', 'fp16' or 'fp8'?"),
         ("evaluate", plan(efficiency=2), "Efficiency is above 0 and at most 1, or 'calibrated', got '2'."),
         ("evaluate", plan(model="H100", on="Llama3_8B"), "'Llama3_8B' is a model, and a chip, node or cluster is expected here."),
-        ("evaluate", plan(on="8xH100"), "One pass runs on one accelerator, and 8 are given; ask serve or train for more (task serving or training), or for whole images of a denoiser (phase generate)."),
+        ("evaluate", plan(on="8xH100"), "One pass runs on one accelerator, and 8 are given; say \"task\": \"training\" or \"task\": \"serving\", or \"phase\": \"generate\" for whole images of a denoiser."),
         ("evaluate", plan(on="chip.toml"), "Paths are not read here; give the name of a chip, node or cluster of the zoo."),
         ("compare", {"first": plan(task="trainig")["plan"], "second": plan()["plan"]}, "The 'task' field got 'trainig'; expected 'training', 'serving', 'inference' or 'rl'."),
         ("zoo", {"name": "H101"}, "There is no part or entry of the zoo named 'H101'; did you mean 'H100', 'H20' or 'A10'?"),

@@ -17,6 +17,13 @@ TRAIN = "train Llama3_70B --on 512xH100 "
 SERVE = "serve Llama3_70B --on 8xH200 "
 
 MISTAKES = {
+    # What a command or a trainer does not run, and what says it.
+    "eval Llama3_70B@8xH100": ["8 are given", "--task training or --task serving"],
+    "export fsdp ViT_B_16@8xH100 --zero 1": ["FSDP does not run ZeRO 1; use --zero 2 or --zero 3."],
+    "export fsdp Llama3_8B@8xH100 --pp 2": ["FSDP does not run a pipeline; use --pp 1."],
+    "export megatron Llama3_8B@16xH100 --pp 4 --schedule zero_bubble": [
+        "use --schedule 1f1b or --schedule interleaved."
+    ],
     # Names that are nearly right.
     "train Llama3_70B --on 512xH1000": ["H1000", "'H100'"],
     "train Lama3_70B --on 512xH100": ["no model named 'Lama3_70B'", "'Llama3_70B'"],
@@ -427,7 +434,7 @@ MISTAKES = {
     "plan Llama3_70B --deadline 30d --on H1000": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "plan Llama3_70B --deadline 30d --tokens 0 --on H100": ["--tokens got 0", "expected more than 0"],
     "compare Llama3_8B@8xH100": ["Missing argument 'B', as in `mlsysim compare "],
-    "compare Llama3_8B@8xH100 Llama3_8B@8xH200": ["8 are given", "task serving or training"],
+    "compare Llama3_8B@8xH100 Llama3_8B@8xH200": ["8 are given", "--task training or --task serving"],
     "compare Llama3_8B@8xH100 Llama3_8B@8xH1000 --task training": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "compare Llama3_8B@8xH100 Llama3_9B@8xH100 --task training": ["no model named 'Llama3_9B'", "'Llama3_8B'"],
     "compare Llama3_8B 8xH100 --task training": ["'Llama3_8B' is a model; on which hardware?"],

@@ -32,7 +32,7 @@ def plan_of(batch: int, **split: object) -> Plan:
         (
             8 * 8,
             {"virtual_stages": 1, "schedule": "zero_bubble"},
-            "does not run schedule zero_bubble; use 1f1b or interleaved",
+            "does not run schedule zero_bubble; use schedule=.1f1b. or schedule=.interleaved.",
         ),
     ],
 )

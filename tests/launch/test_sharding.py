@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mlsysim.launch.sharding import FSDP, DeepSpeed
+from mlsysim.launch.targets import launched
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 
@@ -80,3 +81,9 @@ def test_without_copies_nothing_is_said_of_them(shard: int | None) -> None:
         | ({"zero_shard": shard} if shard else {})
     )
     assert "dp_replicate_size" not in FSDP().write(plan, evaluate_plainly(plan))
+
+
+def test_a_network_that_no_search_lays_out_gets_the_least_stage_that_the_library_shards() -> None:
+    asked = Plan.model_validate({"task": "training", "model": "ViT_B_16", "on": "8xH100"})
+    for target, stage in (("fsdp", 2), ("deepspeed", 0)):
+        assert evaluate_plainly(launched(target, asked)).layout["zero"] == stage

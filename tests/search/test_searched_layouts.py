@@ -199,7 +199,7 @@ def test_a_named_software_is_searched_by_what_it_runs() -> None:
 
 def test_what_a_launcher_does_not_run_is_refused_in_a_sentence() -> None:
     given = {"model": "Llama3_70B", "on": "128xH100", "tp": 8, "pp": 4, "virtual_stages": 2, "micro_batch": 1}
-    with pytest.raises(MLSysError, match="DeepSpeed does not run schedule interleaved; use 1f1b"):
+    with pytest.raises(MLSysError, match='DeepSpeed does not run schedule interleaved; use schedule = "1f1b"'):
         evaluate_plainly(plan_of(given, launcher="deepspeed"))
     with pytest.raises(MLSysError, match=r"FSDP runs none of the .* layouts of this plan: .* a pipeline"):
         evaluate_plainly(plan_of({"model": "Llama3_8B", "on": "16xH100", "pp": 2}, launcher="fsdp", mode="auto"))

@@ -25,6 +25,7 @@ from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time
+from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.binding import NAMES
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.performance import PerformanceProfile
@@ -77,11 +78,10 @@ def read_off(profile: PerformanceProfile) -> dict[str, Measured]:
 def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str]) -> dict[str, Any]:
     work, devices = plan.workload, fleet.total_accelerators
     if devices > 1 and work.phase != "generate":
-        raise InputError(
-            f"One pass runs on one accelerator, and {devices:,} are given; ask serve or train for "
-            "more (task serving or training), or for whole images of a denoiser (phase generate).",
-            field="hardware",
-        )
+        of_many = listed((Setting("task", "training"), Setting("task", "serving")), " or ")
+        images = worded("or ", Setting("phase", "generate"), " for whole images of a denoiser.")
+        words = f"One pass runs on one accelerator, and {devices:,} are given; say "
+        raise InputError(worded(words, of_many, ", ", images), field="hardware")
     say_decoder(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,

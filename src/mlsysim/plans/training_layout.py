@@ -22,7 +22,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.launchers import launcher
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import default_stack, stack, stack_names
-from mlsysim.vocabulary import python_name
+from mlsysim.vocabulary import python_name, worded
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, splits, usual_length
 
@@ -138,6 +138,8 @@ def step_options(
             split, missed = _best_layout(plan, model, fleet, options, assumed)
         elif not model.looks_up:
             assumed["layout"] = "data parallel: networks of fixed shape are calibrated so"
+            if hard.launcher is not None and (least := min(launcher(hard.launcher).zero)):
+                options["zero_stage"] = least
     elif split.automatic:
         split, missed = _best_layout(plan, model, fleet, options, assumed)
     options |= {
@@ -251,7 +253,7 @@ def check_launcher(name: str, layout: Mapping[str, Any]) -> None:
     row = {**layout, **{own: layout[key] for own, key in ours.items()}, "schedule": layout["schedule"] or "1f1b"}
     rules = launcher(name)
     if (found := rules.refuses(row)) is not None:
-        raise InputError(f"{rules.title} does not run {found[0]}; use {found[2]}.", field=found[1])
+        raise InputError(worded(f"{rules.title} does not run {found[0]}; use ", found[2], "."), field=found[1])
 
 
 def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:

@@ -6,13 +6,14 @@ shorter than the stages waits for itself, a pipeline without chunks drops the vi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.timing.profile import software_file
 from mlsysim.units.records import dataclass
+from mlsysim.vocabulary import Setting, listed, worded
 
 _ALIASES = {"megatron_lm": "megatron", "accelerate": "fsdp"}
 _STAGES = (0, 1, 2, 3)
@@ -39,9 +40,9 @@ class Launcher:
         pp, count, schedule, stage = (row[name] for name in ("pp", "microbatch_count", "schedule", "zero_stage"))
         shared = row["dp"] * row["cp"] > 1
         if pp > 1 and not self.schedules:
-            return "a pipeline", "pp", "pp = 1"
+            return "a pipeline", "pp", worded(Setting("pp", 1))
         if pp > 1 and schedule not in self.schedules:
-            return f"schedule {schedule}", "schedule", f"{' or '.join(self.schedules)}"
+            return f"schedule {schedule}", "schedule", _either("schedule", self.schedules)
         if pp > 1 and schedule == "interleaved" and row["v_stages"] > 1:
             if self.rounds == "full" and count < pp:
                 words = f"{pp} micro-batches or more, or no virtual stages"
@@ -63,10 +64,14 @@ class Launcher:
                 if stage in self.zero
                 else ""
             )
-            return f"ZeRO {stage}{beside}", "zero", f"zero = {' or '.join(map(str, stages))}"
+            return f"ZeRO {stage}{beside}", "zero", _either("zero", stages)
         if row["recompute"] not in self.modes:
-            return f"recompute {row['recompute']}", "recompute", f"recompute = {' or '.join(self.modes)}"
-        return None if self.experts or row["ep"] == 1 else ("expert parallelism", "ep", "ep = 1")
+            return f"recompute {row['recompute']}", "recompute", _either("recompute", self.modes)
+        return None if self.experts or row["ep"] == 1 else ("expert parallelism", "ep", worded(Setting("ep", 1)))
+
+
+def _either(name: str, values: Iterable[Any]) -> str:
+    return listed((Setting(name, value) for value in values), " or ")
 
 
 def launcher_names() -> tuple[str, ...]:
