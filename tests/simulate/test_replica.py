@@ -68,7 +68,7 @@ class PlantedRoom:
 
 
 def _played(
-    requests: list[Request], steps: Any, room: Any = None, swift: bool = True, **plan: Any
+    requests: list[Request], steps: Any, room: Any = None, swift: bool = True, handed: bool = False, **plan: Any
 ) -> tuple[Record, Replica]:
     record = Record(len(requests))
     schedule = Scheduling(
@@ -77,7 +77,10 @@ def _played(
     replica = Replica(steps, room or PlantedRoom(), schedule, record.teller(), gaps=record.gaps)
     replica.swift = replica.swift and swift
     for request in requests:
-        replica.push(request)
+        if handed:
+            replica.push(request, request.arrival, max(request.arrival - 0.1, 0.0))
+        else:
+            replica.push(request)
     replica.finish()
     record.settle()
     return record, replica
@@ -144,7 +147,7 @@ def test_requests_tokens_and_time_are_conserved(drawn: Any, prompts: str, room: 
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("prompts", ["mixed", "first"])
+@pytest.mark.parametrize("prompts", ["mixed", "first", "handed over", "only read"])
 def test_the_swift_loop_is_the_other_one_but_for_rounding(prompts: str, seed: int) -> None:
     """Its sums are of whole tokens, those of the other of seconds and bytes; times are drawn so that nothing comes at the very end of a step."""
     draw = random.Random(seed)
@@ -155,11 +158,12 @@ def test_the_swift_loop_is_the_other_one_but_for_rounding(prompts: str, seed: in
             requests.append(Request(at, draw.randint(1, 400), draw.randint(1, 60)))
         room, plan = PlantedRoom(draw.randint(600, 5000)), {"cuts": draw.random() < 0.5, "whole": draw.random() < 0.5}
         room.contexts.first, room.reserves = draw.choice((0.0, 7.3)), draw.random() < 0.3
-        plan |= {"prompts": prompts, "budget": 256, "slots": draw.randint(1, 9)}
+        plan |= {"prompts": {"handed over": "mixed", "only read": "first"}.get(prompts, prompts), "budget": 256}
+        plan |= {"slots": draw.randint(1, 9), "reads": prompts == "only read"}
         found = []
         for swift in (True, False):
             steps = PlantedSteps(1e-4, 0.01, 1e-6, ahead=0.6)
-            record, replica = _played(requests, steps, room, swift, **plan)
+            record, replica = _played(requests, steps, room, swift, prompts == "handed over", **plan)
             assert replica.swift is swift
             times = [list(times.values) for times in record.all.values()]
             spent = {each.name: getattr(replica.spent, each.name) for each in fields(replica.spent)}

@@ -66,8 +66,6 @@ class Coming(Answers):
         seen = request.arrival if at is None else at
         if begun < 0:
             seen = seen + self.front + self.tokenise * request.prompt
-        else:
-            self.swift = False
         if at is None:
             self.incoming.append((seen, request, begun))
             return

@@ -8,6 +8,7 @@ what contexts take of a step and of the room is straight in their tokens, so tha
 
 in whole tokens, which have no rounding (what a request takes beside its tokens is a number of them too). State is in local variables
 until something else happens, which the other loop does: requests that are put back, jobs, windows that fill, ranks, drafts, pipelines, other orders.
+Replicas of a pool have one kind of requests: all of them are to be read, or others have read all of them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Swift(Filling):
         """Whether its steps are of the kind that is booked here."""
         steps, plan = self.steps, self.scheduling
         return (
-            (self.host is None and plan.prompts in ("mixed", "first") and plan.order == "arrival" and not plan.reads)
+            (self.host is None and plan.prompts in ("mixed", "first") and plan.order == "arrival")
             and (steps.ranks == 1 and steps.gain == 1.0 and not steps.drafted and len(steps.decode(1)) == 1)
             and not (steps.contexts.breaks or self.room.contexts.breaks or not self.room.contexts.slope)
         )
@@ -106,6 +107,7 @@ class Swift(Filling):
                 plan.prompts == "mixed",
                 plan.cuts,
                 plan.whole,
+                plan.reads,
             ),
             *(int(self.missed), self.missed % 1.0, gaps, gaps.seconds.append, gaps.many.append),
         )
@@ -115,9 +117,9 @@ class Swift(Filling):
         """All steps that begin before ``until``; False where something happens that the other loop must do first."""
         (
             spent, prefixes, incoming, waiting, queue, waits, reserves, chunk, mixed, known, ramp, by_before, by_own, by_token, start,
-            grows, takes, room, beside, most, slots, mixes, cuts, whole, ahead, part, gaps, gap, gap_of,
+            grows, takes, room, beside, most, slots, mixes, cuts, whole, reads, ahead, part, gaps, gap, gap_of,
         ) = self._fixed or self._fix()  # fmt: skip
-        running, reading, done = self.running, self.reading, self.done
+        running, reading, crossing, done = self.running, self.reading, self.crossing, self.done
         length, stalled, last = self._length, self._stalled, self._last
         time, count, turns, numbered, tokens = self.time, self.count, self.turns, self.numbered, waiting.tokens
         n, peak, (contexts, places) = self.n, self.peak_held / takes, self._sums or self._add_up()
@@ -128,9 +130,13 @@ class Swift(Filling):
         soonest = running[0][0] if running else MANY
         while True:
             while after <= time:
-                seen, request, _ = incoming.popleft()
+                seen, request, since = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
-                live = Live(request, turns + ahead + (time - seen < part * length) if n else turns, numbered)
+                if since < 0:
+                    live = Live(request, turns + ahead + (time - seen < part * length) if n else turns, numbered)
+                else:
+                    live = Live(request, turns, numbered)
+                    live.begun, live.handed = since, True
                 numbered += 1
                 tokens += live.prompt
                 queue.append(live)
@@ -138,6 +144,24 @@ class Swift(Filling):
             if time >= until:
                 through = True
                 break
+
+            # Whose prompt others have read is let in, and has its first token with the next step.
+            while queue and queue[0].handed and n + len(reading) < slots:
+                live = queue[0]
+                needed = beside + live.prompt + (live.left if reserves else 1)
+                if places + needed > room and (n or reading):
+                    break
+                queue.popleft()
+                live.handed = False
+                tokens -= live.prompt
+                places += needed
+                contexts += live.prompt
+                n += 1
+                live.ends = ends = count + live.left
+                heappush(running, (ends, live.number, live))
+                crossing.append((count + 1, live.number, live))
+                if ends < soonest:
+                    soonest = ends
 
             # Prompts that are read go on, and requests are let in beside them.
             ready_in = queue[0].ready - turns if queue else MANY
@@ -170,7 +194,7 @@ class Swift(Filling):
                     if places + needed > room and (n or reading):
                         cause = "caches"
                         break
-                    if left <= 0:
+                    if left <= 0 or live.handed:
                         cause = "prompts"
                         break
                     if prefixes is not None:
@@ -230,6 +254,8 @@ class Swift(Filling):
                 k = soonest - count
                 if ready_in < k:
                     k = ready_in
+                if crossing:
+                    k = 1
                 if places + k * n > room and not reserves:
                     k = min(k, max(int((room - places) / n), 1))
                 each = known[n] + grows * contexts
@@ -284,6 +310,11 @@ class Swift(Filling):
                     places += k * n
                 if places > peak:
                     peak = places
+                if crossing:
+                    for _, _, live in crossing:
+                        if live.ends:
+                            live.first = time
+                    crossing.clear()
                 if soonest <= count:
                     while soonest <= count:
                         live = heappop(running)[2]
@@ -314,7 +345,7 @@ class Swift(Filling):
                     wrote += 1
                     if reserves:
                         places -= 1
-                    if left > 0:
+                    if left > 0 and not reads:
                         live.ends = ends = count + left
                         contexts += prompt
                         n += 1
@@ -322,10 +353,10 @@ class Swift(Filling):
                         if ends < soonest:
                             soonest = ends
                         continue
-                    places -= prompt + at_end
+                    places -= prompt + at_end + (left if reserves else 0)
                     ended += 1
                     if prefixes is not None:
-                        prefixes.leave(live.request, live.request.prompt + live.request.answer)
+                        prefixes.leave(live.request, live.request.prompt + (0 if reads else live.request.answer))
                     live.finish = time
                     done(live)
                     after = incoming[0][0] if incoming else NEVER
