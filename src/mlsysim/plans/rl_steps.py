@@ -321,12 +321,14 @@ class Stepper:
     def _generator(self, generators: int, staleness: float | None, told: float) -> tuple[Served, Rollout, float | None]:
         """The fastest generator that fits, its rollout, and a stream's seconds for as many samples; at least, where they are more than those ``told``."""
         server, part = self._server(generators, staleness), self.part
-        # A bound is no order: where caches overflow, fewer batches in flight are faster. Left out: fewer than one step's beside the one that is trained on.
-        ages = sorted({staleness or 0.0, min(staleness or 0.0, 1.0)})
-        clients = [max(1, round(self.asked.samples.all * (1 + age))) for age in ages]
+        clients = max(1, round(self.asked.samples.all * (1 + (staleness or 0.0))))
 
         def at(layout: Any) -> Served:
-            return max((server.at(layout, each) for each in clients), key=lambda each: each.requests)
+            found = server.at(layout, clients)
+            held = int(found.result.active_requests)
+            # A bound is no order: output grows with what is in flight until caches are full, and falls where they overflow.
+            fewer = [server.at(layout, held)] if staleness and 0 < held < clients else []
+            return max((found, *fewer), key=lambda each: each.requests)
 
         tried = [at(layout) for layout in server.layouts()]
         if not any(each.result.feasible for each in tried) and part.generator_tp is None and part.generator_pp is None:
