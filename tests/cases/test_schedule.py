@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from mlsysim.cases.algebra import PLAIN, ledger_of
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.schedule import in_flight, pipelined, stage_layers, weight_copies
+from mlsysim.cases.schedule import in_flight, pipelined, weight_copies
 from mlsysim.models.registry import Models
-from mlsysim.physics.pipeline import CHUNKED, SCHEDULES, Shares, makespan
+from mlsysim.physics.pipeline import CHUNKED, SCHEDULES, Shares, makespan, stage_layers
 
 LLAMA = Models.get("Llama3_8B")
 
@@ -82,9 +82,20 @@ def test_a_longer_first_stage_is_waited_for(schedule, pp, m, v, first, last):
     assert even.paced - 1e-9 <= longer.paced <= even.paced + m * (first - 1.0) + 1e-9
 
 
+@given(layers=st.integers(1, 200), pp=st.integers(1, 32), v=st.integers(1, 12))
+def test_layers_are_neither_lost_nor_made(layers: int, pp: int, v: int) -> None:
+    """All but the last device have ``most`` layers, or, where chunks differ, ``most`` or as many as the last."""
+    most, last = stage_layers(layers, pp, v)
+    assert 0 <= last <= most
+    assert (pp - 1) * last + last <= layers <= pp * most
+    assert (pp - 1) * most + last == layers or (most == -(-layers // pp) and last == layers // pp)
+
+
 def test_stages_and_copies():
     """126 layers over 16 stages: eight each, six in the last; DualPipe has both directions on each device."""
-    assert stage_layers(126, layout(16, 16)) == (8, 6)
-    assert stage_layers(80, layout(1, 4, v=3)) == (80, 80)
+    assert stage_layers(126, 16) == (8, 6) and stage_layers(126, 16, 8) == (8, 6)
+    assert stage_layers(80, 1, 3) == (80, 80)
+    assert stage_layers(61, 2, 8) == (32, 29), "eight chunks of four, as Megatron-Bridge splits DeepSeek-V3"
+    assert stage_layers(80, 8, 4) == (10, 10), "chunks of two and of three"
     assert weight_copies(layout(8, 16, schedule="dualpipe")) == 2 and weight_copies(layout(8, 16)) == 1
     assert in_flight(layout(8, 4)) == 4 and in_flight(layout(8, 4), accumulation=4) == 8

@@ -13,6 +13,7 @@ from mlsysim.cases.schedule import in_flight
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
+from mlsysim.physics.pipeline import stage_layers
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
@@ -250,6 +251,17 @@ def test_a_stage_frees_what_it_was_handed(stages: int, chunks: int, layers: int,
     spared = held(job, layout)["activations"] - held(freed, layout)["activations"]
     handed = chunks * in_flight(layout) * 2 * 4096 * LLAMA.hidden_dim if stages > 1 and again == "none" else 0.0
     assert spared == pytest.approx(handed, abs=1.0)
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (2, 3), (4, 4), (8, 2), (3, 1), (3, 5)])
+def test_a_stage_holds_the_layers_that_it_computes(stages: int, chunks: int) -> None:
+    """16 layers over chunks that do not divide them: weights, and activations of each micro-batch in flight, are those of the longest stage."""
+    layout = Layout(1, 1, stages, 1, 1, micro_batches=8, local_batch=8, virtual_stages=chunks)
+    found, whole = held(job_of("mcore24"), layout), held(job_of("mcore24"), replace(ALONE, local_batch=1))
+    most = stage_layers(LLAMA.layers, stages, chunks)[0]
+    assert found["weights"] == pytest.approx(most / LLAMA.layers * whole["weights"])
+    each = held(job_of("mcore24"), replace(layout, pp=LLAMA.layers, virtual_stages=1, micro_batches=1, local_batch=1))
+    assert found["activations"] == pytest.approx(most * in_flight(layout) * each["activations"])
 
 
 def _parts(model: str, stack: str, on: str, **split: int) -> dict[str, float]:

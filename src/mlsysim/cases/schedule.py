@@ -9,7 +9,7 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited
-from mlsysim.units.ops import ceil, floor, maximum, where
+from mlsysim.units.ops import floor, maximum, where
 from mlsysim.units.records import dataclass
 
 
@@ -56,14 +56,6 @@ def sharing(job: Job, layout: Layout) -> Sharing:
     groups = maximum(floor(m / (layout.pp if layout.group is None else layout.group)), 1.0)
     turns = where(v > 1, groups, 1.0)
     return Sharing(where(each, m, turns), where(each, 2.0 * m, 1.0), where(each, 0.0, 1.0 / v), where(each, 0.0, 1.0))
-
-
-def stage_layers(layers: Any, layout: Layout) -> tuple[Any, Any]:
-    """Layers of a stage, and of the last: every chunk has as many, and where they do not divide, the last stage has fewer."""
-    chunks = where(layout.pp > 1, layout.virtual_stages, 1)
-    most = ceil(layers / (layout.pp * chunks)) * chunks
-    spare = most * layout.pp - layers
-    return most, maximum(most - spare, 0.0)
 
 
 class Stages(NamedTuple):

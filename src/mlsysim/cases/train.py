@@ -34,14 +34,14 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
-from mlsysim.cases.schedule import Pipelined, Stages, pipelined, sharing, stage_layers
+from mlsysim.cases.schedule import Pipelined, Stages, pipelined, sharing
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
 from mlsysim.models.footprint import expert_parameters, local_parameters
 from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
 from mlsysim.models.training_shape import training_shape
-from mlsysim.physics.pipeline import Shares
+from mlsysim.physics.pipeline import Shares, stage_layers
 from mlsysim.physics.precision import HALF, PASSES, activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
@@ -170,7 +170,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     model = job.model
     # Operations and tokens are proportional to the samples; the bytes of weights are not.
     layers = getattr(model, "layers", None) or 1
-    most, _ = stage_layers(layers, layout)
+    most, _ = stage_layers(layers, layout.pp, layout.virtual_stages)
     balance = layers / (most * layout.pp)
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)

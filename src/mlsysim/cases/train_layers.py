@@ -21,7 +21,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
-from mlsysim.cases.schedule import pipelined, sharing, stage_layers
+from mlsysim.cases.schedule import pipelined, sharing
 from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, BETWEEN_SITES, Step, composed
 from mlsysim.cases.train_operators import (
     HALF,
@@ -42,7 +42,7 @@ from mlsysim.cases.update import orthogonalised
 from mlsysim.models.keeping import state_bytes
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import overlapped, stream_time
-from mlsysim.physics.pipeline import Shares
+from mlsysim.physics.pipeline import Shares, stage_layers
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
@@ -123,7 +123,7 @@ def calibrated(
     if offload.beside is not None:
         layers = maximum(layers, pp * a.tag(BESIDE, 2, "host link", "host", offload.beside))
     per_layer = layers / shape.layers
-    most, last = stage_layers(shape.layers, layout)
+    most, last = stage_layers(shape.layers, pp, layout.virtual_stages)
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
     halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
     ending = head + job.predicted_tokens * (halves * per_layer + head)

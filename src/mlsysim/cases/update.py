@@ -31,7 +31,7 @@ _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
 
 def owned_parameters(job: Job, layout: Layout) -> Any:
     """Parameters of the fullest device whose state it keeps; none of weights that are frozen, beside which adapters are small."""
-    degrees = (layout.dp, layout.tp, layout.pp, layout.ep, layout.cp)
+    degrees = (layout.dp, layout.tp, layout.pp, layout.ep, layout.cp, layout.virtual_stages)
     total: Any = 0.0
     for local, group in shared_parameters(job.model, *degrees):
         ranks = group if layout.shard is None else minimum(group, layout.shard)

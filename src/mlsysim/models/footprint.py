@@ -19,12 +19,13 @@ from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
 from mlsysim.models.storage import routed_parameters, stored
 from mlsysim.models.traffic import stream
+from mlsysim.physics.pipeline import stage_layers
 from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.training_memory import (
     activation_bytes_per_layer,
     sharded_state,
 )
-from mlsysim.units.ops import ceil, maximum, minimum, some, where
+from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 
 
@@ -176,7 +177,7 @@ def training_state(
     gradients: Any = 0.0
     optimizer_state: Any = 0.0
     trained: Any = 0.0
-    for place, (local, group) in enumerate(shared_parameters(model, dp, tp, pp, ep, cp)):
+    for place, (local, group) in enumerate(shared_parameters(model, dp, tp, pp, ep, cp, chunks)):
         ranks = group if shard is None else minimum(group, shard)
         own, frozen = local * trainable_fraction, local - local * trainable_fraction
         if lora_rank is not None:
@@ -227,11 +228,16 @@ def training_state(
             )
         if keeps.passed_on and f.read == f.plain:
             # A norm goes back from what it made as well as from what it read; recomputation needs the latter.
-            spared = (1 - again.norm) * (1 - again.light) * (1 - again.half) * minimum(chunks / ceil(count / pp), 1.0)
+            spared = (
+                (1 - again.norm)
+                * (1 - again.light)
+                * (1 - again.half)
+                * minimum(chunks / stage_layers(count, pp, chunks)[0], 1.0)
+            )
             one = one - where(pp > 1, spared * inputs, 0.0)
         # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
         # once), unless the schedule says otherwise.
-        layers = ceil(count / pp) * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
+        layers = stage_layers(count, pp, chunks)[0] * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
         logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
         anew = maximum(anew - logits, 0.0) if keeps.compiled else anew
         saved = Saved(layers, full * inputs + (1 - full) * one, anew, logits)
@@ -270,9 +276,12 @@ def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> An
     return where(full > 0, minimum(kept * between.elements * blocks + whole / blocks, whole), whole)
 
 
-def shared_parameters(model: Workload, dp: Any, tp: Any, pp: Any, ep: Any, cp: Any) -> Iterator[tuple[Any, Any]]:
+def shared_parameters(
+    model: Workload, dp: Any, tp: Any, pp: Any, ep: Any, cp: Any, chunks: Any = 1
+) -> Iterator[tuple[Any, Any]]:
     """Parameters on the fullest device, and how many ranks hold the same: those of all tokens, and of routed experts."""
-    total, experts = local_parameters(model, tp, pp, ep), expert_parameters(model, tp, pp, ep)
+    stage = _stage(model, pp, chunks)
+    total, experts = local_parameters(model, tp, pp, ep, stage), expert_parameters(model, tp, pp, ep, stage)
     yield total - experts, dp * cp
     if getattr(model, "experts", 1) > 1 and some(ep > 1):
         yield experts, where(ep > 1, maximum(dp * cp * tp / maximum(ep, tp), 1.0), dp * cp)
@@ -304,10 +313,10 @@ def expert_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = N
     return where(ep > 1, _pool(model) / maximum(ep, tp) * stage, 0.0)
 
 
-def _stage(model: Workload, pp: Any) -> Any:
+def _stage(model: Workload, pp: Any, chunks: Any = 1) -> Any:
     """Share of the layers in the longest stage."""
     layers = getattr(model, "layers", None) or 1
-    return ceil(layers / pp) / layers
+    return stage_layers(layers, pp, chunks)[0] / layers
 
 
 def _pool(model: Workload) -> float:

@@ -172,6 +172,18 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 
 
+def stage_layers(layers: Any, p: Any, v: Any = 1) -> tuple[Any, Any]:
+    """Layers of a device, and of the last.
+
+    Chunks have as many layers as each other, and where these do not divide, the last device has fewer. Where it would lack more than it has
+    (80 layers in 8 x 4 chunks of three), chunks differ by one layer, and with them devices by one at most.
+    """
+    v = where(p > 1, v, 1)
+    most = ceil(layers / (p * v)) * v
+    last = most - (most * p - layers)
+    return where(last < 0, ceil(layers / p), most), where(last < 0, floor(layers / p), last)
+
+
 def _top(*times: Any) -> Any:
     found = times[0]
     for time in times[1:]:
