@@ -195,7 +195,11 @@ def training_state(
             if keeps.ends and not place:
                 ahead = ahead + kept * (1 if getattr(model, "tied_embeddings", False) else 2) * _table(model) / tp
             rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * ahead, 0.0)
-        weights, gradients, optimizer_state = weights + rest, gradients + copies * parts[1], optimizer_state + parts[2]
+        own_gradients = copies * parts[1]
+        if keeps.copied and lora_rank is None:
+            message = each[1] * local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
+            own_gradients = own_gradients + where((zero_stage >= 2) & (ranks > 1), message, 0.0)
+        weights, gradients, optimizer_state = weights + rest, gradients + own_gradients, optimizer_state + parts[2]
         trained = trained + own
     if model.table_parameters:
         # Rows of tables are on one device each, in single precision, with their states and no gradients but those of a batch.

@@ -33,6 +33,7 @@ class Keeping:
     ``quantised``: what narrow products read is kept as they read it. ``activation`` is the format in which activations are kept.
     ``gathered``: what ZeRO 2 or 3 shards is whole during a step of a pipeline. ``prefetched`` layers are gathered ahead where it is not,
     and at ``ends`` the table of tokens and the head stay whole from their forward pass to their backward pass;
+    ``copied``: gradients of a layer are copied into the message that shares them before they are freed;
     ``compiled``: it is so many matrices instead, the largest of a layer, as a compiler gathers and sends each where it is used; no cast
     is kept, and a buffer takes the place of one that is dead: of logits and the layer that is computed again the larger counts.
     ``reserve`` is what the allocator takes beyond what it hands out, as a share of it (the usual one where None). ``held_back`` are bytes that
@@ -56,6 +57,7 @@ class Keeping:
     gathered: bool = False
     prefetched: float = 0.0
     ends: bool = False
+    copied: bool = False
     compiled: bool = False
     reserve: float | None = None
     held_back: float = 0.0
