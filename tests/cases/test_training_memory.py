@@ -253,6 +253,14 @@ def test_a_stage_frees_what_it_was_handed(stages: int, chunks: int, layers: int,
     assert spared == pytest.approx(handed, abs=1.0)
 
 
+@pytest.mark.parametrize(("zero", "ranks", "copied"), [(3, 8, True), (2, 8, True), (1, 8, False), (3, 1, False)])
+def test_gradients_of_a_layer_are_copied_to_be_shared(zero: int, ranks: int, copied: bool) -> None:
+    layout = replace(ALONE, dp=ranks)
+    job = Job(LLAMA, "bf16", 4096, zero=zero, keeps=replace(stack("titan").keeps, copied=False))
+    more = held(replace(job, keeps=stack("titan").keeps), layout)["gradients"] - held(job, layout)["gradients"]
+    assert more == pytest.approx(4 * PARAMETERS / LLAMA.layers if copied else 0.0)
+
+
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (2, 3), (4, 4), (8, 2), (3, 1), (3, 5)])
 def test_a_stage_holds_the_layers_that_it_computes(stages: int, chunks: int) -> None:
     """16 layers over chunks that do not divide them: weights, and activations of each micro-batch in flight, are those of the longest stage."""

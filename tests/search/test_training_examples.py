@@ -17,7 +17,7 @@ SWEEPS = Path(__file__).parents[2] / "src" / "mlsysim" / "examples" / "sweeps"
 
 
 def test_llama3_405b_near_the_published_layout():
-    """TP 8, PP 16 at 41 % is what its authors ran: the best of a million layouts is less than 3 % better."""
+    """TP 8, PP 16 at 41 % is what its authors ran: the best of a million layouts is less than 3 % better, with as many tensors in half the stages."""
     space = Space.from_toml(SWEEPS / "llama3-405b-16k.toml")
     result = sweep(space)
     assert result.points >= 1_000_000
@@ -40,7 +40,7 @@ def test_llama3_405b_near_the_published_layout():
     assert published["mfu"][0] == pytest.approx(0.41, abs=0.02)
     assert 1 <= best["outputs"]["mfu"] / published["mfu"][0] < 1.03
     splits = {(entry["inputs"]["tp"], entry["inputs"]["pp"], entry["inputs"]["cp"]) for entry in result.best}
-    assert (8, 16, 1) in splits
+    assert splits == {(8, 8, 1)}
     schedules = {row["schedule"]: row["best"] for row in result.marginals["pipeline"]}
     assert schedules["1f1b"] < schedules["interleaved"]
     again = dict(best["inputs"])
