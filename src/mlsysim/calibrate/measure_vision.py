@@ -4,23 +4,21 @@
 
 Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16), convolutions tuned by trying (``cudnn.benchmark``, as timm's own tables have it); ``eager`` launches operators one by one, ``graph``
 captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
-compiled by several processes at once, which take turns at the device while they are timed; ``compiled`` runs these alone.
+compiled by several processes at once, which take turns at the device when all are compiled; ``compiled`` runs these alone.
 """
 
 from __future__ import annotations
 
 import csv
-import fcntl
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.measurements import settings
@@ -70,19 +68,33 @@ def _network(name: str, kind: str) -> Any:
         return import_module("timm").create_model(name).to(memory_format=torch.channels_last)
 
 
-def timed(job: Job, turn: str) -> dict[str, Any]:
-    """A row of the table; the device is ours alone while it is timed."""
-    device = Device("cuda")
+def timed(device: Device, job: Job, run: Callable[[], None]) -> dict[str, Any]:
+    """A row of the table."""
+    found = min(device.time(run, _SECONDS, graph=job[3] == "graph")[0] for _ in range(2 if job[3] == "compiled" else 1))
+    return dict(zip(COLUMNS, (*job, 1, f"{found:.6g}"), strict=True))
+
+
+def warmed(device: Device, job: Job) -> Callable[[], None]:
+    """A pass that has run, so that it is compiled and its convolutions are tuned."""
     run = work(device, job)
     for _ in range(3):
         run()
     device.synchronise()
-    with Path(turn).open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        tries = 2 if job[3] == "compiled" else 1
-        found = min(device.time(run, _SECONDS, graph=job[3] == "graph")[0] for _ in range(tries))
-    device.release()
-    return dict(zip(COLUMNS, (*job, 1, f"{found:.6g}"), strict=True))
+    return cast("Callable[[], None]", run)
+
+
+def crew(own: list[Job], until: float, ready: Any, turn: Any, rows: Any) -> None:
+    """Compile one's jobs beside the others, and time them in turn when nobody compiles any more: operators are launched by a host that does nothing else."""
+    device, runs = Device("cuda"), []
+    for job in own:
+        if time.time() < until:
+            with suppress(Exception):
+                runs.append((job, warmed(device, job)))
+    ready.wait()
+    with turn:
+        for job, run in runs:
+            rows.put(timed(device, job, run))
+    rows.put(None)
 
 
 def jobs() -> tuple[list[Job], list[Job]]:
@@ -96,32 +108,33 @@ def jobs() -> tuple[list[Job], list[Job]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure and write, as rows come, and start nothing after so many seconds."""
-    start, limit = time.perf_counter(), float(arguments[1]) if len(arguments) > 1 else 600.0
-    turn, (plain, compiled) = tempfile.mkstemp()[1], jobs()
+    """Measure and write, as rows come; begin to compile nothing after half of so many seconds."""
+    start, limit = time.time(), float(arguments[1]) if len(arguments) > 1 else 600.0
+    plain, compiled = jobs()
     with Path(arguments[0]).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS)
         writer.writeheader()
-
-        def keep(job: Job, found: Callable[[], dict[str, Any]]) -> None:
-            try:
-                writer.writerow(found())
-                stream.flush()
-            except Exception as error:
-                # One network that does not run here must not cost the others.
-                print(f"{job}: {type(error).__name__} {error}".splitlines()[0][:160], flush=True)
-
         for job in plain if arguments[2:] != ["compiled"] else ():
-            if time.perf_counter() - start < limit / 2:
-                keep(job, partial(timed, job, turn))
-        print(f"{time.perf_counter() - start:.0f} s", flush=True)
-        with ProcessPoolExecutor(_COMPILING, get_context("spawn"), max_tasks_per_child=1) as pool:
-            waiting = [(job, pool.submit(timed, job, turn)) for job in compiled]
-            for job, future in waiting:
-                keep(job, partial(future.result, max(0.1, start + limit - time.perf_counter())))
-            for _, future in waiting:
-                future.cancel()
-    print(f"{time.perf_counter() - start:.0f} s", flush=True)
+            if time.time() - start < limit / 3:
+                try:
+                    device = Device("cuda")
+                    writer.writerow(timed(device, job, warmed(device, job)))
+                    device.release()
+                except Exception as error:
+                    # One network that does not run here must not cost the others.
+                    print(f"{job}: {type(error).__name__} {error}".splitlines()[0][:160], flush=True)
+        spawn = get_context("spawn")
+        ready, turn, rows = spawn.Barrier(_COMPILING), spawn.Lock(), spawn.Queue()
+        for k in range(_COMPILING):
+            spawn.Process(target=crew, args=(compiled[k::_COMPILING], start + limit / 2, ready, turn, rows)).start()
+        done = 0
+        while done < _COMPILING:
+            row = rows.get()
+            done += row is None
+            if row is not None:
+                writer.writerow(row)
+                stream.flush()
+    print(f"{time.time() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
