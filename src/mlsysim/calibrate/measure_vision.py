@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any, cast
 
 from mlsysim.calibrate.device import Device
@@ -90,7 +91,8 @@ def crew(own: list[Job], until: float, ready: Any, turn: Any, rows: Any) -> None
         if time.time() < until:
             with suppress(Exception):
                 runs.append((job, warmed(device, job)))
-    ready.wait()
+    with suppress(BrokenBarrierError):
+        ready.wait(max(60.0, until + 60 - time.time()))
     with turn:
         for job, run in runs:
             rows.put(timed(device, job, run))
