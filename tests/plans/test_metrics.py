@@ -38,3 +38,5 @@ def test_a_metric_without_a_wall_of_its_own_belongs_to_the_one_that_binds():
 
 def test_less_than_a_day_is_told_in_hours():
     assert [value_text("run_time", Q_(days, "day")) for days in (0.293, 1.0, 38.98)] == ["7.03 h", "1 d", "38.98 d"]
+    every = [metric("checkpoint_interval", seconds, "training").text for seconds in (10.98, 1500.0, 76542.0, 2e5)]
+    assert every == ["10.98 s", "25 min", "21.26 h", "2.31 d"]
