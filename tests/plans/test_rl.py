@@ -50,6 +50,14 @@ def test_parts_add_up_to_the_step_and_have_an_equation():
         assert 0 < answer.value("training_mfu") < 1 and math.isclose(answer.memory.used, answer.ledger.memory)
 
 
+def test_shares_of_a_step_in_turns_are_those_of_its_times():
+    """Of training and of passes each has its own of what the framework adds."""
+    found = way(SMALL)
+    parts = found.step.ledger.parts
+    for side, seconds in (("training: ", found.step.training), ("log-probabilities", found.step.passes)):
+        assert sum(each.exposed for each in parts if each.name.startswith(side)) == pytest.approx(seconds, rel=1e-9)
+
+
 def test_one_sample_of_fixed_length_is_a_request_of_the_serving_case():
     one = SMALL | {"hardware": {"on": "8xH100"}, "parallelism": {"tp": 8}}
     alone = way(one, prompts=1, samples=1, response_cv=0.0, generator_tp=8)

@@ -250,7 +250,8 @@ def _training(own: Framework, t: Times, training: Ledger) -> list[Part]:
     lost = [
         Part(PASSES, COMPUTE, "peak", "t = p F", read, elastic=own.training * read),
         Part(UNEVEN, TAIL, "", "t = (I - 1) T", t.uneven),
-        Part(f"{TRAINING}: framework", SOFTWARE, "", "t = (a - 1) (I T + p F)", more * (trained + t.uneven + read)),
+        Part(f"{TRAINING}: framework", SOFTWARE, "", "t = (a - 1) I T", more * (trained + t.uneven)),
+        Part(f"{PASSES}: framework", SOFTWARE, "", "t = (a - 1) p F", more * read),
     ]
     return [*parts, *(part for part in lost if part.exposed)]
 
