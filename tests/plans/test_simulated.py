@@ -325,3 +325,20 @@ def test_the_first_token_at_95_per_cent_of_what_is_answered_is_the_closed_forms(
     rate = 0.95 * float(asked(qps=0.01).value("most_requests_per_second").m)
     played = asked(qps=rate, requests=requests, slo="ttft_p99=1s").percentiles["ttft"]["mean"]
     assert to_si(asked(qps=rate).value("ttft"), "s") == pytest.approx(played, rel=0.2)
+
+
+@pytest.mark.parametrize("router", ("round_robin", "session"))
+def test_conversations_are_answered_as_fast_as_caches_find_them(router: str) -> None:
+    """What is said from a turn to the next does not fit: at most 167 a second, were all of it found, and beyond 102 the play is overloaded."""
+    serving = {"prompt_tokens": 1000, "output_tokens": 200, "turns": 4, "replicas": 4, "router": router}
+    plan = Plan(
+        task="serving",
+        workload={"model": "Llama3_8B"},
+        hardware={"on": "4xH100"},
+        parallelism={"tp": 1, "pp": 1},
+        serving=serving | {"qps": 40.0},
+    )
+    answer = evaluate_plainly(plan, quick=True)
+    asked = plan.replacing(serving=serving | {"qps": 140.0})
+    most = float(answer.value("most_requests_per_second").m)
+    assert most == pytest.approx(float(evaluate_plainly(asked, quick=True).value("requests_per_second").m), rel=0.1)

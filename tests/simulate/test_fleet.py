@@ -121,7 +121,7 @@ def test_an_overloaded_replica_gets_no_more_for_a_prefix() -> None:
 def test_names_of_routers_are_said() -> None:
     with pytest.raises(ValueError, match="least_work"):
         router(Settings(router="least_wrk"))
-    with pytest.raises(ValueError, match="cache of prefixes"):
+    with pytest.raises(ValueError, match="requests that share beginnings"):
         _fleet([], "prefix", block_tokens=None)
 
 

@@ -131,7 +131,7 @@ def validate_file(path: Path) -> FileReport:
     table = table_of(header, path.name)
     report = FileReport(file=str(path), table=table.name)
     for number, row in enumerate(rows, 2):
-        key = row.get("id") or row.get("row_id") or f"line {number}"
+        key = row.get("id") or row.get("row_id") or row.get("run") or f"line {number}"
         try:
             predictions = table.predict({**row, FILE: str(path)})
             if not predictions:

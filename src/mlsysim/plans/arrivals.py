@@ -168,6 +168,13 @@ class Arrivals:
         """Share of prompts that was said before; None where nothing is."""
         return 1 - self.added / self.prompt if self.turns > 1 else None
 
+    @property
+    def said_meanwhile(self) -> int:
+        """Tokens of what is said from a turn to the next, r t (I + O): what a cache has to keep (least recently used) to find what was said before. Of each
+        replica, where its requests stay with it."""
+        stays = self.part.replicas or 1 if self.part.router in ("session", "prefix") else 1
+        return max(1, round((self.rate or 0.0) * self.think * (self.prompt + self.answer) / stays))
+
     def _checked(self) -> Arrivals:
         if self.added < 1:
             least = self.answer * (self.turns - 1) / 2 + (self.turns + 1) / 2

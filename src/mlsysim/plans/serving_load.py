@@ -97,11 +97,12 @@ class Server:
         if part.offload_disk is not None and found.blocks is None:
             words = "give turns, or prefix_hits and prefix_tokens, or a trace with prefixes"
             raise InputError(f"A disk keeps prefixes that requests share: {words}.", field="offload_disk")
-        # The closed form that ranks has what is on a device, and finds all that was said before.
+        # The closed form that ranks has what is on a device, and finds what was said before as far as there is room for all that is asked for again.
         if part.resident_adapters is not None:
             self.part = part.model_copy(update={"adapters": min(part.adapters or 1, part.resident_adapters)})
         if found.repeated is not None and part.prefix_hits is None:
-            self.part = self.part.model_copy(update={"prefix_hits": found.repeated})
+            again = {"prefix_hits": found.repeated, "prefix_tokens": found.said_meanwhile}
+            self.part = self.part.model_copy(update=again)
         if found.trace is not None:
             load: dict[str, Any] = {"qps": found.rate, "length_cv": found.length_cv}
             if found.rate is None:

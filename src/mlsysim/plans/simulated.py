@@ -250,9 +250,11 @@ class Played(Served):
         return self._answered(next(seen for seen, factor in self.ends if factor == slower), slower)
 
     def most_answered(self, slower: float = 1.0) -> float:
-        """What the closed form says; less where a play without an end answers less than comes."""
+        """What the closed form says; less where a play without an end answers less than comes, and no less than it answers."""
         most, rate = self.closed.most_answered(slower), self.delivered(slower)
-        return most if self.arrivals.ends or rate >= (self.server.part.qps or 0.0) * 0.999 else min(most, rate)
+        if self.arrivals.ends:
+            return most
+        return max(most, rate) if rate >= (self.server.part.qps or 0.0) * 0.999 else min(most, rate)
 
     def _answered(self, seen: Simulated, slower: float = 1.0) -> float:
         """Requests a second that a play answers whose steps are so many times as long."""

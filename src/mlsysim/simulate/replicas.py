@@ -78,7 +78,9 @@ class Kind(NamedTuple):
 
     def _host(self) -> Host | None:
         if self.settings.preempts not in PREEMPTS:
-            raise unknown_name("way to put requests back", self.settings.preempts, PREEMPTS)
+            raise unknown_name(
+                "way to put requests back", self.settings.preempts, PREEMPTS, f"known are {', '.join(PREEMPTS)}."
+            )
         swaps, step = self.settings.preempts == "swap", self.iterations.step
         named = step.deployment.adapters
         if not swaps and not named:

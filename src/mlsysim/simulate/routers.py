@@ -98,7 +98,9 @@ class ByPrefix(LeastWork):
         super().__init__(settings, replicas)
         self.overload = settings.overload
         if settings.block_tokens is None:
-            raise InputError("A router by prefix needs a cache of prefixes: give block_tokens.")
+            raise InputError(
+                "A router by prefix needs requests that share beginnings: those of several turns, with tokens of a prefix, or of a trace that names its blocks."
+            )
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
         replicas = self.replicas
@@ -130,7 +132,7 @@ def router_class(name: str) -> type[RoundRobin]:
     """The router of that name."""
     key = name.lower().replace("-", "_")
     if key not in ROUTERS:
-        raise unknown_name("router", name, ROUTERS)
+        raise unknown_name("router", name, ROUTERS, f"known are {', '.join(ROUTERS)}.")
     return ROUTERS[key]
 
 

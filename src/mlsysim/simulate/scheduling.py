@@ -59,7 +59,7 @@ def scheduling(
     table = policies()
     key = {"mixed": "chunked"}.get(engine.policy, engine.policy) if name is None else name.lower().replace("-", "_")
     if key not in table:
-        raise unknown_name("scheduler", name or key, table)
+        raise unknown_name("scheduler", name or key, table, f"known are {', '.join(table)}.")
     row = table[key]
     return Scheduling(
         row["prompts"],
