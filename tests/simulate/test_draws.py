@@ -58,10 +58,6 @@ def test_what_the_c_library_decides_is_what_the_others_say(monkeypatch: pytest.M
 
 
 def test_two_lengths_drawn_together_are_those_drawn_one_after_the_other() -> None:
-    together, apart = Draws(5, "lengths"), Draws(5, "lengths")
-    for number in range(2000):
-        if number == 700:
-            # One alone leaves the second normal number of a pair for the next.
-            assert together.whole(2.0, 1.0) == apart.whole(2.0, 1.0)
-        found = together.wholes(6.5, 0.8, 0.3, 1.4)
-        assert found == (apart.whole(6.5, 0.8), apart.whole(0.3, 1.4))
+    together, apart = Draws(5, "lengths").pairs(6.5, 0.8, 0.3, 1.4), Draws(5, "lengths")
+    for _ in range(2000):
+        assert next(together) == (apart.whole(6.5, 0.8), apart.whole(0.3, 1.4))

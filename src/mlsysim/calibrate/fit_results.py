@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -60,7 +59,7 @@ class Played:
         """Mean and percentiles of each kind of time that was measured of these requests."""
         found = []
         for values in (ttfts, tpots):
-            times = array("d", sorted(each for each in values[self.first : self.last] if each is not None and each > 0))
+            times = sorted(each for each in values[self.first : self.last] if each is not None and each > 0)
             if times:
                 found += [sum(times) / len(times), *ranked(times, _LEVELS)]
         return found

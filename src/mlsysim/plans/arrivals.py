@@ -27,6 +27,8 @@ SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""
 _ABOVE, _MOST = 50, 100_000
 """Requests above a percentile that more are drawn for, up to a most."""
+_QUICK_MOST, _FILLS = 10 * QUICK, 4
+"""The most where designs are compared, unless they last fewer than so many times of a request."""
 _WARM = 0.05
 """Share of drawn requests that fill the server and are not counted."""
 _ALIKE = 0.005
@@ -217,9 +219,11 @@ class Arrivals:
         parts = (each for each in range(least, replicas) if _is_alike(writers * each / replicas))
         taken = next(parts, replicas)
         drawn = round(rate * seconds * taken / replicas)
-        if drawn > max(count, _MOST):
-            drawn = max(count, _MOST)
-            seconds = drawn / rate * replicas / taken
+        most = max(count, _MOST)
+        if quick:
+            most = min(most, max(_QUICK_MOST, round(_FILLS / _LASTS * drawn)))
+        if drawn > most:
+            drawn, seconds = most, most / rate * replicas / taken
         return Drawing(drawn, max(_WARM * seconds, min(latency, seconds / 2)), (taken, replicas))
 
     def requests(self, rate: float, drawing: Drawing) -> Iterator[Request]:

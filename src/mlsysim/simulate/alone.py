@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 from mlsysim.cases.serve import Engines
@@ -95,9 +94,9 @@ def _play(
 
 
 def each_alone(
-    machines: Sequence[tuple[Engines, Traffic]], requests: Iterable[Request], expected: int, settings: Settings
+    machines: Sequence[tuple[Engines, Traffic]], blocks: Iterable[list[Request]], expected: int, settings: Settings
 ) -> tuple[Record, list[Alone]]:
-    """Requests dealt out to the replicas of some machines."""
+    """Requests, some together, dealt out to the replicas of some machines."""
     kinds = [(kind_of(machine, t, settings), machine, t) for machine, t in machines]
     owners = [(machine, t) for kind, machine, t in kinds for _ in range(kind.many)]
     many, executor = len(owners), settings.executor
@@ -119,8 +118,8 @@ def each_alone(
                 kept[number].append((until, own))
             dealt[number] = []
 
-    asked, size = iter(requests), 1
-    while block := list(islice(asked, size)):
+    size = 1
+    for block in blocks:
         if many == 1:
             dealt[0] = block
         else:

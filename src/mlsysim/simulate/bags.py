@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import mul, rshift
 
 FINE = 512
@@ -20,6 +20,8 @@ _FRACTION, _BIAS = 43, 1022
 
 Bag = array | dict[int, float]
 """Values as they are, or how many there are in each bin."""
+Ranks = list[float] | dict[int, float]
+"""The same in order."""
 LATER = 1024
 """What happened so often is booked at once."""
 
@@ -42,9 +44,9 @@ def binned(bag: Bag) -> dict[int, float]:
     return {key: float(many) for key, many in Counter(bins_of(bag)).items()}
 
 
-def ranked(bag: Bag, levels: Iterable[float]) -> list[float]:
-    """Percentiles of a bag, sorted where it is an array: of n values the one at index min(n - 1, int(p n))."""
-    if isinstance(bag, array):
+def ranked(bag: Ranks, levels: Iterable[float]) -> list[float]:
+    """Percentiles: of n values the one at index min(n - 1, int(p n))."""
+    if isinstance(bag, list):
         return [bag[min(len(bag) - 1, int(level / 100 * len(bag)))] for level in levels]
     keys, total, found = sorted(bag), sum(bag.values()), []
     for level in levels:
@@ -57,34 +59,30 @@ def ranked(bag: Bag, levels: Iterable[float]) -> list[float]:
     return found
 
 
-def above(bag: Bag, value: float) -> float:
-    """How many values of a bag are larger; one that is an array is sorted."""
-    if isinstance(bag, array):
+def above(bag: Ranks, value: float) -> float:
+    """How many values are larger."""
+    if isinstance(bag, list):
         return float(len(bag) - bisect_right(bag, value))
     (key,) = bins_of(array("d", (value,)))
     return sum(weight for own, weight in bag.items() if own > key)
 
 
-def variance(bag: Bag, mean: float) -> float:
-    """Mean square of the distances of a bag's values from their mean."""
-    if isinstance(bag, array):
+def variance(bag: Ranks, mean: float) -> float:
+    """Mean square of the distances of values from their mean."""
+    if isinstance(bag, list):
         away = [value - mean for value in bag]
         return sum(map(mul, away, away)) / len(away)
     return sum(weight * (middle(key) - mean) ** 2 for key, weight in bag.items()) / sum(bag.values())
 
 
-def together(bags: Sequence[Bag]) -> Bag:
-    """All values of some bags."""
-    if len(bags) == 1:
-        return bags[0]
-    if all(isinstance(bag, array) for bag in bags):
-        joined = array("d")
-        for bag in bags:
-            joined.extend(bag)
-        return joined
+def together(bags: Sequence[Ranks]) -> Ranks:
+    """All values, in order."""
+    lists = [bag for bag in bags if isinstance(bag, list)]
+    if len(lists) == len(bags):
+        return sorted(chain.from_iterable(lists))
     whole: dict[int, float] = {}
     for bag in bags:
-        whole = summed(whole, binned(bag))
+        whole = summed(whole, binned(array("d", bag) if isinstance(bag, list) else bag))
     return whole
 
 

@@ -10,6 +10,7 @@ clock that has run for a while, the C library's decides it, which is ten times a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from math import floor, frexp, ldexp, sqrt
 from random import Random
 
@@ -92,21 +93,23 @@ class Draws:
             found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + chance)
         return found
 
-    def wholes(self, mu: float, sigma: float, other: float, spread: float) -> tuple[int, int]:
-        """What two calls of :meth:`whole` give, of the two normal numbers that are drawn together."""
-        if self._spare is not None:
-            return self.whole(mu, sigma), self.whole(other, spread)
-        x, s = self._polar()
-        (y, _), self._spare = self._spare or (0.0, s), None
-        root = sqrt(-2.0 * math.log(s) / s)
-        one, two = math.exp(mu + sigma * (x * root)), math.exp(other + spread * (y * root))
-        first, second = self.uniform(), self.uniform()
-        found, last = floor(one + first), floor(two + second)
-        if not NEAR * (1.0 + one) < one + first - found < 1.0 - NEAR * (1.0 + one):
-            found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + first)
-        if not NEAR * (1.0 + two) < two + second - last < 1.0 - NEAR * (1.0 + two):
-            last = floor(exp(other + spread * (y * sqrt(-2.0 * log(s) / s))) + second)
-        return found, last
+    def pairs(self, mu: float, sigma: float, other: float, spread: float) -> Iterator[tuple[int, int]]:
+        """What calls of :meth:`whole` for one and the other give in turn, of the two normal numbers that are drawn together."""
+        uniform, near, exponential, logarithm = self.uniform, NEAR, math.exp, math.log
+        while True:
+            s = 0.0
+            while not 0.0 < s < 1.0:
+                x, y = 2.0 * uniform() - 1.0, 2.0 * uniform() - 1.0
+                s = x * x + y * y
+            root = sqrt(-2.0 * logarithm(s) / s)
+            one, two = exponential(mu + sigma * (x * root)), exponential(other + spread * (y * root))
+            first, second = uniform(), uniform()
+            found, last = floor(one + first), floor(two + second)
+            if not near * (1.0 + one) < one + first - found < 1.0 - near * (1.0 + one):
+                found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + first)
+            if not near * (1.0 + two) < two + second - last < 1.0 - near * (1.0 + two):
+                last = floor(exp(other + spread * (y * sqrt(-2.0 * log(s) / s))) + second)
+            yield found, last
 
     def gamma(self, shape: float) -> float:
         """Of mean and variance ``shape``. Marsaglia and Tsang (2000), https://doi.org/10.1145/358407.358414"""

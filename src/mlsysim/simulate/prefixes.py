@@ -11,12 +11,14 @@ when it has been (as in vLLM), and shared blocks of requests that run at the sam
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 from mlsysim.simulate.requests import Request
+
+_LISTED = 1024
+"""Blocks that may be listed more than once before they are tidied."""
 
 
 class Tier:
@@ -34,8 +36,12 @@ class Prefixes:
 
     def __init__(self, block_tokens: int, block_bytes: float, tiers: tuple[Tier, ...] = ()) -> None:
         self.block_tokens, self.block_bytes, self.tiers = block_tokens, block_bytes, tiers
-        self.held: dict[Any, int] = {}
-        self.kept: OrderedDict[Any, None] = OrderedDict()
+        self.there: dict[Any, int] = {}
+        """How many hold a block of the device; where nobody does, minus the number of the request that left it last."""
+        self._left: deque[tuple[int, list[Any]]] = deque()
+        """Blocks of requests that have gone, in their order, those to be forgotten first at the end of each; some may have been taken up again."""
+        self._gone = self._idle = self._listed = 0
+        """Requests that have gone, blocks that nobody holds, and entries of the list of them."""
         self._recall = 0.0
         self.hits = [0] * (1 + len(tiers))
         """Tokens that were found on the device, and in each of the tiers."""
@@ -49,38 +55,36 @@ class Prefixes:
 
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
-        self._shrink(free)
+        self._shrink(max(int(free / self.block_bytes), 0))
         return self.known(request)
 
     def known(self, request: Request) -> int:
         """Tokens of a prompt that are kept somewhere."""
-        held, kept, tiers, found = self.held, self.kept, self.tiers, 0
+        there, tiers, found = self.there, self.tiers, 0
         for block in self.chain(request, request.prompt):
-            if block not in kept and block not in held and not (tiers and any(block in t.kept for t in tiers)):
+            if block not in there and not (tiers and any(block in tier.kept for tier in tiers)):
                 break
             found += 1
         return found * self.block_tokens
 
     def hold(self, request: Request) -> None:
         """A request is let in: what it found is held, and brought from where it is."""
-        hits, tokens, held, kept = self.hits, self.block_tokens, self.held, self.kept
+        hits, tokens, there = self.hits, self.block_tokens, self.there
         for block in self.chain(request, request.prompt):
-            if block in kept:
-                del kept[block]
-                held[block] = 1
-            elif block in held:
-                held[block] += 1
-            else:
-                level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), 0)
-                if not level:
-                    break
-                tier = self.tiers[level - 1]
-                tier.kept.move_to_end(block)
-                self._recall += self.block_bytes / tier.rate
-                held[block] = 1
-                hits[level] += tokens
+            many = there.get(block, 0)
+            if many:
+                there[block] = max(many, 0) + 1
+                self._idle -= many < 0
+                hits[0] += tokens
                 continue
-            hits[0] += tokens
+            level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), 0)
+            if not level:
+                break
+            tier = self.tiers[level - 1]
+            tier.kept.move_to_end(block)
+            self._recall += self.block_bytes / tier.rate
+            there[block] = 1
+            hits[level] += tokens
 
     def recall(self) -> float:
         """Seconds until what was asked for from behind is there, once."""
@@ -89,40 +93,63 @@ class Prefixes:
 
     def keep(self, request: Request) -> None:
         """A prompt has been read: all of its whole blocks can be found."""
-        held, kept = self.held, self.kept
+        there = self.there
         for block in self.chain(request, request.prompt):
-            if block not in held:
-                held[block] = 1
-                if block in kept:
-                    del kept[block]
+            if block not in there:
+                there[block] = 1
+            elif there[block] < 0:
+                there[block] = 1
+                self._idle -= 1
 
     def leave(self, request: Request, tokens: int) -> None:
         """A request has gone, with so many of its tokens in the cache: what nobody else holds is kept as long as there is room."""
-        held, kept = self.held, self.kept
-        for block in reversed(self.chain(request, tokens)):
-            if block in held:
-                many = held[block]
-                if many > 1:
-                    held[block] = many - 1
-                    continue
-                del held[block]
-            elif block in kept:
-                kept.move_to_end(block)
-            kept[block] = None
+        there, blocks = self.there, list(self.chain(request, tokens))
+        self._gone += 1
+        gone, idle = -self._gone, 0
+        for block in blocks:
+            many = there.get(block, 0)
+            if many > 1:
+                there[block] = many - 1
+            else:
+                there[block] = gone
+                idle += many >= 0
+        self._idle += idle
+        self._left.append((gone, blocks))
+        self._listed += len(blocks)
+        if self._listed > 2 * self._idle + _LISTED:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """List what nobody holds once."""
+        there = self.there
+        listed = ((gone, [block for block in blocks if there.get(block) == gone]) for gone, blocks in self._left)
+        self._left = deque(each for each in listed if each[1])
+        self._listed = sum(len(blocks) for _, blocks in self._left)
 
     def forget(self) -> None:
         """All of it is lost."""
-        self.held.clear()
-        for kept in (self.kept, *(tier.kept for tier in self.tiers)):
-            kept.clear()
+        self._idle = self._listed = 0
+        self._left.clear()
+        self.there.clear()
+        for tier in self.tiers:
+            tier.kept.clear()
 
-    def _shrink(self, free: float) -> None:
-        kept, tiers = self.kept, self.tiers
-        many = len(kept) - max(int(free / self.block_bytes), 0)
-        for block in list(islice(kept, many)) if many > 0 else ():
-            del kept[block]
-            if tiers:
-                self._demote(block, 0)
+    def _shrink(self, most: int) -> None:
+        """Forget all but so many of the blocks that nobody holds."""
+        there = self.there
+        while self._idle > most:
+            gone, blocks = self._left[0]
+            last = blocks[most - self._idle :]
+            del blocks[most - self._idle :]
+            forgotten = [block for block in reversed(last) if there.get(block) == gone]
+            for block in forgotten:
+                del there[block]
+                if self.tiers:
+                    self._demote(block, 0)
+            self._listed -= len(last)
+            self._idle -= len(forgotten)
+            if not blocks:
+                self._left.popleft()
 
     def _demote(self, block: Any, level: int) -> None:
         if level < len(self.tiers):

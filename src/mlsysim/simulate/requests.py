@@ -63,7 +63,7 @@ def in_order(requests: Iterable[Request]) -> Iterator[list[Request]]:
     while block := list(islice(asked, many)):
         arrivals = [request[0] for request in block]
         orderly = all(map(le, (before, *arrivals), (*arrivals, _LAST)))
-        if not orderly or min([min(request[1], request[2]) for request in block]) < 1:
+        if not orderly or min([request[1] for request in block]) < 1 or min([request[2] for request in block]) < 1:
             _refuse(block, before, ahead)
         yield block
         before, ahead, many = arrivals[-1], ahead + len(block), TOGETHER

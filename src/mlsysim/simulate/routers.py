@@ -23,6 +23,7 @@ from zlib import crc32
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.simulate.draws import Draws
+from mlsysim.simulate.live import NEVER
 from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.settings import Settings
@@ -64,13 +65,15 @@ class LeastWork(RoundRobin):
     def least(self, among: Iterable[int], at: float) -> int:
         """The replica with the least work outstanding; of equal ones that which is free first."""
 
-        def key(each: int) -> tuple[float, float]:
+        found, least = -1, (NEVER, NEVER)
+        for each in among:
             replica = self.replicas[each]
             if replica.time < at:
                 replica.advance(at)
-            return replica.work(at), max(replica.time, at)
-
-        return min(among, key=key)
+            own = replica.work(at), replica.time if replica.time > at else at
+            if own < least:
+                found, least = each, own
+        return found
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
         return self.least(up, at)
@@ -103,20 +106,20 @@ class ByPrefix(LeastWork):
             )
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
-        replicas = self.replicas
-        for each in up:
-            replicas[each].advance(at)
-        outstanding = [replicas[each].outstanding for each in up]
-        most = max(self.overload * min(outstanding), min(outstanding) + SLACK)
-        found = {}
-        for each, many in zip(up, outstanding, strict=True):
-            prefixes = replicas[each].prefixes
-            if many <= most and prefixes is not None:
-                found[each] = prefixes.known(request)
-        longest = max(found.values(), default=0)
+        replicas = [self.replicas[each] for each in up]
+        for replica in replicas:
+            replica.advance(at)
+        outstanding = [replica.outstanding for replica in replicas]
+        fewest = min(outstanding)
+        most = max(self.overload * fewest, fewest + SLACK)
+        found = [
+            replica.prefixes.known(request) if many <= most and replica.prefixes is not None else -1
+            for replica, many in zip(replicas, outstanding, strict=True)
+        ]
+        longest = max(found)
         if longest <= CACHED * request.prompt:
             return super().choose(request, up, at)
-        return self.least((each for each in found if found[each] == longest), at)
+        return self.least([each for each, known in zip(up, found, strict=True) if known == longest], at)
 
 
 ROUTERS: dict[str, type[RoundRobin]] = {

@@ -63,11 +63,9 @@ class Percentiles(NamedTuple):
 
 def sampled(batches: Sequence[Bag], totals: Sequence[float], levels: dict[str, float]) -> Percentiles:
     """Mean and percentiles of batches of consecutive values, whose sums are given, with their sampling error."""
-    bags = [array("d", sorted(bag)) if isinstance(bag, array) else bag for bag in batches]
-    counts = [float(len(bag)) if isinstance(bag, array) else sum(bag.values()) for bag in bags]
+    bags = [sorted(bag) if isinstance(bag, array) else bag for bag in batches]
+    counts = [float(len(bag)) if isinstance(bag, list) else sum(bag.values()) for bag in bags]
     whole, count = together(bags), sum(counts)
-    if isinstance(whole, array):
-        whole = array("d", sorted(whole))
     mean, values = sum(totals) / count, ranked(whole, levels.values())
     unlike = [_NORMAL / math.sqrt(count)]
     of_mean, errors, enough = unlike[0], list[float](), list[float]()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from mlsysim.cases.offload import host_link
@@ -89,19 +89,19 @@ class Simulated(NamedTuple):
 
 
 class _Clock:
-    """Requests as they pass, and when they came."""
+    """Requests as they pass, some together, and when they came."""
 
     def __init__(self, requests: Iterable[Request], expected: int) -> None:
         self.requests, self.expected, self.first, self.count = requests, expected, math.inf, 0
         self.last: Request | None = None
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[list[Request]]:
         for block in in_order(self.requests):
             if not self.count:
                 self.first = block[0].arrival
             self.count += len(block)
             self.last = block[-1]
-            yield from block
+            yield block
 
     @property
     def stopped(self) -> str:
@@ -185,7 +185,7 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
         if scaling is not None:
             Growing(fleet, each, scaling, _cold_start(fleet, each, scaling))
     told = _telling(record, clock, settings)
-    fleet.play(clock, told)
+    fleet.play(chain.from_iterable(clock), told)
     told()
     alone = [result(*both) for each in fleet.pools[-1:] for both in zip(each.replicas, each.series, strict=True)]
     read = [result(*both) for each in fleet.pools[:-1] for both in zip(each.replicas, each.series, strict=True)]

@@ -228,15 +228,16 @@ class Load:
         prompt, answer, whole = self.prompt.draw, self.answer.draw, self.block_tokens
         new, others = tuple.__new__, tuple(Request._field_defaults.values())
         plain = not self.prefixes and not self.tenants and self.context is None
-        pairs = (*_logarithmic(self.prompt), *_logarithmic(self.answer))
+        spread = (*_logarithmic(self.prompt), *_logarithmic(self.answer))
+        pairs = lengths.pairs(*spread) if len(spread) == 4 else None
         for time in self._arrivals(seed, self.rate, 0.0):
-            if len(pairs) == 4:
-                read, write = lengths.wholes(*pairs)
+            if pairs is not None:
+                read, write = next(pairs)
                 read, write = 1 + read, 1 + write
             else:
                 read, write = prompt(lengths), answer(lengths)
             if plain:
-                yield new(Request, (time, read, write, *others))
+                yield new(Request, (time, read, write) + others)  # noqa: RUF005
                 continue
             read, write = self._cut(read, write)
             first = self._prefix(people)
