@@ -24,6 +24,12 @@ MISTAKES = {
     "export megatron Llama3_8B@16xH100 --pp 4 --schedule zero_bubble": [
         "use --schedule 1f1b or --schedule interleaved."
     ],
+    "sweep Llama3_8B@H100 batch_size=1:64": ["one by one", "batch_size=1,2,4,8,16,32"],
+    "audit Llama3_8B@8xH100": ["--task training or --task serving"],
+    "audit H100": ["for which model?"],
+    "labs new roofline": ["takes build, open", "as in `mlsysim labs build"],
+    "labs grade": ["as in `mlsysim labs grade codes.csv`"],
+    "collectives --on 8xH100 --log nccl.log": ["write `mlsysim collectives nccl.log`"],
     # Names that are nearly right.
     "train Llama3_70B --on 512xH1000": ["H1000", "'H100'"],
     "train Lama3_70B --on 512xH100": ["no model named 'Lama3_70B'", "'Llama3_70B'"],
@@ -519,7 +525,7 @@ MISTAKES = {
     "review nothere.sh": ["'nothere.sh' cannot be read: no such file or directory"],
     "import nothere.json": ["'nothere.json' cannot be read: no such file or directory"],
     "import": ["Missing argument 'FILE'"],
-    "validate": ["Missing argument 'files'"],
+    "validate": ["Missing argument 'files', as in `mlsysim validate runs.csv"],
     "doctor --fix": ["There is no option --fix; --help lists them"],
     "api --port x": ["--port takes a whole number, and what was given is none"],
     "mcp --port 8000": ["no option --port", "write `mlsysim export vllm` for something to launch"],

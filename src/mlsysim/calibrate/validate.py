@@ -113,8 +113,12 @@ def table_of(header: Iterable[str], file: str) -> Table:
     for table in TABLES.values():
         if set(table.columns) <= columns:
             return table
-    shown = ", ".join(sorted(columns)[:8])
-    raise InputError(f"{file}: no known table has the columns {shown} ...; known are {', '.join(TABLES)}.")
+    shown = f"{', '.join(sorted(columns)[:8])}{' ...' if len(columns) > 8 else ''}"
+    told = [
+        f"one of {name} has {', '.join(table.columns)}" if name in ("training", "inference") else name
+        for name, table in TABLES.items()
+    ]
+    raise InputError(f"{file}: no known table has the columns {shown}. Known are: {'; '.join(told)}.")
 
 
 def validate(*paths: str | Path) -> list[FileReport]:

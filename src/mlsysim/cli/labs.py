@@ -31,7 +31,10 @@ def build_site(
     folder: Annotated[Path, Argument(metavar="DIR", help="a new or empty folder, or a site built before")],
     key: Annotated[str, Option(help="an instructor's key, mixed into the result codes of labs")] = "",
 ) -> None:
-    """Write the site into a folder that any static host can serve; the first build fetches pinned files."""
+    """Write the site into a folder that any static host can serve; the first build fetches pinned files.
+
+    mlsysim labs build site
+    """
     from mlsysim.labs.build import build
 
     site = build(folder, say=echo, key=key)
@@ -74,7 +77,7 @@ def list_labs(as_json: AsJson = False) -> None:
         [str(lab["number"]), lab["track"], lab["id"], lab["title"], f"{lab['minutes']} min", str(lab["questions"])]
         for lab in found
     ]
-    print_table("table", ["", "track", "lab", "title", "time", "questions"], rows)
+    print_table("table", ["", "track", "lab", "title", "time", "graded"], rows)
 
 
 @labs.command("show")
@@ -83,7 +86,10 @@ def show_lab(
     student: Annotated[str, Option(help="whose numbers to show; without it those of practice")] = "",
     answers: Annotated[bool, Option("--answers", help="with the right answers, for instructors")] = False,
 ) -> None:
-    """The text of a lab with a student's numbers, its questions, and the right answers if you ask for them."""
+    """The text of a lab with a student's numbers, its questions, and the right answers if you ask for them.
+
+    mlsysim labs show roofline --student ann
+    """
     from mlsysim.labs.grading import right_answer
     from mlsysim.labs.lab import lab
     from mlsysim.labs.quoting import for_terminal
@@ -134,7 +140,8 @@ def check_labs(
             raise InputError(f"The lab file {error.filename} cannot be read: {error.strerror}.") from None
     for each in found:
         count = check_lab(each)
-        echo(f"{each.id}: {len(each.questions)} questions, {count} variants, all with answers")
+        graded = f"{len(each.graded)} of them graded"
+        echo(f"{each.id}: {len(each.questions)} questions, {graded}, {count} variants, all with answers")
 
 
 @labs.command("answer")
@@ -144,7 +151,10 @@ def answer_lab(
     student: Annotated[str, Option(help="your id; without it this is practice")] = "",
     key: Annotated[str, Option(help="the instructor's key, where there is one")] = "",
 ) -> None:
-    """Answer a lab in the terminal: what is right, what is not and why, and the result code."""
+    """Answer a lab in the terminal: what is right, what is not and why, and the result code.
+
+    mlsysim labs answer roofline pass='4.8 ms' upgrade=none
+    """
     from mlsysim.labs.codes import derived_key, make_code
     from mlsysim.labs.grading import grade_all
     from mlsysim.labs.lab import lab
@@ -172,7 +182,10 @@ def grade_codes(
     key: SiteKey = "",
     as_json: AsJson = False,
 ) -> None:
-    """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true."""
+    """Verify result codes offline: a table of scores, and a sentence for each code that cannot be true.
+
+    mlsysim labs grade codes.csv
+    """
     from mlsysim.labs.submissions import grade_submissions, read_submissions
 
     results = grade_submissions(read_submissions(given, student), name, key)
@@ -191,7 +204,10 @@ def show_class(
     as_csv: Annotated[bool, Option("--csv", help="a row for each question of each code")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A class from its result codes: attempts until each question was solved, misconceptions, predictions."""
+    """A class from its result codes: attempts until each question was solved, misconceptions, predictions.
+
+    mlsysim labs class codes.csv
+    """
     from mlsysim.labs.classroom import class_csv, classroom
     from mlsysim.labs.submissions import grade_submissions, read_submissions
 

@@ -133,6 +133,7 @@ _WRITTEN_SO = {
     "--carbon": "--region Quebec, which says what its electricity emits",
     **dict.fromkeys(("--host", "--port"), "`mlsysim export vllm` for something to launch"),
     "--csv": "-o csv",
+    **dict.fromkeys(("--log", "--nccl-log", "--measured"), "`mlsysim collectives nccl.log` to compare with a log of nccl-tests"),
     "--over": "batch_size=64,128 after the plan, without an option",
     **dict.fromkeys(("--verbose", "--debug", "--why"), "`mlsysim explain METRIC` after an answer"),
 }  # fmt: skip
@@ -169,7 +170,11 @@ def _belongs(name: str) -> str:
 
 def _example(error: Exception) -> str:
     """The first example in the help of the command that was asked for."""
-    told = getattr(getattr(getattr(error, "ctx", None), "command", None), "help", None) or ""
+    return _of_help(getattr(getattr(error, "ctx", None), "command", None))
+
+
+def _of_help(command: Any) -> str:
+    told = getattr(command, "help", None) or ""
     return next((line.strip() for line in told.splitlines() if line.strip().startswith("mlsysim ")), "")
 
 
@@ -242,7 +247,8 @@ def _no_command(error: Exception, said: str) -> str:
     context: Any = getattr(error, "ctx", None)
     group, parent = getattr(context, "info_name", None), getattr(context, "parent", None)
     if parent is not None and hasattr(context.command, "commands") and not said.endswith("?"):
-        return f"`mlsysim {group}` takes {either(context.command.commands)} first, then a plan file or Llama3_70B@512xH100."
+        example = next(filter(None, (_of_help(each) for each in context.command.commands.values())), "")
+        return f"`mlsysim {group}` takes {either(context.command.commands)} first, as in `{example}`."
     word = said.partition("'")[2].partition("'")[0]
     if word in _ASKED_FOR:
         return f"No such command {word!r}: {_ASKED_FOR[word]}."

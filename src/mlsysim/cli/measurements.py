@@ -21,7 +21,10 @@ def validate(
     as_json: OneJson = False,
     out: Annotated[Path | None, Option(help="write every prediction with its interval to this CSV")] = None,
 ) -> None:
-    """Predict every row of measurement tables and report the errors, per file and per source."""
+    """Predict every row of measurement tables and report the errors, per file and per source.
+
+    mlsysim validate runs.csv --out predictions.csv
+    """
     from mlsysim.calibrate.validate import validate as run
     from mlsysim.calibrate.validate import write_predictions
 

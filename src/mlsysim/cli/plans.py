@@ -198,7 +198,10 @@ def report(
 def audit(
     context: Context,
     scenario: Annotated[
-        str | None, Argument(metavar="SCENARIO", help="a plan file; Llama-70B on 512 H100 without one")
+        str | None,
+        Argument(
+            metavar="FILE|MODEL@FLEET", help="a plan file, or such as Llama3_8B@8xH100; Llama-70B on 512 H100 without"
+        ),
     ] = None,
     workload: Annotated[
         str | None, Option("-w", "--workload", help="a model, on the chip of this machine, instead of a scenario")
@@ -210,6 +213,7 @@ def audit(
 
     mlsysim audit
     mlsysim audit scenario:llama3-405b-16k-h100
+    mlsysim audit Llama3_8B@8xH100 --task training
     mlsysim audit -w Llama3_8B
     """
     from mlsysim.cli.doctor import chip_here
@@ -223,7 +227,7 @@ def audit(
     if workload is not None:
         wanted = plan_of(context, task="inference", model=workload, on=chip_here())
     else:
-        wanted = changed(context, AUDITED if scenario is None else load(scenario))
+        wanted = changed(context, AUDITED) if scenario is None else named_plan(context, scenario)
     with busy("evaluating ..."):
         found = audited(wanted)
     remember(wanted)

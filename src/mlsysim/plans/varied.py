@@ -6,6 +6,7 @@ A space (:mod:`mlsysim.search.space`) sweeps millions of points of what has a cl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -178,8 +179,22 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
         listed = [value.strip() for value in values.split(",") if value.strip()]
         if not mark or not listed or name.strip() in found:
             raise InputError(f"What is varied is such as staleness=1,2,4, each key once, got {text[:60]!r}.")
+        for value in listed:
+            _refuse_range(name.strip(), value)
         found[name.strip()] = listed
     return found
+
+
+def _refuse_range(name: str, value: str) -> None:
+    """Refuse two numbers with a sign between them, which leave open what lies there."""
+    ends = re.fullmatch(r"(\d{1,9})(?::|-|\.\.)(\d{1,9})", value)
+    if ends is None:
+        return
+    first, last = max(1, int(ends[1])), int(ends[2])
+    doubled = [str(first << k) for k in range(6) if first << k <= last] or [ends[1]]
+    raise InputError(
+        f"Values are listed one by one, such as {name}={','.join(doubled)}; {value!r} is a range.", field=name
+    )
 
 
 def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:

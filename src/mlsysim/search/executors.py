@@ -100,7 +100,7 @@ def in_executor(task: Task, parts: Iterable[Part], executor: Executor, width: Ca
     except BrokenProcessPool:
         raise MLSysError(f"The executor lost a worker process; {_KEPT}.") from None
     except CancelledError:
-        raise MLSysError(f"The executor dropped parts of the sweep; {_KEPT}.") from None
+        raise MLSysError(f"The executor dropped parts of the sweep, as when its scheduler ends; {_KEPT}.") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "distributed":
             raise
