@@ -51,7 +51,7 @@ def test_a_plan_a_model_a_trace_and_a_launch_file_are_told_apart():
             "t.csv",
             "a,b\n1,2\n",
             SERVING,
-            "t.csv was taken for a trace, and cannot be read as one: it, line 1 has no column",
+            "t.csv was taken for a trace, and cannot be read as one: line 1 has no column",
         ),
         ("t.csv", TRACE, TRAINING, "switch the task to serving"),
         ("p.toml", "[workload]\nmodle = 3", SERVING, "did you mean"),

@@ -125,7 +125,7 @@ def _trace(name: str, text: str, plan: Document) -> Document:
         found = read_trace(path).summary
     except InputError as error:
         raise InputError(
-            f"{name} was taken for a trace, and cannot be read as one: {str(error).replace(path, 'it')}"
+            f"{name} was taken for a trace, and cannot be read as one: {str(error).removeprefix(f'{path}, ').replace(path, 'it')}"
         ) from None
     if not found.count:
         raise InputError(f"{name} was taken for a trace, and has no request in it.")

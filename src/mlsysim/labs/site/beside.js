@@ -68,6 +68,7 @@ export async function deeper(plan, width, current) {
 
 async function take(file) {
   if (!file) return;
+  byId("imported").hidden = true; // what is said of a file before
   if (file.size > LARGEST) throw new Error(`${file.name} has ${file.size.toLocaleString("en")} bytes, more than any file that is read here.`);
   const text = await file.text();
   const { plan, models } = page.state;
