@@ -37,14 +37,14 @@ def lognormal(shape: float) -> tuple[tuple[float, float], ...]:
 
 def test_repairs_before_a_time():
     for t in (0.1, 1.0, 30.0, 1e3):
-        assert repaired(t, 40.0, 1.0) == pytest.approx(-math.expm1(-t / 40.0), rel=1e-9)
+        assert repaired(t / 40.0, 1.0) == pytest.approx(-math.expm1(-t / 40.0), rel=1e-9)
     # E[min(R, t)] = integral of exp(-(u/c)^q), c = mean / Gamma(1 + 1/q), in v = u^(1/3).
     for shape in (0.367, 0.651, 2.0):
         c, top, n = 155.0 / math.gamma(1 + 1 / shape), 500.0 ** (1 / 3), 4000
         steps = [(i + 0.5) * top / n for i in range(n)]
         fine = sum(3 * v**2 * math.exp(-((v**3 / c) ** shape)) for v in steps) * top / n
-        assert 155.0 * repaired(500.0, 155.0, shape) == pytest.approx(fine, rel=1e-5)
-        assert repaired(1e9, 155.0, shape) == pytest.approx(1.0, abs=1e-9)
+        assert 155.0 * repaired(500.0 / 155.0, shape) == pytest.approx(fine, rel=1e-5)
+        assert repaired(1e7, shape) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_poisson_by_hand():

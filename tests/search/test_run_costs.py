@@ -154,6 +154,15 @@ def test_twice_the_tokens_take_twice_of_everything():
         assert found[f"{amount}_per_mtoken"][1] == pytest.approx(found[f"{amount}_per_mtoken"][0], rel=1e-12)
 
 
+def test_waiting_for_spares_is_that_of_each_run():
+    """Two spares for 64 nodes: longer runs wait for a larger share of their time, tokens as long as the days that they take."""
+    lasting = evaluate(BASE | {"spares": 2}, {"duration_days": np.array([3.0, 45.0, 400.0])})["goodput_ratio"]
+    assert goodput() > lasting[0] > lasting[1] > lasting[2] > 0.5
+    whole = evaluate(BASE | {"spares": 2}, {"tokens": np.array([1e12, 9e12])})
+    again = evaluate(BASE | {"spares": 2}, {"duration_days": whole["run_days"]})
+    assert again["goodput_ratio"] == pytest.approx(whole["goodput_ratio"], rel=1e-3)
+
+
 def test_a_fleet_that_only_fails_never_ends_its_run():
     fixed = {**BASE, "tokens": 1e12, "accelerator_mtbf": "1 h", "grid": "Iowa", "zero_stage": 3}
     found = evaluate(fixed, {"micro_batch": np.array([1])})

@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import exp, log, maximum, minimum, power, some, sqrt
+from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt
 
 Back = tuple[tuple[float, float], ...]
 """Times over the mean repair, and the share of the mean repair that lies before each: E[min(R, t)] / E[R]."""
@@ -35,18 +34,17 @@ _FIRST, _LAST, _APART = 1e-6, 1e5, 1.05
 _CLOSE = 1e-12
 
 
-@kernel("time: h [1, 1e4], mean: h [1, 1e3], shape [0.3, 2] -> share")
-def repaired(time: Any, mean: Any, shape: Any) -> Any:
-    """The share of a Weibull repair's mean that lies before a time: P(1/q, (t/c)^q), by its series."""
+def repaired(time: float, shape: float) -> float:
+    """The share of a Weibull repair's mean that lies before a ``time`` over that mean: P(1/q, (t/c)^q), by its series."""
     a = 1 / shape
-    x = minimum(power(time / mean * math.gamma(1 + a), shape), 60.0)
-    total = term = power(x, a) * exp(-x) / math.gamma(1 + a)
+    x = min((time * math.gamma(1 + a)) ** shape, 60.0)
+    total = term = x**a * math.exp(-x) / math.gamma(1 + a)
     n = 0
-    while some(term > _CLOSE * total):
+    while term > _CLOSE * total:
         n += 1
-        term = term * (x / (a + n))
-        total = total + term
-    return minimum(total, 1.0)
+        term *= x / (a + n)
+        total += term
+    return min(total, 1.0)
 
 
 @lru_cache(8)
@@ -56,7 +54,7 @@ def backs(repairs: tuple[tuple[float, float, float], ...]) -> Back:
     steps = math.ceil(math.log(_LAST / _FIRST) / math.log(_APART))
     times = [_FIRST * _APART**i for i in range(steps + 1)]
     return tuple(
-        (t, sum(weight * hours * repaired(t * mean, hours, shape) for weight, hours, shape in repairs) / mean)
+        (t, sum(weight * hours * repaired(t * mean / hours, shape) for weight, hours, shape in repairs) / mean)
         for t in times
     )
 

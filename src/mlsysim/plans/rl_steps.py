@@ -325,7 +325,7 @@ class Stepper:
 
         def at(layout: Any) -> Served:
             found = server.at(layout, clients)
-            held = int(found.result.active_requests)
+            held = int(found.result.active_requests or 0)
             # A bound is no order: output grows with what is in flight until caches are full, and falls where they overflow.
             fewer = [server.at(layout, held)] if staleness and 0 < held < clients else []
             return max((found, *fewer), key=lambda each: each.requests)
