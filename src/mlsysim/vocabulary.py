@@ -126,6 +126,7 @@ VALUES = {
         "interleaved_1f1b": "interleaved",
     },
     **dict.fromkeys(("reinforce", "reinforce++", "reinforce_plus_plus", "reinforce_pp"), "rloo"),
+    **{"sync": "synchronous", "async": "asynchronous", "memory": "in_memory", "inmemory": "in_memory"},
     **{"gspo": "grpo", "on_policy_distillation": "distillation"},
 }
 """Other names of values that are words."""

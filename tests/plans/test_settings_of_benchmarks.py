@@ -103,6 +103,28 @@ def test_dimensions_replace_the_zoos() -> None:
         trained(workload={"model": "ResNet50", "dimensions": {"layers": 3}})
 
 
+def test_parts_of_a_layer_may_be_said_at_once() -> None:
+    """``recompute = "norm+up"`` is selective recomputation of these; what has a part already is not done twice."""
+    once, apart = (
+        trained(parallelism=keys)
+        for keys in ({"recompute": "light"}, {"recompute": "selective", "recomputed": "light"})
+    )
+    assert once.value("latency") == apart.value("latency") and once.value("memory") == apart.value("memory")
+    assert trained(parallelism={"recompute": "norm, light"}).value("latency") == once.value("latency")
+    for said, meant in (("sync", "synchronous"), ("async", "asynchronous")):
+        assert (
+            Plan.model_validate(
+                {
+                    "task": "training",
+                    "workload": {"model": "Llama3_8B"},
+                    "hardware": {"on": "8xH100"},
+                    "ops": {"checkpoint_mode": said},
+                }
+            ).ops.checkpoint_mode
+            == meant
+        )
+
+
 def test_what_is_recomputed_selectively_is_said() -> None:
     times = [
         trained(parallelism={"recompute": "selective", "recomputed": part}).value("latency")

@@ -40,17 +40,19 @@ NOTHING = Again()
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The parts in a text such as ``light+up`` or ``norm, up``, each once and in the order of a layer.
+    """The parts in a text such as ``light+up`` or ``norm, up``, each once and in the order of a layer; light has the norms, full has all.
 
-    >>> parts_of("up+light"), parts_of("norm, up")
-    (('light', 'up'), ('norm', 'up'))
+    >>> parts_of("up+light"), parts_of("norm, up"), parts_of("norm+light"), parts_of("full+moe")
+    (('light', 'up'), ('norm', 'up'), ('light',), ('full',))
     """
     named = [part for part in re.split(r"[+,\s]+", text.strip().lower()[:200]) if part]
     given = [other for part in named for other in MODES.get(part, ("full" if part == "forward" else part,))]
     for part in given:
         if part not in PARTS:
             raise unknown_name("part of a layer to recompute", part, PARTS, remedy=f"use {', '.join(PARTS)}.")
-    return tuple(part for part in PARTS if part in given)
+    if "full" in given:
+        return ("full",)
+    return tuple(part for part in PARTS if part in given and not (part == "norm" and "light" in given))
 
 
 def again(mode: Any, selective: str = "attention") -> Again:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from mlsysim.models.recompute import parts_of
+from mlsysim.models.recompute import PARTS, parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part, read_number
 from mlsysim.plans.targets import parse_targets
@@ -203,6 +203,16 @@ class ParallelismPart(Part):
     @classmethod
     def _all_of_it(cls, value: Any) -> Any:
         return 1.0 if isinstance(value, str) and value.strip().lower() == "optimizer" else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parts_of_a_layer(cls, values: Any) -> Any:
+        """Parts of a layer are what selective recomputation takes: ``recompute = "norm+up"``."""
+        given = values.get("recompute") if isinstance(values, dict) and values.get("recomputed") is None else None
+        named = set(re.split(r"[+,\s]+", given.strip().lower())) if isinstance(given, str) else set()
+        if not named or not named <= {*PARTS} - {"full"}:
+            return values
+        return {**values, "recompute": "selective", "recomputed": given}
 
     @field_validator("recomputed", mode="before")
     @classmethod
