@@ -203,8 +203,8 @@ MISTAKES = {
     TRAIN + "--schedule zerobubbles": ["no schedule named 'zerobubbles'", "'zero_bubble'"],
     TRAIN + "--recompute selectiv": ["--recompute got 'selectiv'", "expected 'none', 'selective' or 'full'"],
     TRAIN + "--recompute true": ["--recompute got 'true'", "expected 'none', 'selective' or 'full'"],
-    TRAIN + "--checkpoint-mode async": [
-        "--checkpoint-mode got 'async'",
+    TRAIN + "--checkpoint-mode parallel": [
+        "--checkpoint-mode got 'parallel'",
         "expected 'sharded', 'synchronous', 'asynchronous', 'in_memory' or 'obj",
     ],
     TRAIN + "-p bfloat15": ["no precision named 'bfloat15'", "'bf16'"],
