@@ -4,7 +4,8 @@
 
 Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16), convolutions tuned by trying (``cudnn.benchmark``, as timm's own tables have it); ``eager`` launches operators one by one, ``graph``
 captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
-compiled by several processes at once, which take turns at the device when all are compiled; ``compiled`` runs these alone.
+compiled by several processes at once, which take turns at the device when all are compiled; ``compiled`` runs these alone. Batches are large, so that
+the device is waited for: a process that holds many compiled networks launches slowly, looking for the one that is called.
 """
 
 from __future__ import annotations
