@@ -10,9 +10,11 @@ import pytest
 from mlsysim.errors import InputError
 from mlsysim.plans import designs
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.arrivals import QUICK, SAMPLE, Arrivals
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.least_service import least_services
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.targets import Target, parse_targets
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.paths import without_files
@@ -298,6 +300,28 @@ def test_a_large_service_is_played_until_it_is_full() -> None:
     assert found[2].over_time["up"][-1] == 1600
     for answer, many in zip(found, sizes, strict=True):
         assert float(answer.value("requests_per_second").m) == pytest.approx(30.0 * many, rel=1e-3)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize(
+    ("rate", "replicas", "writers"), [(1e5, 1104, 792), (1e5, 1283, 869), (1e5, 1, 0), (300.0, 9, 0)]
+)
+def test_what_is_drawn_of_a_service_has_a_most_and_fills_it(
+    rate: float, replicas: int, writers: int, quick: bool
+) -> None:
+    """A play of some of its replicas lasts four times of a request or more, has the share of writers of all, and skips the first of these times."""
+    part = ServingPart.model_validate({"prompt_tokens": 512, "output_tokens": 128, "qps": rate})
+    latency, count = 3.2, QUICK if quick else SAMPLE
+    drawn = Arrivals(part, 512, 128).drawing(rate, quick, latency, replicas, writers)
+    seconds = drawn.requests / (rate * drawn.share)
+    assert count <= drawn.requests <= 100_000 and drawn.skip <= seconds / 2
+    if replicas > 1:
+        assert seconds >= 4 * latency * (1 - 1e-3) and drawn.skip == pytest.approx(
+            max(latency, 0.05 * seconds), rel=1e-3
+        )
+        assert drawn.share * writers == pytest.approx(round(drawn.share * writers), rel=0.005)
+    if quick:
+        assert drawn.requests <= max(10 * QUICK, 4.01 * latency * rate * drawn.share)
 
 
 @pytest.mark.parametrize(
