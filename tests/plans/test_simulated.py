@@ -203,6 +203,8 @@ def test_replicas_fail_and_spares_are_asked_for_where_none_did() -> None:
     plan = BASE | {"hardware": {"on": "2xH100"}, "serving": BASE["serving"] | {"failures": True}}
     calm = evaluate(plan, change=False)
     assert "0 failures" in calm.assumptions["failures"] and any("spare" in line for line in calm.verdict)
+    spared = plan | {"hardware": {"on": "3xH100"}, "serving": plan["serving"] | {"spare": 1, "replicas": 2}}
+    assert not any("asked with" in line for line in evaluate(spared, change=False).verdict)
     often = evaluate(plan | {"ops": {"mtbf": "20 s", "restart_time": "10 s"}}, change=False)
     assert "fails every 40 s and is back 10 s later" in often.assumptions["failures"]
     assert often.percentiles["e2e"]["p99"] > 1.3 * calm.percentiles["e2e"]["p99"]

@@ -45,7 +45,7 @@ def _say(sheet: Sheet, served: Played) -> None:
         sheet.assumed["failures"] = (
             f"{often}: {played}; one of {served.replicas:,} or more is away {100 * away:.2g} % of the time"
         )
-        if not seen.failed:
+        if not seen.failed and not part.spare:
             unseen = (
                 "No replica failed while requests were played; whether limits hold while one is away is asked with "
             )
