@@ -214,3 +214,22 @@ def test_a_fleet_that_is_over_the_budget_says_so_first():
 def test_how_soon_a_run_could_end_does_not_go_by_the_deadline():
     soon, sooner = (mlsysim.plan("GPT2", on="A100", deadline=each, tokens=1e10).notes for each in ("20 s", "0.1 s"))
     assert soon == sooner and "the fastest, " in soon[0]
+
+
+def test_hardware_has_its_other_names_and_is_asked_for_where_it_is_missing(served):
+    for name, machine in (("hardware", "H100"), ("chip", Hardware.H100), ("hardware", {"on": "H100"})):
+        assert mlsysim.serve("Llama3_8B", **{name: machine}, **LOAD).headline == served.headline
+    with pytest.raises(InputError, match="On which hardware"):
+        mlsysim.serve("Llama3_8B")
+
+
+def test_limits_may_stand_in_a_table():
+    told = mlsysim.serve("Llama3_8B", on="H100", slo={"ttft": "500ms", "tpot": "30ms"}, **LOAD)
+    assert told.plan.serving.slo == "ttft=500ms,tpot=30ms" and len(told.checks) == 2
+    with pytest.raises(InputError, match="'tftt' is not a time"):
+        mlsysim.serve("Llama3_8B", on="H100", slo={"tftt": "500ms"})
+
+
+def test_names_are_not_answers_to_compare():
+    with pytest.raises(InputError, match="ask both first, as in compare"):
+        mlsysim.compare("Llama3_8B@H100", "Llama3_8B@H200")

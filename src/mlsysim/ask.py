@@ -51,17 +51,17 @@ Model = str | PathLike[str] | Workload
 Machines = str | HardwareNode | Node | Fleet
 
 
-def train(model: Model, on: Machines, **settings: Any) -> Answer:
+def train(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
     """What it takes to train a model on a fleet: does it fit, how long, what it costs and emits, what binds, how sure."""
     return _answered("training", model, on, settings)
 
 
-def serve(model: Model, on: Machines, **settings: Any) -> Answer:
+def serve(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
     """What a service sees: time to the first token and of each further one, rate, cost of a million tokens, percentiles."""
     return _answered("serving", model, on, settings)
 
 
-def rl(model: Model, on: Machines, **settings: Any) -> Answer:
+def rl(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
     """What a step of post-training takes: rollout and its long tail, training, weights on their way; the best split, the cost of a thousand steps."""
     return _answered("rl", model, on, settings)
 
@@ -145,8 +145,15 @@ def _swept_plan(of: Any, settings: dict[str, Any], fleets: list[str] | None) -> 
     return (plan if isinstance(plan, Plan) else load_plan(fspath(plan))).with_settings(settings)
 
 
-def _answered(task: str, model: Model, on: Machines, settings: Mapping[str, Any]) -> Answer:
-    plan = Plan.model_validate({"task": task, "model": model_name(model), "on": fleet_name(on), **settings})
+def _answered(task: str, model: Model, on: Machines | None, settings: Mapping[str, Any]) -> Answer:
+    given = dict(settings)
+    if on is None and not isinstance(given.get("hardware"), Mapping):
+        # Hardware has other names too, and objects stand under any of them.
+        on = next((given.pop(name) for name in Plan.leaves()["hardware.on"].names if name in given), None)
+        if on is None:
+            raise InputError("On which hardware? Give on, such as on='8xH100'.", field="on")
+    placed = {} if on is None else {"on": fleet_name(on)}
+    plan = Plan.model_validate({"task": task, "model": model_name(model), **placed, **given})
     return evaluate(plan).in_words(_keyword).drawn_by(_chart)
 
 

@@ -27,6 +27,7 @@ MISTAKES = {
     "sweep Llama3_8B@H100 batch_size=1:64": ["one by one", "batch_size=1,2,4,8,16,32"],
     "audit Llama3_8B@8xH100": ["--task training or --task serving"],
     "audit H100": ["for which model?"],
+    "serve Llama3_70B 4 H100": ["A fleet is one word: 4xH100."],
     "labs new roofline": ["takes build, open", "as in `mlsysim labs build"],
     "labs grade": ["as in `mlsysim labs grade codes.csv`"],
     "collectives --on 8xH100 --log nccl.log": ["write `mlsysim collectives nccl.log`"],

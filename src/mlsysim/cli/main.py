@@ -212,6 +212,8 @@ def _of_usage(error: Exception, said: str) -> str:
             return f"The model and its hardware are one word here: {whole}."
         if getattr(getattr(error, "ctx", None), "info_name", None) == "explain":
             return _of_a_plan(words)
+        if (number := str(getattr(getattr(error, "ctx", None), "params", {}).get("hardware"))).isdigit():
+            return f"A fleet is one word: {number[:12]}x{words[:60]}."
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said
 

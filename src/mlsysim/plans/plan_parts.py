@@ -6,6 +6,7 @@ Schemas, options, controls and axes are made from these lines (:mod:`mlsysim.pla
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -313,6 +314,11 @@ class ServingPart(Part):
                 f"a backlog is tokens of prompts and answers such as 2000+500, or 64x2000+500 for 64 at a time, got {value[:20]!r}"
             )
         return value
+
+    @field_validator("slo", mode="before")
+    @classmethod
+    def _in_one_text(cls, value: Any) -> Any:
+        return ",".join(f"{kind}={limit}" for kind, limit in value.items()) if isinstance(value, Mapping) else value
 
     @field_validator("slo")
     @classmethod
