@@ -77,6 +77,20 @@ def test_adapters_that_are_resident_cost_nothing_and_others_their_bytes() -> Non
     assert few.spent.moving == pytest.approx(6 * 0.05) and many.spent.moving == pytest.approx(3 * 0.05)
 
 
+def test_who_waits_for_an_adapter_does_not_hold_up_those_whose_adapters_are_there() -> None:
+    """Two places, both in use: the third adapter waits for one of them, and a further request of the first does not."""
+    names = ["a", "b", "c", "a"]
+    requests = [Request(0.001 * each, 100, 400 if each < 2 else 10, adapter=name) for each, name in enumerate(names)]
+    record, replica = _played(requests, Host(1e9, False, 2, 5e4))
+    own, _ = _played([requests[0], requests[1], requests[3]], Host(1e9, False, 2, 5e4))
+    # The third adapter waits for the two long answers; the last request comes as soon as if it were not there.
+    alone = own.all["ttft"].total
+    assert alone < 0.2 < 3.5 < record.all["ttft"].total - alone < 4.5
+    assert replica.spent.waits["adapters"] == pytest.approx(
+        record.all["queue"].total - own.all["queue"].total, rel=0.02
+    )
+
+
 def test_what_the_device_forgets_is_found_with_the_host_and_then_on_disk() -> None:
     """Three texts of 1,600 tokens in turns, room for one: the host has one, the disk the third."""
     texts = [tuple(range(1000 * each, 1000 * each + 100)) for each in range(3)]

@@ -4,7 +4,8 @@
     an adapter of a bytes    a / L when a request that names it is let in and it is not there; the least recently used makes room
 
 b and a are those of the fullest device, all of whose replica move their parts at once, and L is the rate of its link one way. The engine waits
-meanwhile, as vLLM's does. A request whose adapter has no place, because all that are there are in use, waits, and those behind it.
+meanwhile, as vLLM's does. A request whose adapter has no place, because all that are there are in use, waits; those behind it whose adapters are there
+are let in before it, as vLLM's scheduler has it (``max_loras``).
 """
 
 from __future__ import annotations

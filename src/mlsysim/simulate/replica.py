@@ -124,6 +124,10 @@ class Replica(Swift):
 
     def _admit(self) -> tuple[str, int]:
         """Let requests in: what stops the next one, and the steps until it is ready."""
+        stopped = self._let_in()
+        return ("adapters", MANY) if self.waiting.come_again() else stopped
+
+    def _let_in(self) -> tuple[str, int]:
         waiting, room, plan = self.waiting, self.room, self.scheduling
         live = waiting.head
         if live is None:
@@ -147,7 +151,9 @@ class Replica(Swift):
                     continue
                 return "caches", MANY
             if self.host is not None and not self.host.has_place(live.request.adapter):
-                return "adapters", MANY
+                waiting.pass_over()
+                live = waiting.head
+                continue
             if live.handed:
                 waiting.pop()
                 live.handed = False

@@ -75,13 +75,14 @@ def scheduling(
 class Waiting:
     """Requests that wait: those that were put back first, then by the order."""
 
-    __slots__ = ("_by", "_heap", "_last", "_tags", "back", "queue", "size", "tokens")
+    __slots__ = ("_by", "_heap", "_last", "_passed", "_tags", "back", "queue", "size", "tokens")
 
     def __init__(self, order: str = "arrival") -> None:
         self._by = order
         self.queue: deque[Any] = deque()
         self.back: deque[Any] = deque()
         self._heap: list[tuple[Any, int, Any]] = []
+        self._passed: list[tuple[Any, Any]] = []
         self._tags: dict[Any, float] = {}
         self._last = 0.0
         self.tokens = self.size = 0
@@ -136,3 +137,19 @@ class Waiting:
             self._last, _, live = heappop(self._heap)
         self.tokens -= live.prompt
         self.size -= 1
+
+    def pass_over(self) -> None:
+        """Those behind the next one go first, until it comes again."""
+        where: Any = self.back or self.queue or self._heap
+        self._passed.append((where, heappop(where) if where is self._heap else where.popleft()))
+
+    def come_again(self) -> bool:
+        """Those that were passed over are next again, in their order: whether there were any."""
+        found = bool(self._passed)
+        while self._passed:
+            where, entry = self._passed.pop()
+            if where is self._heap:
+                heappush(where, entry)
+            else:
+                where.appendleft(entry)
+        return found
