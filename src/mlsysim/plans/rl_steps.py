@@ -263,8 +263,6 @@ class Stepper:
         worked = Worked(times, ledger, whole, moved, staleness, bool(self.part.partial))
         return Way(asked, trainer, served, seen, worked.step(own), generators, staleness, worked)
 
-    # --- the trainer ------------------------------------------------------------------------------------------
-
     def _beside(self) -> Plan:
         """The plan on the fleet that only generates."""
         return self.plan.replacing(hardware={"on": self.part.generate_on, "fabric": None, "chip": None})
@@ -315,8 +313,6 @@ class Stepper:
         return case.Times(
             seen.seconds, seen.even, seen.reading, stream, asked.environment, uneven * work, forward, asked.passes
         )
-
-    # --- the generator ----------------------------------------------------------------------------------------
 
     def _generator(self, generators: int, staleness: float | None, told: float) -> tuple[Served, Rollout, float | None]:
         """The fastest generator that fits, its rollout, and a stream's seconds for as many samples; at least, where they are more than those ``told``."""
