@@ -200,7 +200,9 @@ def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
         # One virtual stage is the schedule without interleaving, which stands beside it unless it was not asked for.
         alone = x.schedule in CHUNKED
         for v in _VIRTUAL:
-            if (v > 1 or alone) and v <= x.max_v_stages and pp * (v - 1) < layers:
+            # Chunks have as many layers as each other, and only those of the last stage may lack some.
+            fits = pp * (v - 1) < layers and -(-layers // (pp * v)) * v * (pp - 1) <= layers
+            if (v > 1 or alone) and v <= x.max_v_stages and fits:
                 yield schedule, v
 
 
