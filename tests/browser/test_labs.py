@@ -196,60 +196,6 @@ def test_a_lab_is_done_by_hand(lab_page, name):
     assert page.get_by_label(re.compile(of.reflect[:20])).input_value() == "because memory"
 
 
-FOCUSED = """() => {
-  const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
-  const name = one.closest("[data-question]")?.dataset.question ?? null;
-  return { tag: one.tagName, type: one.type ?? "", id: one.id, name, value: one.value ?? "", text: one.textContent.trim(),
-    state: one.closest("[data-question]")?.dataset.state ?? null, inside: one.closest("#lab") !== null,
-    outlined: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
-    seen: box.bottom > 0 && box.top < innerHeight };
-}"""
-
-
-def test_a_lab_is_done_by_keys_alone(lab_page):
-    """From the first field to the code with Tab, arrows, Space, Enter and letters; whatever has the focus shows it and stands in sight."""
-    page, of = lab_page, lab("power_caps")
-    right = answers_of(of, STUDENT)
-    visit(page, f"lab/{of.id}")
-    expect(page.locator("#title")).to_contain_text(of.title)
-    idle(page)
-    page.get_by_label("Your id").focus()
-    page.keyboard.type(STUDENT)
-    page.keyboard.press("Enter")
-    idle(page)
-    questions, filled = {question.id: question for question in of.questions}, set()
-    for _ in range(200):
-        if f"{of.points} of {of.points} points" in page.locator("#score").inner_text():
-            break
-        page.keyboard.press("Tab")
-        at = page.evaluate(FOCUSED)
-        if not at["inside"]:
-            continue
-        assert at["outlined"] and at["seen"], at
-        question = questions.get(at["name"])
-        if at["type"] == "submit" and (question is None or at["state"] != "right"):
-            page.keyboard.press("Enter")
-            idle(page)
-        elif question is None or at["state"] == "right" or (question.id, at["id"]) in filled:
-            continue
-        elif at["type"] == "radio":
-            page.keyboard.press("Space")
-            for _ in question.options:
-                if page.evaluate(FOCUSED)["value"] == right[question.id]:
-                    break
-                page.keyboard.press("ArrowDown")
-        elif question.kind == "design":
-            move = next(move for move in question.moves if at["id"].endswith(f"-{move.parameter}"))
-            page.keyboard.press("Home")
-            for _ in range(move.values.index(read_design(question, right[question.id])[move.parameter])):
-                page.keyboard.press("ArrowRight")
-            filled.add((question.id, at["id"]))
-        else:
-            page.keyboard.type(right[question.id])
-            filled.add((question.id, at["id"]))
-    assert read_code(page.locator("#code").inner_text()).score == of.points
-
-
 def test_every_lab_can_be_completed_and_refuses_wrong_answers(lab_page):
     """In one page through the calls, with the answers that native Python computes."""
     for of in labs():
@@ -361,3 +307,57 @@ def test_an_unknown_lab_is_named(lab_page):
     lab_page.get_by_role("link", name="Labs").click()
     expect(lab_page.get_by_role("heading", level=1, name="Labs")).to_be_focused()
     assert lab_page.get_by_role("alert").count() == 0
+
+
+FOCUSED = """() => {
+  const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
+  const name = one.closest("[data-question]")?.dataset.question ?? null;
+  return { tag: one.tagName, type: one.type ?? "", id: one.id, name, value: one.value ?? "", text: one.textContent.trim(),
+    state: one.closest("[data-question]")?.dataset.state ?? null, inside: one.closest("#lab") !== null,
+    outlined: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+    seen: box.bottom > 0 && box.top < innerHeight };
+}"""
+
+
+def test_a_lab_is_done_by_keys_alone(lab_page):
+    """From the first field to the code with Tab, arrows, Space, Enter and letters; whatever has the focus shows it and stands in sight."""
+    page, of = lab_page, lab("power_caps")
+    right = answers_of(of, STUDENT)
+    visit(page, f"lab/{of.id}")
+    expect(page.locator("#title")).to_contain_text(of.title)
+    idle(page)
+    page.get_by_label("Your id").focus()
+    page.keyboard.type(STUDENT)
+    page.keyboard.press("Enter")
+    idle(page)
+    questions, filled = {question.id: question for question in of.questions}, set()
+    for _ in range(200):
+        if f"{of.points} of {of.points} points" in page.locator("#score").inner_text():
+            break
+        page.keyboard.press("Tab")
+        at = page.evaluate(FOCUSED)
+        if not at["inside"]:
+            continue
+        assert at["outlined"] and at["seen"], at
+        question = questions.get(at["name"])
+        if at["type"] == "submit" and (question is None or at["state"] != "right"):
+            page.keyboard.press("Enter")
+            idle(page)
+        elif question is None or at["state"] == "right" or (question.id, at["id"]) in filled:
+            continue
+        elif at["type"] == "radio":
+            page.keyboard.press("Space")
+            for _ in question.options:
+                if page.evaluate(FOCUSED)["value"] == right[question.id]:
+                    break
+                page.keyboard.press("ArrowDown")
+        elif question.kind == "design":
+            move = next(move for move in question.moves if at["id"].endswith(f"-{move.parameter}"))
+            page.keyboard.press("Home")
+            for _ in range(move.values.index(read_design(question, right[question.id])[move.parameter])):
+                page.keyboard.press("ArrowRight")
+            filled.add((question.id, at["id"]))
+        else:
+            page.keyboard.type(right[question.id])
+            filled.add((question.id, at["id"]))
+    assert read_code(page.locator("#code").inner_text()).score == of.points
