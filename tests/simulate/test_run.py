@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim.cases.goodput import Saving, exact_goodput_of
+from mlsysim.plans.run_advice import fewest_spares
 from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.run.clocks import FAMILIES, Cause, Clock, Times
 from mlsysim.simulate.run.nodes import Again, Nodes
@@ -186,3 +187,27 @@ def test_a_run_that_waits_for_its_hours_ends():
     found = play(held, 0)
     assert found.ended and found.seconds > 8 * DAY and found.goodput > 0.9
     assert not play(setting(60.0, work=10 * HOUR), 0).ended
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_run_that_never_lacked_a_node_is_the_same_with_as_many_spares_as_were_broken(elastic):
+    """What a search of spares plays once for all numbers above the most that were broken at once."""
+    cause = Cause("all", 1 / (2 * HOUR), ((1, 0.8), (3, 0.2)), Times("gamma", DAY, 0.7))
+    run = setting(
+        causes=(cause,), work=4 * DAY, again=Again(0.2, Times("exponential", DAY)), elastic=elastic, spares=99
+    )
+    for seed in range(4):
+        free = play(run, seed)
+        assert 0 < free.broken < 99
+        assert play(run._replace(spares=free.broken), seed) == free
+        assert play(run._replace(spares=free.broken - 1), seed) != free
+
+
+@pytest.mark.parametrize("slack", [1.02, 1.2, 1.6])
+def test_the_fewest_spares_are_those_that_playing_every_number_finds(slack):
+    cause = Cause("all", 1 / (4 * HOUR), ((1, 1.0),), Times("exponential", DAY))
+    run = setting(causes=(cause,), work=4 * DAY, nodes=32)
+    limit = play_all(run, 24).seconds.levels["p90"] * slack
+    run = run._replace(patience=limit / run.work * (1 + 1e-9))
+    fits = [play_all(run._replace(spares=n), 24).seconds.levels["p90"] <= limit for n in range(30)]
+    assert fewest_spares(run, limit, 24) == fits.index(True)

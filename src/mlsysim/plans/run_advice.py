@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from mlsysim.cases.checkpoint import MODES, Checkpoint
@@ -16,9 +17,9 @@ from mlsysim.cases.goodput import Goodput
 from mlsysim.errors import InputError
 from mlsysim.plans.plan import Plan
 from mlsysim.simulate.run import causes
-from mlsysim.simulate.run.record import Runs
+from mlsysim.simulate.run.record import LEVELS, Runs
 from mlsysim.simulate.run.run import Setting as Run
-from mlsysim.simulate.run.run import play_all
+from mlsysim.simulate.run.run import play, play_all
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time, money_text
 from mlsysim.vocabulary import Setting, worded
@@ -71,7 +72,8 @@ class Advised(NamedTuple):
 
     def _spares(self) -> Iterator[str]:
         deadline, plan = self.plan.ops.deadline, self.plan.ops
-        ends = self._again(self.run._replace(spares=None, elastic=False)).seconds.levels["p90"]
+        always = self.run._replace(spares=None, elastic=False)
+        ends = (self._own if always == self.run else self._again(always)).seconds.levels["p90"]
         limit = to_si(deadline, "s") if deadline is not None else ends * _NEAR
         if not math.isfinite(limit):
             return
@@ -80,24 +82,14 @@ class Advised(NamedTuple):
             return
         # Where repairs never end in time, a run is cut short.
         run = self.run._replace(patience=limit / self.run.work * (1 + 1e-9), again=self.run.again or causes.again())
-
-        def enough(spares: int) -> bool:
-            return self._again(run._replace(spares=spares)).seconds.levels["p90"] <= limit
-
-        away = sum(c.rate * c.away.mean * sum(n * p for n, p in c.sizes) for c in run.causes if c.away is not None)
-        low, high = -1, min(math.ceil(away + 4 * math.sqrt(away)) + 1, _MOST)
-        while not enough(high):
-            if high == _MOST:
-                return
-            low, high = high, min(2 * high, _MOST)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if enough(middle) else (middle, high)
+        needed = fewest_spares(run, limit, min(SEEDS, self.plan.ops.seeds or SEEDS))
+        if needed is None:
+            return
         what = "keep the deadline" if deadline is not None else f"end within {compact_time(limit)}"
         beside = "" if plan.spares is None else f" ({plan.spares:,} are counted)"
         more = "" if deadline is not None else ", at most 1 % later than with a node always at hand"
         elastic = ", going on with fewer replicas while nodes lack" if self.run.elastic else ""
-        yield worded("Nine in ten runs ", what, " with ", Setting("spares", high), f"{beside}{more}{elastic}.")
+        yield worded("Nine in ten runs ", what, " with ", Setting("spares", needed), f"{beside}{more}{elastic}.")
 
     # --- checkpoints and restarts -----------------------------------------------------------------------------------------
 
@@ -138,3 +130,36 @@ class Advised(NamedTuple):
         words, share = self._saved(run._replace(restart=run.restart / 2, planned=run.planned / 2))
         if share >= _TOLD:
             yield f"To be back twice as fast after a failure ({compact_time(run.restart / 2)}) {words}."
+
+
+def fewest_spares(run: Run, limit: float, seeds: int) -> int | None:
+    """The fewest spares with which nine in ten seeds end within a limit. A run that never lacked a node is the same with any number of spares that its
+    broken nodes leave some of, so that it is played once for all of them; of others those come first that were too late before, since few of them decide."""
+    once: dict[int, tuple[int, bool]] = {}
+    late = seeds - math.floor(LEVELS["p90"] * seeds)
+    order = list(range(seeds))
+
+    def ends(seed: int, spares: int) -> bool:
+        if seed in once and once[seed][0] <= spares:
+            return once[seed][1]
+        found = play(run._replace(spares=spares), seed)
+        within = found.ended and found.seconds <= limit
+        if found.broken <= spares:
+            once[seed] = found.broken, within
+        if not within:
+            order.remove(seed)
+            order.insert(0, seed)
+        return within
+
+    def enough(spares: int) -> bool:
+        missed = (seed for seed in list(order) if not ends(seed, spares))
+        return sum(1 for _ in islice(missed, late)) < late
+
+    if not enough(_MOST):
+        return None
+    peaks = sorted(at for at, within in once.values() if within)
+    low, high = -1, (peaks[seeds - late] if len(peaks) > seeds - late else _MOST)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -38,8 +38,8 @@ class Nodes:
 
     def __init__(self, spares: int | None, crews: int | None, again: Again | None, draws: Draws) -> None:
         self._spares, self._again, self._draws = spares, again, draws
-        self.broken = self.lacking = 0
-        """Nodes in repair or waiting for it, and those that the run lacks."""
+        self.broken = self.lacking = self.most = 0
+        """Nodes in repair or waiting for it, those that the run lacks, and the most that were broken at once."""
         self._lack: deque[bool] = deque()
         self._free = math.inf if crews is None else crews
         self._waiting: deque[tuple[float, Cause]] = deque()
@@ -64,6 +64,7 @@ class Nodes:
                 self._begin(t, length, cause)
             else:
                 self._waiting.append((length, cause))
+        self.most = max(self.most, self.broken)
 
     def _begin(self, t: float, length: float, cause: Cause) -> None:
         self._count += 1

@@ -38,7 +38,7 @@ class Span(NamedTuple):
 
 class Played(NamedTuple):
     """One run: whether it ended, its seconds, seconds of work that are done, seconds by (cause, kind), seconds of computing, unexpected
-    interruptions by cause, and planned stops."""
+    interruptions by cause, planned stops, and the most nodes that were broken at once."""
 
     ended: bool
     seconds: float
@@ -47,6 +47,7 @@ class Played(NamedTuple):
     computing: float
     interruptions: dict[str, int]
     stops: int
+    broken: int = 0
 
     @property
     def parts(self) -> dict[tuple[str, str], float]:

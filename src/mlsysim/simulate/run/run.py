@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from mlsysim.cases.goodput import PATIENCE
@@ -107,7 +108,10 @@ def play(setting: Setting, seed: int, spans: list[Span] | None = None) -> Played
 
 
 def _coming(setting: Setting) -> Returning:
-    return Returning(setting.causes, setting.again if setting.spares is not None else None)
+    return _returning(setting.causes, setting.again if setting.spares is not None else None)
+
+
+_returning = lru_cache(maxsize=8)(Returning)
 
 
 class Run:
@@ -138,19 +142,22 @@ class Run:
 
     def play(self) -> Played:
         """All of it."""
-        s, progress = self.setting, self.progress
+        s, progress, nodes, held = self.setting, self.progress, self.nodes, self.permit is not None
         patience = s.patience * s.work if math.isfinite(s.work) else math.inf
+        end = min(s.lasts, patience)
         for _ in range(_EVENTS):
-            training, paused = self.state == TRAINING, self.state == STOPPED and self.cause == PAUSE
-            last = min(s.lasts, math.inf if paused else patience + self.given)
+            training, last = self.state == TRAINING, end
+            if held:
+                paused = self.state == STOPPED and self.cause == PAUSE
+                last = min(s.lasts, math.inf if paused else patience + self.given)
             if training:
                 self._set_rate()
                 due = self.t + progress.left(self.rate)
                 planned = min(self.stop, self.slow_at, self.slow_until)
             else:
                 due, planned = (math.inf if self.state == WAITING else self.until), math.inf
-            first = min(due, self.fail, self.nodes.next, planned, self.boundary, last)
-            now = max(first, self.t)
+            first = min(due, self.fail, nodes.next, planned, self.boundary, last)
+            now = first if first > self.t else self.t
             self._pass(now)
             if first == last or (training and first == due):
                 break
@@ -160,8 +167,8 @@ class Run:
                 self._go_on()
             elif first == self.fail:
                 self._clock_fails()
-            elif first == self.nodes.next:
-                cause = self.nodes.happens(now)
+            elif first == nodes.next:
+                cause = nodes.happens(now)
                 if cause is None:
                     self._node_back()
                 else:
@@ -329,4 +336,4 @@ class Run:
         if progress.writes > 0:
             self._lose("", WRITES, progress.writes)
         done, lost = progress.done, {key: seconds for key, seconds in self.lost.items() if seconds > 0}
-        return Played(ended, self.t, done, lost, progress.computing, self.interruptions, self.stops)
+        return Played(ended, self.t, done, lost, progress.computing, self.interruptions, self.stops, self.nodes.most)
