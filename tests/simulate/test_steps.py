@@ -8,6 +8,7 @@ import pytest
 
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.traffic import Habits
+from mlsysim.cases.turns import draft_cost
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.simulate.steps import Steps
@@ -114,11 +115,13 @@ def test_attention_ranks_and_stages_are_those_of_the_case() -> None:
         assert got == pytest.approx(one.time(float(n), float(context), 1.0, 700.0).total, rel=1e-9)
 
 
-def test_heads_that_draft_are_those_of_the_case() -> None:
-    step = _step("latent attention")
+@pytest.mark.parametrize("name", ["latent attention", "indexer"])
+def test_heads_that_draft_are_those_of_the_case(name: str) -> None:
+    step = _step(name)
     steps = Steps(Iterations(step), Habits(drafted=2, acceptance=0.7))
     assert steps.gain == pytest.approx(1 + 0.7 + 0.49)
     plain = Steps(Iterations(step), Habits())
     attended = 8 * steps.contexts.at(500)[0]
     bare = step.time(8.0, 500.0, drafted=2).total
     assert steps.decode_time(8, attended) > bare > plain.decode_time(8, 8 * plain.contexts.at(500)[0])
+    assert steps.decode_time(8, attended) == pytest.approx(bare * draft_cost(Habits(drafted=2)), rel=1e-9)

@@ -53,6 +53,13 @@ def test_a_step_is_more_than_its_attention_and_experts():
     assert t.total - t.device == pytest.approx(step.factors[1] * (step.engine.step + 16 * step.engine.per_sequence))
 
 
+def test_tokens_that_are_drafted_cost_the_host_time_where_nothing_is_scheduled_ahead():
+    step = step_of("DeepSeek_R1", "B200", "SGLang", tp=8)
+    t, runner = step.time(64, 2000, drafted=2), step.engine
+    own = runner.step + 64 * (runner.per_sequence + 2 * runner.drafted_token)
+    assert t.total - t.device == pytest.approx(step.factors[1] * own)
+
+
 def test_a_step_of_plain_numbers_is_timed_once_at_each_clock():
     step = step_of()
     assert step.time(8, 1000) is step.time(8.0, 1000.0)

@@ -236,7 +236,7 @@ WORK = [
     {"prompts": 2.0, "prompt_tokens": 512.0, "prompt_context": 64.0},
     {"sequences": 16.0, "context": 300.0, "prompts": 1.0, "prompt_tokens": 128.0, "drafted": 1},
 ]
-TIMES = ("step", "per_sequence", "host_operator", "waited_operator", "expert_block")
+TIMES = ("step", "per_sequence", "drafted_token", "host_operator", "waited_operator", "expert_block")
 
 
 def test_a_batch_of_an_array_takes_the_kernels_of_its_size() -> None:

@@ -139,7 +139,9 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
     ttft = mean + idle + place + front
     if not h.warm:
-        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", step.engine.cold_start / h.rounds)
+        # Kernels for full steps are compiled when the first of them comes, for which all of the first round wait.
+        cold = where(t.concurrency * t.mean_prompt > step.engine.token_budget, step.engine.cold_start / h.rounds, 0.0)
+        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
     return result(t, tpot, ttft, last + idle + place + front, active, turn.alone, turn.prompts, bound)
 
 

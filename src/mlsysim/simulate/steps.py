@@ -92,7 +92,8 @@ class Steps:
         self.contexts = Contexts(self._attended, self._breaks(step))
         engine = step.engine
         self._operator, self._waited = engine.host_operator, engine.waited_operator
-        self._host, self._each = engine.step * of_answers, engine.per_sequence * of_answers
+        self._host = engine.step * of_answers
+        self._each = (engine.per_sequence + engine.drafted_token * self.drafted) * of_answers
         self._row = step.attended_rows * of_answers
         base, prompt, beside = (step.launched(*each) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)))
         self._launched, self._for_prompt, self._beside = base, prompt - base, beside - base

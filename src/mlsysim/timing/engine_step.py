@@ -267,8 +267,9 @@ class EngineStep(EngineKernels):
             beside = maximum(device + held * rows.exchange, rows.exchange)
             device = where(rows.halves > 1, beside, device + rows.exchange)
         _, of_answers, of_launches = self.factors or (1.0, 1.0, 1.0)
-        own = of_answers * (self.engine.step + self.engine.per_sequence * sequences)
-        host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N", own)
+        runner = self.engine
+        own = runner.step + runner.per_sequence * sequences + runner.drafted_token * (decode - sequences)
+        host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N + c_d D", of_answers * own)
         busy, launches, waited = device, 0.0, 0.0
         if present(prompts):
             # Operators that the host launches one by one: a step cannot be faster than the launches.

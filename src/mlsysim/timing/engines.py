@@ -60,6 +60,7 @@ class Engine(Record):
     kernels: str
     step: Span
     per_sequence: Span
+    drafted_token: Span = 0.0
     small_kernels: float = Field(ge=0)
     quantised_kernels: float = Field(default=0.0, ge=0)
     host_operator: Span
