@@ -15,6 +15,7 @@ from mlsysim import (
     SustainabilityModel,
 )
 from mlsysim.core.constants import INFINIBAND_NDR_BW, NVLINK_H100_BW
+from mlsysim.examples._beside import in_unit
 from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.show import banner, info, table
@@ -93,23 +94,15 @@ def main() -> None:
     plan = evaluate_plainly(AUDITED)
     shown = {metric.name: metric.text for metric in plan.metrics}
     paid = next(each.value for each in plan.assumed if each.name == "kwh_price")
+    energy = in_unit(footprint.total_energy_kwh, "MWh", 1)
+    energy = in_unit(footprint.total_energy_kwh, "MWh", 1)
     banner("The same run as a plan (mlsysim audit)")
     rows = [
-        [
-            "MTBF",
-            f"{reliability.fleet_mtbf.to('h').magnitude:.2f} h",
-            shown["mtbf"],
-            "all causes, as counted for H100",
-        ],
+        ["MTBF", f"{in_unit(reliability.fleet_mtbf, 'h', 2)} h", shown["mtbf"], "all causes, as counted for H100"],
         ["Checkpoint", f"{CHECKPOINT_SECONDS} s", shown["checkpoint_time"], plan.assumptions["checkpoint_time"]],
         ["Goodput", f"{reliability.goodput_ratio:.1%}", shown["goodput"], "follows"],
         ["MFU", f"{MFU:.1%}", shown["mfu"], "calibrated, not given"],
-        [
-            "Energy",
-            f"{footprint.total_energy_kwh.to('MWh').magnitude:,.1f} MWh",
-            shown["energy"],
-            "by what chips do, with hosts and network",
-        ],
+        ["Energy", f"{energy} MWh", shown["energy"], "by what chips do, with hosts and network"],
         ["Carbon", f"{footprint.carbon_footprint_kg:,.1f} kgCO2e", shown["carbon_footprint"], "follows"],
         ["Electricity", f"{costs.kwh_price_usd:g} USD/kWh", f"{paid:g} USD/kWh", "the price of the region"],
         ["Cost", f"${costs.tco_usd:,.0f}", shown["tco"], "hosts, network and building are owned too"],

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim import Hardware, ServingModel, TransformerWorkload, WeightStreamingModel
-from mlsysim.show import banner, table
+from mlsysim.examples._beside import beside_paper, in_unit
+from mlsysim.show import banner
 
 CONTEXT, EFFICIENCY = 2048, 0.4
 
@@ -39,46 +40,19 @@ def main() -> None:
     best = wafer(one_wafer_batch.optimal_batch_size)
     full_gpus, full_wafer = gpus(one_gpu_batch.max_batch_size), wafer(one_wafer_batch.max_batch_size)
     banner("R1: 5 H100 against one CS-3, 180B")
-    table(
-        ["", "paper", "ours", "why they differ"],
-        [
-            [
-                "5 H100, batch 1: weights [ms]",
-                "21.5",
-                f"{one_gpu_batch.decode_weights.to('ms').magnitude:.1f}",
-                "360 GB / (5 x 3.35 TB/s)",
-            ],
-            [
-                "5 H100, batch 1: a token [ms]",
-                "21.5",
-                f"{one_gpu_batch.itl.to('ms').magnitude:.1f}",
-                "with cache and all-reduces",
-            ],
-            ["5 H100, batch 1 [tokens/s]", "47 per GPU", rate(one_gpu_batch), "of all five together"],
-            [
-                "CS-3, batch 1: a token [ms]",
-                "300",
-                f"{one_wafer_batch.pass_time.to('ms').magnitude:.0f}",
-                "360 GB / 1.2 TB/s",
-            ],
-            ["B*", "41,700", f"{one_wafer_batch.optimal_batch_size:,}", "b P eta / (2 BW)"],
-            ["CS-3 at B* [tokens/s]", "139,000", rate(best), "attention makes a pass 2.7 % longer, if it fitted"],
-            [
-                "caches at B* [TB]",
-                "under 0.044",
-                f"{best.cache_size.to('TB').magnitude:.1f}",
-                "160 KiB a token x 2,048 x 41,667: it does not fit",
-            ],
-            ["largest batch on the CS-3", "", one_wafer_batch.max_batch_size, "39.6 of 44 GB for caches"],
-            ["CS-3 at that batch [tokens/s]", "", rate(full_wafer), "still bound by injection"],
-            [
-                f"5 H100 at batch {one_gpu_batch.max_batch_size} [tokens/s]",
-                "",
-                rate(full_gpus),
-                "each at the batch that it can hold",
-            ],
-        ],
-        "<>><",
+    weights, token, streamed = one_gpu_batch.decode_weights, one_gpu_batch.itl, one_wafer_batch.pass_time
+    most, caches = f"5 H100 at batch {one_gpu_batch.max_batch_size} [tokens/s]", in_unit(best.cache_size, "TB", 1)
+    beside_paper(
+        ("5 H100, batch 1: weights [ms]", "21.5", in_unit(weights, "ms", 1), "360 GB / (5 x 3.35 TB/s)"),
+        ("5 H100, batch 1: a token [ms]", "21.5", in_unit(token, "ms", 1), "with cache and all-reduces"),
+        ("5 H100, batch 1 [tokens/s]", "47 per GPU", rate(one_gpu_batch), "of all five together"),
+        ("CS-3, batch 1: a token [ms]", "300", in_unit(streamed, "ms"), "360 GB / 1.2 TB/s"),
+        ("B*", "41,700", f"{one_wafer_batch.optimal_batch_size:,}", "b P eta / (2 BW)"),
+        ("CS-3 at B* [tokens/s]", "139,000", rate(best), "attention makes a pass 2.7 % longer, if it fitted"),
+        ("caches at B* [TB]", "under 0.044", caches, "160 KiB a token x 2,048 x 41,667: it does not fit"),
+        ("largest batch on the CS-3", "", one_wafer_batch.max_batch_size, "39.6 of 44 GB for caches"),
+        ("CS-3 at that batch [tokens/s]", "", rate(full_wafer), "still bound by injection"),
+        (most, "", rate(full_gpus), "each at the batch that it can hold"),
     )
     print()
     print(best.binding.sentence)

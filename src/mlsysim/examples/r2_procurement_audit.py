@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim import Hardware, Models, SensitivitySolver, SynthesisSolver, TransformerWorkload
+from mlsysim.examples._beside import beside_paper, in_unit
 from mlsysim.show import banner, table
 
 
@@ -37,15 +38,12 @@ def main() -> None:
     print()
     bandwidth = needed.required_bw.to("GB/s").magnitude
     have = Hardware.Cloud.A100.memory.bandwidth.to("GB/s").magnitude
-    table(
-        ["for 50 ms a token", "paper", "ours", "why they differ"],
-        [
-            ["bandwidth [GB/s]", "2800", f"{bandwidth:.0f}", "140 GB / 50 ms"],
-            ["over the A100's", "1.4", f"{bandwidth / have:.2f}", ""],
-            ["memory [GB]", "", f"{needed.required_memory.to('GB').magnitude:.0f}", "needs two A100 in any case"],
-            ["A100s", "", needed.accelerators, "asked for by bandwidth and capacity alike"],
-        ],
-        "<>><",
+    beside_paper(
+        ("bandwidth [GB/s]", "2800", f"{bandwidth:.0f}", "140 GB / 50 ms"),
+        ("over the A100's", "1.4", f"{bandwidth / have:.2f}", ""),
+        ("memory [GB]", "", in_unit(needed.required_memory, "GB"), "needs two A100 in any case"),
+        ("A100s", "", needed.accelerators, "asked for by bandwidth and capacity alike"),
+        what="for 50 ms a token",
     )
 
 

@@ -25,16 +25,11 @@ from mlsysim import (
     TransformerWorkload,
 )
 from mlsysim.core.formulas import calc_training_time_days, calc_transformer_training_flops
-from mlsysim.show import banner, table
+from mlsysim.examples._beside import beside_paper, in_unit
+from mlsysim.show import banner
 
 ETA, TOKENS = 0.4, 4_000_000
-LAYOUT = {
-    "tp_size": 8,
-    "overlap_comm": True,
-    "zero_stage": 1,
-    "seq_len": 2500,
-    "microbatch_count": 25,
-}
+LAYOUT = {"tp_size": 8, "overlap_comm": True, "zero_stage": 1, "seq_len": 2500, "microbatch_count": 25}
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,8 @@ def audit() -> Audit:
     site = Datacenter(name="Quebec", grid=grid, pue_override=1.1)
     work = calc_transformer_training_flops(demand.parameters, TOKENS)
     peak = Hardware.H100.compute.peak_flops
-    month = 512 * peak.to("flop/s").magnitude * ETA * 30 * 86400
+    tokens = 512 * peak.to("flop/s").magnitude * ETA * 30 * 86400 / (6 * 70e9)
+    layout = {name: value for name, value in LAYOUT.items() if name != "seq_len"}
     return Audit(
         dense_step=calc_training_time_days(work, 512, peak, ETA) * 86400,
         step=DistributedModel().solve(demand, cluster, batch_size=1600, efficiency=ETA, **LAYOUT),
@@ -78,96 +74,38 @@ def audit() -> Audit:
         ),
         sustainability=SustainabilityModel().solve(cluster, duration_days=30, datacenter=site, mfu=1.0),
         sensitivity=SensitivitySolver().solve(
-            model=demand,
-            fleet=cluster,
-            batch_size=1600,
-            efficiency=ETA,
-            seq_len=2500,
-            layout={k: v for k, v in LAYOUT.items() if k != "seq_len"},
+            model=demand, fleet=cluster, batch_size=1600, efficiency=ETA, seq_len=2500, layout=layout
         ),
         synthesis=SynthesisSolver().solve(
-            demand,
-            efficiency=ETA,
-            deadline="14 day",
-            training_tokens=month / (6 * 70e9),
-            hardware=Hardware.H100,
-            seq_len=1,
+            demand, efficiency=ETA, deadline="14 day", training_tokens=tokens, hardware=Hardware.H100, seq_len=1
         ),
     )
-
-
-def ms(time: Any) -> str:
-    return f"{time.to('ms').magnitude:,.0f}"
 
 
 def main() -> None:
     found = audit()
     step = found.step
     banner("R3: 70B on 512 H100 for 30 days")
-    table(
-        ["", "paper", "ours", "why they differ"],
-        [
-            ["compute of a step, 6 P D [s]", "8.3", f"{found.dense_step:.2f}", ""],
-            [
-                "the same with attention [s]",
-                "",
-                f"{step.compute_latency.to('s').magnitude:.2f}",
-                "causal attention at 2,500 tokens: 2.3 %",
-            ],
-            ["gradient all-reduce [ms]", "689", ms(step.dp_communication_latency), "0.6 ms of start-ups"],
-            [
-                "of that exposed [ms]",
-                "103",
-                ms(step.dp_exposed_latency),
-                "85 % hides (the text says 0.9 and uses 0.85)",
-            ],
-            [
-                "tensor all-reduces [ms]",
-                "0",
-                ms(step.tp_communication_latency),
-                "four sums of activations a layer, left out there",
-            ],
-            ["scaling efficiency", "98.8%", f"{step.scaling_efficiency:.1%}", "tensor parallelism counts"],
-            [
-                "fleet MTBF [h]",
-                "19.5",
-                f"{found.reliability.fleet_mtbf.to('h').magnitude:.1f}",
-                "50,000 h a GPU (reports), not 10,000",
-            ],
-            [
-                "checkpoints and rework",
-                "> 10x comm.",
-                f"{found.reliability.total_overhead_fraction:.1%}",
-                f"communication takes {1 - step.scaling_efficiency:.1%}",
-            ],
-            [
-                "P*(2e24 FLOP) [B]",
-                "130",
-                f"{found.scaling.optimal_parameters.magnitude / 1e9:.0f}",
-                "but 30 days give 5.25e23, not 2e24",
-            ],
-            ["cost [M USD]", "0.44", f"{found.economics.tco_usd / 1e6:.2f}", "at 0.06 USD/kWh, without maintenance"],
-            [
-                "energy [MWh]",
-                "285",
-                f"{found.sustainability.total_energy_kwh.to('MWh').magnitude:.1f}",
-                "512 x 700 W x 720 h x 1.1",
-            ],
-            ["carbon [t]", "5.3", f"{found.sustainability.carbon_footprint_kg / 1e3:.2f}", "283.9 MWh x 17 g/kWh"],
-            [
-                "elasticity to peak FLOP/s",
-                "-0.91",
-                f"{found.sensitivity.sensitivities['peak_flops']:.2f}",
-                "share of the step that computes",
-            ],
-            [
-                "GPUs for 14 days",
-                "1,024",
-                f"{found.synthesis.accelerators_by_wall['compute']:,}",
-                "512 x 30 / 14 = 1,097.1",
-            ],
-        ],
-        "<>><",
+    gradients, shown, sums = step.dp_communication_latency, step.dp_exposed_latency, step.tp_communication_latency
+    failures, best, carbon = found.reliability, found.scaling.optimal_parameters, found.sustainability
+    lost, talks = f"{failures.total_overhead_fraction:.1%}", f"communication takes {1 - step.scaling_efficiency:.1%}"
+    elastic, needed = found.sensitivity.sensitivities["peak_flops"], found.synthesis.accelerators_by_wall["compute"]
+    energy, attending = in_unit(carbon.total_energy_kwh, "MWh", 1), in_unit(step.compute_latency, "s", 2)
+    beside_paper(
+        ("compute of a step, 6 P D [s]", "8.3", f"{found.dense_step:.2f}", ""),
+        ("the same with attention [s]", "", attending, "causal attention at 2,500 tokens: 2.3 %"),
+        ("gradient all-reduce [ms]", "689", in_unit(gradients, "ms"), "0.6 ms of start-ups"),
+        ("of that exposed [ms]", "103", in_unit(shown, "ms"), "85 % hides (the text says 0.9 and uses 0.85)"),
+        ("tensor all-reduces [ms]", "0", in_unit(sums, "ms"), "four sums of activations a layer, left out there"),
+        ("scaling efficiency", "98.8%", f"{step.scaling_efficiency:.1%}", "tensor parallelism counts"),
+        ("fleet MTBF [h]", "19.5", in_unit(failures.fleet_mtbf, "h", 1), "50,000 h a GPU (reports), not 10,000"),
+        ("checkpoints and rework", "> 10x comm.", lost, talks),
+        ("P*(2e24 FLOP) [B]", "130", f"{best.magnitude / 1e9:.0f}", "but 30 days give 5.25e23, not 2e24"),
+        ("cost [M USD]", "0.44", f"{found.economics.tco_usd / 1e6:.2f}", "at 0.06 USD/kWh, without maintenance"),
+        ("energy [MWh]", "285", energy, "512 x 700 W x 720 h x 1.1"),
+        ("carbon [t]", "5.3", f"{carbon.carbon_footprint_kg / 1e3:.2f}", "283.9 MWh x 17 g/kWh"),
+        ("elasticity to peak FLOP/s", "-0.91", f"{elastic:.2f}", "share of the step that computes"),
+        ("GPUs for 14 days", "1,024", f"{needed:,}", "512 x 30 / 14 = 1,097.1"),
     )
     print()
     print(step.binding.sentence)

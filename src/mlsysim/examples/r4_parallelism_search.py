@@ -31,17 +31,14 @@ def least_stages(capacity: float = 72e9, tp: int = 8) -> float:
 
 def _row(name: str, found: Any) -> list[Any]:
     best, asked = found.best_config, found.compared
-    return [
-        name,
+    split = [
         f"TP{best['tp']} PP{best['pp']} DP{best['dp']}",
         best["v_stages"],
         best["zero_stage"],
         f"{best['mfu']:.1%}",
-        f"{asked['rank_of_split']} of {asked['splits']}",
-        f"{asked['behind_best_fraction']:.1%}",
-        found.total_searched,
-        found.rejected["Wall 2 (Memory)"],
     ]
+    rank = [f"{asked['rank_of_split']} of {asked['splits']}", f"{asked['behind_best_fraction']:.1%}"]
+    return [name, *split, *rank, found.total_searched, found.rejected["Wall 2 (Memory)"]]
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim import EconomicsModel, Fleet, Hardware, InferenceScalingModel, Models, Systems, TransformerWorkload
-from mlsysim.show import banner, info, table
+from mlsysim import EconomicsModel, Hardware, InferenceScalingModel, Models, Systems, TransformerWorkload
+from mlsysim.examples._beside import beside_paper
+from mlsysim.show import banner, info
 
 STEPS, TOKENS, QUERIES = 8, 128, 100
 
@@ -22,28 +23,14 @@ def dense() -> TransformerWorkload:
 
 
 def think(model: Any, steps: int, *, tp: int = 8, pp: int = 6, batch: int = 1) -> Any:
-    return InferenceScalingModel().solve(
-        model,
-        Hardware.H100,
-        reasoning_steps=steps,
-        tokens_per_step=TOKENS,
-        context_length=2048,
-        tp_size=tp,
-        pp_size=pp,
-        batch_size=batch,
-        queries_per_second=QUERIES,
-    )
+    asked = {"reasoning_steps": steps, "tokens_per_step": TOKENS, "context_length": 2048, "queries_per_second": QUERIES}
+    return InferenceScalingModel().solve(model, Hardware.H100, tp_size=tp, pp_size=pp, batch_size=batch, **asked)
 
 
 def annual_cost(result: Any) -> Any:
     """A year of the fleet that answers the load: its share of the purchase, maintenance and electricity."""
-    frontier = Systems.Clusters.Frontier_8K
-    fleet = Fleet(
-        name="serving",
-        node=frontier.node,
-        count=math.ceil(result.accelerators_needed / 8),
-        fabric=frontier.fabric,
-    )
+    own = {"name": "serving", "count": math.ceil(result.accelerators_needed / 8)}
+    fleet = Systems.Clusters.Frontier_8K.model_copy(update=own)
     return EconomicsModel().solve(fleet, duration_days=365, mfu=result.mfu)
 
 
@@ -62,41 +49,19 @@ def main() -> None:
     )
     print()
     ratio = annual_cost(eight).tco_usd / annual_cost(one).tco_usd
-    table(
-        ["", "paper", "ours", "why they differ"],
-        [
-            [
-                "latency multiplier",
-                "7.6",
-                f"{eight.latency_multiplier:.2f}",
-                "the prompt is read once: (TTFT + 8 t) / (TTFT + t)",
-            ],
-            [
-                "the same, GPT-4 as a mixture",
-                "",
-                f"{mixture.latency_multiplier:.2f}",
-                "prompt and tokens are quicker alike",
-            ],
-            [
-                "the same, 64 queries together",
-                "",
-                f"{together.latency_multiplier:.2f}",
-                "64 prompts are read before the first token",
-            ],
-            [
-                "operations multiplier",
-                "8",
-                f"{eight.compute_multiplier:.2f}",
-                "2,048 tokens of prompt against 128 for each step",
-            ],
-            [
-                "cost of a year, K = 8 over K = 1",
-                "7.6",
-                f"{ratio:.2f}",
-                "follows latency; the paper's dollars state no fleet",
-            ],
-        ],
-        "<>><",
+    dense_alone, mixed, busy = (f"{each.latency_multiplier:.2f}" for each in (eight, mixture, together))
+    work = f"{eight.compute_multiplier:.2f}"
+    beside_paper(
+        ("latency multiplier", "7.6", dense_alone, "the prompt is read once: (TTFT + 8 t) / (TTFT + t)"),
+        ("the same, GPT-4 as a mixture", "", mixed, "prompt and tokens are quicker alike"),
+        ("the same, 64 queries together", "", busy, "64 prompts are read before the first token"),
+        ("operations multiplier", "8", work, "2,048 tokens of prompt against 128 for each step"),
+        (
+            "cost of a year, K = 8 over K = 1",
+            "7.6",
+            f"{ratio:.2f}",
+            "follows latency; the paper's dollars state no fleet",
+        ),
     )
 
 
