@@ -244,6 +244,33 @@ def test_every_rank_of_its_own_requests_has_the_most_of_them():
     assert _asked({**asked, "source": "vllm-0.10"}).plan.serving.cache_precision == "bf16"
 
 
+@pytest.mark.parametrize(
+    ("change", "cache"),
+    [
+        ({"precision_weights": "fp8"}, "fp8"),
+        ({"precision_weights": "fp4", "gpu": "B200"}, "fp8"),
+        ({"precision_weights": "fp16"}, "bf16"),
+        ({"precision_weights": "fp8", "source": "vllm-0.12"}, "bf16"),
+        ({"precision_weights": "fp8", "source": "gaudi3-1.18", "gpu": "Gaudi3"}, "fp8"),
+        ({"precision_weights": "bf16", "source": "gaudi3-1.18", "gpu": "Gaudi3"}, "bf16"),
+    ],
+)
+def test_the_cache_is_as_narrow_as_the_weights_where_the_software_quantises_both(change, cache):
+    assert _asked({"precision_kv": "", **change}).plan.serving.cache_precision == cache
+
+
+def test_mixtures_of_tensorrt_llm_from_1_0_on_have_attention_on_every_rank():
+    asked = {"model": "Qwen3-235B-A22B", "gpu": "H200", "tp": "8", "ep": "", "n_gpus": "8"}
+    older, newer, dense = (
+        _asked(asked | change).plan
+        for change in ({"source": "trtllm-0.21"}, {"source": "trtllm-1.0"}, {"source": "trtllm-1.0", "model": "llama3.3-70b"})
+    )
+    assert (older.parallelism.tp, older.parallelism.ep) == (8, None)
+    assert (newer.parallelism.tp, newer.parallelism.ep) == (1, 8)
+    assert newer.serving.max_num_seqs == 8 * older.serving.max_num_seqs
+    assert (dense.parallelism.tp, dense.parallelism.ep) == (8, None)
+
+
 def test_a_test_of_llama_bench_is_no_pipeline_and_an_apple_chip_has_less_memory():
     change = {
         "model": "Llama 3 8B",

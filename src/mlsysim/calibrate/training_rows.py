@@ -128,7 +128,9 @@ class Run:
             self.micro_batch = min(known.micro_batch, self.local_batch)
             self.inferred.append(f"micro-batch {self.micro_batch} by the published recipe")
         elif micro is None:
-            self.micro_batch = max(min(self.local_batch, _MICRO_TOKENS // self.seq_len), 1)
+            # Each micro-step of sharded weights gathers them all, so that frameworks take one of all sequences that fit.
+            most = self.local_batch if self.zero >= 3 else _MICRO_TOKENS // self.seq_len
+            self.micro_batch = max(min(self.local_batch, most), 1)
             if pp > 1:
                 titan = self.stack.name.startswith("titan")
                 self.micro_batch = max(self.local_batch / (pp * virtual), 1.0) if titan else 1

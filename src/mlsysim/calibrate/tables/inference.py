@@ -13,9 +13,10 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
                         its year*; MLPerf is TensorRT-LLM on NVIDIA and vLLM elsewhere
     weights             the format of the checkpoint's name, what the model is published in, or 16 bits*; MLPerf: the narrowest that the
                         chip multiplies in*
-    cache format        16 bit, unless given or the checkpoint says it (MLPerf: 8 bit)
+    cache format        16 bit, unless given; 8 bit beside weights of 8 or 4 bits where the software quantises both (TensorRT-LLM, Gaudi; MLPerf)
     layout              as in DEP8, TEP4 or TP4PP2 among the row's words; else tensor parallelism over its accelerators*
-    attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices
+    attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices; TensorRT-LLM's own of
+                        mixtures from 1.0 on say tp n, and their options enable_attention_dp: each rank has its own requests' attention
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
     median ITL          is the mean time of a token
     MLPerf layout       replicas of as many devices as give the most tokens
@@ -71,6 +72,8 @@ _BENCH = re.compile(r"(pp|tg)(\d+)", re.IGNORECASE)
 _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
 """Tests of llama-bench among words, which are no layouts."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
+_RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECASE)
+"""TensorRT-LLM's own tables from 1.0 on."""
 _GUESSED = ("weights in", "layout", "lengths", "stands in")
 """How settings begin that make an answer less certain."""
 
@@ -154,10 +157,13 @@ def _run(
     if steady and ep > 1 and tp == 1 and not re.search(r"dp=(?!1\b)\d+", row.get("notes", "")):
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
-    engine = engine_of(row, inferred)
-    cache = row.get("precision_kv") or _stored_cache(row["model"], engine)
+    engine, precision = engine_of(row, inferred), served_format(row, "precision_weights", chip, inferred)
+    cache = row.get("precision_kv") or _stored_cache(precision, engine, chip)
     if not cell(row, "precision_kv"):
         inferred.append(f"{cache} cache, that of the checkpoint" if cache else "16-bit cache")
+    if mixture and tp > 1 and ep in (1, tp) and cell(row, "tp").isdigit() and _RANKS.match(row.get("source", "")):
+        inferred.append(f"attention of its own requests on each of {tp} ranks")
+        tp, ep = 1, tp
     serving: dict[str, Any] = {
         "engine": engine,
         "cache_precision": format_of(cache) if cache else "bf16",
@@ -166,7 +172,7 @@ def _run(
     # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
     regime, load = _load(row, steady, ep if mixture and tp == 1 else 1, inferred)
     split = {"tp": tp, "ep": ep if mixture and ep > 1 else None, "pp": pp if pp > 1 else None}
-    devices, precision = max(tp, ep if mixture else 1) * pp, served_format(row, "precision_weights", chip, inferred)
+    devices = max(tp, ep if mixture else 1) * pp
     return _plan(chip, model, devices, precision, parallelism=split, serving=serving | load), regime
 
 
@@ -186,11 +192,12 @@ def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int
     return found_all["tp"], found_all["ep"], found_all["pp"]
 
 
-def _stored_cache(label: str, engine: str) -> str:
+def _stored_cache(precision: str, engine: str, chip: HardwareNode) -> str:
     """The format of the cache that a checkpoint has beside its weights: TensorRT-LLM takes what NVIDIA's Model Optimizer wrote, 8 bits
-    (kv_cache_quant_algo FP8 in hf_quant_config.json of nvidia/...-FP8 and -FP4)."""
-    stored = re.search(r"^nvidia/.*-(?:nv)?fp[48]\b", label, re.IGNORECASE)
-    return "fp8" if stored and engine.startswith("TensorRT_LLM") else ""
+    (kv_cache_quant_algo FP8 in hf_quant_config.json of its FP8 and FP4 checkpoints); Intel's quantiser for Gaudi converts the cache with the
+    products (KVCache among the modules of its FP8 inference)."""
+    both = engine.startswith("TensorRT_LLM") or (chip.vendor, chip.family) == ("Intel", "npu")
+    return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""
 
 
 def _load(row: Mapping[str, str], steady: bool, ranks: int, inferred: list[str]) -> tuple[str, dict[str, Any]]:
