@@ -263,7 +263,11 @@ def test_mixtures_of_tensorrt_llm_from_1_0_on_have_attention_on_every_rank():
     asked = {"model": "Qwen3-235B-A22B", "gpu": "H200", "tp": "8", "ep": "", "n_gpus": "8"}
     older, newer, dense = (
         _asked(asked | change).plan
-        for change in ({"source": "trtllm-0.21"}, {"source": "trtllm-1.0"}, {"source": "trtllm-1.0", "model": "llama3.3-70b"})
+        for change in (
+            {"source": "trtllm-0.21"},
+            {"source": "trtllm-1.0"},
+            {"source": "trtllm-1.0", "model": "llama3.3-70b"},
+        )
     )
     assert (older.parallelism.tp, older.parallelism.ep) == (8, None)
     assert (newer.parallelism.tp, newer.parallelism.ep) == (1, 8)

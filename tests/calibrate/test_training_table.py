@@ -466,3 +466,35 @@ def test_a_layout_that_no_device_holds_is_that_of_the_recipe():
         {**row, "reported_metric": "tokens_per_s_per_gpu", "unit": "tokens/s/GPU", "value": "7002", "zero_stage": "3"}
     )[0]
     assert sharded.plan.parallelism.pp in (None, 1)
+
+
+def test_sharded_weights_are_gathered_once_a_step_where_memory_holds_it():
+    """MaxText takes all sequences of a device at once; stages and replicas of whole weights do not."""
+    row = {
+        "source": "tpu-recipes",
+        "model": "llama3.1-70b",
+        "gpu": "TPU7x",
+        "n_gpus": "64",
+        "seq": "8192",
+        "global_batch": "256",
+    }
+    blank = dict.fromkeys(
+        (
+            "params",
+            "layers",
+            "hidden",
+            "ffn",
+            "heads",
+            "kv_heads",
+            "vocab",
+            "tp",
+            "pp",
+            "dp",
+            "microbatch",
+            "zero_stage",
+        ),
+        "",
+    )
+    found = read(ROW | blank | row | {"precision": "bf16", "notes": "MaxText"})[0]
+    assert "micro-batch 4.0" in found.inferred and found.plan.parallelism.micro_batch == 4
+    assert Run(ROW | {"microbatch": "", "global_batch": "64"}).micro_batch == 8

@@ -236,6 +236,21 @@ def test_models_and_formats_of_checkpoints(label: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("label", "key"),
+    [
+        ("LLaMA V2 7B", "Llama2_7B"),
+        ("LLaMA v3.1 70B", "Llama3_70B"),
+        ("Mixtral v0.1 8x7B", "Mixtral_8x7B"),
+        ("Qwen3-Coder-480B", "Qwen3_Coder_480B_A35B"),
+        ("Qwen3-235B-Instruct-FP8", "Qwen3_235B_A22B"),
+        ("Foo v3 8B", None),
+    ],
+)
+def test_versions_in_the_middle_and_mixtures_without_their_active_size(label: str, key: str | None) -> None:
+    assert (Models.key_of(label) if label in Models else None) == key
+
+
+@pytest.mark.parametrize(
     ("label", "part"),
     [
         ("A100 PCIe", "A100_PCIe_40GB or A100_PCIe_80GB"),  # two chips are called so

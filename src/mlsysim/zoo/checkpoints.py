@@ -5,6 +5,8 @@
     llama3.1:8b                      a tag of Ollama
     DeepSeek R1 671B                 a size that the name need not have has to be the model's own
     Qwen2.5-Omni-7B                  the text decoder, where the zoo has no more of it
+    LLaMA v3.1 8B, Mixtral v0.1 8x7B  a version in the middle, which the name has without its letter or not at all
+    Qwen3-Coder-480B                 a mixture without its active size, where one alone has the rest
 
 A name is tried as it stands, then without words that leave the layers as they are (those of ``data/labels.toml``), the most specific form first.
 """
@@ -73,6 +75,16 @@ def model_names(text: str) -> list[str]:
     return list(dict.fromkeys(name for name in found if name))
 
 
+def _versions(text: str) -> tuple[str, str]:
+    """A name whose version stands in the middle: without the letter before it, and without it.
+
+    >>> _versions("LLaMA v3.1 8B"), _versions("Mixtral-v0.1-8x7B")[1]
+    (('LLaMA 3.1 8B', 'LLaMA 8B'), 'Mixtral-8x7B')
+    """
+    plain = re.sub(r"(?<=[-_\s])v(?=\d)", "", text, flags=re.IGNORECASE)
+    return plain, re.sub(r"[-_\s]v\d+(?:\.\d+)*(?=[-_\s])", "", text, flags=re.IGNORECASE)
+
+
 def towered(text: str) -> bool:
     """Whether a name is of a model that sees or hears: one with a tower before its text decoder.
 
@@ -127,9 +139,18 @@ class Names:
                     last = fold(checkpoint_name(name))
                     self._checkpoints[last] = key if self._checkpoints.get(last, key) == key else None
         known = [zoo.named(name) or self._checkpoints.get(fold(name)) for name in model_names(text)]
-        found = next((key for key in known if key is not None), None) or self._sized(text, zoo)
-        blind = re.sub(words()["model"]["tower_words"], "", text, flags=re.IGNORECASE)
-        return found if found is not None or blind == text else self.key(blind, zoo)
+        found = next((key for key in known if key is not None), None) or self._sized(text, zoo) or self._mixture(text)
+        others = [re.sub(words()["model"]["tower_words"], "", text, flags=re.IGNORECASE), *_versions(text)]
+        return found or next(filter(None, (self.key(other, zoo) for other in others if other != text)), None)
+
+    def _mixture(self, text: str) -> str | None:
+        """The key of the only mixture that is called so before its active size."""
+        for name in map(fold, model_names(text)):
+            called = re.compile(rf"{re.escape(name)}a\d+b") if name.endswith("b") else None
+            found = {key for known, key in (self._for or {}).items() if called and called.fullmatch(fold(known))}
+            if len(found) == 1:
+                return found.pop()
+        return None
 
     def _sized(self, text: str, zoo: Zoo) -> str | None:
         """The key of a name behind which its own size stands, such as DeepSeek R1 671B."""
