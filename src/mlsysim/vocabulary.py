@@ -4,7 +4,7 @@
 
 The first name behind a key is what resolvers call it; the others are what people write. Keys that are not listed have the name
 of their field alone. Meaning, unit and range of a key stand where it is declared: in :mod:`mlsysim.plans.plan_parts` and in the inputs
-of the resolvers. Nothing is imported here, so that every room may ask.
+of the resolvers; the table itself is data/vocabulary.toml. Nothing is imported here, so that every room may ask.
 
 Sentences that name settings keep them as data (:class:`Wording`): a resolver says that a job ``fits with zero_stage=3``, a plan
 file calls that ``zero = 3`` and the command line ``--zero 3``, and each face writes the sentence in its own words.
@@ -15,144 +15,56 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "workload.batch_size": ("batch_size", "batch", "global_batch_size"),
-    "workload.seq_len": ("seq_len", "seq", "seq_length", "sequence_length", "context_length"),
-    "workload.tokens": ("tokens", "training_tokens"),
-    "workload.lora_rank": ("lora_rank", "lora"),
-    "workload.gradient_precision": ("gradient_precision", "grad_dtype"),
-    "workload.exchange_precision": ("exchange_precision", "dispatch_dtype"),
-    "workload.activation_precision": ("activation_precision", "activation_dtype"),
-    "hardware.on": ("hardware", "on", "fleet", "chip"),
-    "hardware.stack": ("stack", "runtime"),
-    "hardware.launcher": ("launcher", "launch_target"),
-    "hardware.congestion": ("congestion_factor",),
-    "hardware.straggler": ("straggler_factor",),
-    "hardware.oversubscription": ("oversubscription", "oversubscription_ratio"),
-    "hardware.wan_round_trip": ("wan_round_trip", "wan_rtt"),
-    "hardware.chip.peak_flops": ("peak",),
-    "hardware.chip.memory_bandwidth": ("bandwidth",),
-    "hardware.chip.memory_capacity": ("capacity",),
-    "parallelism.tp": ("tp_size", "tensor_parallel", "tensor_parallel_size"),
-    "parallelism.pp": ("pp_size", "pipeline_parallel", "pipeline_parallel_size"),
-    "parallelism.dp": ("dp_size", "data_parallel", "data_parallel_size"),
-    "parallelism.ep": ("ep_size", "expert_parallel", "expert_parallel_size"),
-    "parallelism.cp": ("cp_size", "context_parallel", "context_parallel_size", "dcp", "decode_context_parallel_size"),
-    "parallelism.virtual_stages": ("v_stages", "vpp", "interleave"),
-    "parallelism.micro_batch": ("micro_batch", "micro_batch_size", "mbs"),
-    "parallelism.micro_batches": ("microbatch_count", "num_microbatches"),
-    "parallelism.micro_batch_group": ("microbatch_group_size",),
-    "parallelism.zero": ("zero_stage",),
-    "parallelism.zero_shard": ("zero_shard", "hsdp", "fsdp_shard_size", "shard_size", "shard", "dp_shard"),
-    "parallelism.reshard": ("reshard", "reshard_after_forward"),
-    "parallelism.recompute": ("activation_recomputation", "recomputation"),
-    "parallelism.offload": ("optimizer_offload",),
-    "parallelism.offload_weights": ("weights_offload", "offload_params"),
-    "parallelism.offload_activations": ("activations_offload",),
-    "parallelism.overlap": ("overlap_comm",),
-    "serving.prompt_tokens": ("seq_len", "isl", "prompt", "prompt_len", "input_tokens", "input_len"),
-    "serving.output_tokens": ("output_len", "osl", "max_tokens", "max_new_tokens"),
-    "serving.concurrency": ("concurrency", "clients", "max_concurrency"),
-    "serving.qps": ("qps", "rps", "request_rate", "arrival_rate_qps"),
-    "serving.replicas": ("num_replicas",),
-    "serving.cache_precision": ("cache_precision", "kv_precision", "kv_cache_dtype"),
-    "serving.chunk_tokens": ("prefill_chunk_tokens", "chunk", "chunk_size"),
-    "serving.cached_prefix": ("cached_prefix_len", "prefix_len"),
-    "serving.prefix_hits": ("prefix_hit_rate", "prefix_cache_hit_rate", "prefix_cache"),
-    "serving.offload_memory": ("offload_memory", "kv_offload", "cpu_offload"),
-    "serving.length_cv": ("length_cv", "lengths"),
-    "serving.burst": ("burst", "burstiness"),
-    "serving.draft_model": ("draft_model", "draft"),
-    "serving.draft_tokens": ("num_speculative_tokens",),
-    "serving.acceptance": ("draft_acceptance_rate", "acceptance_rate"),
-    "serving.decode_on": ("decode_hardware",),
-    "serving.decode_tp": ("decode_tp_size",),
-    "serving.decode_ep": ("decode_ep_size",),
-    "serving.adapters": ("adapters", "max_loras", "max_loras_per_batch"),
-    "serving.adapter_rank": ("adapter_rank", "max_lora_rank"),
-    "serving.range_ratio": ("range_ratio", "random_range_ratio"),
-    "serving.network": ("network_bandwidth",),
-    "serving.memory_fraction": ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"),
-    "rl.prompts": ("prompts", "num_prompts_per_step"),
-    "rl.samples": ("samples", "num_generations", "num_generations_per_prompt", "samples_per_prompt"),
-    "rl.response": ("response", "response_length", "mean_response"),
-    "rl.max_response": ("max_response", "max_response_length"),
-    "rl.split": ("split", "generators"),
-    "rl.staleness": ("staleness", "max_trajectory_age_steps"),
-    "rl.partial": ("partial", "partial_rollout"),
-    "rl.environment_time": ("environment_time", "tool_time", "tool_latency", "reward_time"),
-    "rl.generator_tp": ("generator_tp", "rollout_tp"),
-    "ops.region": ("datacenter", "grid"),
-    "ops.duration_days": ("duration_days", "days"),
-    "ops.checkpoint_time": ("checkpoint_time_s",),
-    "ops.restart_time": ("avg_recovery_time_s", "recovery_time"),
-    "ops.price": ("cloud_price", "rent", "gpu_hour_price"),
-    "hardware.chip.price": ("unit_cost",),
-    "ops.electricity": ("kwh_price", "electricity_price"),
-}
-"""Names by key; the resolvers' own first."""
-
-MEANT = {
-    **dict.fromkeys(("gpus", "gpu", "num_gpus", "n_gpus", "accelerators", "hardware", "chip", "cluster", "fleet"), ("on", "512xH100")),
-    **dict.fromkeys(("nodes", "nnodes", "num_nodes"), ("on", "64xDGX_H100")),
-    **dict.fromkeys(("rate", "requests_per_second", "load"), ("qps", "5")),
-    **dict.fromkeys(("users", "clients"), ("concurrency", "16")),
-    **dict.fromkeys(("latency", "sla", "p99"), ("slo", "ttft_p99=500ms,tpot=30ms")),
-    **dict.fromkeys(("country", "location", "grid"), ("region", "Quebec")),
-    **dict.fromkeys(("days", "time"), ("deadline", "30d")),
-    **dict.fromkeys(("format", "dtype", "quantization"), ("precision", "fp8")),
-    **dict.fromkeys(("chunked_prefill", "chunk"), ("chunk_tokens", "2048")),
-    **dict.fromkeys(("context", "max_model_len", "max_seq_len", "context_len", "ctx"), ("seq_len", "32k")),
-    "hours": ("deadline", "5h"),
-    **dict.fromkeys(("mfu", "utilization", "utilisation"), ("efficiency", "40%")),
-}  # fmt: skip
-"""Words that are no names of a key, and the key that was meant, with an example; looked up where nothing has the name."""
+PARTS = {"layout": "parallelism"}
+"""Other names of the parts of a plan."""
 
 RUNS = {"training": "stack", "inference": "stack", "serving": "engine", "rl": "framework"}
 """The key that names the software which runs a task."""
 
 _SOFTWARE = (*RUNS.values(), "runtime", "backend")
 
-VALUES = {
-    **dict.fromkeys(("zb_h1", "zbh1", "zb", "zb_1p", "zerobubble", "zero_bubble_h1"), "zero_bubble"),
-    **dict.fromkeys(("zbh2", "zb_2p", "zero_bubble_h2"), "zb_h2"),
-    **dict.fromkeys(("zbv", "zero_bubble_v"), "zb_v"),
-    **{
-        "bfs": "breadth_first",
-        "looped_bfs": "breadth_first",
-        "dualpipev": "dualpipe_v",
-        "interleaved_1f1b": "interleaved",
-    },
-    **dict.fromkeys(("reinforce", "reinforce++", "reinforce_plus_plus", "reinforce_pp"), "rloo"),
-    **{"sync": "synchronous", "async": "asynchronous", "memory": "in_memory", "inmemory": "in_memory"},
-    **{"gspo": "grpo", "on_policy_distillation": "distillation"},
-}
-"""Other names of values that are words."""
 
-PARTS = {"layout": "parallelism"}
-"""Other names of the parts of a plan."""
+def _named(table: dict[str, list[str]], kind: Callable[[str], Any] = str) -> dict[str, Any]:
+    return {word: kind(meant) for meant, words in table.items() for word in words}
 
-WALLS = {
-    **dict.fromkeys(("flops", "arithmetic"), 1),
-    **dict.fromkeys(("bandwidth", "capacity"), 2),
-    **dict.fromkeys(("mfu", "efficiency", "overhead"), 3),
-    **dict.fromkeys(("ttft", "tpot", "inference"), 4),
-    **dict.fromkeys(("kvcache", "cache", "batch"), 5),
-    **dict.fromkeys(("latency", "queue", "tail", "p99"), 7),
-    **dict.fromkeys(("storage", "io", "data"), 8),
-    "preprocessing": 9,
-    "scalinglaws": 11,
-    **dict.fromkeys(("quantization", "quantisation", "compression", "accuracy"), 13),
-    **dict.fromkeys(("network", "collectives", "interconnect"), 14),
-    **dict.fromkeys(("failures", "reliability", "goodput", "mtbf"), 15),
-    **dict.fromkeys(("cost", "money", "price", "tco"), 17),
-    **dict.fromkeys(("power", "energy", "carbon", "water"), 18),
-    **dict.fromkeys(("checkpoints", "checkpointing"), 19),
-    "privacy": 20,
+
+def _instead(lines: list[dict[str, Any]]) -> dict[str, str]:
+    return {word: line["instead"] for line in lines for word in line["words"]}
+
+
+_MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    # Names by key; the resolvers' own first.
+    "NAMES": lambda tables: {key: tuple(names) for key, names in tables["names"].items()},
+    # Words that are no names of a key: the key that was meant, with an example.
+    "MEANT": lambda tables: {word: (m["key"], m["example"]) for m in tables["meant"] for word in m["words"]},
+    "VALUES": lambda tables: _named(tables["values"]),
+    "WALLS": lambda tables: _named(tables["walls"], int),
+    "WRITTEN": lambda tables: _instead(tables["written"]),
+    "ASKED": lambda tables: _instead(tables["asked"]),
 }
-"""What people call the walls, beside their names, in small letters and in one word."""
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    """data/vocabulary.toml, which is read when a table of it is asked for: help needs none."""
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files("mlsysim.data").joinpath("vocabulary.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _table(name: str) -> Any:
+    return _MADE[name](_tables())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MADE:
+        raise AttributeError(name)
+    return _table(name)
 
 
 def names_of(key: str) -> tuple[str, ...]:
@@ -161,7 +73,7 @@ def names_of(key: str) -> tuple[str, ...]:
     >>> names_of("parallelism.zero"), names_of("ops.budget")
     (('zero', 'zero_stage'), ('budget',))
     """
-    return tuple(dict.fromkeys((key.rpartition(".")[2], *NAMES.get(key, ()))))
+    return tuple(dict.fromkeys((key.rpartition(".")[2], *_table("NAMES").get(key, ()))))
 
 
 def python_name(key: str) -> str:
@@ -170,7 +82,7 @@ def python_name(key: str) -> str:
     >>> python_name("parallelism.virtual_stages"), python_name("parallelism.schedule")
     ('v_stages', 'schedule')
     """
-    return NAMES.get(key, (key.rpartition(".")[2],))[0]
+    return str(_table("NAMES").get(key, (key.rpartition(".")[2],))[0])
 
 
 def meant_for(name: str, task: str) -> str | None:
@@ -208,7 +120,7 @@ def same_as(name: str, valid: Collection[str]) -> str | None:
     if name in valid:
         return name
     wanted = plain(name)
-    for key in NAMES:
+    for key in _table("NAMES"):
         names = names_of(key)
         if wanted in names:
             found = next((other for other in names if other in valid), None)
@@ -225,7 +137,7 @@ def with_aliases(valid: Iterable[str]) -> dict[str, str]:
     """
     held = tuple(valid)
     found: dict[str, str] = {}
-    for key in NAMES:
+    for key in _table("NAMES"):
         for name in names_of(key):
             meant = None if name in held else same_as(name, held)
             if meant is not None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import mlsysim
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import fewest
-from mlsysim.plans.change_groups import rounds_of
-from mlsysim.plans.changes import settled
+from mlsysim.plans.changes import rounds_of, settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 

@@ -347,8 +347,7 @@ def test_metrics_say_their_names_to_those_who_misspell_them() -> None:
 
 def test_a_change_keeps_a_given_layout() -> None:
     """Twice the batch is told for the layout that was given."""
-    from mlsysim.plans.change_groups import rounds_of
-    from mlsysim.plans.changes import settled
+    from mlsysim.plans.changes import rounds_of, settled
 
     split = {"tp": 8, "pp": 4, "micro_batch": 1, "zero": 1, "recompute": "none"}
     work = {"model": "Llama3_70B", "batch_size": 512, "seq_len": 4096}

@@ -13,8 +13,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from mlsysim import __version__
-from mlsysim.cli import planning, plans, zoo
+from mlsysim import __version__, vocabulary
+from mlsysim.cli import plans, zoo
 from mlsysim.cli.collectives import collectives
 from mlsysim.cli.doctor import doctor
 from mlsysim.cli.labs import labs
@@ -27,7 +27,7 @@ from mlsysim.cli.plot import plot
 from mlsysim.cli.servers import api, mcp
 from mlsysim.cli.sweep import sweep
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
-from mlsysim.vocabulary import MEANT, meant_for, valued
+from mlsysim.vocabulary import meant_for, valued
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 app = typer.Typer(
@@ -41,7 +41,7 @@ app.command("eval", cls=plan_command())(plans.evaluate)
 app.command(cls=plan_command("training"))(plans.train)
 app.command(cls=plan_command("serving"))(plans.serve)
 app.command(cls=plan_command("rl"))(plans.rl)
-app.command(cls=plan_command())(planning.plan)
+app.command("plan", cls=plan_command())(plans.least)
 _PLANS = (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, plot, export, review, sweep)
 for _on_plans in _PLANS:
     app.command(cls=plan_command())(_on_plans)
@@ -124,36 +124,7 @@ def main() -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-_WRITTEN_SO = {
-    **{f"--{word.replace('_', '-')}": f"--{key.replace('_', '-')} {example}" for word, (key, example) in MEANT.items()},
-    **dict.fromkeys(("--fidelity", "--mfu", "--calibrated"), "-e 0.5 for first order, or nothing for calibrated"),
-    **dict.fromkeys(("--format", "--dtype", "--quantization"), "-p fp8"),
-    **dict.fromkeys(("--nodes", "--nnodes", "--num-nodes"), "--on 64xDGX_H100, or --on 512xH100"),
-    **dict.fromkeys(("--epochs", "--steps"), "--tokens 2T, all that the run reads"),
-    "--carbon": "--region Quebec, which says what its electricity emits",
-    **dict.fromkeys(("--host", "--port"), "`mlsysim export vllm` for something to launch"),
-    "--csv": "-o csv",
-    **dict.fromkeys(("--log", "--nccl-log", "--measured"), "`mlsysim collectives nccl.log` to compare with a log of nccl-tests"),
-    "--over": "batch_size=64,128 after the plan, without an option",
-    **dict.fromkeys(("--verbose", "--debug", "--why"), "`mlsysim explain METRIC` after an answer"),
-}  # fmt: skip
-"""What people write, and what says it here; a line that is an option of the command is never looked up."""
-
-
 _VALUES = {"--on": "--on 512xH100", "--qps": "--qps 5", "--tokens": "--tokens 2T", "--deadline": "--deadline 30d"}
-
-
-_ASKED_FOR = {
-    "help": "write `mlsysim train --help`",
-    **dict.fromkeys(("cost", "price", "tco", "money"), "every answer has what it costs: `mlsysim train` or `mlsysim serve`, with --price 2.5"),
-    **dict.fromkeys(("carbon", "energy", "co2"), "every answer has what it takes and emits: `mlsysim train` or `mlsysim serve`, with --region Quebec"),
-    "roofline": "write `mlsysim plot Llama3_8B@H100 roofline -o roofline.svg`",
-    **dict.fromkeys(("infer", "inference", "predict", "latency"), "write `mlsysim eval` for one pass, `mlsysim serve` for a service"),
-    **dict.fromkeys(("list", "models", "hardware", "gpus", "chips"), "`mlsysim zoo` lists models and chips"),
-    **dict.fromkeys(("launch", "deploy"), "write `mlsysim export vllm` for something to launch"),
-}  # fmt: skip
-"""What people take for a command, and what says it here."""
-
 _COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}
 
 
@@ -188,7 +159,7 @@ def _of_usage(error: Exception, said: str) -> str:
         return f"{option} takes {kind}, and what was given is none."
     if name:
         near = getattr(error, "possibilities", None) or ()
-        instead = _with_value(name, _WRITTEN_SO.get(name.replace("_", "-"), ""))
+        instead = _with_value(name, _instead(name.replace("_", "-")))
         if not instead and (owner := _belongs(name)):
             command = getattr(getattr(error, "ctx", None), "info_name", None)
             own = meant_for(name, next((task for task, each in _COMMANDS.items() if each == command), ""))
@@ -225,6 +196,12 @@ def _of_a_plan(words: str) -> str:
     return f"The plan of a metric stands after --of, as in `mlsysim explain {metric[:40]} --of {plan[:60]}`."
 
 
+def _instead(option: str) -> str:
+    """What says here what an option of other programs says; nothing where that is not known."""
+    key, example = vocabulary.MEANT.get(option.removeprefix("--").replace("-", "_"), ("", ""))
+    return str(vocabulary.WRITTEN.get(option, f"--{key.replace('_', '-')} {example}" if key else ""))
+
+
 def _with_value(name: str, example: str) -> str:
     """What would have been right, with the value that was given where it can stand for the example's."""
     given = sys.argv[sys.argv.index(name) + 1 :][:1] if name in sys.argv else []
@@ -252,8 +229,8 @@ def _no_command(error: Exception, said: str) -> str:
         example = next(filter(None, (_of_help(each) for each in context.command.commands.values())), "")
         return f"`mlsysim {group}` takes {either(context.command.commands)} first, as in `{example}`."
     word = said.partition("'")[2].partition("'")[0]
-    if word in _ASKED_FOR:
-        return f"No such command {word!r}: {_ASKED_FOR[word]}."
+    if word in vocabulary.ASKED:
+        return f"No such command {word!r}: {vocabulary.ASKED[word]}."
     return said if said.endswith("?") else f"{said} `mlsysim --help` lists the commands."
 
 

@@ -11,7 +11,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, precision_used, workload_of
+from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
@@ -129,7 +129,7 @@ def _scores(first: Answer | None, leads: Answer) -> list[Row]:
 def _node(plan: Plan, answer: Answer) -> list[Row]:
     """What one accelerator alone makes of the model, and which figure of it binds."""
     chip, model = find_fleets(plan.hardware).fleets[0].node.accelerator, workload_of(plan.workload)
-    precision = precision_used(plan, answer)
+    precision = answer.precision
     batch = (plan.workload.batch_size or 1) if plan.kind == "inference" else 1
     try:
         alone = SingleNodeModel().solve(model, chip, batch, precision)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mlsysim.physics.precision import format_of
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, precision_used
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.registry import to_si
 
 WORTH_IT = 0.02
@@ -51,7 +51,7 @@ def fewest(counts: list[int], holds: Callable[[int], bool]) -> int | None:
 
 def narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[Candidate]:
     """The first of some formats that all chips compute in, for a plan in sixteen bits; sixteen bits for one in more."""
-    used = precision_used(plan, answer)
+    used = answer.precision
     if format_of(used).wide:
         formats = "bf16", "fp16"
     elif used not in ("bf16", "fp16"):

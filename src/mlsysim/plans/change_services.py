@@ -27,7 +27,7 @@ from mlsysim.plans.change_candidates import (
 )
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, precision_used
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.registry import to_si
 
 _SPARE = 1.25
@@ -174,7 +174,7 @@ _DOUBLINGS = 8
 
 def of_one_pass(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     """Rounds of changes of one pass: narrower formats, other chips."""
-    precision = precision_used(plan, answer)
+    precision = answer.precision
     narrower = {
         "fp64": "fp32 fp16",
         "fp32": "fp16 int8",

@@ -27,7 +27,7 @@ from mlsysim.plans.change_candidates import (
     other_chips,
 )
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, precision_used
+from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.ruling import LOST
 from mlsysim.plans.training_layout import least_fleet
 from mlsysim.systems.registry import Fabrics
@@ -78,7 +78,7 @@ def _of_format(plan: Plan, answer: Answer) -> Iterator[Candidate]:
     """Narrower arithmetic; of weights that are frozen beside adapters, narrower storage (QLoRA)."""
     if plan.workload.lora_rank is None:
         yield from narrower(plan, answer, "compute", ("fp8",))
-    elif precision_used(plan, answer) in ("bf16", "fp16"):
+    elif answer.precision in ("bf16", "fp16"):
         stored = plan.replacing(workload={"precision": "nf4"})
         yield Candidate(f"frozen weights stored in nf4, as QLoRA has them{CAVEAT}", stored, True)
 

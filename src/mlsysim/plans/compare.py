@@ -9,6 +9,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
+from mlsysim.plans.rows import lines_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity
 from mlsysim.units.text import plainly
@@ -49,11 +50,8 @@ class Comparison(Document):
         return self.first.plot(kind, beside=self.second)
 
     def __str__(self) -> str:
-        widths = [max(len(cell) for cell in cells) for cells in zip(*self._cells(), strict=True)]
-        lines = (
-            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in self._cells()
-        )
-        return "\n".join([*self.sentences, "", *(line.rstrip() for line in lines)])
+        first, *rest = self._cells()
+        return "\n".join([*self.sentences, "", *lines_of(first, rest)])
 
     __repr__ = __str__
 

@@ -1,6 +1,15 @@
 """Plans as files: TOML, JSON, and YAML where PyYAML is installed; written as TOML; described by JSON Schema.
 
-A file may bring the configuration of a model that the zoo has not (:mod:`mlsysim.plans.embedded`).
+A file that names a model outside of the zoo is whole with its configuration in it:
+
+    [workload]
+    model = "Imported_small_model_1a2b3c"
+
+    [models.Imported_small_model_1a2b3c]
+    config = '''{"model_type": "llama", ...}'''
+
+``config`` is the text of a Hugging Face ``config.json``. A model is known by its name for as long as the program runs, as one is that
+a program adds itself.
 
 The plan of the original package loads too (``version``, ``workload.name``, ``hardware.{name,nodes,precision,efficiency}``,
 ``ops.{region,duration_days}``, ``constraints.assert``). It is first order with an efficiency of 0.5, as it was there.
@@ -16,7 +25,7 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers.limits import check_bounds, load_json, read_text
 from mlsysim.importers.markup import DEEPEST, assignments, read_toml, read_yaml, table_lines
-from mlsysim.plans.embedded import models_as_toml, take_models
+from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
 from mlsysim.zoo.examples import example
 
@@ -24,6 +33,7 @@ _LARGEST = 1_000_000
 _VERSIONS = ("1", "1.0")
 ENDINGS = (".toml", ".json", ".yaml", ".yml")
 _ORIGINAL_EFFICIENCY = 0.5
+_MOST_MODELS = 16
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -48,12 +58,34 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
     if isinstance(version, bool) or str(version) not in _VERSIONS:
         raise InputError(f"{name}: the version of a plan is 1, got {str(version)[:40]!r}.", field="version")
     if "models" in document:
-        take_models(document["models"], name)
+        _take_models(document["models"], name)
     document = {key: value for key, value in document.items() if key not in ("version", "$schema", "models")}
     try:
         return Plan.model_validate(document)
     except InputError as error:
         raise InputError(f"{name}: {error}", **error.details) from None
+
+
+def _take_models(table: Any, name: str) -> None:
+    """Add the models of a plan file; the zoo's own names stay what they are."""
+    if not isinstance(table, dict) or len(table) > _MOST_MODELS:
+        raise InputError(f"{name}: models is a table of at most {_MOST_MODELS} models by name.", field="models")
+    # Few plans bring one, and the readers of configurations take a while to load.
+    from mlsysim.importers.hf import read_config
+
+    for key, entry in table.items():
+        where = f"models.{key[:80]}"
+        if not isinstance(entry, dict) or [*entry] != ["config"] or not isinstance(entry["config"], str):
+            text = f"{name}: {where} has one key, config, which is the text of a config.json."
+            raise InputError(text, field=where)
+        try:
+            workload = read_config(entry["config"]).workload
+        except InputError as error:
+            raise InputError(f"{name}, {where}: {error}", field=where) from None
+        if key not in Models:
+            Models.add(workload, key=key)
+        elif Models.get(key) != workload:
+            raise InputError(f"{name}: {key!r} is another model already; give it another name.", field=where)
 
 
 def _parse(text: str, form: str, name: str) -> Any:
@@ -114,5 +146,6 @@ def plan_to_toml(plan: Plan, models: Mapping[str, str] | None = None) -> str:
     for part, fields in document.items():
         if isinstance(fields, dict):
             lines += table_lines(part, fields, apart=True)
-    lines += models_as_toml(models or {})
+    for key, text in (models or {}).items():
+        lines += table_lines(f"models.{key}", {"config": text}, apart=True)
     return "\n".join(lines) + "\n"

@@ -38,7 +38,7 @@ from mlsysim.plans.metrics import metric
 from mlsysim.plans.mixed_groups import fullest, joined, on_group, seconds_of, sums
 from mlsysim.plans.parts import binding_of, memory_facts, next_wall, time_parts
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets, precision_used, workload_of
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.spending import TAKEN
 from mlsysim.plans.training import evaluate_training
 from mlsysim.plans.training_layout import training_batch
@@ -281,7 +281,7 @@ def _joint_goodput(plan: Plan, groups: Groups, answers: list[Answer], step: floa
 
 def _joint_work(groups: Groups, joint: _Joint, plan: Plan) -> tuple[float, float]:
     """Useful operations of all groups, and what their accelerators could do in the step."""
-    precision = precision_used(plan, joint.slowest[1])
+    precision = joint.slowest[1].precision
     active = {place: answer for place, _, answer in joint.groups}
     useful = possible = 0.0
     for place, fleet in enumerate(groups.fleets):

@@ -23,8 +23,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from mlsysim.cases.rent import machine_price
-from mlsysim.errors import InputError, either
-from mlsysim.plans.layout_text import spread
+from mlsysim.errors import InputError, either, nearest
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan_parts import (
     Constraints,
@@ -34,9 +33,11 @@ from mlsysim.plans.plan_parts import (
     WorkloadPart,
 )
 from mlsysim.plans.rl_part import RlPart
-from mlsysim.plans.schema import INSTEAD, Leaf, gathered, leaves, record_of, tasks_text
+from mlsysim.plans.schema import INSTEAD, Leaf, gathered, key_named, leaves, record_of, tasks_text
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
+from mlsysim.vocabulary import PARTS
+from mlsysim.zoo.layouts import mapping
 
 Task = Literal["training", "serving", "inference", "rl"]
 
@@ -71,7 +72,7 @@ class Plan(Record):
     @classmethod
     def in_parts(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that may stand beside each other, under any of their names, as a document of parts."""
-        return gathered(cls, spread(settings, cls.leaves()), cls.leaves())
+        return gathered(cls, _spread(settings, cls.leaves()), cls.leaves())
 
     @classmethod
     @cache
@@ -135,6 +136,43 @@ class Plan(Record):
         return _plain(self)
 
     to_dict = document
+
+
+def _spread(document: Mapping[str, Any], known: Mapping[str, Leaf]) -> dict[str, Any]:
+    """A document of settings with a layout that is one text, ``"tp=8,pp=4,zero=1"`` or as people write it (``"TP8 PP4"``, ``"DEP8"``), as the
+    settings that it holds. Every face takes it: ``--layout``, ``layout=`` in Python, a key of files and requests, an axis of a sweep."""
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        is_layout = PARTS.get(str(name), name) == "parallelism" and isinstance(value, str)
+        for other, held in (_settings(value, known) if is_layout else {name: value}).items():
+            if other in found:
+                key = key_named(str(other), known) or str(other)
+                raise InputError(f"The {key!r} field is given twice.", record="Plan", field=key)
+            found[other] = held
+    return found
+
+
+def _settings(text: str, known: Mapping[str, Leaf]) -> dict[str, Any]:
+    if text.strip() == "auto":
+        return {"mode": "auto"}
+    offered = {k: leaf for k, leaf in known.items() if k.startswith("parallelism.") or k == "serving.replicas"}
+    found: dict[str, Any] = {}
+    degrees = mapping(text) if "=" not in text else None
+    for piece in text.split(",") if degrees is None else [f"{name}={degree}" for name, degree in degrees.items()]:
+        name, mark, value = piece.partition("=")
+        key = key_named(name, offered)
+        if not mark:
+            words = f"The 'layout' field takes pairs such as tp=8,pp=4, got {piece.strip()[:40]!r}."
+        elif key is None:
+            names = [leaf.flat for leaf in offered.values()]
+            close = nearest(name, names)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            words = f"The 'layout' field knows {', '.join(names)}, got {name.strip()[:40]!r}{hint}"
+        else:
+            found[offered[key].flat] = value.strip()
+            continue
+        raise InputError(words, record="Plan", field="layout")
+    return found
 
 
 def _rented(document: dict[str, Any]) -> dict[str, Any]:

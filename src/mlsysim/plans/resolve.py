@@ -18,7 +18,6 @@ from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import is_narrow, precision_name
-from mlsysim.plans.answer import Answer
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ChipPart, HardwarePart, WorkloadPart
@@ -264,11 +263,6 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     else:
         assumed["precision"] = words
     return chosen
-
-
-def precision_used(plan: Plan, answer: Answer) -> str:
-    """The precision of a plan's answer, given or assumed."""
-    return plan.workload.precision or next((each.value for each in answer.assumed if each.name == "precision"), "bf16")
 
 
 def fidelity_of(plan: Plan, model: Workload, assumed: dict[str, str], known: bool | None = None) -> float | str:
