@@ -13,6 +13,7 @@ from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.timing.collectives import measured_network, start_of, wire_and_steps
 from mlsysim.timing.network import Group
+from mlsysim.units.registry import to_si
 
 LARGE = 512 * 2**20
 ADAPTER = 0.93 * 50e9
@@ -30,6 +31,16 @@ def test_bus_bandwidth_of_large_all_reduces(chip, ranks, bus):
     wire, _ = wire_and_steps("all_reduce", ranks)
     found = wire * LARGE / inside(chip, ranks).all_reduce(LARGE, Group(ranks, ranks))
     assert found == pytest.approx(bus, rel=0.15)
+
+
+@pytest.mark.parametrize("chip", ["RTX_PRO_6000_Server", "RTX_5090", "L40S"])
+def test_nothing_is_summed_on_the_bus_of_a_host(chip):
+    """A card without links of its own has no switch that adds: rings alone, and no more than the bus."""
+    host = to_si(Hardware.get(chip).interconnect.bandwidth, "byte/s")
+    wire, _ = wire_and_steps("all_reduce", 8)
+    time, how = inside(chip, 8, link=host).ways("all_reduce", LARGE, Group(8, 8))
+    assert how == "ring"
+    assert wire * LARGE / time < host
 
 
 @pytest.mark.parametrize(("ranks", "bus"), [(4, 363.3e9), (5, 414.2e9), (6, 435.6e9), (7, 460e9), (8, 473.1e9)])

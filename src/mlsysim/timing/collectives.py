@@ -198,7 +198,9 @@ def measured_network(
             )
         link = to_si(chip.link.bandwidth_per_direction, "byte/s")
     tables = collective_constants()
-    own: dict[str, Any] = {"switched": (chip.generation or "") in tables["in_switch"]["generations"]}
+    # A host's bus has no switch that adds.
+    adds = chip.link is not None and chip.generation in tables["in_switch"]["generations"]
+    own: dict[str, Any] = {"switched": adds}
     for name, kind in (("ring", "ring"), ("swap", "exchange")):
         own[name] = Protocol(*(tables[kind][field] for field in Protocol._fields))
     far, post = (to_si(Q_(tables["fabric"][name]), "s") for name in ("start", "post"))
