@@ -27,16 +27,14 @@ from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.timing.engines import engine_names
 from mlsysim.timing.stacks import stack_names
 from mlsysim.units.registry import to_si
+from mlsysim.zoo.files import shipped
 
 _FEW = 3
 """A family with fewer members than this goes to the others of its kind."""
 
-_KINDS = {
-    "transformer": "Other language models", "sparse_transformer": "Other language models",
-    "hybrid": "Other language models", "ssm": "Other language models", "cnn": "Other vision models",
-    "vit": "Other vision models", "diffusion": "Image and video generation", "speech": "Speech",
-    "vision_language": "Vision and language", "dlrm": "Recommendation",
-}  # fmt: skip
+_WORDS: dict[str, dict[str, str]] = shipped("mlsysim.labs", "catalogue.toml")
+NOT_CONTROLS = _WORDS["not_controls"]
+"""Keys without a control of their own, and why."""
 
 Item = dict[str, Any]
 
@@ -50,7 +48,7 @@ def models() -> list[Item]:
     found = []
     for key, model in entries:
         family = _first_word(model.name).lower()
-        group = usual[family] if members[family] >= _FEW else _KINDS.get(model.architecture, "Others")
+        group = usual[family] if members[family] >= _FEW else _WORDS["kinds"].get(model.architecture, "Others")
         found.append({"key": key, "name": model.name, "group": group, "note": size_text(model)})
     return sorted(found, key=lambda item: (item["group"].startswith("Other"), item["group"].lower()))
 
@@ -113,32 +111,6 @@ def every_list() -> dict[str, list[Item]]:
     return {"models": models(), "chips": chips(), **short_lists()}
 
 
-# --- keys of a plan ---------------------------------------------------------------------------------------------------
-
-NOT_CONTROLS = {
-    "name": "the page names the design itself",
-    "description": "it is for files",
-    "task": "the segments above the form",
-    "hardware.name": "the fleet is one string",
-    "hardware.nodes": "the fleet is one string",
-    "hardware.accelerators": "the fleet is one string",
-    "parallelism.mode": "the button that searches layouts",
-    "parallelism.micro_batches": "the size of a micro-batch says it",
-    "ops.duration": "one control in days",
-    "ops.duration_days": "one control in days",
-    "constraints.assert": "limits have controls of their own",
-}
-"""Keys without a control of their own, and why."""
-
-_LISTS = {
-    "workload.model": "models", "workload.precision": "precisions", "workload.optimizer": "optimizers",
-    "hardware.on": "chips", "hardware.fabric": "fabrics", "hardware.stack": "stacks",
-    "parallelism.schedule": "schedules", "serving.engine": "engines", "serving.cache_precision": "precisions",
-    "serving.draft_model": "models", "ops.region": "regions",
-}  # fmt: skip
-"""The lists of this module that a key's values come from."""
-
-
 def plan_keys() -> list[dict[str, Any]]:
     """Keys with a control: path, label, tasks, meaning, and what values they take."""
     return [_described(leaf) for key, leaf in Plan.leaves().items() if key not in NOT_CONTROLS]
@@ -154,7 +126,7 @@ def _described(leaf: Leaf) -> dict[str, Any]:
         "tasks": list(leaf.tasks),
         "kind": "text" if leaf.type is None else kinds.get(leaf.type, "text"),
         "choices": list(leaf.choices),
-        "list": _LISTS.get(leaf.key),
+        "list": _WORDS["lists"].get(leaf.key),
         "least": least,
         "most": most,
         "example": None if leaf.quantity is None else leaf.quantity.example,

@@ -21,6 +21,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plot.answers import whole_of
 from mlsysim.plot.theme import unstyled
 from mlsysim.zoo.examples import shipped_files
+from mlsysim.zoo.files import shipped
 
 GROUPS = {
     "serving": "Serving",
@@ -30,13 +31,6 @@ GROUPS = {
 }
 """Headings of the page by task, in its order."""
 
-_FIGURES = {
-    "training": ("run_time", "latency", "mfu", "rent", "tco", "carbon_footprint"),
-    "serving": ("ttft", "tpot", "usd_per_mtoken", "tokens_per_second"),
-    "rl": ("latency", "tokens_per_second", "tco", "mfu"),
-    "inference": ("latency", "throughput", "energy_per_sample", "memory"),
-}
-"""Figures of a card by task; the first three that an answer has."""
 
 FIRST = "first"
 """The design that the explorer starts with, the tutorial's run; no scenario has this name."""
@@ -76,7 +70,8 @@ def _card(name: str, answer: Answer) -> str:
     plan = answer.plan
     ruling = answer.ruling
     headline = answer.headline.split(": ", 1)[-1]
-    figures = [answer.held[figure] for figure in _FIGURES[answer.task] if figure in answer.held][:_SHOWN]
+    shown = shipped("mlsysim.labs", "catalogue.toml")["cards"][answer.task]
+    figures = [answer.held[figure] for figure in shown if figure in answer.held][:_SHOWN]
     rows = "".join(f"<div><dt>{escape(figure.label)}</dt><dd>{escape(figure.text)}</dd></div>" for figure in figures)
     figure = whole_of(answer, title="Where the time goes", most=_FEW, width=_WIDTH)
     chart = f'<div class="chart">{unstyled(figure.svg())}</div>' if figure is not None else ""

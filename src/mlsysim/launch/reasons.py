@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -12,6 +12,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import WorkloadPart
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.units.text import count_text
+from mlsysim.zoo.files import shipped
 
 TRAINING = (
     "workload.model", "workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens", "workload.optimizer",
@@ -105,20 +106,41 @@ def not_expressed(plan: Plan, fields: Iterable[str], notes: Mapping[str, str] | 
 
 
 def reasons(plan: Plan, answer: Answer) -> dict[str, str]:
-    """A sentence for each field of a completed plan."""
-    return {"training": _training, "rl": _rl}.get(answer.task, _serving)(plan, answer)
+    """A sentence for each field of a completed plan, by the templates of ``reasons.toml``."""
+    values = {"training": _training, "rl": _rl}.get(answer.task, _serving)(plan, answer)
+    fleet, (used, capacity) = find_fleets(plan.hardware).one, _memory(answer)
+    searched = answer.assumptions.get("layout")
+    values |= {"used": used, "capacity": capacity, "chosen": f"; {searched}" if searched else ""}
+    values |= {"nodes": fleet.count, "per_node": fleet.node.accelerators_per_node, "chip": fleet.node.accelerator.name}
+    values |= {"accelerators": fleet.total_accelerators, "precision": _precision(plan, answer)}
+    templates = shipped("mlsysim.launch", "reasons.toml")[
+        answer.task if answer.task in ("training", "rl") else "serving"
+    ]
+    found = {name: template.format_map(values) for name, template in templates.items()}
+    if answer.task == "serving" and HALVES in answer.assumptions:
+        found["halves"] = f"exchange of experts {answer.assumptions[HALVES].partition(':')[0]}"
+    return {name: text for name, text in found.items() if text}
 
 
-def _training(plan: Plan, answer: Answer) -> dict[str, str]:
-    split, work = plan.parallelism, plan.workload
-    fleet = find_fleets(plan.hardware).one
-    per_node = fleet.node.accelerators_per_node
-    ledger = answer.ledger
+class _By:
+    """What a template asks for by name."""
+
+    def __init__(self, say: Callable[[str], str]) -> None:
+        self.say = say
+
+    def __getitem__(self, name: str) -> str:
+        return self.say(name)
+
+
+def _inside(plan: Plan, spread: str = "across nodes of {}") -> str:
+    """Where the tensor group of a plan is."""
+    tp, per_node = plan.parallelism.tp or 1, find_fleets(plan.hardware).one.node.accelerators_per_node
+    return f"inside a node of {per_node}" if tp <= per_node else spread.format(per_node, -(-tp // per_node))
+
+
+def _training(plan: Plan, answer: Answer) -> dict[str, Any]:
+    split, work, ledger = plan.parallelism, plan.workload, answer.ledger
     memory = {} if answer.memory is None else {part.label: part.value for part in answer.memory.parts}
-    used, capacity = _memory(answer)
-    tp, pp, dp = split.tp or 1, split.pp or 1, split.dp or 1
-    where = f"inside a node of {per_node}" if tp <= per_node else f"across {-(-tp // per_node)} nodes of {per_node}"
-    chosen = _chosen(answer)
 
     def share(label: str) -> str:
         return f"{0.0 if ledger is None else ledger.exposed(label) / ledger.seconds:.1%} of the step"
@@ -127,76 +149,33 @@ def _training(plan: Plan, answer: Answer) -> dict[str, str]:
         return f"{memory.get(label, 0.0) / 1e9:.1f} GB on each accelerator"
 
     micro, batch, length = split.micro_batch or 1, work.batch_size or 1, work.seq_len or 0
-    count = max(1, batch // dp // micro)
-    found = {
-        "parallelism.tp": f"TP {tp}: {where}; {share('tensor parallelism')}; memory {used} of {capacity}{chosen}",
-        "parallelism.pp": f"PP {pp}: bubble {share('pipeline bubble')}; memory {used} of {capacity}",
-        "parallelism.dp": f"DP {dp}: {share('gradient synchronisation')} is gradient synchronisation that shows",
-        "parallelism.cp": f"CP {split.cp or 1}: {share('context parallelism')}",
-        "parallelism.ep": f"EP {split.ep or 1}: {share('expert parallelism')}",
-        "parallelism.virtual_stages": f"{split.virtual_stages or 1} virtual stages a device: bubble {share('pipeline bubble')}",
-        "parallelism.schedule": f"schedule {split.schedule or '1f1b'}: bubble {share('pipeline bubble')}",
-        "parallelism.micro_batch": f"{count} micro-batches of {micro} a replica; activations {held('activations')}",
-        "parallelism.zero": f"ZeRO {split.zero or 0}: optimizer state {held('optimizer state')}, gradients {held('gradients')}",
-        "parallelism.recompute": f"recompute {split.recompute or 'none'}: activations {held('activations')}, memory {used} of {capacity}",
-        "parallelism.sequence_parallel": "norms and dropouts over the tensor group too: their activations shrink by TP",
-        "parallelism.overlap": f"gradients travel during the backward pass; {share('gradient synchronisation')} still shows",
-        "hardware.stack": f"the software that the times are of: {plan.hardware.stack}",
-        "parallelism.offload": "the optimizer's state in the host's memory; the host updates the weights",
-        "parallelism.offload_weights": "the weights in the host's memory",
-        "workload.batch_size": f"{batch:,} x {length:,} = {batch * length:,} tokens a step",
-        "workload.seq_len": f"{length:,} tokens a sequence{' (assumed)' if 'seq_len' in answer.assumptions else ''}",
-        "workload.precision": _precision(plan, answer),
-        "workload.optimizer": f"optimizer state {held('optimizer state')}",
-        "workload.tokens": "" if work.tokens is None else f"{count_text(work.tokens)} tokens",
-        "accelerators": f"{fleet.count:,} node(s) of {per_node} {fleet.node.accelerator.name}",
+    found: dict[str, Any] = {name: getattr(split, name) or 1 for name in ("tp", "pp", "dp", "cp", "ep")}
+    found |= {"virtual": split.virtual_stages or 1, "schedule": split.schedule or "1f1b", "zero": split.zero or 0}
+    found |= {
+        "recompute": split.recompute or "none",
+        "stack": plan.hardware.stack,
+        "share": _By(share),
+        "held": _By(held),
     }
-    return {name: text for name, text in found.items() if text}
+    found |= {"micro": micro, "batch": batch, "length": length, "count": max(1, batch // found["dp"] // micro)}
+    found |= {"step": batch * length, "where": _inside(plan, "across {1} nodes of {0}")}
+    found["assumed"] = " (assumed)" if "seq_len" in answer.assumptions else ""
+    return found | {"tokens": "" if work.tokens is None else f"{count_text(work.tokens)} tokens"}
 
 
-def _rl(plan: Plan, answer: Answer) -> dict[str, str]:
+def _rl(plan: Plan, answer: Answer) -> dict[str, Any]:
     """Of a step: what it is asked for, the layouts of both sides, and what their parts take."""
     part, layout = plan.rl, answer.layout
     assert part is not None
-    used, capacity = _memory(answer)
     texts = {metric.name: metric.text for metric in answer.metrics}
-    trains, writes = (texts.get(name, "?") for name in ("training_time", "rollout_time"))
-    fleet = find_fleets(plan.hardware).one
-    all_of = (part.prompts or 1) * (part.samples or 1)
-    micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
-    passes = f"forward passes beside training: {texts.get('logprob_time', 'none')}"
-    found = {
-        **{f"parallelism.{name}": f"{name.upper()} {layout[name]}" for name in ("pp", "cp", "ep", "dp")},
-        "parallelism.tp": f"TP {layout['tp']}: training {trains}; memory {used} of {capacity}{_chosen(answer)}",
-        "parallelism.zero": f"ZeRO {layout['zero']}",
-        "parallelism.virtual_stages": f"{layout['virtual_stages']} virtual stages a device",
-        "parallelism.recompute": f"recompute {layout['recompute']}: memory {used} of {capacity}",
-        "parallelism.micro_batch": f"tokens of a packed micro-batch: {micro} of {layout['seq_len']:,} tokens, or the longest",
-        "workload.batch_size": f"updates of {layout['batch_size']:,} of {all_of:,} samples a step",
-        "workload.model": f"a step takes {texts.get('latency', '?')}",
-        "workload.precision": _precision(plan, answer),
-        "serving.prompt_tokens": "tokens of a prompt in the plan; raise it for longer ones",
-        "serving.engine": f"rollout {writes}",
-        "serving.memory_fraction": "a generator's share of the memory in the plan",
-        "serving.max_num_seqs": f"samples of a generator at a time; {layout.get('generator_replicas', 0)} generators",
-        "rl.prompts": f"{part.prompts:,} prompts a step",
-        "rl.samples": f"{part.samples:,} samples of each",
-        "rl.max_response": f"most tokens of a response; {part.response:,} on average",
-        "rl.split": f"{layout['trainers']:,} train, {layout['generators']:,} generate" if layout["generators"] else "all take turns",
-        "rl.staleness": f"{1 + layout['staleness']:g} batches in flight",
-        "rl.partial": "whether responses go on over an update",
-        "rl.logprob_passes": passes,
-        "rl.generator_tp": f"TP {layout.get('generator_tp')}: rollout {writes}, of which {texts.get('tail_time', 'none')} long tail",
-        "rl.generator_ep": f"EP {layout.get('generator_ep')}: experts over the ranks of a generator",
-        "trainers": f"{layout['trainers']:,} of {fleet.total_accelerators:,} accelerators train",
-        "accelerators": f"{fleet.count:,} node(s) of {fleet.node.accelerators_per_node} {fleet.node.accelerator.name}",
-    }  # fmt: skip
-    return found
-
-
-def _chosen(answer: Answer) -> str:
-    searched = answer.assumptions.get("layout")
-    return f"; {searched}" if searched else ""
+    names = {"trains": "training_time", "writes": "rollout_time", "step": "latency"}
+    found = {"generator_tp": None, "generator_ep": None, "generator_replicas": 0} | layout
+    found |= {name: texts.get(metric, "?") for name, metric in names.items()} | {"part": part}
+    found |= {"tail": texts.get("tail_time", "none"), "reads": texts.get("logprob_time", "none")}
+    found |= {"samples": (part.prompts or 1) * (part.samples or 1), "flying": 1 + layout["staleness"]}
+    found["micro"] = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
+    apart = f"{layout['trainers']:,} train, {layout['generators']:,} generate"
+    return found | {"split": apart if layout["generators"] else "all take turns"}
 
 
 def _memory(answer: Answer) -> tuple[str, str]:
@@ -212,46 +191,20 @@ def _precision(plan: Plan, answer: Answer) -> str:
     return f"{plan.workload.precision}{assumed}{peak}"
 
 
-def _serving(plan: Plan, answer: Answer) -> dict[str, str]:
+def _serving(plan: Plan, answer: Answer) -> dict[str, Any]:
     split, traffic = plan.parallelism, plan.serving
     assert traffic is not None
-    used, capacity = _memory(answer)
     texts = {metric.name: metric.text for metric in answer.metrics}
-    replicas = traffic.replicas or 1
-    fleet = find_fleets(plan.hardware).one
-    per_node = fleet.node.accelerators_per_node
-    tp = split.tp or 1
-    where = f"inside a node of {per_node}" if tp <= per_node else f"across nodes of {per_node}"
+    replicas, every = traffic.replicas or 1, answer.layout.get("replicas", traffic.replicas or 1)
     share = traffic.prefix_hits or (traffic.cached_prefix or 0) / (traffic.prompt_tokens or 1)
-    speed = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
-    in_flight = traffic.concurrency or answer.layout.get("concurrency", 0)
-    every = answer.layout.get("replicas", replicas)
-    here = f"{replicas} of {every} replicas" if every != replicas else f"{replicas} replica(s)"
-    halves = (
-        {"halves": f"exchange of experts {answer.assumptions[HALVES].partition(':')[0]}"}
-        if HALVES in answer.assumptions
-        else {}
-    )
-    return halves | {
-        "parallelism.tp": f"TP {tp}: {where}; memory {used} of {capacity}; {speed}{_chosen(answer)}",
-        "parallelism.pp": f"PP {split.pp or 1} stages a replica",
-        "parallelism.ep": f"EP {split.ep or 1}: experts over the ranks of a replica",
-        "parallelism.attention_dp": f"{split.attention_dp or 1} groups of attention share the experts of a replica",
-        "serving.replicas": f"{here} on {fleet.total_accelerators:,} accelerators: {texts.get('tokens_per_second', '?')} output tokens a second in all",
-        "serving.concurrency": f"{in_flight:,} in flight over {here}; {texts.get('max_batch', '?')} fit in a replica's memory",
-        "serving.cache_precision": f"caches of a replica take {texts.get('kv_cache', '?')}",
-        "serving.offload_memory": f"{traffic.offload_memory} of the host for each accelerator keep caches of prefixes",
-        "prefixes": f"{share:.3g} of a prompt is found in caches of others"
-        if share
-        else "prompts share no caches in the plan",
-        "serving.chunk_tokens": f"a prefill chunk of {traffic.chunk_tokens or 0:,} tokens",
-        "serving.memory_fraction": f"the plan's share; weights and caches need {used} of {capacity}",
-        "serving.draft_model": f"drafts for {plan.workload.model}; {speed}",
-        "serving.draft_tokens": f"{traffic.draft_tokens or 0} tokens drafted in a row",
-        "serving.adapters": f"{traffic.adapters or 0:,} adapters that requests choose among; memory {used} of {capacity}",
-        "serving.adapter_rank": f"adapters of rank {traffic.adapter_rank or 0}",
-        "lengths": f"prompts of {traffic.prompt_tokens or 0:,} and answers of {traffic.output_tokens or 0:,} tokens are the plan's; raise it for longer requests",
-        "workload.precision": _precision(plan, answer),
-        "workload.model": f"weights and caches: {used} of {capacity} on each accelerator",
-        "accelerators": f"{fleet.total_accelerators:,} x {fleet.node.accelerator.name}",
-    }
+    counts = ("chunk_tokens", "draft_tokens", "adapters", "adapter_rank", "prompt_tokens", "output_tokens")
+    asked = {"rate": "tokens_per_second", "fit": "max_batch", "caches": "kv_cache"}
+    found: dict[str, Any] = {name: getattr(split, name) or 1 for name in ("tp", "pp", "ep")}
+    found |= {name: getattr(traffic, name) or 0 for name in counts} | {"traffic": traffic, "where": _inside(plan)}
+    found |= {name: texts.get(metric, "?") for name, metric in asked.items()}
+    found |= {"groups": split.attention_dp or 1, "model": plan.workload.model}
+    found["speed"] = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
+    found["in_flight"] = traffic.concurrency or answer.layout.get("concurrency", 0)
+    found["here"] = f"{replicas} of {every} replicas" if every != replicas else f"{replicas} replica(s)"
+    shared = f"{share:.3g} of a prompt is found in caches of others"
+    return found | {"prefixes": shared if share else "prompts share no caches in the plan"}

@@ -42,31 +42,6 @@ from mlsysim.systems.fleet_text import parse_fleet
 
 _ALWAYS = ("workload.model", "serving.engine", "serving.replicas")
 _NEUTRAL = {"parallelism.tp": 1, "parallelism.pp": 1, "parallelism.ep": 1, "workload.precision": "bf16"}
-_NOTES = {
-    "serving.prompt_tokens": "traffic, not a setting",
-    "serving.output_tokens": "traffic, not a setting",
-    "serving.ttft": "a limit on what comes out",
-    "serving.tpot": "a limit on what comes out",
-    "serving.latency": "a limit on what comes out",
-    "serving.acceptance": "a property of the draft model",
-    "serving.cached_prefix": "a property of the traffic; engines share prefixes unless they are told not to",
-    "serving.prefix_hits": "a property of the traffic; engines share prefixes unless they are told not to",
-    "serving.prefix_tokens": "a property of the traffic",
-    "serving.length_cv": "a property of the traffic",
-    "serving.burst": "a property of the traffic",
-    "serving.trace": "traffic, not a setting",
-    "serving.slo": "limits on what comes out",
-    "serving.seed": "of the simulation",
-    "serving.router": "a setting of the router in front, not of an engine",
-    "serving.spare": "start as many servers more",
-    "serving.autoscale": "a setting of the cluster, not of an engine",
-    "serving.failures": "of the simulation",
-    "serving.backlog": "traffic, not a setting",
-    "serving.turns": "a property of the traffic",
-    "serving.think_time": "a property of the traffic",
-    "serving.decode_on": "start prefill and decode servers with a connector of the engine",
-    "serving.network": "a property of the cluster",
-}
 
 
 def degrees_of(split: Any) -> Degrees:
@@ -252,7 +227,7 @@ class Server:
 
     def _gaps(self, plan: Plan) -> list[str]:
         """What a serving plan says that the command cannot."""
-        out = not_expressed(plan, self.FIELDS, {**_NOTES, **self.table.notes})
+        out = not_expressed(plan, self.FIELDS, {**data_table("serving_notes"), **self.table.notes})
         traffic = traffic_of(plan)
         if (engine := traffic.engine) is not None and engine != self.ENGINE:
             out.append(f"serving.engine = {engine} (the answer's times are that engine's, not those of {self.ENGINE})")

@@ -14,6 +14,7 @@ from mlsysim.plot import answers as of
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.pipelines import schedule_of, stage_memory_of
 from mlsysim.plot.regimes import regimes_of
+from mlsysim.plot.titles import WORDS
 
 
 class Kind(NamedTuple):
@@ -43,16 +44,6 @@ KINDS = {
     "regimes": Kind("What binds where", regimes_of),
 }
 """The charts by the name that a reader gives."""
-_NEEDS = {
-    "percentiles": "a service under traffic has it, with a rate and a seed, or a trace",
-    "traffic": "a service under traffic has it, with a rate and a seed, or a trace",
-    "run": "a simulated run has it (simulate)",
-    "lost": "a run with failures has it",
-    "finish": "a simulated run with its tokens has it (simulate, tokens)",
-    "hours": "a plan that says its region and when it starts has it",
-    "schedule": "a training step in pipeline stages has it",
-    "stages": "a training step in pipeline stages has it",
-}
 
 
 def chart(
@@ -92,7 +83,7 @@ def charted(answer: Answer, kind: str = "time", **asked: Any) -> Figure:
     """The same, with a sentence where there is nothing to draw."""
     figure = chart(answer, kind, **asked)
     if figure is None:
-        needs = _NEEDS.get(kind, "what does not run has none")
+        needs = WORDS["needs"].get(kind, "what does not run has none")
         raise InputError(f"This answer has nothing to draw as {kind!r}: {needs}.", field="kind")
     return figure
 

@@ -6,50 +6,9 @@ An output that is a metric has the metric's label; the others have theirs here. 
 from __future__ import annotations
 
 from mlsysim.plans.metrics import kinds
+from mlsysim.zoo.files import shipped
 
-_KEYS = {
-    "on": "fleet",
-    "seq_len": "sequence length",
-    "tp": "tensor parallelism",
-    "pp": "pipeline stages",
-    "ep": "expert parallelism",
-    "cp": "context parallelism",
-    "dp": "data parallelism",
-    "qps": "requests a second",
-    "v_stages": "virtual stages",
-    "microbatch_count": "micro-batches",
-    "tdp": "power limit",
-    "peak": "peak arithmetic rate",
-    "bandwidth": "memory bandwidth",
-    "capacity": "memory capacity",
-}
-"""Keys that do not say in themselves what they are."""
-_METRICS = {
-    **dict.fromkeys(("latency_s", "step_time_s", "e2e_s"), "latency"),
-    **{f"{name}_s": name for name in ("ttft", "itl", "tpot")},
-    "memory_bytes": "memory",
-    "tokens_per_second_per_user": "user_rate",
-    "throughput_per_s": "throughput",
-    "goodput_ratio": "goodput",
-    "run_days": "run_time",
-}
-_OTHERS = {
-    "latency_compute_s": "Time of arithmetic",
-    "latency_memory_s": "Time of memory",
-    "longest_stall_s": "Longest stall of a token",
-    "energy_j": "Energy of a pass",
-    "price_usd": "Price of the chip",
-    "throughput_per_usd": "Samples a second per dollar",
-    "accuracy_delta": "Change of accuracy",
-    "accuracy_worst": "Change of accuracy at worst",
-    "active_requests": "Requests under way",
-    "devices": "Accelerators",
-}
-_AMOUNTS = {"usd": "Cost", "kwh": "Energy", "kgco2e": "Carbon", "litres": "Water"}
-_SCOPES = {"mtoken": "a million tokens", "run": "the run"}
-_UNITS = {
-    "s": "s", "bytes": "byte", "j": "J", "days": "day", "usd": "USD", "kwh": "kWh", "kgco2e": "kgCO2e", "litres": "litre"
-}  # fmt: skip
+WORDS: dict[str, dict[str, str]] = shipped("mlsysim.plot", "titles.toml")
 _TASKS = {"training": "training", "serving": "serving"}
 
 
@@ -59,7 +18,8 @@ def title_of_key(name: str) -> str:
     >>> title_of_key("tp_size"), title_of_key("batch_size")
     ('Tensor parallelism', 'Batch size')
     """
-    words = _KEYS.get(name.removesuffix("_size"), _KEYS.get(name, name.replace("_", " ")))
+    keys = WORDS["keys"]
+    words = keys.get(name.removesuffix("_size"), keys.get(name, name.replace("_", " ")))
     return words[:1].upper() + words[1:]
 
 
@@ -69,11 +29,12 @@ def title_of_output(kind: str, name: str) -> tuple[str, str]:
     >>> title_of_output("serving", "ttft_s"), title_of_output("training", "kgco2e_per_run")
     (('Time to the first token', 's'), ('Carbon of the run', 'kgCO2e'))
     """
+    amounts, scopes = WORDS["amounts"], WORDS["scopes"]
     amount, _, scope = name.partition("_per_")
-    unit = _UNITS.get(amount if scope in _SCOPES else name.rpartition("_")[2] if "_per_" not in name else "", "")
-    metric = kinds().get(_METRICS.get(name, name))
+    ending = amount if scope in scopes else name.rpartition("_")[2] if "_per_" not in name else ""
+    unit, metric = WORDS["units"].get(ending, ""), kinds().get(WORDS["metrics"].get(name, name))
     if metric is not None:
         return metric.label_of(_TASKS.get(kind, "inference")), "percent" if metric.share else unit
-    if amount in _AMOUNTS and scope in _SCOPES:
-        return f"{_AMOUNTS[amount]} of {_SCOPES[scope]}", unit
-    return _OTHERS.get(name, name), unit
+    if amount in amounts and scope in scopes:
+        return f"{amounts[amount]} of {scopes[scope]}", unit
+    return WORDS["outputs"].get(name, name), unit

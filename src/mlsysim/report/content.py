@@ -16,7 +16,7 @@ from mlsysim.report.blocks import Block, Chart, Code, Documents, Formulas, Secti
 from mlsysim.report.build import Report
 from mlsysim.report.figures import WHOLES
 from mlsysim.report.front import NOT_KNOWN
-from mlsysim.report.words import capital, counted, listed
+from mlsysim.report.words import WORDS, capital, counted, listed
 
 _COSTS = ("tco", "energy", "carbon_footprint", "water")
 _MACRO = {"training": _COSTS, "serving": _COSTS, "rl": _COSTS, "inference": ("energy_per_sample",)}
@@ -199,15 +199,7 @@ def _metrics(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
     return Table((title, "Value", "Wall"), tuple((label, text, wall) for label, text, _, wall in rows), right=(1, 2))
 
 
-_SPLIT = {
-    "tp": "Tensor parallelism", "pp": "Pipeline stages", "cp": "Context parallelism", "ep": "Expert parallelism",
-    "attention_dp": "Groups of attention",
-    "dp": "Data parallelism", "micro_batches": "Micro-batches of a step", "virtual_stages": "Virtual stages",
-    "schedule": "Pipeline schedule", "zero": "ZeRO stage", "recompute": "Recomputation", "batch_size": "Batch",
-    "seq_len": "Sequence length", "replicas": "Replicas", "concurrency": "Requests in flight",
-    "decode_tp": "Tensor parallelism of the pool that writes answers", "decode_replicas": "Replicas of that pool",
-    "qps": "Requests that come a second",
-}  # fmt: skip
+_SPLIT = WORDS["split"]
 
 
 def _layout(answer: Answer) -> Iterator[tuple[str, str]]:

@@ -11,32 +11,14 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import escape
 
+from mlsysim.zoo.files import shipped
+
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\{,\}\d{3})*(?:\.\d+)?|\s+|.", re.DOTALL)
 
-_LETTERS = {
-    "alpha": "α", "Phi": "Φ", "beta": "β", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
-    "rho": "ρ", "sigma": "σ", "tau": "τ", "varphi": "φ", "gamma": "γ", "omega": "ω", "phi": "φ", "pi": "π",
-    **{word: word for word in ("min", "max", "ln", "log", "exp", "arg")},
-}  # fmt: skip
-_OPERATORS = {
-    "times": "×",
-    "cdot": "·",
-    "sum": "∑",
-    "partial": "∂",
-    "le": "≤",
-    "ge": "≥",
-    "approx": "≈",
-    "%": "%",
-    "$": "$",
-}
-_FENCES = {"lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "|": "‖"}
-_SPACES = {",": "0.17em", ";": "0.28em", " ": "0.33em", "quad": "1em"}
-_SIMPLE = {
-    **{name: f"<mi>{mark}</mi>" for name, mark in _LETTERS.items()},
-    **{name: f"<mo>{mark}</mo>" for name, mark in _OPERATORS.items()},
-    **{name: f'<mo stretchy="false">{mark}</mo>' for name, mark in _FENCES.items()},
-    **{name: f'<mspace width="{width}"/>' for name, width in _SPACES.items()},
-}
+_WORDS: dict[str, dict[str, str]] = shipped("mlsysim.report", "words.toml")
+_FENCES = _WORDS["fences"]
+_FORMS = {"letters": "<mi>{}</mi>", "operators": "<mo>{}</mo>", "fences": '<mo stretchy="false">{}</mo>', "spaces": '<mspace width="{}"/>'}  # fmt: skip
+_SIMPLE = {name: form.format(mark) for kind, form in _FORMS.items() for name, mark in _WORDS[kind].items()}
 """Commands without arguments."""
 _LIMITS = ("∑", "min", "max")
 _DEEPEST = 40

@@ -9,26 +9,12 @@ from mlsysim.cases.run_inputs import FALLBACK_GRID
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.resolve import find_fleets, find_region, workload_of
+from mlsysim.report.words import WORDS
 from mlsysim.walls import catalog
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.provenance import Source
 
-# Assumptions whose default is a constant of data/constants.toml.
-_CONSTANTS = {
-    "avg_recovery_time_s": "recovery_time",
-    "filesystem_limit_gbs": "filesystem_bandwidth",
-    "duration": "run_duration",
-    "amortization_years": "amortization_period",
-    "lifetime_years": "amortization_period",
-    "maintenance_fraction": "maintenance_rate",
-    "power": "idle_power_fraction",
-    "memory_headroom": "allocator_overhead_fraction",
-    "lora_rank": "lora_rank",
-    "tokens_per_parameter": "chinchilla_tokens_per_parameter",
-}
-# Assumptions that are a field of a chip or of a grid.
-_CHIP_FIELDS = {"unit_cost": "unit_cost", "embodied_carbon_per_device": "embodied_carbon"}
-_GRID_FIELDS = {"kwh_price": "electricity_price"}
+_CONSTANTS, _CHIP_FIELDS, _GRID_FIELDS = (WORDS[name] for name in ("constants", "chip", "grid"))
 _SHORT = {"tp", "ep", "cp", "pp", "nic", "psu", "mtbf", "mfu"}
 
 

@@ -5,29 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.plans.schema import Leaf
+from mlsysim.zoo.files import shipped
 
-_SAID = {
-    "ops.region": "{}",
-    "ops.spares": "{} spare nodes",
-    "ops.checkpoint_interval": "a checkpoint every {}",
-    "parallelism.zero": "ZeRO stage {}",
-    "parallelism.recompute": "{} recomputation",
-    "parallelism.tp": "tensor parallelism over {}",
-    "parallelism.pp": "{} pipeline stages",
-    "parallelism.cp": "context parallelism over {}",
-    "parallelism.ep": "expert parallelism over {}",
-    "serving.cache_precision": "caches in {}",
-    "serving.spare": "{} spare replica",
-    "workload.precision": "{}",
-}
-"""Settings by key, with a place for their value."""
-_MODES = {
-    "asynchronous": "checkpoints that are written in the background",
-    "in_memory": "checkpoints in the memory of neighbouring nodes",
-    "object_store": "checkpoints in an object store",
-    "sharded": "sharded checkpoints",
-    "synchronous": "synchronous checkpoints",
-}
+WORDS: dict[str, dict[str, str]] = shipped("mlsysim.report", "words.toml")
 
 
 def as_said(leaf: Leaf, value: Any) -> str:
@@ -36,8 +16,8 @@ def as_said(leaf: Leaf, value: Any) -> str:
     if value is None or value is True:
         return words
     if leaf.key == "ops.checkpoint_mode":
-        return _MODES[value]
-    return _SAID.get(leaf.key, f"{words} {{}}").format(value)
+        return WORDS["modes"][value]
+    return WORDS["said"].get(leaf.key, f"{words} {{}}").format(value)
 
 
 def capital(text: str) -> str:
