@@ -259,6 +259,19 @@ def test_the_cache_is_as_narrow_as_the_weights_where_the_software_quantises_both
     assert _asked({"precision_kv": "", **change}).plan.serving.cache_precision == cache
 
 
+def test_a_later_round_of_mlperf_has_the_interval_of_a_stand_in_and_a_large_one_an_answer():
+    asked = {
+        "model": "llama2-70b",
+        "gpu": "NVIDIA B200-SXM-180GB",
+        "scenario": "mlperf Offline llama2-70b-99",
+        "isl": "",
+        "osl": "280",
+    }
+    now, later = (_asked(asked | {"source": f"mlperf-inference-{release}"}) for release in ("5.1", "6.1"))
+    assert now.plan == later.plan and later.guessed == now.guessed + 1
+    assert _asked(asked | {"n_gpus": "512"}).plan.serving.concurrency == 1_000_000
+
+
 def test_mixtures_of_tensorrt_llm_from_1_0_on_have_attention_on_every_rank():
     asked = {"model": "Qwen3-235B-A22B", "gpu": "H200", "tp": "8", "ep": "", "n_gpus": "8"}
     older, newer, dense = (

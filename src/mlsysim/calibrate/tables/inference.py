@@ -21,6 +21,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     median ITL          is the mean time of a token
     MLPerf layout       replicas of as many devices as give the most tokens
     MLPerf limits       three quarters of the rules' limits on the 99th percentile hold for the mean
+    MLPerf software     that of 5.1, in later rounds too*
     MLPerf metric       language benchmarks publish tokens a second, also where the unit says queries; samples a second are requests
 """
 
@@ -65,6 +66,8 @@ _ONLINE_REQUESTS = 500
 _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
+_MOST_CLIENTS = 1_000_000
+"""Requests at once that a plan may have."""
 _FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
 _SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
 _BENCH = re.compile(r"(pp|tg)(\d+)", re.IGNORECASE)
@@ -290,6 +293,8 @@ def _mlperf(
     scenario, devices = found[0].lower().replace("-", ""), _devices(row, chip, inferred)
     prompt, answer = int(facts["prompt"]), max(1, _tokens(cell(row, "osl")) or int(facts["answer"]))
     inferred += [f"prompts of {prompt} tokens", "8-bit cache", "layout with the most tokens"]
+    if (release := re.search(r"mlperf-inference-v?(\d+\.\d+)", row.get("source", ""))) and float(release[1]) > _LATEST:
+        inferred.append(f"stands in for the software of {release[1]}: that of {_LATEST}")
     serving: dict[str, Any] = {
         "engine": "TensorRT_LLM_Cpp_2025" if chip.vendor == "NVIDIA" else "vLLM",
         "cache_precision": "fp8",
@@ -302,7 +307,7 @@ def _mlperf(
         # Sockets each run a model of their own.
         split, serving["replicas"] = {"tp": 1}, devices
     if scenario == "offline":
-        serving |= {"concurrency": _QUEUE * _MOST_SEQUENCES * devices, "offline": True}
+        serving |= {"concurrency": min(_QUEUE * _MOST_SEQUENCES * devices, _MOST_CLIENTS), "offline": True}
     elif scenario == "singlestream":
         serving |= {"concurrency": 1, "requests": 1, "offline": True}
     elif "latency" in facts:
@@ -343,5 +348,7 @@ def _submitted(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) 
     return format_of(chosen, row["model"])
 
 
+_LATEST = 5.1
+"""The last round of MLPerf Inference whose submissions say how fast engines are."""
 _NARROW = 2025
 """From this year on submissions to MLPerf Inference have weights of 4 bits where the chip multiplies in them."""

@@ -205,7 +205,9 @@ def settings_of(row: Mapping[str, str], *names: str) -> list[int]:
 
 def _diffusion(row: Mapping[str, str]) -> Question:
     chip, model = chip_of(row["device"]), Models.get(row["model"])
-    steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
+    steps = settings_of(row, "steps")[0]
+    apart = re.search("ulysses=|ring=", row["notes"])
+    ulysses, ring = settings_of(row, "ulysses", "ring") if apart else (int(number(row, "n_devices", 1.0)), 1)
     over = ring if ring > 1 else None
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
     return _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
