@@ -111,6 +111,16 @@ def plain(name: str) -> str:
     return name.strip().lstrip("-").replace("-", "_").lower()
 
 
+@cache
+def _keys() -> dict[str, list[str]]:
+    """The keys that a name may stand for."""
+    found: dict[str, list[str]] = {}
+    for key in _table("NAMES"):
+        for name in names_of(key):
+            found.setdefault(name, []).append(key)
+    return found
+
+
 def same_as(name: str, valid: Collection[str]) -> str | None:
     """The one of some valid names that a name stands for, None where there is none.
 
@@ -120,13 +130,10 @@ def same_as(name: str, valid: Collection[str]) -> str | None:
     if name in valid:
         return name
     wanted = plain(name)
-    for key in _table("NAMES"):
-        names = names_of(key)
-        if wanted in names:
-            found = next((other for other in names if other in valid), None)
-            if found is not None:
-                return found
-    return wanted if wanted in valid else None
+    keys = _keys().get(wanted, ())
+    return next(
+        (other for key in keys for other in names_of(key) if other in valid), wanted if wanted in valid else None
+    )
 
 
 def with_aliases(valid: Iterable[str]) -> dict[str, str]:
@@ -135,14 +142,9 @@ def with_aliases(valid: Iterable[str]) -> dict[str, str]:
     >>> with_aliases(["zero_stage", "model"])
     {'zero': 'zero_stage'}
     """
-    held = tuple(valid)
-    found: dict[str, str] = {}
-    for key in _table("NAMES"):
-        for name in names_of(key):
-            meant = None if name in held else same_as(name, held)
-            if meant is not None:
-                found.setdefault(name, meant)
-    return found
+    held = dict.fromkeys(valid)
+    meant = {name: same_as(name, held) for name in _keys() if name not in held}
+    return {name: own for name, own in meant.items() if own is not None}
 
 
 @dataclass(frozen=True, slots=True)

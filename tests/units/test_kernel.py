@@ -179,11 +179,12 @@ def test_missing_output_is_caught(declare):
 
 
 def test_declared_inputs_must_be_the_parameters(declare):
-    with pytest.raises(TypeError, match=r"declared inputs \['a'\] are not its parameters \['b'\]"):
+    @declare("a: s -> c: s")
+    def wrong(b):
+        return b
 
-        @declare("a: s -> c: s")
-        def wrong(b):
-            return b
+    with pytest.raises(TypeError, match=r"declared inputs \['a'\] are not its parameters \['b'\]"):
+        prove(wrong.signature)
 
 
 # --- the boundary -------------------------------------------------------------------------------------------------

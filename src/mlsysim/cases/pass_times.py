@@ -27,9 +27,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.inventory import inventory_of
-from mlsysim.models.recommendation import RecommendationWorkload
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import DiffusionWorkload, RowWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_activity, diffusion_time
@@ -87,9 +85,8 @@ def _does(
     """What a device does in the time in which the pass was measured to happen, and how much that is of the ledger's device-time.
     Denoisers do what was measured of them."""
     over = ledger.seconds if question.rate is None else question.batch / question.rate
-    model = question.model
+    model: Any = question.model
     if denoises:
-        assert isinstance(model, DiffusionWorkload)
         done = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, over)
         return replace(done, clock=found.clock), question.devices * over / ledger.seconds
     slower = ledger.seconds / over
@@ -277,7 +274,7 @@ def _by_runtime(
 ) -> tuple[Form, Interval, str]:
     model = question.model
     chosen, stack = runtime_for(model, question.phase, name)
-    if not has_inventory(model, chip) and (stack != ENGINE or isinstance(model, RecommendationWorkload)):
+    if not has_inventory(model, chip) and (stack != ENGINE or model.looks_up):
         refuse_runtime(model, chip, name, "calibrated")
     say_runtime(chosen, name, assumed)
     if question.devices > 1 and (stack != DENOISING or question.phase != "generate"):
@@ -294,9 +291,9 @@ def say_runtime(chosen: Runtime, given: str | None, assumed: Assumptions) -> Non
 
 
 def _form(question: Pass, chip: HardwareNode, stack: str) -> Form:
-    model, batch, precision = question.model, question.batch, question.precision
+    model: Any = question.model
+    batch, precision = question.batch, question.precision
     if stack == DENOISING:
-        assert isinstance(model, DiffusionWorkload)
         if question.phase == "generate":
             ring = question.ring
             if question.devices % ring:
@@ -305,7 +302,7 @@ def _form(question: Pass, chip: HardwareNode, stack: str) -> Form:
             return lambda a: diffusion_time(model, chip, batch, None, shared, ring, precision, a.tag)
         return lambda a: denoising_time(model, chip, batch, precision, tag=a.tag)
     inventory = inventory_of(model, None if model.fixed_shape else question.new)
-    passes = model.passes_per_image if isinstance(model, DiffusionWorkload) and question.phase == "generate" else 1
+    passes = model.passes_per_image if model.denoises and question.phase == "generate" else 1
     if stack == ENGINE:
         if bytes_per_element(precision) != _ENGINE_BYTES:
             raise InputError(
@@ -327,7 +324,7 @@ def _form(question: Pass, chip: HardwareNode, stack: str) -> Form:
 
 def _board(question: Pass, chip: HardwareNode) -> Board | None:
     """The board whose cycles time the pass; None where the chip is not known by them, or the network not by its layers."""
-    layers = isinstance(question.model, RowWorkload) and bool(question.model.rows) and question.phase == "inference"
+    layers = bool(getattr(question.model, "rows", ())) and question.phase == "inference"
     return board_of_chip(chip) if layers else None
 
 
@@ -340,8 +337,7 @@ def _on_board(
     runtime: str | None,
     assumed: Assumptions,
 ) -> Timed:
-    model = question.model
-    assert isinstance(model, RowWorkload)
+    model: Any = question.model
     found = microcontroller_pass(model, chip, target, question.batch, question.precision, runtime)
     for name, text in found.assumptions.items():
         assumed.say(name, found.regime if name == "interval" else text, INFERRED, text)

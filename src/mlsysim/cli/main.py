@@ -79,7 +79,9 @@ def main() -> None:
     warnings.showwarning = _note
     # The interpreter looks for garbage three times when it ends, for as long as some answers take, and finds none either.
     atexit.register(_keep_garbage)
-    if sys.argv[1:2] in (["eval"], ["serve"]):
+    # A command multiplies no large matrices: threads that would, one for each core, take longer to start than NumPy to import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if sys.argv[1:2] in (["eval"], ["serve"], ["train"]):
         _import_pint_alone()
     try:
         command = typer.main.get_command(_asked(sys.argv[1:]))

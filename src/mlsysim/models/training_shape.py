@@ -14,7 +14,6 @@ from mlsysim.models.ffn import Experts
 from mlsysim.models.stack import Block
 from mlsysim.models.template import UNBOUNDED, Between, Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.constants import constant
 
@@ -155,9 +154,14 @@ def _kind(
     )
 
 
+def splits(model: Any) -> bool:
+    """Whether a network of fixed shape has layers that training stacks split: a vision transformer."""
+    return bool(getattr(model, "degrees", ()))
+
+
 def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:
     """What a training step needs to know of a workload; ``target_share`` is decoder over encoder tokens, where both are."""
-    image = isinstance(model, VisionTransformerWorkload)
+    image = splits(model)
     if not image and (not isinstance(model, TransformerWorkload) or not model.has_dimensions):
         raise InputError(
             f"{getattr(model, 'name', model)} has no layers with dimensions; a calibrated training step needs them.",
@@ -193,7 +197,7 @@ def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:
     )
 
 
-def _image_shape(model: VisionTransformerWorkload) -> TrainingShape:
+def _image_shape(model: Any) -> TrainingShape:
     """A vision transformer: an encoder of patches, and a classifier of one token of each image."""
     kinds = tuple(_kind(block, model.stack.hidden, False, 1.0, False) for block in model.stack.blocks)
     layers = sum(kind.count * kind.dense_parameters for kind in kinds)

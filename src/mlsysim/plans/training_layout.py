@@ -14,6 +14,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
+from mlsysim.models.training_shape import splits
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ParallelismPart
 from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, say_decoder, workload_of
@@ -24,7 +25,7 @@ from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import default_stack, stack, stack_names
 from mlsysim.vocabulary import python_name, worded
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
-from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, splits, usual_length
+from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, usual_length
 
 _TOKENS_A_STEP = 4e6
 _IMAGES, _LOOK_UPS = 128, 8192

@@ -13,12 +13,11 @@ Constants are those of eager diffusers code with xDiT (``data/software/vision.to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.vision import DiffusionWorkload
 from mlsysim.physics.precision import bytes_per_element, format_of
 from mlsysim.physics.vision import overlapped_time
 from mlsysim.timing.power import Activity, power_constants, vector_share
@@ -27,6 +26,9 @@ from mlsysim.timing.tags import Tag, untagged
 from mlsysim.timing.vision_time import constants, first_peak, issue_rate
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
+
+if TYPE_CHECKING:
+    from mlsysim.models.vision import DiffusionWorkload
 
 _HALF = bytes_per_element("bf16")
 _PARTS = {

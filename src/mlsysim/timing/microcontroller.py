@@ -14,17 +14,19 @@ stands apart; samples of a batch follow one another. Left out: sensing and featu
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.vision import RowWorkload
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.kernel import kernel
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.intervals import interval
+
+if TYPE_CHECKING:
+    from mlsysim.models.vision import RowWorkload
 
 _ARITHMETIC = {"int8": "int8", "fp32": "float"}
 

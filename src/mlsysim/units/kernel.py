@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
 from mlsysim.errors import UnitError, unknown_name
@@ -45,8 +46,22 @@ class Signature:
 
     name: str
     function: Callable[..., Any]
-    inputs: Mapping[str, Arg]
-    outputs: Mapping[str, str]
+    declared: str
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Arg]:
+        found = {
+            name: Arg(unit, float(low or Arg.low), float(high or Arg.high), bool(whole))
+            for name, unit, whole, low, high in _DECLARED.findall(self.declared.partition(" -> ")[0])
+        }
+        parameters = self.function.__code__.co_varnames[: self.function.__code__.co_argcount]
+        if (*found,) != parameters:
+            raise TypeError(f"kernel {self.name}: declared inputs {[*found]} are not its parameters {[*parameters]}")
+        return found
+
+    @cached_property
+    def outputs(self) -> Mapping[str, str]:
+        return {name: unit for name, unit, *_ in _DECLARED.findall(self.declared.partition(" -> ")[2])}
 
     @property
     def where(self) -> str:
@@ -72,20 +87,9 @@ _DECLARED = re.compile(r"(\w+)(?:: ([^\[,]+?))?( whole)?(?: \[(\S+), (\S+)\])?(?
 
 def kernel(declared: str) -> Callable[[F], F]:
     """Declare the units of a kernel's inputs and outputs."""
-    taken, _, given = declared.strip().partition(" -> ")
-    inputs = {
-        name: Arg(unit, float(low or Arg.low), float(high or Arg.high), bool(whole))
-        for name, unit, whole, low, high in _DECLARED.findall(taken)
-    }
-    outputs = {name: unit for name, unit, *_ in _DECLARED.findall(given)}
 
     def declare(function: F) -> F:
-        parameters = list(function.__code__.co_varnames[: function.__code__.co_argcount])
-        if parameters != list(inputs):
-            raise TypeError(
-                f"kernel {function.__name__}: declared inputs {list(inputs)} are not its parameters {parameters}"
-            )
-        signature = Signature(function.__name__, function, inputs, outputs)
+        signature = Signature(function.__name__, function, declared.strip())
         function.signature = signature  # type: ignore[attr-defined]
         KERNELS[signature.where] = signature
         return function

@@ -22,8 +22,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.storage import check_trained
-from mlsysim.models.training_shape import training_shape
-from mlsysim.models.vision import VisionTransformerWorkload
+from mlsysim.models.training_shape import splits, training_shape
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import device_memory
@@ -100,11 +99,6 @@ def with_its_host(trainer: Trainer, fleet: Fleet, updates: bool) -> Trainer:
     """The trainer with the link to the host, and with the host's memory where it updates."""
     memory = offload.host_memory(fleet.node, constants().host_update_share) if updates else None
     return replace(trainer, host_link=offload.host_link(fleet.node.accelerator), host_memory=memory)
-
-
-def splits(model: Any) -> bool:
-    """Whether a network of fixed shape has layers that training stacks split: a vision transformer."""
-    return isinstance(model, VisionTransformerWorkload)
 
 
 def _of_network(x: Any, net: Hierarchical, assumed: Assumptions) -> NetworkSoftware:
