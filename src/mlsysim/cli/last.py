@@ -7,7 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from mlsysim.cli.output import busy, playing
+from mlsysim.cli.output import playing
+from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate

@@ -9,8 +9,9 @@ import typer
 from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, Target, chosen_form
-from mlsysim.cli.output import Line, busy, end, idle, print_result
+from mlsysim.cli.output import Line, end, idle, print_result
 from mlsysim.cli.plan_options import named_plan, plan_command, settings_of
+from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError, UnitError
 
 optimize = typer.Typer(name="optimize", help="The best layout, batch or place.", no_args_is_help=True)

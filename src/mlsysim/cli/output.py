@@ -1,7 +1,6 @@
 """What commands print: words first, then a table; or JSON, Markdown, CSV.
 
-Text goes through rich, which drops colour in pipes and under NO_COLOR and wraps at the terminal's width. JSON is one
-document and nothing else.
+Text is wrapped at the terminal's width (:mod:`mlsysim.cli.terminal`). JSON is one document and nothing else.
 """
 
 from __future__ import annotations
@@ -15,36 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from mlsysim.cli.terminal import width, write, write_columns
 
+if TYPE_CHECKING:
     from mlsysim.plans.answer import Answer
 
 Line = str | tuple[str, str | None]
 """A line of text, with the style in which a terminal shows it."""
 Lines = Iterable[Line]
 Rows = Sequence[Sequence[Any]]
+Row = tuple[list[str], str | None]
+"""Cells of a table, with their style."""
 Places = Sequence[int]
-
-
-def console(stderr: bool = False) -> Console:
-    """A console that neither guesses colours nor reads markup in names."""
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
-
-
-@contextmanager
-def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr while something takes longer; gives a function that says what is being done.
-
-    Nothing is shown where stderr is no terminal.
-    """
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    with console(stderr=True).status(what) as status:
-        yield lambda text: status.update(text)
 
 
 _BAR = 20
@@ -80,12 +61,12 @@ def print_json(document: Any) -> None:
 
 def print_text(text: str, style: str | None = None) -> None:
     """A paragraph, wrapped at the terminal's width."""
-    console().print(text, style=style)
+    write(text, style)
 
 
 def print_line(text: str, style: str | None = None) -> None:
     """A line, however long."""
-    console().print(text, style=style, soft_wrap=True)
+    write(text, style, wrap=False)
 
 
 def print_lines(lines: Lines) -> None:
@@ -141,28 +122,23 @@ def print_table(
         return
     if not cells and title is None:
         return
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    out = console()
-    look: dict[str, Any] = {"title": title, "title_justify": "left", "title_style": "bold", "padding": (0, 1, 0, 0)}
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, **look)
     used = [i for i in range(len(headers)) if any(row[i] for row in cells) or not cells]
     widths = {i: max(map(len, (headers[i], *(row[i] for row in cells)))) + 2 for i in used}
     left_out = []
     for i in drop:
-        if sum(widths[k] for k in used) <= out.width + 2:
+        if sum(widths[k] for k in used) <= width() + 2:
             break
         if i in used:
             used.remove(i)
             left_out.append(headers[i])
-    for i in used:
-        table.add_column(headers[i], justify="right" if i in right else "left", overflow="fold", no_wrap=i in whole)
-    for row in cells:
-        table.add_row(*(row[i] for i in used))
-    out.print(table)
+    if title:
+        write(title, "bold")
+    lines = [([headers[i] for i in used], "bold"), *(([row[i] for i in used], None) for row in cells)]
+    places = dict(enumerate(used))
+    ends, kept = ([k for k, i in places.items() if i in chosen] for chosen in (right, whole))
+    write_columns(lines, ends, kept, gap=2, ruled=True)
     if left_out:
-        out.print(f"Left out for lack of width: {', '.join(left_out)} ({full} has all).", style="dim")
+        write(f"Left out for lack of width: {', '.join(left_out)} ({full} has all).", "dim")
 
 
 def print_answer(answer: Answer, form: str) -> None:
@@ -184,14 +160,13 @@ def print_answer(answer: Answer, form: str) -> None:
         print_table("markdown", ["metric", "value", "90 % interval", "wall"], rows, right=(1, 2, 3))
     else:
         print_lines([(answer.subject, "bold"), *sentences(answer), ""])
-        out = console()
-        out.print(_metrics_table(answer, out.width))
+        _print_metrics(answer)
         if answer.percentiles:
-            out.print("")
-            out.print(_percentiles_table(answer))
+            write("")
+            _print_percentiles(answer)
         if answer.run_parts and answer.percentiles:
-            out.print("")
-            out.print(_run_table(answer))
+            write("")
+            _print_run(answer)
         told = answer.assumptions
         shown = [f"{k.replace('_', ' ')}: {v}" for k, v in told.items() if k in _SHOWN or k in idle(told)]
         if shown:
@@ -236,57 +211,41 @@ _NARROW = 64
 """Columns below which a terminal gets metrics without intervals and walls."""
 
 
-def _metrics_table(answer: Answer, width: int) -> Any:
+def _print_metrics(answer: Answer) -> None:
     """All metrics in one table, a section for each question."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    wide = width >= _NARROW
+    wide = width() >= _NARROW
     banded = wide and any(metric.interval for metric in answer.metrics)
-    table.show_header = wide
-    table.add_column("", overflow="fold")
-    for header, shown in (("", True), ("90 % interval", banded), ("wall", wide)):
-        if shown:
-            table.add_column(header, justify="right", overflow="fold" if header != "wall" else "ellipsis")
+    rows: list[Row] = [(["", "", *["90 % interval"] * banded, "wall"], "dim")] if wide else []
     for level, title in answer.questions.items():
         held = [metric for metric in answer.metrics if metric.level == level and metric.listed]
-        if held:
-            table.add_row(title, style="bold")
+        rows += [([title], "bold")] if held else []
         for metric in held:
             more = [metric.interval] * banded + [str(metric.wall)] * wide
-            table.add_row(f"  {metric.label}", metric.text, *more)
-    return table
+            rows.append(([f"  {metric.label}", metric.text, *more], None))
+    write_columns(rows, right=(1, 2, 3))
 
 
-def _percentiles_table(answer: Answer) -> Any:
+def _print_percentiles(answer: Answer) -> None:
     """Percentiles of simulated requests or runs, with their sampling error."""
-    from rich.table import Table
-
     from mlsysim.plans.sheet import percentile_label, percentile_texts
     from mlsysim.plans.targets import levels_of
 
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    table.add_column("Simulated")
-    for level in levels_of(next(iter(answer.percentiles.values()))):
-        table.add_column(level, justify="right")
+    levels = levels_of(next(iter(answer.percentiles.values())))
+    rows: list[Row] = [(["Simulated", *levels], "dim")]
     for kind, held in answer.percentiles.items():
-        table.add_row(f"  {percentile_label(kind)}", *percentile_texts(kind, held))
-    return table
+        rows.append(([f"  {percentile_label(kind)}", *percentile_texts(kind, held)], None))
+    write_columns(rows, right=range(1, len(levels) + 1))
 
 
-def _run_table(answer: Answer) -> Any:
+def _print_run(answer: Answer) -> None:
     """What the time of a simulated run went on."""
-    from rich.table import Table
-
     from mlsysim.units.text import compact_time
 
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim", padding=(0, 3, 0, 0))
-    for column, justify in (("The run in the middle", "left"), ("time", "right"), ("share", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
     whole = sum(part.value for part in answer.run_parts)
+    rows: list[Row] = [(["The run in the middle", "time", "share"], "dim")]
     for part in answer.run_parts:
-        table.add_row(f"  {part.label}", compact_time(part.value), f"{part.value / whole:.2%}")
-    return table
+        rows.append(([f"  {part.label}", compact_time(part.value), f"{part.value / whole:.2%}"], None))
+    write_columns(rows, right=(1, 2))
 
 
 _SHOWN = ("algorithm", "framework", "max_response", "response_cv", "logprob_passes", "staleness", "memory_fraction", "rollout", "split", "teacher", "node", "simulated", "scheduler", "router", "autoscale", "spare", "failures", "prefixes", "backlog", "fabric", "tower", "precision", "arithmetic", "cache_precision", "seq_len", "batch_size", "layout", "micro_batch", "duration", "concurrency",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
 
 from mlsysim.cli.options import is_plan_file
-from mlsysim.cli.output import busy, console, end, print_result
+from mlsysim.cli.output import end, print_result
 from mlsysim.cli.plan_options import named_plan, plan_of, settings_of
+from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,12 +42,12 @@ def sweep_plan(
         found = found.ranked(*goal)
     if file is not None:
         found.to_csv(file)
-        console(stderr=True).print(f"{len(found.points):,} points written to {file}.", soft_wrap=True)
+        print(f"{len(found.points):,} points written to {file}.", file=sys.stderr)
     if plot is not None:
         from mlsysim.plot.keys import chart_of_keys
 
         chart_of_keys(found, None if goal is None else goal[0]).save(plot)
-        console(stderr=True).print(f"Chart written to {plot}.", soft_wrap=True)
+        print(f"Chart written to {plot}.", file=sys.stderr)
     fits, shown = found.feasible, found._replace(points=found.points[:top])
     headers, rows = shown.table()
     why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in shown.points if not point.feasible)]

@@ -10,7 +10,6 @@ from typer import Argument, Context, Option
 from mlsysim.cli.options import AsJson, Output, Target, chosen_form, is_plan_file
 from mlsysim.cli.output import (
     Line,
-    busy,
     end,
     print_answer,
     print_json,
@@ -20,6 +19,7 @@ from mlsysim.cli.output import (
     sentences,
 )
 from mlsysim.cli.plan_options import as_an_option, changed, is_hardware, load, named_plan, plan_of, settings_of
+from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson
-from mlsysim.cli.output import busy, end, print_json, print_line
+from mlsysim.cli.output import end, print_json, print_line
 from mlsysim.cli.plan_options import named_plan
+from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError
 
 

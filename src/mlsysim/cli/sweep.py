@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Exit, Option
 
 from mlsysim.cli.options import chosen_form
-from mlsysim.cli.output import console, end, print_line, print_table, print_text
+from mlsysim.cli.output import end, print_line, print_table, print_text
 from mlsysim.cli.plan_sweep import is_of_a_plan, refuse_of_spaces, sweep_plan
 from mlsysim.errors import InputError
 from mlsysim.zoo.writing import written
@@ -85,13 +85,15 @@ def sweep(
         file = output if output is not None and Path(output).suffix else None
         form = chosen_form(context, None if file else output, as_json)
         return sweep_plan(context, paths, goal, top, form, file, plot)
+    from rich.console import Console
+
     from mlsysim.search.answers import explained
     from mlsysim.search.folder import Checkpoint, write_json
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import merge
     from mlsysim.search.tabled import ending_of, write_points
 
-    notes = console(stderr=True)
+    notes = Console(stderr=True, highlight=False, markup=False, emoji=False)
     merging = paths[0] == "merge"
     if output is not None and (merging or (ending_of(output) == ".parquet" and points == "npz")):
         raise InputError(
