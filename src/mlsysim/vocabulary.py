@@ -49,11 +49,19 @@ _MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @cache
 def _tables() -> dict[str, Any]:
-    """data/vocabulary.toml, which is read when a table of it is asked for: help needs none."""
+    """data/vocabulary.toml, or what a wheel has made of it; read when a table of it is asked for: help needs none."""
+    import json
     import tomllib
     from importlib.resources import files
 
-    return tomllib.loads(files("mlsysim.data").joinpath("vocabulary.toml").read_text(encoding="utf-8"))
+    written = files("mlsysim.data").joinpath("vocabulary.toml")
+    parsed = files("mlsysim.data").joinpath("vocabulary.json")
+    found: dict[str, Any] = (
+        json.loads(parsed.read_text(encoding="utf-8"))
+        if parsed.is_file()
+        else tomllib.loads(written.read_text(encoding="utf-8"))
+    )
+    return found
 
 
 @cache
