@@ -79,7 +79,6 @@ class Loose(Record):
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
-        """The request in a document."""
         own, loose = apart(cls, obj)
         for name in cls.within:
             held = own.get(name) or {}
@@ -255,7 +254,6 @@ class CompareRequest(Loose):
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
-        """The request in a document."""
         texts = {name: obj[name].rpartition("@") for name in cls.within if isinstance(obj.get(name), str)}
         plans = {name: {"model": model, "on": on} if mark else {"on": on} for name, (model, mark, on) in texts.items()}
         return super().model_validate({**obj, **plans}, **kwargs)

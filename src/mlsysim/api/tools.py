@@ -13,7 +13,7 @@ from typing import Any
 from mlsysim.api.requests import FlatRequest, PlanRequest
 from mlsysim.api.service import Operation
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.schema import SAID
+from mlsysim.plans.schema import COMMON, SAID
 
 INSTRUCTIONS = (
     "Plans machine-learning systems from first principles: whether a model fits on a fleet, how fast it trains or serves, what it costs "
@@ -38,16 +38,6 @@ _LEFT_OUT = (
 )
 _EXAMPLES = 2
 """Of a tool, at most."""
-_COMMON = {
-    "training": "model on tokens batch_size seq_len precision optimizer lora_rank tp pp cp ep zero recompute micro_batch virtual_stages schedule offload "
-    "fabric stack launcher region price budget deadline power_cap mtbf checkpoint_interval spares simulate assert change detail",
-    "serving": "model on prompt_tokens output_tokens concurrency qps slo ttft tpot latency precision cache_precision tp ep replicas engine chunk_tokens "
-    "prefix_hits draft_model draft_tokens acceptance decode_on adapters trace burst autoscale failures region price budget duration_days change detail",
-    "rl": "model on algorithm prompts samples prompt_tokens response max_response split staleness partial framework environment_time generator_tp "
-    "change detail",
-    "plan": "model on deadline tokens qps prompt_tokens output_tokens slo precision price region budget duration_days detail",
-}
-"""Keys that people set, by task; the others are named alone."""
 _SAID_ELSEWHERE = ("layout", "name", "description", "mode")
 
 
@@ -61,7 +51,7 @@ def _common(operation: Operation) -> list[str] | None:
     """The keys of a plan that a tool describes; None where it takes a plan whole."""
     request = operation.request
     task = request.task if issubclass(request, FlatRequest) else "plan" if request is PlanRequest else None
-    return None if task is None else _COMMON[task].split()
+    return None if task is None else COMMON[task]
 
 
 def _further(operation: Operation) -> list[str]:

@@ -117,7 +117,6 @@ class Pool:
                 self._free.append(_Worker(self.limits))
 
     def close(self) -> None:
-        """End every worker."""
         with self._lock:
             workers = [*self._free, *self._busy]
             self._free.clear()

@@ -118,7 +118,6 @@ def calibrate(
 def _fit_engine(
     file: Path, plan: Path | None, model: str | None, on: str | None, engine: str, name: str | None, folder: Path, as_json: bool
 ) -> None:  # fmt: skip
-    """``calibrate --serving``."""
     from mlsysim.calibrate.fit_results import fit_results, service_of, write_engine
     from mlsysim.calibrate.questions import calibrated_plan
     from mlsysim.plans.files import load_plan
@@ -186,7 +185,6 @@ def _measured(
 
 
 def _show_fit(document: dict[str, Any], folder: Path) -> None:
-    """The calibration as tables."""
     prior = document["prior"]
     print_line(
         f"{document['rows']} measurements of {document['chip']}, starting from the profile {prior['profile']} ({prior['basis']})"

@@ -152,7 +152,6 @@ def _options(offers: dict[str, Offer]) -> list[Any]:
 
 
 def _offer(leaf: Leaf, letter: str | None, own: frozenset[str]) -> Offer:
-    """The option of a key."""
     name = leaf.flat.replace("_", "-")
     flags = [f"--{name}", f"--no-{name}"] if leaf.type is bool else [f"--{name}"]
     short = [letter] if letter and "-" + letter not in own else []

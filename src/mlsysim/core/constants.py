@@ -18,26 +18,18 @@ _UNITS = [
     "GFLOPs", "PFLOPs", "EFLOP", "Mparam", "Bparam",
 ]  # fmt: skip
 
-_CONSTANTS = {
-    "NVLINK_H100_BW": "nvlink_h100_bandwidth",
-    "NVLINK_A100_BW": "nvlink_a100_bandwidth",
-    "NVLINK_B200_BW": "nvlink_b200_bandwidth",
-    "INFINIBAND_HDR_BW": "infiniband_hdr_bandwidth",
-    "INFINIBAND_NDR_BW": "infiniband_ndr_bandwidth",
-    "INFINIBAND_XDR_BW": "infiniband_xdr_bandwidth",
-    "PCIE_GEN5_BW": "pcie_gen5_bandwidth",
-}
-
-_CHIPS = {
-    "H100_MEM_BW": ("H100", "memory_bw"),
-    "H100_MEM_CAPACITY": ("H100", "memory_capacity"),
-    "H100_FLOPS_FP16_TENSOR": ("H100", "peak_flops"),
-    "H100_TDP": ("H100", "tdp"),
-    "A100_MEM_BW": ("A100", "memory_bw"),
-    "A100_MEM_CAPACITY": ("A100", "memory_capacity"),
-    "A100_FLOPS_FP16_TENSOR": ("A100", "peak_flops"),
-    "A100_TDP": ("A100", "tdp"),
-}
+_LINKS = (
+    "NVLINK_H100",
+    "NVLINK_A100",
+    "NVLINK_B200",
+    "INFINIBAND_HDR",
+    "INFINIBAND_NDR",
+    "INFINIBAND_XDR",
+    "PCIE_GEN5",
+)
+_CONSTANTS = {f"{name}_BW": f"{name.lower()}_bandwidth" for name in _LINKS}
+_FIGURES = {"MEM_BW": "memory_bw", "MEM_CAPACITY": "memory_capacity", "FLOPS_FP16_TENSOR": "peak_flops", "TDP": "tdp"}
+_CHIPS = {f"{chip}_{name}": (chip, field) for chip in ("H100", "A100") for name, field in _FIGURES.items()}
 
 
 def __getattr__(name: str) -> Any:

@@ -130,5 +130,4 @@ class CloudPrice(Entry):
 
     @property
     def price_per_accelerator(self) -> Any:
-        """Price of one accelerator per hour."""
         return (self.price / self.accelerators).to("USD/h")

@@ -157,7 +157,6 @@ class Answer(Document, Record):
 
     @property
     def change(self) -> Change | None:
-        """The cheapest change."""
         return self.changes[0] if self.changes else None
 
     @property
@@ -177,7 +176,6 @@ class Answer(Document, Record):
 
     @property
     def held(self) -> dict[str, Metric]:
-        """The metrics by name."""
         return {metric.name: metric for metric in self.metrics}
 
     @property
@@ -205,7 +203,6 @@ class Answer(Document, Record):
         return value_text("carbon_footprint", quantity(whole, "kgCO2e")) if self.carbon_parts else ""
 
     def value(self, name: str) -> Any:
-        """The value of a metric."""
         return self.metric(name).value
 
     @property

@@ -36,19 +36,8 @@ _ALIKE = 0.005
 _LASTS = 1 / _WARM
 """Times of a request that a drawn play lasts at least, so that those that fill the server take one of them."""
 _SIMULATED = (
-    *(
-        "trace",
-        "burst",
-        "scheduler",
-        "router",
-        "autoscale",
-        "seed",
-        "failures",
-        "backlog",
-        "preemption",
-        "offload_disk",
-    ),
-    *("resident_adapters", "turns"),
+    *("trace", "burst", "scheduler", "router", "autoscale", "seed", "failures", "backlog", "preemption"),
+    *("offload_disk", "resident_adapters", "turns"),
 )
 _THINK = 60.0
 
@@ -149,7 +138,6 @@ class Arrivals:
 
     @property
     def turns(self) -> int:
-        """Of a conversation."""
         return self.part.turns or 1
 
     @property
@@ -227,7 +215,6 @@ class Arrivals:
         return Drawing(drawn, max(_WARM * seconds, min(latency, seconds / 2)), (taken, replicas))
 
     def requests(self, rate: float, drawing: Drawing) -> Iterator[Request]:
-        """The requests, in order of arrival."""
         if self.trace is not None:
             return iter(self.trace)
         burst = 1.0 if self.part.burst is None else self.part.burst
@@ -253,7 +240,6 @@ class Arrivals:
         return Fixed(nominal) if self.part.range_ratio in (None, 1.0) else Even(nominal, self.part.range_ratio or 0.0)
 
     def described(self, rate: float, drawing: Drawing) -> str:
-        """In words."""
         count = f"{drawing.requests:,} requests"
         if self.trace is not None:
             s = self.trace.summary

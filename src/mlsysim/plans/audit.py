@@ -15,6 +15,7 @@ from mlsysim.plans.resolve import FIRST_ORDER, find_fleets, workload_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.walls.analysis.sensitivity import SensitivitySolver
+from mlsysim.walls.catalog import wall
 from mlsysim.walls.data.ingestion import DataModel
 from mlsysim.walls.document import Document, as_plain
 from mlsysim.walls.node.compute_memory import SingleNodeModel
@@ -94,20 +95,12 @@ def audit(plan: Plan = AUDITED) -> Audit:
 
 _ORDER = ("Node", "Data", "Algorithm", "Fleet", "Operations", "Analysis")
 
-_RESOLVERS = {
-    1: ("SingleNodeModel", "Compute"),
-    2: ("SingleNodeModel", "Memory"),
-    3: ("EfficiencyModel", "Utilisation"),
-    4: ("ServingModel", "First token, then each"),
-    5: ("ContinuousBatchingModel", "Requests of a replica"),
-    8: ("DataModel", "Data"),
-    11: ("ScalingModel", "Tokens and parameters"),
-    14: ("DistributedModel", "Communication and bubbles"),
-    15: ("ReliabilityModel", "Failures"),
-    17: ("EconomicsModel", "Cost of owning"),
-    18: ("SustainabilityModel", "Footprint"),
-    19: ("CheckpointModel", "Checkpoint"),
+_METRICS = {
+    **{1: "Compute", 2: "Memory", 3: "Utilisation", 4: "First token, then each", 5: "Requests of a replica", 8: "Data"},
+    **{11: "Tokens and parameters", 14: "Communication and bubbles", 15: "Failures"},
+    **{17: "Cost of owning", 18: "Footprint", 19: "Checkpoint"},
 }
+"""What a row of a wall's scorecard is about."""
 
 
 def _scores(first: Answer | None, leads: Answer) -> list[Row]:
@@ -115,14 +108,11 @@ def _scores(first: Answer | None, leads: Answer) -> list[Row]:
     rows, rough = [], {} if first is None else {score.wall: score for score in first.scorecard}
     for score in leads.scorecard:
         beside = rough.get(score.wall)
-        if score.wall in _RESOLVERS and (beside or score).status != "not asked":
-            resolver, metric = _RESOLVERS[score.wall]
-            values = (
-                ("", score.value)
-                if beside is None
-                else (beside.value, "" if beside.value == score.value else score.value)
-            )
-            rows.append(Row(score.domain, resolver, metric, *values, score.wall, score.name, score.status))
+        if score.wall in _METRICS and (beside or score).status != "not asked":
+            resolver, metric = wall(score.wall).resolver, _METRICS[score.wall]
+            first = "" if beside is None else beside.value
+            measured = "" if beside is not None and first == score.value else score.value
+            rows.append(Row(score.domain, resolver, metric, first, measured, score.wall, score.name, score.status))
     return rows
 
 

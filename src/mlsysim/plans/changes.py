@@ -28,6 +28,7 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
+from mlsysim.zoo.files import shipped
 
 LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
 _NOTED = 0.05
@@ -43,11 +44,7 @@ def settled(answer: Answer) -> Plan:
     """The plan with everything that was chosen for it written down: layout, batch, lengths."""
     plan, layout = answer.plan, answer.layout
     if answer.task == "training" and layout and "tp" in layout:
-        local = layout["batch_size"] // layout["dp"]
-        split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "virtual_stages", "zero", "recompute")}
-        split |= {"mode": "given", "micro_batch": max(1, local // layout["micro_batches"]), "dp": layout["dp"]}
-        if layout.get("schedule") and layout["pp"] > 1:
-            split["schedule"] = layout["schedule"]
+        split = _trained(layout) | {"dp": layout["dp"]}
         # Sequence parallelism and overlap stay as the plan has them.
         lengths: dict[str, Any] = {"batch_size": layout["batch_size"]}
         if plan.workload.seq_len is not None or "seq_len" in answer.assumptions:
@@ -63,14 +60,19 @@ def settled(answer: Answer) -> Plan:
         split |= {"attention_dp": layout["attention_dp"] if layout["attention_dp"] > 1 else None, "dp": None}
         return plan.replacing(parallelism=split, serving=traffic, task="serving")
     if answer.task == "rl" and layout:
-        split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "virtual_stages", "zero", "recompute")}
-        split |= {"schedule": layout["schedule"]} if layout["schedule"] and layout["pp"] > 1 else {}
-        micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
         pools: dict[str, Any] = {name: layout[name] for name in layout if name in RlPart.model_fields}
         if "generator_tp" in layout:
             pools["split"] = str(layout["generators"] or "none")
-        return plan.replacing(parallelism=split | {"mode": "given", "micro_batch": micro}, rl=pools, task="rl")
+        return plan.replacing(parallelism=_trained(layout), rl=pools, task="rl")
     return plan
+
+
+def _trained(layout: dict[str, Any]) -> dict[str, Any]:
+    """The layout of a trainer as a plan writes it down."""
+    split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "virtual_stages", "zero", "recompute")}
+    split |= {"schedule": layout["schedule"]} if layout.get("schedule") and layout["pp"] > 1 else {}
+    micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
+    return split | {"mode": "given", "micro_batch": micro}
 
 
 def ranked_changes(answer: Answer, evaluate: Evaluate) -> tuple[Change, ...]:
@@ -310,29 +312,9 @@ def _of_what(before: Answer, run: bool) -> str:
     return " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"
 
 
-HARDWARE = {
-    "peak_flops": "Peak FLOP/s",
-    "memory_bandwidth": "Memory bandwidth",
-    "memory_capacity": "Memory capacity",
-    "link_bandwidth": "Link in the node",
-    "fabric_bandwidth": "Network",
-    "host_speed": "Host and starts of kernels",
-    "host_link_bandwidth": "Link to the host",
-}
+_FIGURES: dict[str, dict[str, Any]] = shipped("mlsysim.data", "resources.toml")["figure"]
+HARDWARE: dict[str, str] = {name: figure["label"] for name, figure in _FIGURES.items()}
 """Figures of the hardware as a reader knows them."""
-_RESOURCES = {
-    "peak_flops": ("peak", "vector"),
-    "memory_bandwidth": ("bandwidth",),
-    "link_bandwidth": ("link",),
-    "fabric_bandwidth": ("fabric",),
-    "host_speed": ("host", "start"),
-    "host_link_bandwidth": ("host link",),
-}
-"""Figures of the hardware, and the resources of the ledger whose time they scale."""
-
-_OF_ANY_CHIP = ("peak_flops", "memory_bandwidth")
-_OF_THE_HOST = ("host_speed", "host_link_bandwidth")
-"""Figures that have a line always; and only where something waits for them."""
 
 
 def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]]:
@@ -351,10 +333,12 @@ def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]
         return {}
     elastic = ledger.resources()
     found: dict[str, tuple[float | None, float | None]] = {}
-    for name, resources in _RESOURCES.items():
+    for name, figure in _FIGURES.items():
+        if not (resources := figure.get("resources")):
+            continue
         share = float(sum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
-        there = name in _OF_ANY_CHIP or (name not in _OF_THE_HOST and any(each in elastic for each in resources))
-        if there or share >= NEGLIGIBLE:
+        told = figure.get("told", "always" if any(each in elastic for each in resources) else "")
+        if told == "always" or share >= NEGLIGIBLE:
             times = [1 - share + share / factor for factor in (1 - _STEP, 1 + _STEP)]
             less, more = (time - 1 if answer.main in LOWER_IS_BETTER else 1 / time - 1 for time in times)
             found[name] = (less, more)

@@ -77,7 +77,6 @@ class Collectives(Summary, Record):
         return sum(known), len(known)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
         rows = [
             {name: _quantity(name, value) for name, value in row.model_dump().items() if value is not None}
             for row in self.rows

@@ -59,7 +59,6 @@ class Comparison(Document):
         return [(row.label, row.first, row.second, row.factor_text) for row in self.rows]
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
         words = "".join(f"<p>{escape(text)}</p>" for text in self.sentences)
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in self._cells())
         return f"{words}<table>{rows}</table>"

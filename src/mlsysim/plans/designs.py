@@ -85,7 +85,6 @@ class Design(NamedTuple):
         return self._replace(layout=Layout(split, own // split.devices - spare, writing, writers))
 
     def plan(self, plan: Plan) -> Plan:
-        """The plan of it."""
         spare = (plan.serving and plan.serving.spare) or 0
         (split, replicas, _, writers), (own, others) = self.filled(spare).layout, self.counts(spare)
         degrees = {"tp": split.tp, "pp": split.pp, "ep": split.ep, "attention_dp": split.attention_dp, "dp": None}

@@ -65,7 +65,6 @@ class Explained(tuple[Equation, ...]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
         return f"<pre>{escape(str(self))}</pre>"
 
 

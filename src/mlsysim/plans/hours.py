@@ -105,23 +105,20 @@ def timed(
         return None
     pause = None if ops.pause_above is None else above_of(ops.pause_above)
     less = None if ops.demand_response is None else less_of(ops.demand_response)
-    region, unsaid = find_region(ops, fleet), Assumptions()
+    region, zone, name, place = _where(sheet, fleet, "a run")
     if region is None and (pause is not None or (less is not None and less.above is not None)):
         raise InputError("Hours above a level are those of a region; give one.", field="region")
-    site = site_of(region, fleet, unsaid, True)
-    price = electricity_price("a run", LOCAL if ops.electricity is None else ops.electricity, site, unsaid)
-    zone = zone_of(region.grid if isinstance(region, Datacenter) else region)
     for asked in (pause, less and less.above):
         if zone is not None and asked is not None and asked.of == PRICE and zone.price is None:
             raise InputError(
                 f"No prices by the hour are known of {zone.title}; give a level of carbon.", field="pause_above"
             )
     watts = None
-    modes = (Mode(1.0, 1.0), Mode(1.0, 1.0), Mode(0.0, 1.0))
+    modes = _ALIKE
     if step.accelerator_power is not None:
         full, chip = to_si(step.accelerator_power, "W"), fleet.node.accelerator
         wait = min(waiting_power_of(chip), full)
-        around = around_of(fleet, True, sheet.plan.hardware.cooling, unsaid)
+        around = around_of(fleet, True, sheet.plan.hardware.cooling, Assumptions())
 
         def power(device: float) -> float:
             standing = Run(1.0, spares * fleet.node.accelerators_per_node, wait / 1000, spares, around).power
@@ -135,14 +132,23 @@ def timed(
         raise InputError(
             f"No power of {fleet.node.accelerator.name} is known that could be less.", field="demand_response"
         )
-    hours = Hours(start_of(ops.start), place_of(site, price, zone), modes, pause, less)
-    _say_hours(sheet, region, site.name)
+    hours = Hours(start_of(ops.start), place, modes, pause, less)
+    _say_hours(sheet, region, zone, name)
     return Timed(hours, watts, region, zone is not None)
 
 
-def _say_hours(sheet: Sheet, region: Any, name: str) -> None:
-    """Whose hours they are, and from where they are known."""
+def _where(sheet: Sheet, fleet: Fleet, what: str) -> tuple[Any, Any, str, Any]:
+    """The region, the zone whose hours it has, what it is called, and its carbon, price and PUE by the hour."""
+    ops, unsaid = sheet.plan.ops, Assumptions()
+    region = find_region(ops, fleet)
+    site = site_of(region, fleet, unsaid, True)
+    price = electricity_price(what, LOCAL if ops.electricity is None else ops.electricity, site, unsaid)
     zone = zone_of(region.grid if isinstance(region, Datacenter) else region)
+    return region, zone, site.name, place_of(site, price, zone)
+
+
+def _say_hours(sheet: Sheet, region: Any, zone: Any, name: str) -> None:
+    """Whose hours they are, and from where they are known."""
     if zone is None:
         words = f"no hours of {name} are known: its yearly figures hold at all of them"
         sheet.assumed.say("hours", "year", INFERRED, "UTC; no region is given" if region is None else words)
@@ -167,12 +173,9 @@ def at_all_hours(sheet: Sheet, fleet: Fleet, days: float) -> tuple[tuple[Any, An
     ops = sheet.plan.ops
     if ops.start is None:
         return None, ""
-    region, unsaid = find_region(ops, fleet), Assumptions()
-    site = site_of(region, fleet, unsaid, True)
-    price = electricity_price("a service", LOCAL if ops.electricity is None else ops.electricity, site, unsaid)
-    zone = zone_of(region.grid if isinstance(region, Datacenter) else region)
-    _say_hours(sheet, region, site.name)
-    run = Timed(Hours(start_of(ops.start), place_of(site, price, zone), _ALIKE), None, region, zone is not None)
+    region, zone, name, place = _where(sheet, fleet, "a service")
+    _say_hours(sheet, region, zone, name)
+    run = Timed(Hours(start_of(ops.start), place, _ALIKE), None, region, zone is not None)
     covered = run.hours.walk(until=days * 24)
     start = run.hours.start
     words = f"From {_date(start)} UTC until {_end(start, days * 24)} UTC it has the same load at all hours{_seen(run, covered)}."

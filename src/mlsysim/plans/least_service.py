@@ -76,7 +76,6 @@ class Service(Summary):
         return next((check.sentence for check in checks if check.limit == "budget" and not check.passed), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, with the answer."""
         return self.outline() | {"answer": None if self.answer is None else self.answer.to_dict()}
 
     def outline(self) -> dict[str, Any]:

@@ -148,7 +148,6 @@ def _bound_text(label: str, most: Any) -> str:
 
 
 def _asked(name: str, label: str, shown: str) -> str:
-    """What is demanded, in words."""
     return f"{_small(name)} within {shown}" if label == "limit" else f"a {label} of {shown}"
 
 

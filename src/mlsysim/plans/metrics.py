@@ -161,7 +161,6 @@ class Metric(Document, Record):
 
     @property
     def text(self) -> str:
-        """The value as it is printed."""
         return value_text(self.name, self.value)
 
     def text_of(self, bound: Any) -> str:

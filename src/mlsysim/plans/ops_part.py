@@ -83,7 +83,6 @@ class OpsPart(Part):
 
     @property
     def days(self) -> float | None:
-        """Duration in days."""
         if self.duration is not None:
             return to_si(self.duration, "day")
         return self.duration_days

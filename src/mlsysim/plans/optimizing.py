@@ -13,11 +13,13 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.hours import seen_from
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, precision_of, workload_of
-from mlsysim.plans.training_layout import best_layouts
+from mlsysim.plans.training_layout import best_layouts as best_parallelism
 from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.placement import PlacementOptimizer
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import Quantity, to_si
+
+__all__ = ["batch_found", "best_batching", "best_parallelism", "best_placement", "layout_found", "place_found"]
 
 _PROMPT_TOKENS = 1024
 
@@ -25,11 +27,6 @@ _PROMPT_TOKENS = 1024
 def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
     precision = precision_of(plan, {}, fleet.node.accelerator, model)
     return {"precision": precision, "efficiency": plan.hardware.efficiency or "calibrated"}
-
-
-def best_parallelism(plan: Plan) -> Any:
-    """The layout with the highest utilisation that fits, with every key of the plan."""
-    return best_layouts(plan)
 
 
 def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any:

@@ -13,22 +13,14 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.plans.pieces import Limit, MemoryBar, Part
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import worded
-from mlsysim.walls.binding import AS_IF, NAMES, NEGLIGIBLE, Binding, bound_text, lead, share_text
+from mlsysim.walls.binding import AS_IF, NAMES, NEGLIGIBLE, RESOURCES, Binding, bound_text, lead, share_text
 from mlsysim.walls.binding import MEMORY as MEMORY_WALL
 from mlsysim.walls.catalog import TITLES
 
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""
 
-_ASPECTS = {
-    "peak": "arithmetic",
-    "vector": "arithmetic",
-    "bandwidth": "memory",
-    "link": "over links",
-    "start": "start-up",
-    "messages": "start-up",
-    "": "lost",
-}
+_ASPECTS = {"": "lost"} | {name: told["aspect"] for name, told in RESOURCES.items() if "aspect" in told}
 _SMALL = 1e-3
 
 

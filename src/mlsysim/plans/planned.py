@@ -46,7 +46,6 @@ class Planned(Summary):
     facts: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON."""
         best = None if self.best is None else self.best.to_dict()
         return {"sentence": self.sentence, **self.facts, "best": best, "candidates": list(self.candidates)}
 
@@ -62,7 +61,6 @@ class Planned(Summary):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
         table = html_of(self.headers, self.rows) if self.rows else ""
         return f"<p>{escape(self.sentence)}</p>{table}" + "".join(f"<p>{escape(n)}</p>" for n in self.notes)
 

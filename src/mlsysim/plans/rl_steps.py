@@ -162,7 +162,6 @@ class Way(NamedTuple):
 
     @property
     def generating(self) -> Fleet:
-        """The fleet that generates."""
         return self.trainer.fleet if self.served is None else self.served.server.fleet
 
 

@@ -43,7 +43,6 @@ class Advised(NamedTuple):
     checkpoints: Mode
 
     def sentences(self) -> Iterator[str]:
-        """All advice."""
         if math.isfinite(self.run.lasts) or (self.run.spares is None and not self.runs.median.ended):
             return
         yield from self._spares()

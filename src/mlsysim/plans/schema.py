@@ -19,46 +19,19 @@ from mlsysim.errors import InputError, either, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
 from mlsysim.vocabulary import MEANT, PARTS, VALUES, Setting, Wording, names_of, plain, valued
+from mlsysim.zoo.files import shipped
 
 ALL_TASKS = ("training", "serving", "inference", "rl")
 
-_OF_TRAINING = {
-    "workload": "tokens optimizer lora_rank predicted_tokens target_share gradient_precision activation_precision "
-    "exchange_precision wide_layers",
-    "hardware": "launcher oversubscription congestion straggler rails sites wan_bandwidth wan_round_trip",
-    "workload.dimensions": "layers hidden_dim ffn_dim heads kv_heads vocab_size gated_ffn parameters",
-    "parallelism": "virtual_stages schedule micro_batch micro_batches micro_batch_group zero zero_shard reshard recompute offload host_update "
-    "offload_weights offload_activations recomputed sequence_parallel fp8_attention deduplicated_exchange overlap_tp overlap_ep overlap",
-    "ops": "deadline checkpoint_time checkpoint_mode checkpoint_interval spares repair_time simulate seeds elastic repair_crews "
-    "maintenance slow_nodes preempted_every beside fleet_age pause_above demand_response",
-}
-_NOT_OF_RL = ("workload.tokens", "workload.target_share")
-_GENERATORS = "prompt_tokens engine cache_precision chunk_tokens memory_fraction max_num_seqs"
-"""Keys of serving that a generator of post-training has too."""
+_KEYS = shipped("mlsysim.data", "keys.toml")
 _TASKS: dict[str, tuple[str, ...]] = {
-    **{
-        key: ("training",) if part == "ops" or key in _NOT_OF_RL else ("training", "rl")
-        for part, names in _OF_TRAINING.items()
-        for name in names.split()
-        for key in (f"{part}.{name}",)
-    },
-    "workload.seq_len": ("training", "inference"),
-    **{f"workload.{name}": ("inference",) for name in ("phase", "steps", "random_arrivals", "measured_rate")},
-    "workload.image_size": ("training", "inference"),
-    "hardware.stack": ("training", "inference", "rl"),
-    **{f"ops.{name}": ("training", "serving", "rl") for name in ("budget", "electricity", "price", "cost_scope")},
-    **{
-        f"ops.{name}": ("training", "serving")
-        for name in ("duration", "duration_days", "storage_bandwidth", "mtbf", "restart_time", "start")
-    },
-    "parallelism.attention_dp": ("serving",),
-    "parallelism.ring": ("inference",),
-    "parallelism": ("training", "serving", "rl"),
-    **{f"serving.{name}": ("serving", "rl") for name in _GENERATORS.split()},
-    "serving": ("serving",),
-    "rl": ("rl",),
+    f"{line['part']}.{name}".rstrip("."): tuple(line["of"])
+    for line in _KEYS["tasks"]
+    for name in line.get("keys", "").split() or [""]
 }
 """Tasks that a part or a key matters to, where it is not all of them."""
+COMMON: dict[str, list[str]] = {task: keys.split() for task, keys in _KEYS["common"].items()}
+"""Keys that people set, by task."""
 
 _IN_SENTENCES = {"rl": "post-training", "inference": "one pass"}
 
@@ -72,16 +45,7 @@ SAID = ("task", "hardware.name", "hardware.nodes", "hardware.accelerators")
 """Keys that a command or request for one task, on a fleet in one string, says already."""
 
 
-_IN_ON = "the number of accelerators is part of 'on'; leave nodes and accelerators out"
-INSTEAD = {
-    ("on", "name"): "give either 'on' (such as '512xH100') or 'name', not both",
-    ("on", "nodes"): _IN_ON,
-    ("on", "accelerators"): _IN_ON,
-    ("nodes", "accelerators"): "give either nodes or accelerators, not both",
-    ("micro_batch", "micro_batches"): "give either micro_batch (sequences) or micro_batches (how many), not both",
-    ("concurrency", "qps"): "give either concurrency or qps, not both",
-    ("duration", "duration_days"): "give either duration or duration_days, not both",
-}
+INSTEAD: dict[tuple[str, ...], str] = {tuple(line["fields"]): line["said"] for line in _KEYS["instead"]}
 """Fields of a part that may not stand beside each other, and what is said where they do."""
 
 

@@ -97,14 +97,8 @@ def _best_share(plan: Plan, quick: bool, play: Play) -> tuple[Sheet, Served, int
     found: list[tuple[Sheet, Served, int]] = []
     for readers in range(step, total, step):
         on, pool = (f"{count}x{key}" for count in (readers, total - readers))
-        named = {
-            "on": on,
-            "name": None,
-            "nodes": None,
-            "accelerators": None,
-            "fabric": fabric if readers > step > 1 else None,
-        }
-        share = plan.replacing(hardware=named, serving={"decode_on": pool})
+        named = {"fabric": fabric if readers > step > 1 else None, **dict.fromkeys(("name", "nodes", "accelerators"))}
+        share = plan.replacing(hardware={"on": on, **named}, serving={"decode_on": pool})
         try:
             found.append(best_served(share, quick, play))
         except InputError:

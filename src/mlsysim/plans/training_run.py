@@ -130,7 +130,6 @@ class Simulated:
 
     @classmethod
     def of(cls, setting: Setting, closed: Goodput, seeds: int, checkpoints: Mode | None) -> Simulated:
-        """So many runs."""
         return cls(play_all(setting, seeds), setting, closed, checkpoints)
 
     def by_hour(self, hours: Timed | None) -> Simulated:
@@ -179,7 +178,6 @@ class Simulated:
 
     @property
     def days(self) -> float:
-        """Of the run in the middle."""
         return self.middle.seconds / DAY
 
     @property
@@ -188,15 +186,91 @@ class Simulated:
         return 1 - self.middle.gives_way / self.middle.seconds
 
     def tell(self, sheet: Sheet, watts: tuple[float, float] | None) -> None:
-        """Put percentiles and parts on the sheet."""
-        _tell(sheet, self, watts)
+        """Percentiles of days, goodput, cost, energy and carbon, the parts of the run, and what was played. Costs go with the time, electricity and
+        carbon with the energy, of which a share follows the power of the accelerators."""
+        runs, middle, held = self.runs, self.middle, sheet.metrics
+        count = sheet.facts["accelerators"]
+        sheet.shown["run_parts"] = parts_of(middle)
+        if self.checkpoints is not None:
+            sheet.shown["played"] = _stretches(self)
+        table: dict[str, Many] = {}
+        endless = not math.isfinite(self.setting.lasts)
+        if endless and middle.ended:
+            table["run_time"] = percentiles([run.seconds / DAY if run.ended else math.inf for run in runs.runs])
+        table["goodput"] = runs.goodput
+        energy = to_si(held["energy"].value, "kWh") if "energy" in held else None
+
+        def longer(run: Played) -> float:
+            return run.seconds / middle.seconds if run.ended else math.inf
+
+        def hungrier(run: Played, place: int, of: str) -> float:
+            if self.covers:
+                own, mine = (getattr(self.covers[k], of) for k in (place, runs.middle))
+                return own / mine if mine else longer(run)
+            if watts is None or not energy:
+                return longer(run)
+            drawn, own = (run_power(*watts, each.computing / each.seconds) for each in (middle, run))
+            site = sum(part.value for part in sheet.shown["energy_parts"])
+            pue = site / (
+                site - sum(part.value for part in sheet.shown["energy_parts"] if part.label.startswith("Facility"))
+            )
+            share = pue * sheet.facts["power_factor"] * count * drawn / 1000 * self.days * 24 / energy
+            return longer(run) * (1 - share + share * own / drawn)
+
+        for name in ("tco", "rent", "energy", "carbon_footprint"):
+            if name not in held or not middle.ended:
+                continue
+            value = to_si(held[name].value, kinds()[name].unit)
+            electric = (
+                to_si(held["electricity"].value, "USD") / value if name == "tco" and "electricity" in held else 0.0
+            )
+            electric = {"rent": 0.0, "tco": electric}.get(name, 1.0)
+            # What has no end takes without end.
+            grown = [
+                electric * hungrier(run, place, _TAKEN.get(name, "")) + (1 - electric) * longer(run)
+                if run.ended
+                else math.inf
+                for place, run in enumerate(runs.runs)
+            ]
+            table[name] = percentiles([value * each for each in grown])
+        if (deadline := sheet.plan.ops.deadline) is not None and endless:
+            kept = runs.within(to_si(deadline, "s"))
+            sheet.facts |= {"runs_in_time": round(kept * len(runs.runs)), "runs_played": len(runs.runs)}
+            sheet.add("deadline_kept", kept)
+        sheet.shown["percentiles"] = {name: _listed(found) for name, found in table.items()}
+        interrupted = sum(middle.interruptions.values())
+        stops = f" and {many(middle.stops, 'planned stop')}" if middle.stops else ""
+        setting = self.setting
+        absent = [
+            name for name, own in (("slow nodes", setting.slow), ("maintenance", setting.maintenance)) if own is None
+        ]
+        without = f"; no {' and no '.join(absent)}, as none is given" if absent else ""
+        sheet.assumed["simulated"] = (
+            f"{many(len(runs.runs), 'run')} with other failures, of which the one in the middle is told: "
+            f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start{without}"
+        )
 
     def verdict(self, sheet: Sheet) -> Iterator[str]:
         """How far runs differ, what is lost, and what to change."""
-        yield from _verdict(sheet, self)
+        held = sheet.shown["percentiles"]
+        if "run_time" in held:
+            low, high = held["run_time"]["p10"], held["run_time"]["p90"]
+            late = (
+                "more than one in ten has no end"
+                if high is None
+                else f"nine in ten within {compact_time(high * DAY, 4)}"
+            )
+            yield f"Of {many(len(self.runs.runs), 'simulated run')} one in ten ends within {compact_time(low * DAY, 4)} and {late}."
+        elif math.isfinite(self.setting.lasts):
+            low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
+            yield f"Of {many(len(self.runs.runs), 'simulated run')} one in ten has a goodput below {low}, and one in ten above {high}."
+        else:
+            stuck = sum(not run.ended for run in self.runs.runs)
+            yield f"Of {many(len(self.runs.runs), 'simulated run')} {stuck:,} did not end in ten times the time of the work."
+        yield lost_sentence(self.middle)
         if self.checkpoints is not None:
-            held = sheet.metrics
-            cost = paid(sheet.plan, *(held[name].value if name in held else None for name in ("tco", "rent")))
+            costs = sheet.metrics
+            cost = paid(sheet.plan, *(costs[name].value if name in costs else None for name in ("tco", "rent")))
             spent = None if cost is None else float(to_si(cost, "USD"))
             yield from Advised(self.setting, self.runs, sheet.plan, spent, self.checkpoints).sentences()
 
@@ -222,68 +296,6 @@ def parts_of(run: Played) -> tuple[Part, ...]:
     lost = sorted(run.lost.items(), key=lambda item: -item[1])
     labels = [(f"{cause}: {kind}" if cause else kind, seconds) for (cause, kind), seconds in lost]
     return tuple(Part(label=label, value=seconds, wall=15) for label, seconds in [(USEFUL, run.work), *labels])
-
-
-def _tell(sheet: Sheet, found: Simulated, watts: tuple[float, float] | None) -> None:
-    """Percentiles of days, goodput, cost, energy and carbon, the parts of the run, and what was played. Costs go with the time, electricity and
-    carbon with the energy, of which a share follows the power of the accelerators."""
-    runs, middle, held = found.runs, found.middle, sheet.metrics
-    count = sheet.facts["accelerators"]
-    sheet.shown["run_parts"] = parts_of(middle)
-    if found.checkpoints is not None:
-        sheet.shown["played"] = _stretches(found)
-    table: dict[str, Many] = {}
-    endless = not math.isfinite(found.setting.lasts)
-    if endless and middle.ended:
-        table["run_time"] = percentiles([run.seconds / DAY if run.ended else math.inf for run in runs.runs])
-    table["goodput"] = runs.goodput
-    energy = to_si(held["energy"].value, "kWh") if "energy" in held else None
-
-    def longer(run: Played) -> float:
-        return run.seconds / middle.seconds if run.ended else math.inf
-
-    def hungrier(run: Played, place: int, of: str) -> float:
-        if found.covers:
-            own, mine = (getattr(found.covers[k], of) for k in (place, runs.middle))
-            return own / mine if mine else longer(run)
-        if watts is None or not energy:
-            return longer(run)
-        drawn, own = (run_power(*watts, each.computing / each.seconds) for each in (middle, run))
-        site = sum(part.value for part in sheet.shown["energy_parts"])
-        pue = site / (
-            site - sum(part.value for part in sheet.shown["energy_parts"] if part.label.startswith("Facility"))
-        )
-        share = pue * sheet.facts["power_factor"] * count * drawn / 1000 * found.days * 24 / energy
-        return longer(run) * (1 - share + share * own / drawn)
-
-    for name in ("tco", "rent", "energy", "carbon_footprint"):
-        if name not in held or not middle.ended:
-            continue
-        value = to_si(held[name].value, kinds()[name].unit)
-        electric = to_si(held["electricity"].value, "USD") / value if name == "tco" and "electricity" in held else 0.0
-        electric = {"rent": 0.0, "tco": electric}.get(name, 1.0)
-        # What has no end takes without end.
-        grown = [
-            electric * hungrier(run, place, _TAKEN.get(name, "")) + (1 - electric) * longer(run)
-            if run.ended
-            else math.inf
-            for place, run in enumerate(runs.runs)
-        ]
-        table[name] = percentiles([value * each for each in grown])
-    if (deadline := sheet.plan.ops.deadline) is not None and endless:
-        kept = runs.within(to_si(deadline, "s"))
-        sheet.facts |= {"runs_in_time": round(kept * len(runs.runs)), "runs_played": len(runs.runs)}
-        sheet.add("deadline_kept", kept)
-    sheet.shown["percentiles"] = {name: _listed(found) for name, found in table.items()}
-    interrupted = sum(middle.interruptions.values())
-    stops = f" and {many(middle.stops, 'planned stop')}" if middle.stops else ""
-    setting = found.setting
-    absent = [name for name, own in (("slow nodes", setting.slow), ("maintenance", setting.maintenance)) if own is None]
-    without = f"; no {' and no '.join(absent)}, as none is given" if absent else ""
-    sheet.assumed["simulated"] = (
-        f"{many(len(runs.runs), 'run')} with other failures, of which the one in the middle is told: "
-        f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start{without}"
-    )
 
 
 def _stretches(found: Simulated) -> dict[str, list[Any]]:
@@ -333,21 +345,3 @@ def facts_of(run: Played) -> dict[str, Any]:
         "useful_days": quantity(run.work / DAY, "day"),
         "days_without_giving_way": quantity((run.seconds - run.gives_way) / DAY, "day"),
     }
-
-
-def _verdict(sheet: Sheet, found: Simulated) -> Iterator[str]:
-    """How far runs differ, and what is lost."""
-    held = sheet.shown["percentiles"]
-    if "run_time" in held:
-        low, high = held["run_time"]["p10"], held["run_time"]["p90"]
-        late = (
-            "more than one in ten has no end" if high is None else f"nine in ten within {compact_time(high * DAY, 4)}"
-        )
-        yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten ends within {compact_time(low * DAY, 4)} and {late}."
-    elif math.isfinite(found.setting.lasts):
-        low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
-        yield f"Of {many(len(found.runs.runs), 'simulated run')} one in ten has a goodput below {low}, and one in ten above {high}."
-    else:
-        stuck = sum(not run.ended for run in found.runs.runs)
-        yield f"Of {many(len(found.runs.runs), 'simulated run')} {stuck:,} did not end in ten times the time of the work."
-    yield lost_sentence(found.middle)

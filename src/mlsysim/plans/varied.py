@@ -98,7 +98,6 @@ class Varied(NamedTuple):
         return self._replace(points=sorted(self.points, key=rank))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
         return {"axes": self.axes, "points": [point.document() for point in self.points]}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -129,7 +128,6 @@ class Varied(NamedTuple):
         return "\n".join([*lines_of(*self.table()), *refused])
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
         return html_of(*self.table())
 
     def table(self) -> tuple[list[str], list[list[str]]]:

@@ -129,7 +129,6 @@ class _Boxes:
 
     @property
     def points(self) -> int:
-        """How many points they have."""
         return int(np.prod(self.high - self.low + 1, axis=1).sum())
 
     def join(self, other: _Boxes) -> _Boxes:

@@ -186,12 +186,8 @@ def _where(x: Any) -> str:
 
 def _held(x: Any) -> str:
     """What every layout was to have."""
-    said = {
-        "microbatch_count": "micro-batches",
-        "micro_batch": "micro-batches of",
-        "v_stages": "virtual stages",
-        "zero_stage": "ZeRO",
-    }
+    said = {"microbatch_count": "micro-batches", "micro_batch": "micro-batches of"}
+    said |= {"v_stages": "virtual stages", "zero_stage": "ZeRO"}
     return " with " + ", ".join(f"{said.get(n, n.upper())} {v}" for n, v in x.fixed.items()) if x.fixed else ""
 
 

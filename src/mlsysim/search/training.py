@@ -252,7 +252,6 @@ class TrainingPoints:
 
 
 def _size(columns: Mapping[str, Any]) -> int:
-    """Points of a tile."""
     first = next(iter(columns.values()))
     return first.places.size if isinstance(first, Names) else len(first)
 

@@ -42,14 +42,8 @@ COST_INPUTS = (
     *("unit_cost", "node_cost", "maintenance_fraction", "utilization", "include_host", "cooling", "average_power"),
     *("cloud_price", "cost_scope"),
 )
-COST_NUMBERS = (
-    *RELIABILITY_INPUTS[:3],
-    *(
-        name
-        for name in COST_INPUTS
-        if name not in ("datacenter", "include_host", "cooling", "average_power", "cost_scope")
-    ),
-)
+_NAMED_COSTS = ("datacenter", "include_host", "cooling", "average_power", "cost_scope")
+COST_NUMBERS = (*RELIABILITY_INPUTS[:3], *(name for name in COST_INPUTS if name not in _NAMED_COSTS))
 """Inputs that may be arrays, in the plain unit of their resolver."""
 
 NUMBERS = {
@@ -61,21 +55,9 @@ NUMBERS = {
     *("congestion_factor", "straggler_factor", "moe_routing_imbalance_factor", "memory_headroom"),
     *COST_NUMBERS,
 }
-GROUPED = {
-    *DistributedModel.inputs,
-    *RELIABILITY_INPUTS,
-    *FAILURE_INPUTS,
-    *NETWORKED,
-    *COST_INPUTS,
-    "node",
-    "chip",
-    "fabric",
-    "launcher",
-} - {
-    *NUMBERS,
-    "activation_recomputation",
-    "datacenter",
-}
+GROUPED = {*DistributedModel.inputs, *RELIABILITY_INPUTS, *FAILURE_INPUTS, *NETWORKED, *COST_INPUTS}
+GROUPED |= {"node", "chip", "fabric", "launcher"}
+GROUPED -= {*NUMBERS, "activation_recomputation", "datacenter"}
 
 
 def _declared() -> dict[str, Input]:

@@ -61,7 +61,6 @@ class Groups:
 
     @property
     def one(self) -> Fleet:
-        """The only group."""
         if len(self.fleets) != 1:
             raise InputError("This takes one kind of accelerator; give one group instead of several.")
         return self.fleets[0]

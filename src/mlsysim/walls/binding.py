@@ -9,23 +9,13 @@ from mlsysim.cases.ledger import Ledger, Part
 from mlsysim.units.records import dataclass
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
+from mlsysim.zoo.files import shipped
 
 NAMES = {number: name for number, (name, _) in TITLES.items()}
 """Walls as their cards call them."""
 
-_MADE_OF = {
-    "peak": "arithmetic",
-    "vector": "vector instructions",
-    "bandwidth": "memory traffic",
-    "link": "the links inside a node",
-    "fabric": "the fabric",
-    "host": "the host",
-    "start": "starts of kernels",
-    "messages": "starts of messages",
-    "host link": "the host link",
-    "host memory": "the memory of the host",
-    "wide area": "the link between sites",
-}
+RESOURCES: dict[str, dict[str, str]] = shipped("mlsysim.data", "resources.toml")["resource"]
+"""What parts of a time wait for, in words."""
 
 _TOGETHER = {"start": "host"}
 """Resources that one figure makes faster: launches and starts of kernels are software's."""
@@ -91,10 +81,15 @@ def too_full(words: str, needed: float, capacity: float, remedy: str, after: str
     return Binding(2, "Memory", needed / capacity, worded(f"{MEMORY}{words}; ", remedy, f".{after}"))
 
 
+def made_of(resource: str, otherwise: str) -> str:
+    """A resource in words."""
+    return RESOURCES.get(resource, {}).get("made_of", otherwise)
+
+
 def cause(part: Part, ledger: Ledger) -> str:
     """A part in words; a loss says which resource it grows with."""
     if part.is_loss:
-        return f"{part.label} (which follows {_MADE_OF.get(ledger.made_of(), 'other parts')})"
+        return f"{part.label} (which follows {made_of(ledger.made_of(), 'other parts')})"
     return part.label
 
 
@@ -117,7 +112,7 @@ def bound_text(ledger: Ledger, wall: int, noun: str) -> str:
     most = max(worth, key=lambda name: worth[name])
     resources = {part.resource for part in ledger.parts if part.wall == wall and part.exposed > 0}
     own = {_TOGETHER.get(resource, resource) for resource in resources}
-    seconds, words = worth[most], _MADE_OF.get(most, most)
+    seconds, words = worth[most], made_of(most, most)
     if most in own or words in text:
         return text
     return f"{text}; {seconds / ledger.seconds:.1%} of the {noun} follows {words}"

@@ -126,21 +126,14 @@ class Told:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """The document."""
         return dict(self.entries)
 
     def to_json(self, indent: int | None = None) -> str:
-        """The same as strict JSON."""
         return json.dumps(finite(self.entries, named=True), indent=indent, ensure_ascii=False)
 
 
-def types_of(kind: Any) -> dict[str, Any]:
-    """The fields of a record or dataclass, with their types."""
-    return _declared(kind)
-
-
 @lru_cache(maxsize=512)
-def _declared(kind: Any) -> dict[str, Any]:
+def types_of(kind: Any) -> dict[str, Any]:
     """The fields of a record or dataclass, with their types."""
     if issubclass(kind, BaseModel):
         return {name: info.annotation for name, info in kind.model_fields.items()}

@@ -42,7 +42,6 @@ class Schemas:
         self._classes: dict[str, Any] = {}
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type."""
         if kind in self.known:
             return self.known[kind]
         if kind in _PLAIN:

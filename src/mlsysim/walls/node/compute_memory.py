@@ -49,15 +49,10 @@ T = B / W;  bytes <= capacity (Williams et al. 2009)
 How long does it take to feed the arithmetic, and does it fit?
 """
 
-_TRAINING_ONLY = [
-    "zero_stage",
-    "dp_size",
-    "is_lora",
-    "lora_rank",
-    "activation_recomputation",
-    "optimizer",
+_TRAINING_ONLY = (
+    *("zero_stage", "dp_size", "is_lora", "lora_rank", "activation_recomputation", "optimizer"),
     "raise_errors",
-]
+)
 CALIBRATED_ONLY = ("devices", "ring", "random_arrivals", "measured_rate")
 
 

@@ -40,6 +40,5 @@ class PerformanceProfile(Result):
         return None if self.energy is None else self.energy / samples
 
     def summary(self) -> str:
-        """One line."""
         fit = "fits" if self.feasible else "does not fit"
         return f"{self.bottleneck}-bound, {self.latency.to('ms'):.4g~P}, {self.throughput:.4g~P}, MFU {self.mfu:.1%}, {fit}"
