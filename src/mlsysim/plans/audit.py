@@ -110,9 +110,9 @@ def _scores(first: Answer | None, leads: Answer) -> list[Row]:
         beside = rough.get(score.wall)
         if score.wall in _METRICS and (beside or score).status != "not asked":
             resolver, metric = wall(score.wall).resolver, _METRICS[score.wall]
-            first = "" if beside is None else beside.value
-            measured = "" if beside is not None and first == score.value else score.value
-            rows.append(Row(score.domain, resolver, metric, first, measured, score.wall, score.name, score.status))
+            said = "" if beside is None else beside.value
+            measured = "" if beside is not None and said == score.value else score.value
+            rows.append(Row(score.domain, resolver, metric, said, measured, score.wall, score.name, score.status))
     return rows
 
 

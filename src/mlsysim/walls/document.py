@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
@@ -132,13 +132,15 @@ class Told:
         return json.dumps(finite(self.entries, named=True), indent=indent, ensure_ascii=False)
 
 
-@lru_cache(maxsize=512)
-def types_of(kind: Any) -> dict[str, Any]:
+def _declared(kind: Any) -> dict[str, Any]:
     """The fields of a record or dataclass, with their types."""
     if issubclass(kind, BaseModel):
         return {name: info.annotation for name, info in kind.model_fields.items()}
     hints = typing.get_type_hints(kind)
     return {each.name: hints[each.name] for each in fields(kind) if each.init}
+
+
+types_of: Callable[[Any], dict[str, Any]] = lru_cache(maxsize=512)(_declared)
 
 
 def _read(kind: Any, value: Any) -> Any:
