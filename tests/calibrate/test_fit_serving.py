@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from mlsysim.calibrate import fit_iterations
-from mlsysim.calibrate.fit_serving import Run, masks, priors, run_of, write
+from mlsysim.calibrate.fit_serving import Run, priors, run_of, write
 from mlsysim.calibrate.fitting import table_of
+from mlsysim.calibrate.posterior import together
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.models.registry import Models
@@ -52,7 +53,7 @@ def test_many_candidates_are_as_many_answers() -> None:
 def test_what_is_left_out_together() -> None:
     run = run_of("serving_runs", RUN)
     assert run is not None
-    left = masks([run] * 8)
+    left = together([run] * 8, ("model", "chip"), 4)
     assert [name.split(" ")[0] for name in left] == ["model", "chip", "part", "part", "part", "part"]
     assert np.sum([mask for name, mask in left.items() if name.startswith("part")], axis=0).tolist() == [1] * 8
 

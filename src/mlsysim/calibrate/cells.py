@@ -8,13 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Skipped
+from mlsysim.calibrate.questions import Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import precision_name
+from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Nodes
 from mlsysim.timing.engines import engine, is_engine
 from mlsysim.units.registry import to_si
@@ -136,6 +137,13 @@ def format_of(name: str, model: str = "") -> str:
         raise Skipped(str(error)) from None
 
 
+def served_plan(model: Any, devices: int, chip: str, split: Mapping[str, int], serving: Any, **work: Any) -> Plan:
+    """The plan of a served model on so many chips; degrees of one but for ``tp`` are not said."""
+    degrees = {name: degree for name, degree in split.items() if degree > 1 or name == "tp"}
+    on = whole_nodes(devices, chip)
+    return calibrated_plan("serving", key_of(model), on, parallelism=degrees, serving=serving, **work)
+
+
 def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, inferred: list[str]) -> str:
     """The format of a served model: the cell's, else that of the checkpoint's name, else what the model is published in, else 16 bits.
 
@@ -153,15 +161,7 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
     return half
 
 
-_METRIC_WORDS = {
-    **dict.fromkeys(("tok", "toks", "token"), "tokens"),
-    **dict.fromkeys(("second", "seconds", "sec"), "s"),
-    **dict.fromkeys(("req", "reqs", "request"), "requests"),
-    **dict.fromkeys(("chip", "device", "accelerator"), "gpu"),
-    "img": "images",
-    "sample": "samples",
-    "tflop": "tflops",
-}
+_METRIC_WORDS: dict[str, str] = settings("rows")["metric_words"]
 
 
 def metric_named(text: str, known: Mapping[str, str]) -> str:

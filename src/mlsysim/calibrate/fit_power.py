@@ -20,7 +20,7 @@ import numpy as np
 from mlsysim.calibrate.cells import format_of
 from mlsysim.calibrate.fitting import line, loose, stated, table_of
 from mlsysim.calibrate.measurements import own, published, table_rows
-from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
 from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
@@ -130,13 +130,6 @@ def rows_of(folder: Path) -> dict[str, list[Measured]]:
     return {key: [row for row in (*found, *load_rows()) if row.chip == key] for key in _MEASURED}
 
 
-def masks(rows: Sequence[Measured]) -> dict[str, Any]:
-    """Rows that are left out together."""
-    models = np.array([row.model for row in rows])
-    found = {f"model {name}": models == name for name in sorted(set(models.tolist()))}
-    return found | {f"part {k}": np.arange(len(rows)) % _PARTS == k for k in range(_PARTS)}
-
-
 def fit(rows: Sequence[Measured], left: Mapping[str, Any]) -> Posterior:
     """The constants of a chip, over its TDP; a model has the votes of 30 rows at most."""
 
@@ -189,13 +182,11 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     """Fit, print and write."""
     rows, fits, told, kept = rows_of(folder), {}, {}, []
     for key, own_rows in rows.items():
-        left = masks(own_rows)
+        left = together(own_rows, ("model",), _PARTS)
         fits[key] = found = fit(own_rows, left)
         loads = np.array([row.model == _OWN for row in own_rows])
         eager = np.array([row.eager > 0 for row in own_rows]) & ~loads
-        outside = np.full(len(own_rows), np.nan)
-        for number, (what, mask) in enumerate(left.items(), 1):
-            outside = np.where(mask & what.startswith("model"), found.errors[:, number], outside)
+        outside = found.outside(left, "model")
         parts = {"serving": ~eager & ~loads, "images": eager, _OWN: loads}
         said = [
             f"{name} {line(np.expm1(found.errors[own, 0])).strip()} (left out {line(np.expm1(outside[own])).strip()})"

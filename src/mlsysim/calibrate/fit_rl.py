@@ -21,7 +21,7 @@ import numpy as np
 
 from mlsysim.calibrate.fitting import line, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
-from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import rl as table
@@ -69,12 +69,8 @@ def predicted(row: Measured, values: Mapping[str, Any]) -> dict[str, float]:
 
 def masks(rows: Sequence[Measured]) -> dict[str, Any]:
     """Rows that are left out together: of a version, of a model; where there is one of both, each row."""
-    found: dict[str, Any] = {}
-    for what in ("version", "model"):
-        held = np.array([getattr(row, what) for row in rows])
-        if len(set(held.tolist())) > 1:
-            found |= {f"{what} {name}": held == name for name in sorted(set(held.tolist()))}
-    return found or {f"part {row.key}": np.arange(len(rows)) == n for n, row in enumerate(rows)}
+    several = [what for what in ("version", "model") if len({getattr(row, what) for row in rows}) > 1]
+    return together(rows, several) or {f"part {row.key}": np.arange(len(rows)) == n for n, row in enumerate(rows)}
 
 
 def fit(rows: Sequence[Measured], priors: Mapping[str, Prior], left: Mapping[str, Any]) -> Posterior:
@@ -106,10 +102,7 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
         values = [(n, metric) for n, row in enumerate(rows) for metric in row.measured]
         told, outside = [f"in sample {_by(values, found.errors[:, 0])}"], []
         for kind in dict.fromkeys(what.split(" ")[0] for what in left):
-            errors = np.full(len(values), np.nan)
-            for number, (what, mask) in enumerate(left.items(), 1):
-                if what.startswith(f"{kind} "):
-                    errors = np.where([mask[n] for n, _ in values], found.errors[:, number], errors)
+            errors = found.outside(left, kind)
             told.append(f"one {kind} out {_by(values, errors)}")
             outside += [abs(e) for e, (_, metric) in zip(errors, values, strict=True) if metric == "step_s"]
         for words in told:

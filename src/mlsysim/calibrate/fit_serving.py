@@ -33,7 +33,7 @@ import numpy as np
 from mlsysim.calibrate.fitting import line, table_of
 from mlsysim.calibrate.fitting import loose as is_loose
 from mlsysim.calibrate.measurements import published, table_rows
-from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import TABLES
@@ -184,18 +184,9 @@ def priors(name: str, own: Sequence[Run], shared: Mapping[str, float] = MappingP
     return {key: Prior(*value) for key, value in known.items() if key not in idle}
 
 
-def masks(own: Sequence[Run]) -> dict[str, Any]:
-    """Rows that are left out together, by what they share."""
-    found: dict[str, Any] = {}
-    for kind in ("model", "chip"):
-        names = np.array([getattr(run, kind) for run in own])
-        found |= {f"{kind} {name}": names == name for name in sorted(set(names.tolist()))}
-    return found | {f"part {k}": np.arange(len(own)) % _PARTS == k for k in range(_PARTS)}
-
-
 def fit_engine(name: str, own: Sequence[Run], shared: Mapping[str, float]) -> tuple[Posterior, dict[str, Any]]:
     """The constants of an engine, and what was left out of each further fit."""
-    left = masks(own)
+    left = together(own, ("model", "chip"), _PARTS)
 
     def row(run: Run) -> Row:
         spreads = tuple(_SPREADS.get(value.asked, _SPREAD) for value in run.values)
@@ -208,21 +199,11 @@ def fit_engine(name: str, own: Sequence[Run], shared: Mapping[str, float]) -> tu
 
 def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[Residual]:
     """Errors of each value where nothing was fitted on its model, its chip, or its settings."""
-    lines = []
-    values = [(run, value) for run in own for value in run.values]
-    for number, (what, mask) in enumerate(left.items(), 1):
-        for i in np.flatnonzero(np.asarray(mask)[found.owner]):
-            run, value = values[i]
-            about = (
-                run.table,
-                run.row,
-                value.metric,
-                value.regime,
-                run.machine.writer.engine.name,
-                run.model,
-                run.chip,
-            )
-            lines.append(Residual(*about, what.split(" ")[0], float(found.errors[i, number])))
+    lines, values = [], [(run, value) for run in own for value in run.values]
+    for i, kind, error in found.each_left_out(left):
+        run, value = values[i]
+        about = (run.table, run.row, value.metric, value.regime, run.machine.writer.engine.name, run.model, run.chip)
+        lines.append(Residual(*about, kind, error))
     return lines
 
 
@@ -278,12 +259,7 @@ def summary(name: str, own: Sequence[Run], found: Posterior, left: dict[str, Any
             continue
         lines.append(f"{name:22s} {what} in sample   {line(np.expm1(found.errors[mask, 0]))}")
         for kind in ("part", "model", "chip"):
-            parts = [
-                found.errors[(np.asarray(out)[found.owner]) & mask, number]
-                for number, (label, out) in enumerate(left.items(), 1)
-                if label.startswith(kind)
-            ]
-            lines.append(f"{'':22s} {what} {f'{kind} out':12s} {line(np.expm1(np.concatenate(parts)))}")
+            lines.append(f"{'':22s} {what} {f'{kind} out':12s} {line(np.expm1(found.outside(left, kind)[mask]))}")
     for key, each in found.table().items():
         ends = f"{each['least']:.4g} to {each['most']:.4g}"
         lines.append(f"    {key:18s} {each['value']:.4g} x/ {each['error']:.2f}, left out {ends}")

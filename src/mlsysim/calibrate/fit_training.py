@@ -12,7 +12,6 @@ factor) and its range over the fits that leave something out.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,7 +24,7 @@ import numpy as np
 from mlsysim.calibrate.cells import cell, key_of
 from mlsysim.calibrate.fitting import line, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
-from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
+from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.residuals import FORMAT, Residual
 from mlsysim.calibrate.tables import TABLES
@@ -200,13 +199,8 @@ def runs(folder: Path) -> list[Run]:
 
 
 def masks(own: Sequence[Run]) -> dict[str, Any]:
-    """Rows that are left out together, by what they share; those of small groups leave together."""
-    found: dict[str, Any] = {}
-    for kind in _KINDS:
-        counts = Counter(getattr(run, kind) for run in own)
-        names = [name if counts[name] >= _FEWEST else "others" for name in (getattr(run, kind) for run in own)]
-        found |= {f"{kind} {name}": np.array(names) == name for name in sorted(set(names))}
-    return found | {f"part {k}": np.arange(len(own)) % _PARTS == k for k in range(_PARTS)}
+    """Rows that are left out together."""
+    return together(own, _KINDS, _PARTS, _FEWEST)
 
 
 def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
@@ -221,12 +215,10 @@ def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
 
 def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[Residual]:
     """Errors where nothing was fitted on a row's chip, model, source, stack, format or settings."""
-    for number, (what, mask) in enumerate(left.items(), 1):
-        for i in np.flatnonzero(mask).tolist():
-            run, asked, kind = own[i], own[i].question, what.split(" ")[0]
-            chip = run.trained.chip.bits if kind == FORMAT else run.chip
-            about = (run.table, run.row, asked.metric, asked.regime, run.software, run.model, chip)
-            yield Residual(*about, kind, float(found.errors[i, number]))
+    for i, kind, error in found.each_left_out(left):
+        run, asked = own[i], own[i].question
+        chip = run.trained.chip.bits if kind == FORMAT else run.chip
+        yield Residual(run.table, run.row, asked.metric, asked.regime, run.software, run.model, chip, kind, error)
 
 
 def speeds(own: Sequence[Run], errors: Any) -> Any:
@@ -243,11 +235,7 @@ def summary(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> It
         mine = tables == table
         yield f"{table:22s} in sample    {line(speeds(own, found.errors[:, 0])[mine])}"
         for kind in (*_KINDS, "part"):
-            error = np.full(len(own), np.nan)
-            for number, (what, mask) in enumerate(left.items(), 1):
-                if what.startswith(f"{kind} "):
-                    error[mask] = speeds(own, found.errors[:, number])[mask]
-            yield f"{'':22s} {kind + ' out':12s} {line(error[mine])}"
+            yield f"{'':22s} {kind + ' out':12s} {line(speeds(own, found.outside(left, kind))[mine])}"
     for path, each in found.table().items():
         ends = f"{each['least']:.4g} to {each['most']:.4g}"
         prior = f"prior {FREE[path][0]:.4g} x/ {np.exp(FREE[path][1]):.2f}"

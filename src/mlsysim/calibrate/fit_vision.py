@@ -67,15 +67,9 @@ def fit_cpu(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
     """One set of coefficients, and for each CPU three factors: arithmetic, memory, latency."""
     found = []
     for row, node, inventory in _counted(rows):
-        terms = cpu_features(inventory, node, float(row["batch"]))
-        found.append(
-            (
-                [terms[name] for name in CPU_TERMS],
-                1 / float(row["value"]),
-                node.metadata.key,
-                _about(row, regime_of("cpu", node), node),
-            )
-        )
+        features = cpu_features(inventory, node, float(row["batch"]))
+        terms, about = [features[name] for name in CPU_TERMS], _about(row, regime_of("cpu", node), node)
+        found.append((terms, 1 / float(row["value"]), node.metadata.key, about))
     table = Columns.of(found, "terms", "measured", "chip", "about")
     x, y, keys = table.terms, table.measured, table.chip
     kinds = np.array([2 if t.endswith("_calls") else 0 if t.endswith("_operations") else 1 for t in CPU_TERMS])
@@ -117,15 +111,8 @@ def fit_diffusion(rows: list[dict[str, str]], keep: Keep = forgotten) -> str:
         steps, ulysses, ring = settings_of(row, "steps", "ulysses", "ring")
         passes, batch = steps * model.guidance_passes, float(row["batch"])
         found = diffusion_features(denoiser(model), chip, batch, passes, steps, ulysses, ring)
-        kept.append(
-            (
-                [found[name] for name in names],
-                float(row["value"]),
-                row["device"],
-                row["model"],
-                _about(row, "diffusion", chip),
-            )
-        )
+        terms, about = [found[name] for name in names], _about(row, "diffusion", chip)
+        kept.append((terms, float(row["value"]), row["device"], row["model"], about))
     groups = [0] * len(DEVICE_TERMS) + [1] * len(HOST_TERMS)
     table = Columns.of(kept, "terms", "measured", "device", "model", "about")
     how = sums(list(table_of("diffusion").values()), 0.3, groups, SHARPNESS)

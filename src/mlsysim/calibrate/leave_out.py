@@ -91,17 +91,8 @@ def stood_in(folder: Path) -> Iterator[Residual]:
     """Kernels and passes of measured chips under the constants of others."""
     for number, (chip, other, p) in enumerate(left_out(folder)):
         table = "operators" if p.regime.startswith("kernel") else "silicon"
-        yield Residual(
-            table,
-            f"{number}",
-            p.metric,
-            p.regime,
-            "",
-            p.metric,
-            f"{chip} by {other}",
-            "chip",
-            math.log(p.predicted / p.measured),
-        )
+        about = (table, f"{number}", p.metric, p.regime, "", p.metric, f"{chip} by {other}", "chip")
+        yield Residual(*about, math.log(p.predicted / p.measured))
 
 
 def residuals(folder: Path) -> list[Residual]:

@@ -17,7 +17,8 @@ The standard error is that of the posterior (the inverse of the curvature at its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +72,31 @@ class Posterior:
                 "most": ends[1],
             }
         return found
+
+    def outside(self, left: Mapping[str, Any], kind: str) -> Any:
+        """Errors of each value in the fit that left it out by a ``kind`` of :func:`together`; not a number where none did."""
+        found = np.full(len(self.owner), np.nan)
+        for number, (what, mask) in enumerate(left.items(), 1):
+            if what.startswith(f"{kind} "):
+                found = np.where(np.asarray(mask)[self.owner], self.errors[:, number], found)
+        return found
+
+    def each_left_out(self, left: Mapping[str, Any]) -> Iterator[tuple[int, str, float]]:
+        """Every value that a fit left out: its number, what it was left out by, and its error."""
+        for number, (what, mask) in enumerate(left.items(), 1):
+            for i in np.flatnonzero(np.asarray(mask)[self.owner]).tolist():
+                yield i, what.split(" ")[0], float(self.errors[i, number])
+
+
+def together(rows: Sequence[Any], kinds: Sequence[str], parts: int = 0, fewest: int = 1) -> dict[str, Any]:
+    """Rows that are left out together: by each of ``kinds``, what they share (those of fewer than ``fewest`` as others), and each of so many ``parts``."""
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        held = [getattr(row, kind) for row in rows]
+        counts = Counter(held)
+        names = np.array([name if counts[name] >= fewest else "others" for name in held])
+        found |= {f"{kind} {name}": names == name for name in sorted(set(names.tolist()))}
+    return found | {f"part {k}": np.arange(len(rows)) % parts == k for k in range(parts)}
 
 
 def posterior(

@@ -172,13 +172,8 @@ def with_layers(model: Any, layers: int) -> Any:
     if layers == model.layers:
         return model
     fields = {name: getattr(model, name) for name in type(model).model_fields}
-    dropped = {
-        "layers": layers,
-        "parameters": None,
-        "active_parameters": None,
-        "inference_flops": None,
-        "training_ops": None,
-    }
+    counted = ("parameters", "active_parameters", "inference_flops", "training_ops")
+    dropped: dict[str, Any] = {"layers": layers, **dict.fromkeys(counted)}
     if fields.get("dense_layers"):
         # As many of the layers without experts as of the whole, and one at least.
         dropped["dense_layers"] = max(1, round(fields["dense_layers"] * layers / model.layers))

@@ -129,9 +129,6 @@ def _norms(config: Config, family: Family) -> int:
     return 1 if config.flag("parallel_attn", default=True) else 2
 
 
-# --- attention --------------------------------------------------------------------------------------------------------
-
-
 def _key_value_heads(config: Config, family: Family, heads: int) -> int:
     inner = config.section("attn_config") if family.label in ("MPT", "DBRX") else None
     if inner is not None:
@@ -234,9 +231,6 @@ def mamba_block(config: Config, version: int) -> Mamba:
     return Mamba(**sizes)
 
 
-# --- feed-forward layers ----------------------------------------------------------------------------------------------
-
-
 def _feed_forward(config: Config, model_type: str, draft: Draft) -> None:
     family, hidden = draft.family, draft.fields["hidden_dim"]
     inner = config.section("ffn_config") if family.label == "DBRX" else None
@@ -305,9 +299,6 @@ def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None
         draft.extra += sparse * experts
 
 
-# --- biases and norms of heads ----------------------------------------------------------------------------------------
-
-
 def _biases(config: Config, draft: Draft) -> None:
     """Biases of the matrices; norms of queries and keys over each head, or over all heads together."""
     family, fields = draft.family, draft.fields
@@ -337,9 +328,6 @@ def _biases(config: Config, draft: Draft) -> None:
         norm = norm or ("full" if family.label == "Command R" else "head")
         heads = fields["heads"] + fields["kv_heads"] if norm == "full" else 2
         draft.extra += attending * heads * fields["head_dim"]
-
-
-# --- the type that fits -----------------------------------------------------------------------------------------------
 
 
 def finish(draft: Draft) -> TransformerWorkload:

@@ -115,9 +115,6 @@ def whisper(config: Config, model_type: str, name: str, warnings: list[str]) -> 
     return SpeechWorkload(name=name, extra_parameters=max(extra, 0.0), **sizes, **_CLASSIC), "Whisper"
 
 
-# --- images -----------------------------------------------------------------------------------------------------------
-
-
 def _classes(config: Config, default: int) -> int:
     labels = config.raw("id2label")
     config.ignore("label2id")

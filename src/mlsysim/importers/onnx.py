@@ -94,9 +94,6 @@ def read_onnx(
     return ImportReport.of(workload, f"ONNX graph{f' of {model.producer}' if model.producer else ''}", **found)
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
-
-
 def _sizes(
     inputs: Mapping[str, Dims], batch: int | None, given: dict[str, int], warnings: list[str]
 ) -> tuple[dict[str, int], int]:
@@ -142,9 +139,6 @@ def _size(dimension: int | str | None, chosen: Mapping[str, int]) -> int | None:
             return None
         total += math.prod(size for size in sizes if size is not None)
     return total
-
-
-# --- the walk ---------------------------------------------------------------------------------------------------------
 
 
 def _flat(nodes: list[Node], functions: Mapping[tuple[str, str], Function]) -> Iterator[Node]:

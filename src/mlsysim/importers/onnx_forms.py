@@ -201,9 +201,6 @@ def _resize(at: Applied) -> Shape:
     return tuple(int(size * by) for size, by in zip(x, scales, strict=True))
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def _part_of_shape(at: Applied) -> Shape:
     """What ``Shape`` gives: the sizes, or those between ``start`` and ``end``."""
     return at.shape(0)[slice(at.whole("start", 0), at.node.attributes.get("end"))]

@@ -150,9 +150,6 @@ def gemm_factors(at: Applied) -> tuple[Shape, Shape]:
     return turned(a) if at.whole("transA", 0) else a, turned(b) if at.whole("transB", 0) else b
 
 
-# --- calls ------------------------------------------------------------------------------------------------------------
-
-
 def calls_of(at: Applied, weights: list[bool]) -> list[Call]:
     """The calls of a node that computes; empty where it only moves data. ``weights`` marks the constant inputs."""
     op, out = at.node.op, at.shapes[at.node.outputs[0]]
@@ -205,9 +202,6 @@ def _heads(at: Applied, index: int, heads: int) -> Shape:
     if len(shape) != 3 or heads < 1 or shape[2] % heads:
         raise InputError(f"The {at.title} has an input {shape} for {heads} heads.")
     return (shape[0], heads, shape[1], shape[2] // heads)
-
-
-# --- attention in its parts -------------------------------------------------------------------------------------------
 
 
 def fuse_attention(counted: list[tuple[Node, Call]], shapes: dict[str, Shape]) -> list[Call]:

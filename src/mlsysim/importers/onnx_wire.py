@@ -147,9 +147,6 @@ def floats(value: Any) -> list[float]:
     return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A constant: its shape, and its values where they are few. ``external`` is the file that holds its data."""

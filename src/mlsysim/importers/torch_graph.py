@@ -126,9 +126,6 @@ def read_pt2(path: str | os.PathLike[str], name: str | None = None, *, batch: in
     return _report(program, name or place.stem, "PyTorch exported program", batch, place.name)
 
 
-# --- counting ---------------------------------------------------------------------------------------------------------
-
-
 def _report(program: Program, title: str, family: str, batch: int | None, source: str) -> ImportReport:
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise InputError(f"The batch is a whole number of at least 1, got {str(batch)[:40]!r}.")
@@ -198,9 +195,6 @@ def _call(op: str, node: GraphNode, weight: list[bool]) -> Call:
             return found
     inputs = [shape for shape, constant in zip(shapes, weight, strict=True) if not constant]
     return counting.moved(op, inputs, [tensor.shape for tensor in node.outputs])
-
-
-# --- programs, from a file and from memory ----------------------------------------------------------------------------
 
 
 def _graph_text(place: Path) -> bytes:

@@ -108,14 +108,9 @@ def _lab(of: Lab, mine: list[Submission]) -> LabOfClass:
 def _task(scope: Scope, question: Question, mine: list[Submission]) -> Task:
     counts = [one.attempts[question.id] for one in mine]
     at = [sum(count == number for count in counts) for number in range(1, MANY)]
+    at.append(sum(count >= MANY for count in counts))
     met = Counter(one.slips[question.id] for one in mine if question.id in one.slips)
-    return Task(
-        question.id,
-        scope.text(question.text),
-        [*at, sum(c >= MANY for c in counts)],
-        counts.count(0),
-        dict(met.most_common()),
-    )
+    return Task(question.id, scope.text(question.text), at, counts.count(0), dict(met.most_common()))
 
 
 def _predicted(scope: Scope, question: Question, mine: list[Submission]) -> Predicted:
@@ -138,18 +133,8 @@ def _came(of: Lab, question: Question, one: Submission) -> str:
 
 
 _HEAD = (
-    "student",
-    "lab",
-    "score",
-    "points",
-    "question",
-    "stage",
-    "solved",
-    "attempts",
-    "misconception",
-    "said",
-    "counts",
-    "note",
+    *("student", "lab", "score", "points", "question", "stage", "solved", "attempts", "misconception"),
+    *("said", "counts", "note"),
 )
 
 
@@ -160,12 +145,8 @@ def class_csv(graded: Iterable[Submission]) -> str:
     writer.writeheader()
     known = {of.id: of for of in labs()}
     for one in graded:
-        base: dict[str, Any] = {
-            "student": one.student,
-            "lab": one.lab,
-            "counts": "yes" if one.counts else "no",
-            "note": one.note,
-        }
+        base: dict[str, Any] = {name: getattr(one, name) for name in ("student", "lab", "note")}
+        base["counts"] = "yes" if one.counts else "no"
         if one.lab not in known:
             writer.writerow(_safe({**base, "said": one.code}))
             continue
@@ -174,11 +155,8 @@ def class_csv(graded: Iterable[Submission]) -> str:
             row = {**base, "question": question.id, "stage": question.stage, "said": one.words.get(question.id, "")}
             if question.is_graded:
                 count = one.attempts[question.id]
-                row |= {
-                    "solved": "yes" if count else "no",
-                    "attempts": count or "",
-                    "misconception": one.slips.get(question.id, ""),
-                }
+                row |= {"solved": "yes" if count else "no", "attempts": count or ""}
+                row["misconception"] = one.slips.get(question.id, "")
             writer.writerow(_safe(row))
         if one.words.get("reflection"):
             writer.writerow(_safe({**base, "question": "reflection", "said": one.words["reflection"]}))

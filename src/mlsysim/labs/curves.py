@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from time import perf_counter
 
@@ -32,14 +32,8 @@ _GOALS = {
 }
 """What a curve shows of a task, first what it shows unless a limit or a reader says otherwise."""
 _ALSO = (
-    "usd_per_mtoken",
-    "tco",
-    "rent",
-    "energy_per_token",
-    "energy_per_sample",
-    "carbon_footprint",
-    "goodput",
-    "memory",
+    *("usd_per_mtoken", "tco", "rent", "energy_per_token", "energy_per_sample", "carbon_footprint"),
+    *("goodput", "memory"),
 )
 
 
@@ -55,16 +49,11 @@ def goals_of(answer: Answer) -> list[Document]:
     return [{"path": path, "label": known[path].label} for path in usable]
 
 
-def _outward(count: int, start: int) -> Iterator[int]:
-    """All numbers below ``count``, nearest to ``start`` first."""
-    yield from sorted(range(count), key=lambda k: (abs(k - start), k))
-
-
 def _found(plans: Sequence[Document], at: int, until: float) -> list[Answer | str | None]:
-    """Answers at the stops, or why there is none; None where time was up before. What is kept costs none, and one more is computed at least."""
+    """Answers at the stops, nearest first, or why there is none; None where time was up before. What is kept costs none, and one more is computed at least."""
     found: list[Answer | str | None] = [None] * len(plans)
     before = computed()
-    for k in _outward(len(plans), at):
+    for k in sorted(range(len(plans)), key=lambda k: (abs(k - at), k)):
         if computed() > before and perf_counter() > until:
             break
         try:
@@ -98,39 +87,16 @@ def curve(
     here = found[at]
     goals = goals_of(here) if isinstance(here, Answer) else []
     shadow = _found(ghosts, at, until) if ghosts and None not in found else []
-    wanted = (
-        metric if metric and metric in {goal["path"] for goal in goals} else next((g["path"] for g in goals), metric)
-    )
+    paths = [goal["path"] for goal in goals]
+    wanted = metric if metric in paths else next(iter(paths), metric)
     left = found.count(None) + (len(ghosts) if ghosts and not shadow else shadow.count(None))
+    told = {"metric": wanted, "metrics": goals, "left": left, "reasons": _texts(found)}
     if not wanted:
-        return {
-            "svg": "",
-            "places": [],
-            "plot": [],
-            "metric": "",
-            "metrics": [],
-            "left": left,
-            "reasons": _texts(found),
-        }
-    figure = along(
-        list(zip(values, found, strict=True)),
-        wanted,
-        x_title=title,
-        x_unit=unit,
-        here=at,
-        ghost=list(zip(values, shadow, strict=False)),
-        width=width,
-    )
+        return {"svg": "", "places": [], "plot": [], **told}
+    stops, ghost = list(zip(values, found, strict=True)), list(zip(values, shadow, strict=False))
+    figure = along(stops, wanted, x_title=title, x_unit=unit, here=at, ghost=ghost, width=width)
     svg, places, plot = figure.drawn()
-    return {
-        "svg": svg,
-        "places": places,
-        "plot": list(plot),
-        "metric": wanted,
-        "metrics": goals,
-        "left": left,
-        "reasons": _texts(found),
-    }
+    return {"svg": svg, "places": places, "plot": list(plot), **told}
 
 
 @offer

@@ -144,10 +144,8 @@ def best_design(scope: Scope, question: Question) -> dict[str, Any] | None:
     holding = ((plan, at) for plan, at in inside if _tried(at, question).holds)
     if question.goal is None:
         return next((plan for plan, _ in holding), None)
-    pick = min if question.goal.lowest else max
-    return pick(((worth(at, question), plan) for plan, at in holding), key=lambda pair: pair[0], default=(None, None))[
-        1
-    ]
+    pick, found = min if question.goal.lowest else max, ((worth(at, question), plan) for plan, at in holding)
+    return pick(found, key=lambda pair: pair[0], default=(None, None))[1]
 
 
 def word_on(scope: Scope, question: Question, plan: dict[str, Any]) -> str:

@@ -158,9 +158,5 @@ def _launch(name: str, text: str, plan: Document) -> Document:
         told += f" It does not name {' and '.join(taken)}, which stay{'s' if len(taken) == 1 else ''} as here."
     if reading.unread:
         told += f" Not read: {', '.join(reading.unread[:8])}{' ...' if len(reading.unread) > 8 else ''}."
-    return {
-        "kind": "launch",
-        "says": " ".join([told, *reading.warnings]),
-        "plan": reading.plan.document(),
-        "models": {},
-    }
+    says = " ".join([told, *reading.warnings])
+    return {"kind": "launch", "says": says, "plan": reading.plan.document(), "models": {}}

@@ -28,17 +28,8 @@ from mlsysim.units.registry import to_si
 
 _KEPT = 256
 _TOLD = (
-    "task",
-    "fidelity",
-    "feasible",
-    "overloaded",
-    "passed",
-    "subject",
-    "headline",
-    "interval",
-    "warnings",
-    "assumptions",
-    "questions",
+    *("task", "fidelity", "feasible", "overloaded", "passed", "subject", "headline", "interval"),
+    *("warnings", "assumptions", "questions"),
 )
 
 
@@ -114,12 +105,8 @@ def chosen_for(answer: Answer) -> Document:
         found |= {f"serving.{name}": in_unit(getattr(plan.serving, name, None), unit) for name, unit in limits.items()}
     found["workload.precision"] = plan.workload.precision or assumed.get("precision", "").partition(",")[0] or None
     found["workload.batch_size"] = found.get("workload.batch_size", plan.workload.batch_size or 1)
-    ops = plan.ops
-    found |= {
-        "ops.days": ops.days,
-        "ops.budget": in_unit(ops.budget, "USD"),
-        "ops.deadline": in_unit(ops.deadline, "day"),
-    }
+    found |= {"ops.days": plan.ops.days, "ops.budget": in_unit(plan.ops.budget, "USD")}
+    found["ops.deadline"] = in_unit(plan.ops.deadline, "day")
     default = FIRST_ORDER if answer.fidelity == "first order" else "calibrated"
     found["hardware.efficiency"] = plan.hardware.efficiency or default
     model = workload_of(plan.workload)

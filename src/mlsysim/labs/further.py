@@ -77,8 +77,6 @@ def _figures(plan: Plan) -> Document:
     return found
 
 
-# --- charts, as SVG texts by name; what an answer has no data for is left out -----------------------------------------
-
 _ROOFLINE, _MEMORY = "Roofline of one chip", "Memory of one accelerator"
 
 
@@ -114,9 +112,6 @@ def sensitivity_chart(answer: Answer, changes: dict[str, tuple[float | None, flo
 
 def _drawn(**figures: Figure | None) -> dict[str, str]:
     return {name: figure.svg() for name, figure in figures.items() if figure is not None}
-
-
-# --- the slower parts -------------------------------------------------------------------------------------------------
 
 
 @offer

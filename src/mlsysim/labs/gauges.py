@@ -113,10 +113,7 @@ def _row(answer: Answer, metric: Metric) -> Gauge | None:
         size = Quantity(check.bound, metric.value.units) if isinstance(metric.value, Quantity) else check.bound
         limit = {"at": bound / end, "text": f"{'at least' if least else 'at most'} {metric.text_of(size)}"}
     return {
-        "path": metric.path,
-        "label": metric.label,
-        "text": metric.text,
-        "interval": metric.interval,
+        **{name: getattr(metric, name) for name in ("path", "label", "text", "interval")},
         "at": value / end,
         "band": None if low is None else [low / end, 1.0 if high is None else high / end],
         "limit": limit,
@@ -164,6 +161,5 @@ def _slice(part: Part, number: int, text: str, share: float) -> Gauge:
 
 def _notes(answer: Answer, names: Any) -> list[Gauge]:
     held = answer.held
-    return [
-        {"label": held[name].label, "text": held[name].text, "path": held[name].path} for name in names if name in held
-    ]
+    told = ("label", "text", "path")
+    return [{key: getattr(held[name], key) for key in told} for name in names if name in held]

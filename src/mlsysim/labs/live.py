@@ -57,12 +57,8 @@ def _played(plan: Plan) -> tuple[Plan | None, list[str]]:
             return None, []
         rate = _SHARE * to_si(steady.value("requests_per_second"), "1/s")
         how = [f"Played at {rate:.3g} requests a second, {_SHARE:.0%} of what it answers at most."]
-    traffic = {
-        "qps": rate,
-        "concurrency": None,
-        "seed": 0,
-        "requests": int(min(_MOST, max(_FEWEST, round(_MINUTE * rate)))),
-    }
+    requests = int(min(_MOST, max(_FEWEST, round(_MINUTE * rate))))
+    traffic = {"qps": rate, "concurrency": None, "seed": 0, "requests": requests}
     calibrated = {"efficiency": None} if isinstance(plan.hardware.efficiency, float) else {}
     return plan.replacing(task="serving", serving=traffic, hardware=calibrated), how
 

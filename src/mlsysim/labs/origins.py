@@ -12,20 +12,9 @@ GIVEN, SEARCHED = "given", "searched"
 _WORDS = {DEFAULT: "assumed", SOFTWARE: "engine", CHIP: "chip", CHECKPOINT: "checkpoint", INFERRED: "inferred"}
 _ORDER = (GIVEN, SEARCHED, "engine", "chip", "checkpoint", "inferred", "assumed")
 _FIRST = (
-    *(
-        "layout",
-        "precision",
-        "cache_precision",
-        "node",
-        "fabric",
-        "stack",
-        "engine",
-        "framework",
-        "runtime",
-        "clients",
-        "recipe",
-    ),
-    *("fidelity", "extrapolating", "interval", "unit_cost", "kwh_price", "pue", "mtbf", "duration", "power"),
+    *("layout", "precision", "cache_precision", "node", "fabric", "stack", "engine", "framework"),
+    *("runtime", "clients", "recipe", "fidelity", "extrapolating", "interval", "unit_cost", "kwh_price"),
+    *("pue", "mtbf", "duration", "power"),
 )
 """What a reader wants to know first of what was not given."""
 _UNTOLD = ("name", "description", "task", "constraints")

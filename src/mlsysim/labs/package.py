@@ -45,13 +45,10 @@ def our_files() -> Files:
         for name, path in found.items()
         if "__pycache__/" not in name and not name.startswith(LEFT_OUT) and not name.endswith((".pyc", "~"))
     }
-    kept |= {f"{name[:-4]}json": _parsed(text) for name, text in kept.items() if PARSED.fullmatch(name)}
+    tables = {name: tomllib.loads(text.decode()) for name, text in kept.items() if PARSED.fullmatch(name)}
+    kept |= {f"{name[:-4]}json": json.dumps(held, separators=(",", ":")).encode() for name, held in tables.items()}
     about = f"Metadata-Version: 2.1\nName: mlsysim\nVersion: {version('mlsysim')}\n"
     return {**kept, f"mlsysim-{version('mlsysim')}.dist-info/METADATA": about.encode()}
-
-
-def _parsed(text: bytes) -> bytes:
-    return json.dumps(tomllib.loads(text.decode()), separators=(",", ":")).encode()
 
 
 def their_files(wheel: bytes) -> Files:

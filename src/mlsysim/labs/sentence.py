@@ -13,6 +13,7 @@ from typing import Any
 
 from mlsysim.infra.registry import Grids
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import workload_of
 from mlsysim.plans.targets import TIMES, Target, parse_targets, percent
 from mlsysim.units.registry import to_si
@@ -25,69 +26,58 @@ Piece = dict[str, str]
 def sentence(answer: Answer, chosen: dict[str, Any]) -> list[Piece]:
     """The pieces of the sentence, in order; ``chosen`` is what was taken for fields that the plan leaves open, by path."""
     told = {"training": _training, "serving": _serving, "inference": _inference, "rl": _post_training}[answer.task]
-    pieces = [piece if isinstance(piece, dict) else {"text": piece} for piece in told(answer, chosen)]
-    return [*pieces, {"text": "."}]
+    return [*told(answer, chosen), {"text": "."}]
 
 
-def _handle(control: str, text: Any) -> Piece:
-    return {"text": text if isinstance(text, str) else number(text), "control": control}
+def _clause(words: str, *values: Any) -> Iterator[Piece]:
+    """Words with the values in place of [controls], in their order; nothing where one is not known."""
+    shown = iter(values)
+    for place, part in enumerate(re.split(r"\[([\w.]+)\]", words) if all(values) else ()):
+        if place % 2:
+            value = next(shown)
+            yield {"text": value if isinstance(value, str) else number(value), "control": part}
+        elif part:
+            yield {"text": part}
 
 
-def _what(verb: str, answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
-    yield f"{verb} "
-    yield _handle("workload.model", workload_of(answer.plan.workload).name)
-    if precision := chosen.get("workload.precision"):
-        yield " in "
-        yield _handle("workload.precision", precision)
-    yield " on "
-    yield from _fleet(answer, chosen)
-
-
-def _fleet(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
+def _what(verb: str, answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
     kind, count = chosen["system_kind"], chosen["accelerators"]
+    yield from _clause(f"{verb} [workload.model]", workload_of(answer.plan.workload).name)
+    yield from _clause(" in [workload.precision]", chosen.get("workload.precision"))
+    yield from _clause(" on ")
     if kind in ("chip", "node") and (count > 1 or answer.task != "inference"):
-        yield _handle("accelerators", count)
-        yield " x " if kind == "chip" else " accelerators in "
+        yield from _clause("[accelerators] x " if kind == "chip" else "[accelerators] accelerators in ", count)
     name = str(chosen["system"]).replace("_", " ")
-    yield _handle("hardware.on", name if kind != "several" else re.sub(r"(\d) *x *(?=\w)", r"\1 x ", name))
+    yield from _clause("[hardware.on]", name if kind != "several" else re.sub(r"(\d) *x *(?=\w)", r"\1 x ", name))
     if kind == "cluster":
-        yield f" ({number(count)} accelerators)"
+        yield from _clause(f" ({number(count)} accelerators)")
 
 
-def _place(answer: Answer) -> Iterator[str | Piece]:
-    if region := answer.plan.ops.region:
-        yield " in "
-        yield _handle("ops.region", getattr(Grids.get(region, None), "name", region))
+def _place(answer: Answer) -> Iterator[Piece]:
+    region = answer.plan.ops.region
+    yield from _clause(" in [ops.region]", region and getattr(Grids.get(region, None), "name", region))
 
 
-def _training(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
-    plan = answer.plan
-    yield from _what("Training", answer, chosen)
-    yield ", "
+def _training(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
+    work, deadline = answer.plan.workload, answer.plan.ops.deadline
     batch, length = chosen.get("workload.batch_size"), chosen.get("workload.seq_len")
-    length = length if length != 1 or plan.workload.seq_len else None  # a network that counts samples
-    if batch:
-        yield _handle("workload.batch_size", batch)
-        yield " samples a step" if not length else " sequences of "
-    if length:
-        yield _handle("workload.seq_len", length)
-        yield " tokens a step"
-    yield " for "
-    if plan.workload.tokens is not None:
-        yield _handle("workload.tokens", f"{count_text(float(plan.workload.tokens))} tokens")
+    length = length if length != 1 or work.seq_len else None  # a network that counts samples
+    yield from _what("Training", answer, chosen)
+    yield from _clause(", ")
+    yield from _clause("[workload.batch_size]" + (" sequences of " if length else " samples a step"), batch)
+    yield from _clause("[workload.seq_len] tokens a step", length)
+    if work.tokens is not None:
+        yield from _clause(" for [workload.tokens]", f"{count_text(float(work.tokens))} tokens")
     else:
-        yield _handle("ops.days", answer.period)
+        yield from _clause(" for [ops.days]", answer.period)
     yield from _place(answer)
-    if plan.ops.deadline is not None:
-        yield ", within "
-        yield _handle("ops.deadline", compact_time(to_si(plan.ops.deadline, "s")))
+    yield from _clause(", within [ops.deadline]", deadline is not None and compact_time(to_si(deadline, "s")))
     yield from _budget(answer)
 
 
-def _budget(answer: Answer) -> Iterator[str | Piece]:
-    if answer.plan.ops.budget is not None:
-        yield ", for at most "
-        yield _handle("ops.budget", money_text(to_si(answer.plan.ops.budget, "USD")))
+def _budget(answer: Answer) -> Iterator[Piece]:
+    budget = answer.plan.ops.budget
+    yield from _clause(", for at most [ops.budget]", budget is not None and money_text(to_si(budget, "USD")))
 
 
 _LIMITS = {"ttft": "the first token within ", "tpot": "each further one within ", "latency": "the whole within "}
@@ -101,68 +91,43 @@ def _limit(target: Target) -> str:
     return f"{percent(target.level):g} % of {kind}s {within}"
 
 
-def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
-    part = answer.plan.serving
+def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
+    part = answer.plan.serving or ServingPart()
     yield from _what("Serving", answer, chosen)
-    if part is not None and part.decode_on is not None:
-        yield " for prompts and "
-        yield _handle("serving.decode_on", str(part.decode_on).replace("_", " "))
-        yield " for answers,"
-    yield " for "
-    if part is not None and part.qps is not None:
-        yield _handle("serving.qps", part.qps)
-        yield " requests a second"
-    elif part is not None and part.concurrency is not None:
-        yield _handle("serving.concurrency", part.concurrency)
-        yield " requests at a time" if part.concurrency > 1 else " request at a time"
+    pool = part.decode_on and str(part.decode_on).replace("_", " ")
+    yield from _clause(" for prompts and [serving.decode_on] for answers,", pool)
+    if part.qps is not None:
+        yield from _clause(" for [serving.qps] requests a second", part.qps)
+    elif part.concurrency is not None:
+        many = "requests" if part.concurrency > 1 else "request"
+        yield from _clause(f" for [serving.concurrency] {many} at a time", part.concurrency)
     else:
-        yield _handle("serving.load", "as many requests as its limits allow")
-    prompt, output = (
-        getattr(part, f"{name}_tokens", None) or chosen.get(f"serving.{name}_tokens") for name in ("prompt", "output")
-    )
-    if prompt and output:
-        yield ", "
-        yield _handle("serving.prompt_tokens", prompt)
-        yield " tokens in and "
-        yield _handle("serving.output_tokens", output)
-        yield " out each"
+        yield from _clause(" for [serving.load]", "as many requests as its limits allow")
+    both = ("prompt_tokens", "output_tokens")
+    lengths = (getattr(part, name) or chosen.get(f"serving.{name}") for name in both)
+    yield from _clause(", [serving.prompt_tokens] tokens in and [serving.output_tokens] out each", *lengths)
     for name, words in _LIMITS.items():
-        if part is not None and getattr(part, name) is not None:
-            yield f", {words}"
-            yield _handle(f"serving.{name}", compact_time(to_si(getattr(part, name), "s")))
-    if part is not None and part.slo:
-        yield ", "
-        yield _handle("serving.slo", " and ".join(map(_limit, parse_targets(part.slo))))
+        limit = getattr(part, name)
+        yield from _clause(f", {words}[serving.{name}]", limit is not None and compact_time(to_si(limit, "s")))
+    yield from _clause(", [serving.slo]", part.slo and " and ".join(map(_limit, parse_targets(part.slo))))
     yield from _place(answer)
     yield from _budget(answer)
 
 
-def _inference(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
-    yield from _what("One pass of", answer, chosen)
+def _inference(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
     batch = chosen["workload.batch_size"]
-    yield ", "
-    yield _handle("workload.batch_size", batch)
-    yield " samples at a time" if batch > 1 else " sample at a time"
-    if answer.plan.workload.seq_len:
-        yield " of "
-        yield _handle("workload.seq_len", answer.plan.workload.seq_len)
-        yield " tokens"
+    yield from _what("One pass of", answer, chosen)
+    yield from _clause(f", [workload.batch_size] {'samples' if batch > 1 else 'sample'} at a time", batch)
+    yield from _clause(" of [workload.seq_len] tokens", answer.plan.workload.seq_len)
     yield from _place(answer)
 
 
-def _post_training(answer: Answer, chosen: dict[str, Any]) -> Iterator[str | Piece]:
+def _post_training(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
     part, serving = answer.plan.rl, answer.plan.serving
     yield from _what("Post-training", answer, chosen)
-    if part is not None and part.algorithm:
-        yield " with "
-        yield _handle("rl.algorithm", part.algorithm.upper())
-    counted = (
-        (", ", "rl.prompts", part and part.prompts, " prompts a step"),
-        (" of ", "serving.prompt_tokens", serving and serving.prompt_tokens, " tokens"),
-        (", ", "rl.samples", part and part.samples, " responses to each"),
-        (" of ", "rl.response", part and part.response, " tokens on average"),
-    )
-    for before, control, count, after in counted:
-        if count:
-            yield from (before, _handle(control, count), after)
+    yield from _clause(" with [rl.algorithm]", part and part.algorithm and part.algorithm.upper())
+    yield from _clause(", [rl.prompts] prompts a step", part and part.prompts)
+    yield from _clause(" of [serving.prompt_tokens] tokens", serving and serving.prompt_tokens)
+    yield from _clause(", [rl.samples] responses to each", part and part.samples)
+    yield from _clause(" of [rl.response] tokens on average", part and part.response)
     yield from _place(answer)

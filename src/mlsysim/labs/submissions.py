@@ -126,19 +126,7 @@ def grade_submissions(given: Iterable[Submission], name: str = "", key: str = ""
         elif seen.get((code.lab, code.student), one.student) != one.student:
             note = f"{seen[(code.lab, code.student)] or 'Somebody without a name'} handed in the same code."
         seen.setdefault((code.lab, code.student), one.student)
-        results.append(
-            Submission(
-                one.code,
-                one.student,
-                code.lab,
-                0 if note else code.score,
-                code.points,
-                code.attempts,
-                code.slips,
-                code.words,
-                code.student.hex(),
-                not note,
-                note or code.note,
-            )
-        )
+        read = {name: getattr(code, name) for name in ("lab", "points", "attempts", "slips", "words")}
+        told = {"score": 0 if note else code.score, "counts": not note, "note": note or code.note}
+        results.append(replace(one, **read, **told, mark=code.student.hex()))
     return results

@@ -193,9 +193,6 @@ def review(
     )
 
 
-# --- what differs, each alone -------------------------------------------------------------------------------------
-
-
 def _changes(
     reading: Reading, now: Answer, best: Answer, before: Mapping[str, Any], together: tuple[Edit, ...]
 ) -> tuple[FlagChange, ...]:

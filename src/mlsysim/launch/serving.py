@@ -112,8 +112,6 @@ class Server:
         """Fields of a plan that the command expresses."""
         return (*_ALWAYS, *(flag.field for flag in self.table.flags.values() if flag.field), *self.table.names)
 
-    # --- from a command to a plan -------------------------------------------------------------------------------------
-
     def after(self, words: list[str]) -> int | None:
         """Where the arguments begin, of the engine's command."""
         commands = [command.split() for command in (self.COMMAND, *self.entry.get("also", ()))]
@@ -177,8 +175,6 @@ class Server:
 
     def fill(self, parsed: Parsed, document: dict[str, Any], name: str, warnings: list[str]) -> None:
         """Enter what flags mean together."""
-
-    # --- from a plan to a command -------------------------------------------------------------------------------------
 
     def own(self, plan: Plan, why: Mapping[str, str], replicas: bool) -> tuple[Rows, list[str]]:
         """Settings of flags that are no field as it stands, and what they cannot say; without ``replicas``, of one replica."""

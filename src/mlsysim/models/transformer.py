@@ -42,8 +42,6 @@ class TransformerWorkload(TransformerDimensions):
         self._check_width()
         self._check_stated()
 
-    # --- width ------------------------------------------------------------------------------------------------
-
     @cached_property
     def effective_ffn_dim(self) -> int:
         """The stated width of the feed-forward layers, or the one that makes the parameters come out."""
@@ -77,8 +75,6 @@ class TransformerWorkload(TransformerDimensions):
 
     def _wants_dense_width(self) -> bool:
         return True
-
-    # --- structure --------------------------------------------------------------------------------------------
 
     @cached_property
     def stack(self) -> Stack:
@@ -167,8 +163,6 @@ class TransformerWorkload(TransformerDimensions):
         block = Block((self._attention(),), self._dense(width), self.encoder_layers, self.norms_per_layer)
         return Stack(self.hidden_dim, (block,), norm_width=2 if self.norm == "layernorm" else 1, head=False)
 
-    # --- counts -----------------------------------------------------------------------------------------------
-
     @property
     def active_parameter_count(self) -> float:
         return self.parameter_count - self.lookup_parameters
@@ -212,8 +206,6 @@ class TransformerWorkload(TransformerDimensions):
         state = training_state(self, *sizes, dp=dp_size, lora_rank=lora_rank if is_lora else None, **options)
         return Quantity(state.total, "byte")
 
-    # --- first-order demand -----------------------------------------------------------------------------------
-
     @cached_property
     def totals(self) -> StackTotals:
         """What first-order demand needs to know."""
@@ -250,8 +242,6 @@ class TransformerWorkload(TransformerDimensions):
             held = self.stack.cache_bytes(context, kept, read=True) * batch
         new = 1 if phase == "decode" else new
         return sequence_demand(self.totals, phase, batch, new, context, weight[:2], activation, held, again, frozen)
-
-    # --- lowering ---------------------------------------------------------------------------------------------
 
     def lower(  # type: ignore[override]
         self,

@@ -54,9 +54,6 @@ def sections_of(report: Report) -> tuple[Section, ...]:
     return tuple(section for section in sections if section.blocks)
 
 
-# --- what is in a section, in a few words --------------------------------------------------------------------------------
-
-
 def _walls_said(answer: Answer) -> str:
     scored = [score for score in answer.scorecard if score.status != "not asked"]
     matter = [s for s in scored if s.status in ("binds", "fails") or (s.load or 0.0) >= _MATTERS]
@@ -123,9 +120,6 @@ def _assumed_said(answer: Answer) -> str:
     counts = Counter(each.origin for each in answer.assumed if each.name in answer.assumptions)
     told = [f"{counts[origin]:,} {words}" for origin, words in _ORIGINS.items() if counts[origin]]
     return f"{len(answer.assumptions):,}, of which {listed(told)}" if told else f"{len(answer.assumptions):,}"
-
-
-# --- the sections --------------------------------------------------------------------------------------------------------
 
 
 def _walls(report: Report) -> Iterator[Block]:

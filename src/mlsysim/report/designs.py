@@ -157,9 +157,6 @@ def _design(label: str, answer: Answer, x: str, y: str) -> Design:
     return Design(label, *values, value_text(x, values[0]), value_text(y, values[1]))
 
 
-# --- one space for each task -----------------------------------------------------------------------------------------
-
-
 def _training(answer: Answer) -> _Space:
     plan = settled(answer)
     layout, fleet = answer.layout, find_fleets(plan.hardware).one

@@ -204,9 +204,6 @@ class Uncertain:
         return found | ({"unit": self.unit} if self.unit else {})
 
 
-# --- reading text and tables ----------------------------------------------------------------------------------
-
-
 def uncertain(value: Any) -> Uncertain:
     """A distribution from text, a mapping, or one that is there already."""
     if isinstance(value, Uncertain):

@@ -64,8 +64,6 @@ class Registry:
         part._name, part._only, part._beyond, part._namespaces = f"{self._name}.{space}", space, None, {}
         return part
 
-    # --- names ------------------------------------------------------------------------------------------------
-
     def keys(self) -> list[str]:
         """Keys of the entries, in the order of the data files."""
         keys = self._store.keys()
@@ -160,8 +158,6 @@ class Registry:
         key = self.key_of(name)
         return tuple(alias for layer in self._store.aliases for alias, entry in layer.items() if entry == key)
 
-    # --- contents ---------------------------------------------------------------------------------------------
-
     def list(
         self,
         sort_by: str | None = None,
@@ -207,8 +203,6 @@ class Registry:
         """What was refused of the user's files."""
         self._store.user()
         return [*self._store.problems]
-
-    # --- display ----------------------------------------------------------------------------------------------
 
     def rows(self) -> Rows:
         """Cells of the table: the key and one column for each field that the registry shows."""

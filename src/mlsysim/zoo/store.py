@@ -122,8 +122,6 @@ class Store:
             self._shipped_aliases = {alias: key for key, piece in self.shipped.items() for alias in piece.aliases}
         return self._added_aliases, self._user_aliases, self._shipped_aliases
 
-    # --- the user's entries -----------------------------------------------------------------------------------
-
     def user(self) -> dict[str, tuple[str | None, Any]]:
         folder = user_folder()
         if folder != self._user_for:
@@ -181,8 +179,6 @@ class Store:
         problem = ZooFileError(f"{where}: {reason.rstrip('.')}.", file=path, entry=key, reason=reason)
         self.problems.append(problem)
         warnings.warn(f"refused {problem}", DataWarning, stacklevel=6)
-
-    # --- look-up ----------------------------------------------------------------------------------------------
 
     def keys(self) -> list[str]:
         return list(dict.fromkeys((*self.shipped, *self.user(), *self.added)))

@@ -25,17 +25,8 @@ from mlsysim.calibrate.tables import (
 )
 
 _SCORED = (
-    serving_runs,
-    serving_open,
-    training,
-    inference,
-    vision,
-    operators,
-    collectives,
-    energy,
-    training_energy,
-    reliability,
-    rl,
+    *(serving_runs, serving_open, training, inference, vision, operators, collectives, energy, training_energy),
+    *(reliability, rl),
 )
 TABLES = {
     table.name: table

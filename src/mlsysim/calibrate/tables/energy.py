@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, language_model
-from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, language_model, served_plan
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
@@ -52,9 +52,8 @@ def _tokens(row: Mapping[str, str]) -> Question:
         "output_rate": rate,
         "host_bound": True if task in power_constants()["prepared_on_host"]["tasks"] else None,
     }
-    split = {"tp": tp, "ep": ep if ep > 1 and experts_of(model) > 1 else None}
-    on, precision = whole_nodes(devices, key_of(chip)), format_of(notes["prec"])
-    plan = calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)
+    split = {"tp": tp, "ep": ep if experts_of(model) > 1 else 1}
+    plan = served_plan(model, devices, key_of(chip), split, serving, precision=format_of(notes["prec"]))
     asked = ("accelerator_power", "W", float(energy_per_item(1.0, devices, rate)), "energy per token")
     return Question(SERVING, float(row["value"]), plan, *asked, _measured(chip), ("prompt length",))
 

@@ -43,11 +43,12 @@ from mlsysim.calibrate.cells import (
     model_of,
     number,
     served_format,
+    served_plan,
     whole,
     year_of,
 )
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
@@ -147,10 +148,6 @@ def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
     return ((parameters - 2 * head) * element + 2 * head) / (plan.parallelism.tp or 1)
 
 
-def _plan(chip: HardwareNode, model: TransformerWorkload, devices: int, precision: str, **parts: Any) -> Plan:
-    return calibrated_plan("serving", key_of(model), whole_nodes(devices, key_of(chip)), precision=precision, **parts)
-
-
 def _run(
     row: Mapping[str, str], chip: HardwareNode, model: TransformerWorkload, inferred: list[str]
 ) -> tuple[Plan, str]:
@@ -174,9 +171,9 @@ def _run(
     }
     # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
     regime, load = _load(row, steady, ep if mixture and tp == 1 else 1, inferred)
-    split = {"tp": tp, "ep": ep if mixture and ep > 1 else None, "pp": pp if pp > 1 else None}
-    devices = max(tp, ep if mixture else 1) * pp
-    return _plan(chip, model, devices, precision, parallelism=split, serving=serving | load), regime
+    split = {"tp": tp, "ep": ep if mixture else 1, "pp": pp}
+    devices = max(tp, split["ep"]) * pp
+    return served_plan(model, devices, key_of(chip), split, serving | load, precision=precision), regime
 
 
 def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int]:
@@ -319,7 +316,7 @@ def _mlperf(
         headroom = serving_table("mlperf")["headroom"]
         serving |= {name: f"{headroom * limit!r} s" for name, limit in zip(("ttft", "tpot"), limits, strict=True)}
     precision = _submitted(row, chip, inferred)
-    return _plan(chip, model, devices, precision, parallelism=split, serving=serving), f"mlperf {scenario}"
+    return served_plan(model, devices, key_of(chip), split, serving, precision=precision), f"mlperf {scenario}"
 
 
 def _devices(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> int:

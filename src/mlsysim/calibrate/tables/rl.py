@@ -25,14 +25,8 @@ from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import is_engine
 
 COLUMNS = (
-    "rollout_samples",
-    "samples_per_prompt",
-    "train_global_batch",
-    "mean_seq",
-    "staleness",
-    "step_s",
-    "gen_s",
-    "train_s",
+    *("rollout_samples", "samples_per_prompt", "train_global_batch", "mean_seq", "staleness", "step_s"),
+    *("gen_s", "train_s"),
 )
 _PROMPT = 115
 _MEANS = {28672: 900, 10240: 620}

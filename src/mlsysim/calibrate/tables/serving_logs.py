@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, served_format, whole
-from mlsysim.calibrate.questions import FILE, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, served_format, served_plan, whole
+from mlsysim.calibrate.questions import FILE, Question, Skipped
 from mlsysim.simulate.traces import read_trace
 from mlsysim.timing.engines import chip_class
 
@@ -70,14 +70,7 @@ def _questions(
     trace = read_trace(log)
     if trace.summary.shared is None:
         inferred.append("prompts share nothing")
-    plan = calibrated_plan(
-        "serving",
-        key_of(model_of(row["model"])),
-        whole_nodes(gpus, chip),
-        parallelism={name: degree for name, degree in split.items() if degree > 1 or name == "tp"},
-        serving=serving | {"trace": log},
-        **work,
-    )
+    plan = served_plan(model_of(row["model"]), gpus, chip, split, serving | {"trace": log}, **work)
     seen = [measured for _, measured in trace.measured()]
     known = chip_class(chip_of(chip)) != "other"
     for kind in _KINDS:

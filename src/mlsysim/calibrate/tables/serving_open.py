@@ -13,11 +13,10 @@ Left out: bursts without a rate, rows that contradict themselves or lost request
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, number, served_format, whole
-from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, number, served_format, served_plan, whole
+from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.timing.engines import chip_class
 
 COLUMNS = ("arrival", "rate_rps", "prefix_state", "computed_prefill_tokens_est", "regime", "quality", "ttft_ms_mean")
@@ -52,16 +51,13 @@ def read(row: Mapping[str, str]) -> list[Question]:
         "replicas": whole(row, "dp", 1),
     }
     split = {"tp": whole(row, "tp", 1), "pp": whole(row, "pp", 1), "ep": whole(row, "ep", 1)}
-    ask = partial(
-        calibrated_plan,
-        "serving",
-        key_of(model_of(row["model"])),
-        whole_nodes(whole(row, "gpus"), key_of(chip)),
-        precision=served_format(row, "precision", chip, inferred),
-        parallelism={name: degree for name, degree in split.items() if degree > 1 or name == "tp"},
+    run, work = (
+        (model_of(row["model"]), whole(row, "gpus"), key_of(chip), split),
+        served_format(row, "precision", chip, inferred),
     )
-    plan = ask(serving=serving)
-    played = ask(serving=serving | {"burst": 1.0, "requests": whole(row, "requests", 0) or None})
+    plan = served_plan(*run, serving, precision=work)
+    requests = {"burst": 1.0, "requests": whole(row, "requests", 0) or None}
+    played = served_plan(*run, serving | requests, precision=work)
     measured = chip_class(chip) != "other"
     asked = [(column, name, f"open {name}", plan) for column, name in _MEASURED.items()]
     asked += [

@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, engine_of, experts_of, key_of, model_of, served_format, whole
-from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.cells import chip_of, engine_of, experts_of, key_of, model_of, served_format, served_plan, whole
+from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
 
@@ -163,6 +163,5 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "requests": whole(row, "rounds", 0) * whole(row, "concurrency") or None,
             "warm_up": None if (row.get("measured") or _WARMED) >= _WARMED else False,
         }
-    split = {"tp": tp, "ep": ep if ep > 1 else None}
-    on, precision = whole_nodes(devices, name), served_format(row, "precision", chip, inferred)
-    return calibrated_plan("serving", key_of(model), on, precision=precision, parallelism=split, serving=serving)
+    precision = served_format(row, "precision", chip, inferred)
+    return served_plan(model, devices, name, {"tp": tp, "ep": ep}, serving, precision=precision)

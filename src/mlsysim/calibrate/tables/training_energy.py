@@ -40,21 +40,11 @@ def read(row: Mapping[str, str]) -> list[Question]:
     model, chip, nodes = Models.get(row["model"]), chip_of(row["gpu"]), int(row["n_nodes"])
     split = {name: known[name] for name in _PARALLEL if name in known}
     work = {name: value for name, value in known.items() if name not in (*_PARALLEL, "stack")}
-    plan = calibrated_plan(
-        "training",
-        key_of(model),
-        f"{row['n_gpus']}x{key_of(chip)}",
-        stack=known.get("stack"),
-        parallelism=split,
-        hardware={"cooling": "liquid"},
-        **work,
-    )
+    run = {"stack": known.get("stack"), "parallelism": split, "hardware": {"cooling": "liquid"}}
+    plan = calibrated_plan("training", key_of(model), f"{row['n_gpus']}x{key_of(chip)}", **run, **work)
     # Both tables are of one immersed cluster. Supplies lose a share of what the mains give.
     factor = 1 / power_constants()["node"]["liquid"]["factor"] if "mean W is DC" in row["includes"] else 1.0
     asked, each = ("power", 1 / nodes) if "network" in row["includes"] else ("node_power", 1.0)
     inferred = ("settings of other submitters", "liquid cooling")
-    return [
-        Question(
-            "mean_node_w", float(row["mean_node_w"]), plan, asked, "W", factor * each, ENERGY, _known(chip), inferred
-        )
-    ]
+    told = (asked, "W", factor * each, ENERGY, _known(chip), inferred)
+    return [Question("mean_node_w", float(row["mean_node_w"]), plan, *told)]
