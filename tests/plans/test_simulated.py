@@ -38,6 +38,25 @@ def _asked(**serving: Any) -> Answer:
     return evaluate(BASE | {"serving": BASE["serving"] | serving}, change=False)
 
 
+@pytest.mark.parametrize("engine", ["vLLM", "SGLang"])
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"prompt_tokens": 1024, "output_tokens": 256, "qps": 5.0},
+        {"prompt_tokens": 1024, "output_tokens": 256, "qps": 20.0},
+        {"prompt_tokens": 4000, "output_tokens": 200, "qps": 4.0},
+        {"prompt_tokens": 1024, "output_tokens": 256, "qps": None, "concurrency": 256, "length_cv": 1.0},
+    ],
+)
+def test_the_gap_in_the_middle_is_that_of_a_play(load: dict[str, Any], engine: str) -> None:
+    """Of the gaps between two tokens half are shorter: a step without prompts while these are few, whatever the mean is."""
+    given = {"slo": None, "requests": None, "engine": engine} | load
+    closed, played = _asked(**given), _asked(**given | {"requests": 2000, "seed": 0})
+    middle = to_si(closed.value("itl_p50"), "s")
+    assert middle == pytest.approx(to_si(played.value("itl_p50"), "s"), rel=0.125)
+    assert middle < to_si(closed.value("tpot"), "s")
+
+
 def test_limits_are_read_as_people_write_them() -> None:
     assert parse_targets("ttft_p99=500ms, tpot=30ms,latency_p95<4s") == (
         Target("ttft", "p99", 0.5),

@@ -54,7 +54,7 @@ FILES = {
     "inference.csv": "inference",
 }
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml"
-_ASKED = ("tpot", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
+_ASKED = ("tpot", "itl_p50", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
 _SPREADS = {"ttft": 0.25}
 _SPREAD, _OFFSETS, _CELLS, _PARTS = 0.1, (0.15, 0.08, 0.3), (0.12, 0.08, 0.25), 4
 """Spread of first tokens, of all else, of a model's factors on kernels of prompts, of answers, and on launches, of those of a model in one setting; and
@@ -118,6 +118,7 @@ class Run:
         rate = seen.requests * self.traffic.mean_answer
         found = {
             "tpot": seen.tpot,
+            "itl_p50": seen.middle,
             "ttft": seen.ttft,
             "user_rate": 1 / seen.tpot,
             "tokens_per_second": rate,
@@ -138,7 +139,7 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
         return None
 
     def asked(q: Question) -> Asked:
-        si = "s" if q.asked in ("tpot", "ttft") else "1/s"
+        si = "s" if q.asked in ("tpot", "itl_p50", "ttft") else "1/s"
         scale = quantity(1.0, si).to(q.unit).magnitude if q.unit else 1.0
         return Asked(q.metric, q.regime, q.asked, q.measured, scale * q.factor)
 

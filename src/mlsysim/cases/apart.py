@@ -146,7 +146,7 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
     ahead = where(limited, maximum(waiting / active * span - value_of(mean) - both.move, 0.0), 0.0)
     extra = both.after(active, a) + a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
     seen = mean + extra, last + extra
-    return result(t, step_time / both.gain, *seen, active, step_time, both.first, bound)
+    return result(t, step_time / both.gain, *seen, active, step_time, both.first, step_time, bound)
 
 
 def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
@@ -171,5 +171,5 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
     crowd = crowd_of(limits, places, t, both.engine.reserves, both.writing, 0.0)
     ttft = ttft + crowd.waiting(crowd.waits(n), carried, fastest, length, a)
     ttft = ttft + backlog(t, fastest, places, both.service, length, a)
-    steps = value_of(step_time), both.first
+    steps = value_of(step_time), both.first, value_of(step_time)
     return Loop(step_time / both.gain, ttft, ttft, n, *steps, minimum(t.rate, fastest), bound, endless(t, fastest))

@@ -85,6 +85,7 @@ class Loop:
     active: Any
     decode_step: Any
     prompt_step: Any
+    middle_step: Any
     request_rate: Any
     bound: str | None
     saturated: Any = False
@@ -142,7 +143,8 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         # Kernels for full steps are compiled when the first of them comes, for which all of the first round wait.
         cold = where(t.concurrency * t.mean_prompt > step.engine.token_budget, step.engine.cold_start / h.rounds, 0.0)
         ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
-    return result(t, tpot, ttft, last + idle + place + front, active, turn.alone, turn.prompts, bound)
+    steps = turn.alone, turn.prompts, s.middle(turn, active)
+    return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound)
 
 
 def crowd_of(
@@ -218,7 +220,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     place = crowd.waiting(waits, carried, fastest, length, a) + backlog(t, fastest, most, pace, length, a, chance)
     missed = turn.alone * engine.steps_ahead + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
-    steps = value_of(turn.alone), value_of(turn.prompts)
+    steps = value_of(turn.alone), value_of(turn.prompts), s.middle(turn, minimum(n + 1, most))
     answered = where(rate < fastest, rate, full)
     return Loop(tpot, ttft, ttft, n, *steps, answered, bound, endless(t, fastest), fastest)
 
@@ -307,8 +309,10 @@ def result(
     active: Any,
     decode_step: Any,
     prompt_step: Any,
+    middle_step: Any,
     bound: str | None,
 ) -> Loop:
     """What clients in a loop see; Little's law gives their rate."""
     rate = t.concurrency / value_of(ttft + (t.mean_answer - 1) * tpot)
-    return Loop(tpot, ttft, steady, active, value_of(decode_step), value_of(prompt_step), rate, bound)
+    steps = (value_of(step) for step in (decode_step, prompt_step, middle_step))
+    return Loop(tpot, ttft, steady, active, *steps, rate, bound)

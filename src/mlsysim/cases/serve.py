@@ -303,6 +303,8 @@ class Served:
     bound: str | None = None
     saturated: Any = False
     most: Any = None
+    middle: Any = None
+    """Of the gaps between two tokens the one in the middle."""
 
 
 def loads(machine: Machine, t: Traffic, memories: list[DeviceMemory] | None = None) -> list[tuple[DeviceMemory, Any]]:
@@ -366,7 +368,7 @@ def serve(
             e2e = loop.ttft + (t.mean_answer - 1) * loop.tpot
             active, rate = loop.active * copies, loop.request_rate * copies
             seen = loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated
-            return Served(*seen, None if loop.most is None else loop.most * copies)
+            return Served(*seen, None if loop.most is None else loop.most * copies, loop.middle_step)
     if times is None:
         times = batch_times(machine, t, a, total)
     ttft, more = times.prefill + times.transfer + recalled(t, a), t.answer - 1

@@ -126,14 +126,16 @@ class Readers(ABC):
 
 
 class Cycle(NamedTuple):
-    """Seconds of a step without prompts, with them, on average; the steps between two looks for prompts; and the share of the time in
-    steps with prompts."""
+    """Seconds of a step without prompts, with them, on average; the steps between two looks for prompts; the share of the time in
+    steps with prompts; and the share of the gaps between two tokens in which prompts are read, and how many in such a gap."""
 
     alone: Any
     prompts: Any
     mean: Any
     poll: Any
     busy: Any
+    share: Any
+    count: Any
 
 
 class Turns(Readers):
@@ -217,14 +219,31 @@ class Turns(Readers):
         if self.mixed:
             read = minimum(read, maximum(self.full, per_step))
             share = minimum(maximum(came / poll, read / self.full), 1.0)
-            prompts = self.reading(maximum(read / share, 1.0), n, tag)
+            count = maximum(read / share, 1.0)
+            prompts = self.reading(count, n, tag)
             mean = alone + share * (prompts - alone)
-            return Cycle(alone, prompts, mean, poll, share * value_of(prompts) / value_of(mean))
+            return Cycle(alone, prompts, mean, poll, share * value_of(prompts) / value_of(mean), share, count)
         most = maximum(self.full, 1.0)
         prompts = self.reading(minimum(read * poll / came, most), n, tag)
         steps = maximum(1.0, read * poll / came / most) * self.chunks
         mean = alone + came / poll * steps * prompts
-        return Cycle(alone, prompts, mean, poll, 1 - value_of(alone) / value_of(mean))
+        # Of the gaps those have a pause in whose step a prompt came; what comes in a pause makes it longer, and no other gap.
+        written = value_of(alone) / value_of(mean)
+        paused = -expm1(-arrivals * written) / poll
+        return Cycle(alone, prompts, mean, poll, 1 - written, paused, read / paused)
+
+    def middle(self, turn: Cycle, n: Any) -> Any:
+        """The gap between two tokens of n sequences that as many are shorter than as longer.
+
+        Prompts come at random and differ in length, so that a gap reads more than x of them with P = share e^(-x/count), which is 1/2 at
+        x = count ln(2 share); where less than half of the gaps read, the one in the middle reads nothing. Left out: prompts of one length come whole.
+        """
+        alone, x = value_of(turn.alone), turn.count * log(maximum(2 * turn.share, 1.0))
+        if not self.mixed:
+            return alone + (value_of(turn.mean) - alone) / turn.share * (x / turn.count)
+        tokens = maximum(x * self.at_once / self.ranks, 1.0)
+        beside = self.step.time(n / self.ranks, self.context, 1.0, tokens, self.cached, self.h.drafted).total
+        return where(turn.share > 0.5, beside, alone)
 
     @staticmethod
     def read(turn: Cycle) -> Any:

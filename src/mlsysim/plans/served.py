@@ -75,6 +75,8 @@ class Served:
         # Without a steady state there is no time to the first token, nor of a request.
         self.ttft = math.inf if first is None else to_si(first, "s")
         self.tpot = to_si(result.tpot, "s")
+        # Of the gaps between two tokens the one in the middle, where the engine's steps say so and a request has several.
+        self.middle = None if result.itl_p50 is None or not self.further else to_si(result.itl_p50, "s")
         # The mean time of a whole request.
         self.latency = self.ttft + (self.mean_output - 1) * self.tpot
         answered = to_si(result.output_tokens_per_sec, "1/s") / self.mean_output

@@ -201,6 +201,10 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.add("most_requests_per_second", served.most_answered(), bands["most"])
     faster = bands["tpot"] and tuple(1 / side for side in reversed(bands["tpot"]))
     sheet.add("user_rate", 1 / served.tpot if served.further else None, faster)
+    if served.middle is not None and not served.simulated:
+        sheet.facts["step_in_the_middle"] = quantity(served.middle, "s")
+        scale = served.middle / served.tpot
+        sheet.add("itl_p50", served.middle, bands["tpot"] and tuple(side * scale for side in bands["tpot"]))
     if (played := _played(served)) is not None:
         from mlsysim.plans.percentiles import add_percentiles
 

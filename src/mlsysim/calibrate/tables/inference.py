@@ -18,7 +18,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices; TensorRT-LLM's own of
                         mixtures from 1.0 on say tp n, and their options enable_attention_dp: each rank has its own requests' attention
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
-    median ITL          is the mean time of a token
+    median ITL          is the gap between two tokens that as many are shorter than as longer
     MLPerf layout       replicas of as many devices as give the most tokens
     MLPerf limits       three quarters of the rules' limits on the 99th percentile hold for the mean
     MLPerf software     that of 5.1, in later rounds too*

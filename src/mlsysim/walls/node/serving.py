@@ -104,6 +104,7 @@ class ServingResult(Result):
     itl_interval: tuple[Time, Time] | None = None
     ttft_interval: tuple[Time, Time] | None = None
     tpot: Annotated[Time, "looped.tpot"] = None
+    itl_p50: Annotated[Time, "looped.middle"] = None
     ttft_at_concurrency: Time = None
     active_requests: Annotated[float | None, "looped.active"] = None
     output_tokens_per_sec: Rate = None
