@@ -272,6 +272,20 @@ def test_a_later_round_of_mlperf_has_the_interval_of_a_stand_in_and_a_large_one_
     assert _asked(asked | {"n_gpus": "512"}).plan.serving.concurrency == 1_000_000
 
 
+@pytest.mark.parametrize(
+    ("change", "engine"),
+    [
+        ({"gpu": "Gaudi2", "source": "intel-1.18"}, "gpt_fast"),
+        ({"gpu": "Gaudi3", "source": "intel", "notes": "Optimum Habana"}, "gpt_fast"),
+        ({"gpu": "Gaudi3", "source": "vllm-0.12"}, "vLLM"),
+        ({"gpu": "H100", "source": "a page of 2024"}, "vLLM_2025"),
+    ],
+)
+def test_batches_on_gaudi_are_written_by_one_compiled_graph(change, engine):
+    asked = _asked({"batch_or_concurrency": "16", "scenario": "static batch", **change})
+    assert asked.plan.serving.engine == engine and asked.guessed == (engine != "vLLM")
+
+
 def test_mixtures_of_tensorrt_llm_from_1_0_on_have_attention_on_every_rank():
     asked = {"model": "Qwen3-235B-A22B", "gpu": "H200", "tp": "8", "ep": "", "n_gpus": "8"}
     older, newer, dense = (

@@ -222,5 +222,8 @@ def engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
             inferred.append(f"stands in for {stands}: {meant}" if stands else f"engine {meant}")
             return engine(meant).name
     name = "vLLM" if (year_of(text) or _ENGINE) > _ENGINE else "vLLM_2025"
+    if "gaudi" in f"{text} {cell(row, 'gpu')} {cell(row, 'chip')}".lower():
+        # Intel's tables are of batches that one compiled graph writes to their end.
+        name = str(_WORDS["words"]["optimum-habana"])
     inferred.append(f"stands in for {named or 'an engine that is not named'}: {name}")
     return name
