@@ -82,20 +82,22 @@ def test_a_longer_first_stage_is_waited_for(schedule, pp, m, v, first, last):
     assert even.paced - 1e-9 <= longer.paced <= even.paced + m * (first - 1.0) + 1e-9
 
 
-@given(layers=st.integers(1, 200), pp=st.integers(1, 32), v=st.integers(1, 12))
+@given(layers=st.integers(1, 200), pp=st.integers(2, 32), v=st.integers(1, 12))
 def test_layers_are_neither_lost_nor_made(layers: int, pp: int, v: int) -> None:
-    """All but the last device have ``most`` layers, or, where chunks differ, ``most`` or as many as the last."""
-    most, last = stage_layers(layers, pp, v)
-    assert 0 <= last <= most
-    assert (pp - 1) * last + last <= layers <= pp * most
-    assert (pp - 1) * most + last == layers or (most == -(-layers // pp) and last == layers // pp)
+    """All between the ends have ``most`` layers, or, where chunks differ, ``most`` or one less."""
+    first, most, last = stage_layers(layers, pp, v)
+    assert 0 <= min(first, last) <= max(first, last) <= most
+    assert first + last + (pp - 2) * (most - 1) <= layers <= pp * most
+    assert first + (pp - 2) * most + last == layers or (most == -(-layers // pp) and last == layers // pp)
 
 
 def test_stages_and_copies():
-    """126 layers over 16 stages: eight each, six in the last; DualPipe has both directions on each device."""
-    assert stage_layers(126, 16) == (8, 6) and stage_layers(126, 16, 8) == (8, 6)
-    assert stage_layers(80, 1, 3) == (80, 80)
-    assert stage_layers(61, 2, 8) == (32, 29), "eight chunks of four, as Megatron-Bridge splits DeepSeek-V3"
-    assert stage_layers(80, 8, 4) == (10, 10), "chunks of two and of three"
+    """126 layers over 16 stages: eight each, seven at the ends (Llama 3); DualPipe has both directions on each device."""
+    assert stage_layers(126, 16) == (7, 8, 7) and stage_layers(126, 16, 8) == (7, 8, 7)
+    assert stage_layers(80, 1, 3) == (80, 80, 80)
+    assert stage_layers(61, 2, 8) == (32, 32, 29), "eight chunks of four, as Megatron-Bridge splits DeepSeek-V3"
+    assert stage_layers(80, 8, 4) == (10, 10, 10), "chunks of two and of three"
+    assert stage_layers(88, 8, 4) == (11, 11, 11), "and not 12 and, in the last, 4"
+    assert stage_layers(30, 2, 4) == (15, 15, 15), "two ends, nothing between"
     assert weight_copies(layout(8, 16, schedule="dualpipe")) == 2 and weight_copies(layout(8, 16)) == 1
     assert in_flight(layout(8, 4)) == 4 and in_flight(layout(8, 4), accumulation=4) == 8

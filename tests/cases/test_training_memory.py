@@ -266,7 +266,7 @@ def test_a_stage_holds_the_layers_that_it_computes(stages: int, chunks: int) -> 
     """16 layers over chunks that do not divide them: weights, and activations of each micro-batch in flight, are those of the longest stage."""
     layout = Layout(1, 1, stages, 1, 1, micro_batches=8, local_batch=8, virtual_stages=chunks)
     found, whole = held(job_of("mcore24"), layout), held(job_of("mcore24"), replace(ALONE, local_batch=1))
-    most = stage_layers(LLAMA.layers, stages, chunks)[0]
+    most = stage_layers(LLAMA.layers, stages, chunks).most
     assert found["weights"] == pytest.approx(most / LLAMA.layers * whole["weights"])
     each = held(job_of("mcore24"), replace(layout, pp=LLAMA.layers, virtual_stages=1, micro_batches=1, local_batch=1))
     assert found["activations"] == pytest.approx(most * in_flight(layout) * each["activations"])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited
+from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited, uneven_chunks
 from mlsysim.units.ops import floor, maximum, where
 from mlsysim.units.records import dataclass
 
@@ -86,6 +86,7 @@ def pipelined(
     job: Job,
     layout: Layout,
     *,
+    layers: Any = None,
     mean: Any,
     stage: Any,
     first: Any = None,
@@ -94,7 +95,7 @@ def pipelined(
     send: Any,
     message: Any,
 ) -> Pipelined:
-    """All micro-batches of a step, from the time of one on a stage, and on the first and the last where they differ.
+    """All micro-batches of a step, from the time of one on a stage, and on the first and the last where they differ; of ``layers`` others may lack some.
 
     ``mean`` is the time of stages that split the layers evenly. ``send`` is the time of a ``message`` to the next stage; what of it is not
     hidden delays that stage, and the schedule says how often this is on the longest path.
@@ -111,6 +112,9 @@ def pipelined(
         return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy, stages)
     name, chunks = layout.schedule or "interleaved", (layout.virtual_stages, layout.group)
     alone = makespan(name, layout.pp, m, stage, shares, None, first, last, *chunks)
+    if layers is not None:
+        uneven = uneven_chunks(name, layers, layout.pp, m, shares, *chunks, ends=last is not None)
+        alone = maximum(alone + uneven * stage, busy)
     delay = (1 - job.overlap.pipeline) * send
     late = sends_waited(name, layout.pp, m, a.plain(stage), shares, delay, a.plain(last), *chunks)
 

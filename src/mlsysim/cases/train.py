@@ -170,7 +170,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     model = job.model
     # Operations and tokens are proportional to the samples; the bytes of weights are not.
     layers = getattr(model, "layers", None) or 1
-    most, _ = stage_layers(layers, layout.pp, layout.virtual_stages)
+    most = stage_layers(layers, layout.pp, layout.virtual_stages).most
     balance = layers / (most * layout.pp)
     shards = layout.tp * layout.pp * layout.cp * balance
     imbalance = 1 + expert_share(model) * (job.imbalance - 1)
@@ -268,6 +268,7 @@ def first_order(
         a,
         job,
         layout,
+        layers=getattr(job.model, "layers", None),
         mean=micro,
         stage=micro,
         shares=x.shares,

@@ -123,7 +123,7 @@ def calibrated(
     if offload.beside is not None:
         layers = maximum(layers, pp * a.tag(BESIDE, 2, "host link", "host", offload.beside))
     per_layer = layers / shape.layers
-    most, last = stage_layers(shape.layers, pp, layout.virtual_stages)
+    split = stage_layers(shape.layers, pp, layout.virtual_stages)
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
     halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
     ending = head + job.predicted_tokens * (halves * per_layer + head)
@@ -135,10 +135,11 @@ def calibrated(
         a,
         job,
         layout,
+        layers=shape.layers,
         mean=mean,
-        stage=job.straggler * most * per_layer,
-        first=job.straggler * (most * per_layer + begun),
-        last=job.straggler * (last * per_layer + ending),
+        stage=job.straggler * split.most * per_layer,
+        first=job.straggler * (split.first * per_layer + begun),
+        last=job.straggler * (split.last * per_layer + ending),
         shares=Shares(ahead, 1 - ahead - settled, settled),
         send=net.send(boundary, s.groups.stage_near),
         message=boundary,

@@ -236,12 +236,12 @@ def training_state(
                 (1 - again.norm)
                 * (1 - again.light)
                 * (1 - again.half)
-                * minimum(chunks / stage_layers(count, pp, chunks)[0], 1.0)
+                * minimum(chunks / stage_layers(count, pp, chunks).most, 1.0)
             )
             one = one - where(pp > 1, spared * inputs, 0.0)
         # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
         # once), unless the schedule says otherwise.
-        layers = stage_layers(count, pp, chunks)[0] * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
+        layers = stage_layers(count, pp, chunks).most * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
         logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
         anew = maximum(anew - logits, 0.0) if keeps.compiled else anew
         saved = Saved(layers, full * inputs + (1 - full) * one, anew, logits)
@@ -320,7 +320,7 @@ def expert_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = N
 def _stage(model: Workload, pp: Any, chunks: Any = 1) -> Any:
     """Share of the layers in the longest stage."""
     layers = getattr(model, "layers", None) or 1
-    return stage_layers(layers, pp, chunks)[0] / layers
+    return stage_layers(layers, pp, chunks).most / layers
 
 
 def _pool(model: Workload) -> float:

@@ -79,9 +79,15 @@ def makespan(
     c = where(p > 1, 1.0, 0.0) * c if c is not None else None
     c = 0.0 * t if c is None else c
     first, last = t if first is None else first, t if last is None else last
+    alone = m * (first + last - t)
+    # Two devices are the ends, and nothing is between them; those of DualPipe have both.
+    if schedule == "dualpipe":
+        first, last = (where(p == 2, 0.5 * (first + last), end) for end in (first, last))
+        t = where(p == 2, first, t)
+    elif schedule not in FOLDED:
+        t = where(p == 2, minimum(t, maximum(first, last)), t)
     # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
-    chunks = v if schedule in CHUNKED else 1
-    alone, spared = m * (first + last - t), _spared(t, first, chunks) + _spared(t, last, chunks)
+    spared = _short_ends(schedule, m, t, shares, first, last, v)
     first, last = maximum(first, t), maximum(last, t)
     if schedule == "gpipe":
         found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
@@ -95,6 +101,9 @@ def makespan(
         form = {"zb_h2": _zb_h2, "zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
         f, b, w = (share * t for share in shares)
         found = _between(schedule, m, t, form(p, m, f, b, w, c), first, last)
+        # One micro-batch crosses all stages in turn; its weight gradients may be done meanwhile, but for the last.
+        crossed = (f + b) / t * (first + last + (p - 2) * t) + w / t * first + 2 * (p - 1) * c
+        found = maximum(found, crossed)
     # No device is through before its own work is done; one of DualPipe has half of the micro-batches at either end.
     busiest = 0.5 * (first + last) if schedule == "dualpipe" else maximum(first, last)
     return where(p > 1, maximum(found + spared, m * busiest), alone)
@@ -122,9 +131,28 @@ def _spared(t: Any, end: Any, v: Any) -> Any:
     return maximum(minimum(end - t, 0.0 * t), -1.0 / v * t)
 
 
+def _short_ends(schedule: str, m: Any, t: Any, shares: Shares, first: Any, last: Any, v: Any) -> Any:
+    """What ends that are shorter than other devices save, of which longer ones save nothing."""
+    v = v if schedule in CHUNKED else 1
+    spared = _spared(t, last, v)
+    if schedule in _USUAL:
+        spared = where(v > 1, spared, _there_and_back(t, last, m, shares))
+    return spared + _spared(t, first, v)
+
+
+def _there_and_back(t: Any, end: Any, m: Any, shares: Shares) -> Any:
+    """What a shorter last device saves 1F1B: the one before waits for it at the first micro-batch, while it has another's forward pass to do, and at
+    the last, beside another's backward pass: max(f, x) + max(b + w, x) - 2 t, once and not twice where there is one micro-batch."""
+    backward = shares.inputs + shares.weights
+    both = maximum(shares.forward * t, end) + maximum(backward * t, end) - 2 * t
+    return minimum(where(m > 1, both, end - t), 0.0 * t)
+
+
 def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
     """1F1B (v = 1) and interleaving without messages, where no device but the last is longer: other paths are shorter."""
-    busy = m * t if last is None else m * maximum(last, t) + _spared(t, last, v)
+    busy = m * t if last is None else m * maximum(last, t)
+    if last is not None:
+        busy = busy + where(v > 1, _spared(t, last, v), _there_and_back(t, last, m, shares))
     if _alone(v):
         return busy + (p - 1) * t
     if group is None:
@@ -172,16 +200,64 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 
 
-def stage_layers(layers: Any, p: Any, v: Any = 1) -> tuple[Any, Any]:
-    """Layers of a device, and of the last.
+class Split(NamedTuple):
+    """Layers of the first device, of those between, and of the last."""
 
-    Chunks have as many layers as each other, and where these do not divide, the last device has fewer. Where it would lack more than it has
-    (80 layers in 8 x 4 chunks of three), chunks differ by one layer, and with them devices by one at most.
+    first: Any
+    most: Any
+    last: Any
+
+
+def stage_layers(layers: Any, p: Any, v: Any = 1) -> Split:
+    """How p devices of v chunks split the layers.
+
+    Chunks have as many layers as each other. Where they lack one or two of that, the head and the embedding stand for a layer (126 layers are 7, 8, ..., 8, 7
+    over 16 devices: Llama 3, Megatron's ``account_for_loss_in_pipeline_split``); where they lack less than a chunk, the last has fewer, for it has the
+    head and what predicts further tokens (61 layers in 16 chunks of four: Megatron-Bridge's DeepSeek-V3). Else the first chunks have one layer
+    more than the others (torchtitan), and devices differ by one at most.
     """
     v = where(p > 1, v, 1)
-    most = ceil(layers / (p * v)) * v
-    last = most - (most * p - layers)
-    return where(last < 0, ceil(layers / p), most), where(last < 0, floor(layers / p), last)
+    chunk = ceil(layers / (p * v))
+    lacks = chunk * p * v - layers
+    alike, both = (lacks < chunk) | (lacks <= 2), where(lacks == 2, 1, 0)
+    most = where(alike, chunk * v, ceil(layers / p))
+    first, last = most - both, where(alike, chunk * v - lacks + both, floor(layers / p))
+    return Split(first, where(p == 2, maximum(first, last), most), last)
+
+
+def uneven_chunks(
+    schedule: str, layers: Any, p: Any, m: Any, shares: Shares, v: Any = 1, group: Any = None, ends: bool = True
+) -> Any:
+    """What a step takes longer (or shorter) than one of devices that are all as long as the longest, in times of a device; with ``ends`` the first
+    and the last are not counted, for they have times of their own.
+
+    Filling and draining cross every device once: what those between lack is not waited for, and by 1F1B, whose devices wait for the next one both
+    at the first and at the last micro-batch, twice. With k layers or k + 1 in a chunk, the longer first, they cross the longer ones: (min(m, p) - 1)
+    (k + 1 - most / v) layers more. In an interleaved step groups wait for one another too: a path that changes devices with the chunks meets one
+    layer more at each of p micro-batches and loses k + 2 at each turn, of which there is one more for each micro-batch that groups have
+    beyond p and for each of the q devices that lack a layer: (p - (k + 2)(1 + N - p + q))+ layers for each group from the third on. That
+    part is read off simulated orders. Exact for gpipe and breadth_first.
+    """
+    if schedule not in (*CHUNKED, "gpipe", "1f1b"):
+        return 0.0
+    v = where(p > 1, v, 1)
+    short, split = floor(layers / (p * v)), stage_layers(layers, p, v)
+    most, more = 1.0 * split.most, layers - short * p * v
+    lacking = split.first + (p - 2) * most + split.last - layers
+    longer = where(more > 0, short + 1 - most / v, 0.0)
+    found = (minimum(1.0 * m, 1.0 * p) - 1) * longer - lacking
+    if schedule in _USUAL:
+        twice = -_there_and_back(most, most - 1, 2, shares)
+        pace = _top(shares.forward * most, (shares.inputs + shares.weights) * most, most - 1)
+        few = twice - 1 - lacking + (m - 1) * (pace - most)
+        alone = where(lacking > 0, maximum(-lacking * twice, few), 0.0)
+        count = maximum(1.0, floor(m / p)) if group is None else ceil(m / group)
+        turns = 1 + maximum(m / count - p, 0.0) + p * ceil(more / p) - more
+        waits = maximum(count - 2, 0.0) * maximum(p - (short + 2) * turns, 0.0)
+        found = where(v > 1, found + where(longer > 0, waits, 0.0), alone)
+    if not ends:
+        found = found + _short_ends(schedule, m, most, shares, 1.0 * split.first, 1.0 * split.last, v)
+    return where(p > 1, found / most, 0.0)
 
 
 def _top(*times: Any) -> Any:

@@ -43,7 +43,7 @@ from mlsysim.units.text import bytes_text
 from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
 from mlsysim.walls.binding import AS_IF, too_full
-from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, say_sharing, schedule_given, trainer_of
+from mlsysim.walls.fleet.step_inputs import job_of, say_idle_inputs, say_sharing, say_split, schedule_given, trainer_of
 from mlsysim.walls.node.performance import PerformanceProfile
 from mlsysim.walls.result import Memory, Power, Rate, Result, Time
 
@@ -237,6 +237,7 @@ class DistributedModel(Resolver[DistributedResult]):
         job = job_of(x, trainer, assumed)
         say_idle_inputs(x, layout, trainer, assumed)
         say_sharing(x, job, layout, assumed)
+        say_split(model, layout, assumed)
         held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
         trainer = trainer.limited(job, layout, micro, held)
         step, memory = trainer.step(job, layout, micro, held), training_memory.on_device(held)

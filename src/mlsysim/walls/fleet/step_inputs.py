@@ -23,6 +23,7 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import splits, training_shape
+from mlsysim.physics.pipeline import stage_layers
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import device_memory
@@ -169,6 +170,19 @@ def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
         words = "weights and gradients are whole and sent once; no effect beyond ZeRO 1"
     words = f"{job.zero}: weights are not resharded before the step is over, as in pipelines: {words}"
     assumed.say("zero_stage", job.zero, INFERRED, words)
+
+
+def say_split(model: Any, layout: Layout, assumed: Assumptions) -> None:
+    """Which layers stages and their chunks have, where these do not divide them."""
+    layers, p, v = getattr(model, "layers", None) or 0, layout.pp, layout.virtual_stages
+    if p == 1 or layers % (p * v) == 0:
+        return
+    split, chunk = stage_layers(layers, p, v), layers // (p * v)
+    words = f"{layers} layers are {int(split.first)} in the first stage, {int(split.most)} in those between and {int(split.last)} in the last"
+    if v > 1 and split.most < (chunk + 1) * v:
+        words = f"{layers} layers do not divide into {p * v} chunks: {chunk + 1} in the first {layers % (p * v)}, {chunk} in the others, and waits for the longer"
+    name, value = ("v_stages", v) if v > 1 else ("pp_size", p)
+    assumed.say(name, value, INFERRED, f"{value}: {words}")
 
 
 def stack_name(x: Any) -> str:

@@ -1,0 +1,168 @@
+"""Pipeline schedules beside an exact simulation of their orders, at points that no form was made on: sends, ends that differ, layers that do not divide."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, held, makespan, stage_layers, uneven_chunks
+from mlsysim.plot import orders
+
+
+def orders_of(name: str, p: int, m: int, v: int, group: int | None):
+    """What each device does in turn; DualPipe below its least number of micro-batches leaves out those that do not exist."""
+    if name == "interleaved":
+        return [orders.interleaved(device, p, m, v, group) for device in range(p)], m
+    full = max(m, 2 * p) if name.startswith("dualpipe") else m
+    half = full // 2 if name == "dualpipe" else full
+    found = []
+    for device in range(p):
+        mine = []
+        for each in orders.ORDERS[name](device, p, full, v):
+            both = each if isinstance(each, tuple) else (each,)
+            kept = tuple(task for task in both if task.micro_batch % half < (m // 2 if name == "dualpipe" else m))
+            mine += [kept] if len(kept) == 2 else list(kept)
+        found.append(mine)
+    return found, full
+
+
+def simulated(name, p, m, v, passes, send, sizes, group=None) -> float:
+    """The makespan: every task as soon as its device is free and its inputs are there; ``sizes`` are times of the stages of the model."""
+    tasks, full = orders_of(name, p, m, v, group)
+    forward, inputs, weights = passes
+    lengths = {
+        orders.FORWARD: forward,
+        orders.BACKWARD: inputs + weights,
+        orders.INPUT_GRADIENT: inputs,
+        orders.WEIGHT_GRADIENT: weights,
+    }
+
+    def device(stage, micro_batch):
+        if name == "dualpipe":
+            return stage if micro_batch < full // 2 else p - 1 - stage
+        return min(stage, 2 * p - 1 - stage) if name in FOLDED else stage % p
+
+    done: dict[tuple[bool, int, int], float] = {}
+    free, place, moved = [0.0] * p, [0] * p, True
+    while moved:
+        moved = False
+        for own in range(p):
+            while place[own] < len(tasks[own]):
+                each = tasks[own][place[own]]
+                both = each if isinstance(each, tuple) else (each,)
+                needs = []
+                for task in both:
+                    k, stage = task.micro_batch, task.stage
+                    if task.kind == orders.FORWARD:
+                        needs += [((True, k, stage - 1), own)] if stage else []
+                    elif task.kind == orders.WEIGHT_GRADIENT:
+                        needs.append(((False, k, stage), own))
+                    else:
+                        needs.append(((True, k, stage), own))
+                        needs += [((False, k, stage + 1), own)] if stage + 1 < len(sizes) else []
+                if any(need not in done for need, _ in needs):
+                    break
+                arrived = [done[need] + send * (device(need[2], need[1]) != to) for need, to in needs]
+                clock = max([free[own], *arrived]) + sum(lengths[task.kind] * sizes[task.stage] for task in both)
+                for task in both:
+                    if task.kind != orders.WEIGHT_GRADIENT:
+                        done[task.kind == orders.FORWARD, task.micro_batch, task.stage] = clock
+                free[own], moved = clock, True
+                place[own] += 1
+    assert all(place[own] == len(tasks[own]) for own in range(p)), "waits for itself"
+    return max(free)
+
+
+def drawn(dice: random.Random, name: str):
+    p = dice.randint(2, 11)
+    p += p % 2 if name == "dualpipe" else 0
+    m = dice.randint(1, 36)
+    m += m % 2 if name == "dualpipe" else 0
+    v = dice.randint(2, 5) if name in CHUNKED else 1
+    passes = (1.0, dice.uniform(0.5, 2.2), dice.uniform(0.3, 1.8))
+    return p, m, v, passes, Shares(*(part / sum(passes) for part in passes))
+
+
+EXACT = ("gpipe", "1f1b", "breadth_first", "zero_bubble", "zb_h2")
+"""With sends and equal devices; interleaving, zb_v and DualPipe have ranges (see the docstring of the forms)."""
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("sends", [False, True])
+def test_equal_devices(name, sends):
+    dice, errors = random.Random(f"{name} {sends}"), []
+    for _ in range(60):
+        p, m, v, passes, shares = drawn(dice, name)
+        t, c = sum(passes), dice.uniform(0, 0.25) if sends else 0.0
+        chunks = 2 if name in FOLDED else v
+        found = makespan(name, p, m, t, shares, c, None, None, v)
+        truth = simulated(name, p, m, v, passes, c, [1 / chunks] * (p * chunks))
+        errors.append(abs(found / truth - 1))
+    exact = name in EXACT or (not sends and name != "zb_v")
+    assert max(errors) < (1e-9 if exact else 0.09)
+    assert sum(errors) / len(errors) < (1e-9 if exact else 0.006)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("short", [False, True])
+def test_ends_that_differ(name, short):
+    """Longer ends of GPipe, 1F1B and breadth first are exact, and a shorter last device of GPipe and 1F1B; others within a few parts in a hundred."""
+    dice, errors = random.Random(f"{name} {short}"), []
+    for _ in range(60):
+        p, m, v, passes, shares = drawn(dice, name)
+        t, chunks = sum(passes), 2 if name in FOLDED else v
+        ends = (0.0, dice.uniform(-0.9 / chunks, 0)) if short else (dice.uniform(0, 0.3), dice.uniform(0, 0.8))
+        sizes = [1 / chunks] * (p * chunks)
+        sizes[0], sizes[-1] = sizes[0] + ends[0], sizes[-1] + ends[1]
+        found = makespan(name, p, m, t, shares, None, t * (1 + ends[0]), t * (1 + ends[1]), v)
+        errors.append(abs(found / simulated(name, p, m, v, passes, 0.0, sizes) - 1))
+    exact = name in ("gpipe", "1f1b", "breadth_first")
+    assert max(errors) < (1e-9 if exact else 0.15)
+    assert sum(errors) / len(errors) < (1e-9 if exact else 0.03)
+
+
+@pytest.mark.parametrize(("name", "worst", "mean"), [("gpipe", 1e-9, 1e-9), ("1f1b", 0.07, 0.004), ("breadth_first", 0.04, 0.002), ("interleaved", 0.11, 0.025)])  # fmt: skip
+@pytest.mark.parametrize("ends", [True, False])
+def test_layers_that_do_not_divide(name, worst, mean, ends):
+    """Every chunk with the layers it has, at both fidelities: with times of the ends and without."""
+    dice, errors = random.Random(f"{name} layers"), []
+    while len(errors) < 80:
+        p, v = dice.randint(2, 14), dice.randint(2, 5) if name in CHUNKED else 1
+        layers, m = dice.randint(p * v, min(130, 6 * p * v)), dice.randint(1, 4 * p)
+        chunk, more = divmod(layers, p * v)
+        if not more:
+            continue
+        lacks, sizes = p * v - more, [chunk + (place < more) for place in range(p * v)]
+        if lacks <= 2 or lacks < chunk + 1:
+            sizes = [chunk + 1] * (p * v)
+            sizes[0] -= lacks == 2
+            sizes[-1] -= lacks - (lacks == 2)
+        split, passes = stage_layers(layers, p, v), (1.0, 1.0, dice.uniform(0.5, 1.5))
+        shares = Shares(*(part / sum(passes) for part in passes))
+        assert max(sum(sizes[device::p]) for device in range(p)) == split.most
+        assert (sum(sizes[0::p]), sum(sizes[p - 1 :: p])) == (split.first, split.last)
+        outer = (1.0 * split.first, 1.0 * split.last) if ends else (None, None)
+        found = makespan(name, p, m, 1.0 * split.most, shares, None, *outer, v)
+        found += split.most * uneven_chunks(name, layers, p, m, shares, v, ends=ends)
+        errors.append(found / simulated(name, p, m, v, tuple(shares), 0.0, sizes) - 1)
+    assert min(errors) > -0.03 - 1e-9 and max(errors) < worst + 1e-9
+    assert sum(map(abs, errors)) / len(errors) < mean + 1e-9
+    if name == "gpipe":
+        assert min(errors) > -1e-9
+
+
+def test_chunks_of_three_and_two_wait_for_one_another():
+    """80 layers over 8 devices of 4 chunks: 10.5 layer times a micro-batch, not 10; in groups of nine 10 again, and with five chunks of two."""
+
+    def step(m: int, v: int, group: int | None = None) -> float:
+        found = makespan("interleaved", 8, m, 10.0, Shares(), None, None, None, v, group)
+        return found + 10 * uneven_chunks("interleaved", 80, 8, m, Shares(), v, group)
+
+    sizes = [3] * 16 + [2] * 16
+    for m, group in ((32, None), (64, None), (72, 9)):
+        truth = simulated("interleaved", 8, m, 4, tuple(Shares()), 0.0, sizes, group)
+        assert step(m, 4, group) == pytest.approx(truth, rel=1e-9)
+    assert (step(64, 4) - step(32, 4)) / 32 == pytest.approx(10.5)
+    assert (step(64, 5) - step(32, 5)) / 32 == pytest.approx(10.0)
+    assert held("interleaved", 8, 64, 4) > 0
