@@ -11,7 +11,8 @@ from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight, pipelined, weight_copies
 from mlsysim.models.registry import Models
-from mlsysim.physics.pipeline import CHUNKED, SCHEDULES, Shares, makespan, stage_layers
+from mlsysim.physics.pipeline import CHUNKED, SCHEDULES, Shares, makespan
+from mlsysim.physics.stage_split import stage_layers
 
 LLAMA = Models.get("Llama3_8B")
 

@@ -13,7 +13,7 @@ from mlsysim.cases.schedule import in_flight
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
-from mlsysim.physics.pipeline import stage_layers
+from mlsysim.physics.stage_split import stage_layers
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet

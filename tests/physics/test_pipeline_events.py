@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, held, makespan, stage_layers, uneven_chunks
+from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, held, makespan
+from mlsysim.physics.stage_split import stage_layers, uneven_chunks
 from mlsysim.plot import orders
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited, uneven_chunks
+from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited
+from mlsysim.physics.stage_split import uneven_chunks
 from mlsysim.units.ops import floor, maximum, where
 from mlsysim.units.records import dataclass
 

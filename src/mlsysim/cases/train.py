@@ -41,9 +41,10 @@ from mlsysim.models.footprint import expert_parameters, local_parameters
 from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
 from mlsysim.models.training_shape import training_shape
-from mlsysim.physics.pipeline import Shares, stage_layers
+from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.precision import HALF, PASSES, activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
+from mlsysim.physics.stage_split import stage_layers
 from mlsysim.timing.network import Hierarchical
 from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.records import dataclass

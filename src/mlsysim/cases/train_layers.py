@@ -42,7 +42,8 @@ from mlsysim.cases.update import orthogonalised
 from mlsysim.models.keeping import state_bytes
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import overlapped, stream_time
-from mlsysim.physics.pipeline import Shares, stage_layers
+from mlsysim.physics.pipeline import Shares
+from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip

@@ -19,8 +19,8 @@ from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
 from mlsysim.models.storage import routed_parameters, stored
 from mlsysim.models.traffic import stream
-from mlsysim.physics.pipeline import stage_layers
 from mlsysim.physics.precision import activation_element, bytes_per_element
+from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import (
     activation_bytes_per_layer,
     sharded_state,

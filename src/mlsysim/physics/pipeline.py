@@ -70,7 +70,7 @@ def makespan(
 
     ``first`` and ``last`` are the times of a micro-batch on these devices, where they differ from ``t``.
     """
-    if first is None and schedule in _USUAL:
+    if first is None and schedule in USUAL:
         v = v if schedule == "interleaved" else 1
         found = _usual(p, m, t, shares, last, v, group)
         if c is not None:
@@ -87,7 +87,7 @@ def makespan(
     elif schedule not in FOLDED:
         t = where(p == 2, minimum(t, maximum(first, last)), t)
     # Each micro-batch waits for an end that is longer; one that is shorter is crossed once, in filling and draining.
-    spared = _short_ends(schedule, m, t, shares, first, last, v)
+    spared = short_ends(schedule, m, t, shares, first, last, v)
     first, last = maximum(first, t), maximum(last, t)
     if schedule == "gpipe":
         found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
@@ -113,13 +113,13 @@ def sends_waited(
     schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any = None, v: Any = 1, group: Any = None
 ) -> Any:
     """What messages make a step longer: T with them less T without."""
-    if schedule in _USUAL:
+    if schedule in USUAL:
         return _usual_sends(p, m, t, shares, c, last, v if schedule == "interleaved" else 1, group)
     with_them, without = (makespan(schedule, p, m, t, shares, each, None, last, v, group) for each in (c, None))
     return with_them - without
 
 
-_USUAL = ("1f1b", "interleaved")
+USUAL = ("1f1b", "interleaved")
 
 
 def _alone(v: Any) -> bool:
@@ -131,16 +131,16 @@ def _spared(t: Any, end: Any, v: Any) -> Any:
     return maximum(minimum(end - t, 0.0 * t), -1.0 / v * t)
 
 
-def _short_ends(schedule: str, m: Any, t: Any, shares: Shares, first: Any, last: Any, v: Any) -> Any:
+def short_ends(schedule: str, m: Any, t: Any, shares: Shares, first: Any, last: Any, v: Any) -> Any:
     """What ends that are shorter than other devices save, of which longer ones save nothing."""
     v = v if schedule in CHUNKED else 1
     spared = _spared(t, last, v)
-    if schedule in _USUAL:
-        spared = where(v > 1, spared, _there_and_back(t, last, m, shares))
+    if schedule in USUAL:
+        spared = where(v > 1, spared, there_and_back(t, last, m, shares))
     return spared + _spared(t, first, v)
 
 
-def _there_and_back(t: Any, end: Any, m: Any, shares: Shares) -> Any:
+def there_and_back(t: Any, end: Any, m: Any, shares: Shares) -> Any:
     """What a shorter last device saves 1F1B: the one before waits for it at the first micro-batch, while it has another's forward pass to do, and at
     the last, beside another's backward pass: max(f, x) + max(b + w, x) - 2 t, once and not twice where there is one micro-batch."""
     backward = shares.inputs + shares.weights
@@ -152,7 +152,7 @@ def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any
     """1F1B (v = 1) and interleaving without messages, where no device but the last is longer: other paths are shorter."""
     busy = m * t if last is None else m * maximum(last, t)
     if last is not None:
-        busy = busy + where(v > 1, _spared(t, last, v), _there_and_back(t, last, m, shares))
+        busy = busy + where(v > 1, _spared(t, last, v), there_and_back(t, last, m, shares))
     if _alone(v):
         return busy + (p - 1) * t
     if group is None:
@@ -200,67 +200,8 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 
 
-class Split(NamedTuple):
-    """Layers of the first device, of those between, and of the last."""
-
-    first: Any
-    most: Any
-    last: Any
-
-
-def stage_layers(layers: Any, p: Any, v: Any = 1) -> Split:
-    """How p devices of v chunks split the layers.
-
-    Chunks have as many layers as each other. Where they lack one or two of that, the head and the embedding stand for a layer (126 layers are 7, 8, ..., 8, 7
-    over 16 devices: Llama 3, Megatron's ``account_for_loss_in_pipeline_split``); where they lack less than a chunk, the last has fewer, for it has the
-    head and what predicts further tokens (61 layers in 16 chunks of four: Megatron-Bridge's DeepSeek-V3). Else the first chunks have one layer
-    more than the others (torchtitan), and devices differ by one at most.
-    """
-    v = where(p > 1, v, 1)
-    chunk = ceil(layers / (p * v))
-    lacks = chunk * p * v - layers
-    alike, both = (lacks < chunk) | (lacks <= 2), where(lacks == 2, 1, 0)
-    most = where(alike, chunk * v, ceil(layers / p))
-    first, last = most - both, where(alike, chunk * v - lacks + both, floor(layers / p))
-    return Split(first, where(p == 2, maximum(first, last), most), last)
-
-
-def uneven_chunks(
-    schedule: str, layers: Any, p: Any, m: Any, shares: Shares, v: Any = 1, group: Any = None, ends: bool = True
-) -> Any:
-    """What a step takes longer (or shorter) than one of devices that are all as long as the longest, in times of a device; with ``ends`` the first
-    and the last are not counted, for they have times of their own.
-
-    Filling and draining cross every device once: what those between lack is not waited for, and by 1F1B, whose devices wait for the next one both
-    at the first and at the last micro-batch, twice. With k layers or k + 1 in a chunk, the longer first, they cross the longer ones: (min(m, p) - 1)
-    (k + 1 - most / v) layers more. In an interleaved step groups wait for one another too: a path that changes devices with the chunks meets one
-    layer more at each of p micro-batches and loses k + 2 at each turn, of which there is one more for each micro-batch that groups have
-    beyond p and for each of the q devices that lack a layer: (p - (k + 2)(1 + N - p + q))+ layers for each group from the third on. That
-    part is read off simulated orders. Exact for gpipe and breadth_first.
-    """
-    if schedule not in (*CHUNKED, "gpipe", "1f1b"):
-        return 0.0
-    v = where(p > 1, v, 1)
-    short, split = floor(layers / (p * v)), stage_layers(layers, p, v)
-    most, more = 1.0 * split.most, layers - short * p * v
-    lacking = split.first + (p - 2) * most + split.last - layers
-    longer = where(more > 0, short + 1 - most / v, 0.0)
-    found = (minimum(1.0 * m, 1.0 * p) - 1) * longer - lacking
-    if schedule in _USUAL:
-        twice = -_there_and_back(most, most - 1, 2, shares)
-        pace = _top(shares.forward * most, (shares.inputs + shares.weights) * most, most - 1)
-        few = twice - 1 - lacking + (m - 1) * (pace - most)
-        alone = where(lacking > 0, maximum(-lacking * twice, few), 0.0)
-        count = maximum(1.0, floor(m / p)) if group is None else ceil(m / group)
-        turns = 1 + maximum(m / count - p, 0.0) + p * ceil(more / p) - more
-        waits = maximum(count - 2, 0.0) * maximum(p - (short + 2) * turns, 0.0)
-        found = where(v > 1, found + where(longer > 0, waits, 0.0), alone)
-    if not ends:
-        found = found + _short_ends(schedule, m, most, shares, 1.0 * split.first, 1.0 * split.last, v)
-    return where(p > 1, found / most, 0.0)
-
-
-def _top(*times: Any) -> Any:
+def longest(*times: Any) -> Any:
+    """The longest of several paths."""
     found = times[0]
     for time in times[1:]:
         found = maximum(found, time)
@@ -271,7 +212,7 @@ def _one_forward_one_backward(p: Any, m: Any, t: Any, shares: Shares, c: Any, fi
     turns, back = ceil((m - 1) / p), floor((m - 1) / p)
     once = first + last + (p - 2) * t + 2 * (p - 1) * c
     early = maximum(m - p, 0.0) + (minimum(1.0 * m, 1.0 * p) - 1) * (shares.inputs + shares.weights)
-    return _top(
+    return longest(
         once + (m - 1) * last,  # the last device never waits
         once + (m - 1 - turns - back) * t + turns * last + back * first + 2 * (m - 1 - turns) * c,  # there and back
         m * first,  # the first device never waits
@@ -300,7 +241,7 @@ def _chunked(
         found = found + (v - 1) * maximum(around - size * chunk, 0.0 * t)
         # What the ends take longer: at each wrap, or all the time.
         more, most = share * (first - t), share * (last - t)
-        ends = _top(
+        ends = longest(
             more + m * most, size * (chunk + more) - maximum(size * chunk, around) + m * most, size * more + most
         )
         found = found + where(v > 1, ends, m * maximum(more, most) + minimum(more, most))
@@ -322,14 +263,14 @@ def _zero_bubble(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, las
         2 * maximum(m - 2.0, 0.0) * c,
     )
     there = (p - 1) * (f + c) + m * (f + b) + paced
-    even = _top(
+    even = longest(
         there + (p - 1) * (b + c) + w,
         there + (p - filled) * (b + c) + filled * w,
         maximum(1.0 * m, 1.0 * p) * f + (m + p - 1) * b + m * w + 2 * (p - 1) * c,
     )
     more, most = first - t, last - t
     end = (p - 1) * (f + c) + ahead * more + (m * (ahead + behind) + late * settled) * last
-    return _top(
+    return longest(
         even + (ahead + behind) * (more + most) + settled * more,
         end + (p - 1) * (b + c) + behind * more + settled * first,
         end + (p - filled) * (b + c) + filled * w,
@@ -357,13 +298,13 @@ def _zb_h2(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
 
     lower, upper = (minimum(p - 1.0, rounded((m - 1) / 2)) for rounded in (floor, ceil))
     alone = minimum(1.0 * m, 2.0 * p - 1) * f + m * (b + w) + late * f
-    return _top(stay(0.0 * p), stay(lower), stay(upper), drain(0.0 * p), drain(lower), alone)
+    return longest(stay(0.0 * p), stay(lower), stay(upper), drain(0.0 * p), drain(lower), alone)
 
 
 def _zb_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
     whole = m * (f + b + w)
     f, b, w, r = f / 2, b / 2, w / 2, p - 1
-    many = _top(
+    many = longest(
         r * b + (5 * p - 7) * c,
         (p - 2) * f + b + (5 * p - 7) * c,
         r * f - w + 5 * r * c,
@@ -378,7 +319,7 @@ def _zb_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
         r * (f + b) - (2 * r + 1) * w + 6 * r * c,
     )
     few = maximum(2 * (p - m) * f + 2 * r * b, (2 * p - 1 - m) * (f + b)) + 4 * r * c
-    some = _top(2 * r * b - 2 * (m - p) * w, (2 * p - 1 - m) * (f + b), r * f, r * b) + 4 * r * c
+    some = longest(2 * r * b - 2 * (m - p) * w, (2 * p - 1 - m) * (f + b), r * f, r * b) + 4 * r * c
     return whole + where(m <= p, few, where(m < 2 * p - 1, some, many))
 
 
@@ -388,7 +329,7 @@ def _dual(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any, few: Any, hop: Any, ne
     slow = minimum(maximum(2.0 * p - m, 0.0), 1.0 * q)
     late = maximum(2 * q * f, (q - 1) * f + q * b + near * q * c) + slow * (b + w)
     late = late + (q - slow) * maximum(b - w + c, 0.0 * b) + hop * c
-    early = _top(
+    early = longest(
         2 * (p - m) * f + 2 * q * b + q * w, (2 * p - 1 - m) * (f + b) + q * w, 2 * q * f + (p - m) * (2 * b + w)
     )
     return where(m > p, late, early + few * c)

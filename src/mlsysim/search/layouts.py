@@ -18,6 +18,7 @@ from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.training_memory import on_device, training_held
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
+from mlsysim.physics.stage_split import alike
 from mlsysim.search.steps import best_by_value
 from mlsysim.search.tiles import TILE
 from mlsysim.timing.launchers import launcher
@@ -200,8 +201,8 @@ def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
         # One virtual stage is the schedule without interleaving, which stands beside it unless it was not asked for.
         alone = x.schedule in CHUNKED
         for v in _VIRTUAL:
-            # Chunks have as many layers as each other, and only those of the last stage may lack some.
-            fits = pp * (v - 1) < layers and -(-layers // (pp * v)) * v * (pp - 1) <= layers
+            # Chunks have as many layers as each other, and only the outer ones may lack some.
+            fits = pp * (v - 1) < layers and alike(layers, pp, v)
             if (v > 1 or alone) and v <= x.max_v_stages and fits:
                 yield schedule, v
 

@@ -23,8 +23,8 @@ from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import splits, training_shape
-from mlsysim.physics.pipeline import stage_layers
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
+from mlsysim.physics.stage_split import stage_layers
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import device_memory
 from mlsysim.timing.network import Hierarchical, datasheet_network
