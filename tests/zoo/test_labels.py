@@ -58,7 +58,7 @@ MI300X: MI300X-192GB | AMD Instinct MI300X OAM | AMD MI300X | AMD Instinct MI300
 MI325X: AMD Instinct MI325X 256GB HBM3E | MI325X OAM
 MI355X: AMD Instinct MI355X 288GB HBM3e | mi355x
 MI210: Instinct MI210 64GB PCIe
-Gaudi3: Gaudi 3 | Intel(R) Gaudi(R) 3 | Intel Gaudi3 OAM 128GB | gaudi-3
+Gaudi3: Gaudi 3 | Intel(R) Gaudi(R) 3 | Intel Gaudi3 OAM 128GB | gaudi-3 | Intel® Gaudi® 3 AI Accelerator | Habana Gaudi3
 TPU_v4: TPU v4 | Cloud TPU v4 | TPUv4 | Google Cloud TPU v4
 TPU_v5e: v5e | TPU-v5e | Google TPU v5e | v5litepod
 TPU_v5p: v5p | Cloud TPU v5p
