@@ -195,3 +195,15 @@ def test_some_of_the_replicas_that_take_turns_see_what_all_of_them_see(
         few, all_of_them = seen[some][kind], seen[many][kind]
         assert few.mean == pytest.approx(all_of_them.mean, rel=0.01)
         assert few.p99 == pytest.approx(all_of_them.p99, rel=0.03)
+
+
+@given(st.sampled_from(["least_work", "prefix", "two_choices"]), st.integers(0, 10**6), st.integers(2, 5))
+@settings(max_examples=20, deadline=None)
+def test_replicas_that_are_looked_at_may_take_their_steps_later(name: str, seed: int, many: int) -> None:
+    requests = _turns(seed, 150)
+    late, _ = _fleet(requests, name, many)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Replica, "look", Replica.advance)
+        at_once, _ = _fleet(requests, name, many)
+    for kind in Record.KINDS:
+        assert late.percentiles(kind).values == pytest.approx(at_once.percentiles(kind).values, rel=1e-9, abs=1e-9)

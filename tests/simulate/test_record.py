@@ -8,7 +8,7 @@ import random
 import pytest
 
 from mlsysim.simulate.live import Live
-from mlsysim.simulate.record import BATCHES, EXACT, Record
+from mlsysim.simulate.record import BATCHES, EXACT, FOLDED, Record
 from mlsysim.simulate.requests import Request
 
 
@@ -49,8 +49,14 @@ def test_many_values_are_counted_in_bins_within_two_thousandths() -> None:
         assert found.mean == pytest.approx(scale * sum(values) / 5000, rel=1e-6)
         for level in (50, 90, 95, 99):
             assert found.values[f"p{level}"] == pytest.approx(scale * _by_hand(values, level), rel=2e-3)
-    assert sum(len(times.values) for times in few.all.values()) < 4 * 600
+    assert sum(len(times.values) for times in few.all.values()) <= 4 * 600
     assert EXACT > 600
+
+
+def test_of_more_than_are_kept_none_are_kept_long() -> None:
+    long, short = (_told(Record(expected), [0.1] * (FOLDED + 1)) for expected in (EXACT + 1, EXACT))
+    assert [len(times.values) for times in long.all.values()] == [0] * 4
+    assert [len(times.values) for times in short.all.values()] == [FOLDED + 1] * 4
 
 
 def test_replicas_are_joined_batch_by_batch() -> None:

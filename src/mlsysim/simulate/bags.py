@@ -1,22 +1,23 @@
 """Values without their order: as they are, or, where there are many, how many lie in each of 512 bins between two powers of two (0.1 to 0.2 % wide).
 
-The bin of a number is the first 20 bits of its 64 (IEEE 754: sign, exponent, and the first nine of its fraction), so that thousands are put into
-bins by a shift of each.
+The bin of a number is the first 21 bits of its 64 (IEEE 754: sign, exponent, and the first nine of its fraction), so that thousands are put into
+bins by one shift: their first halves, as one long whole number, go 11 bits to the right, and what came from the neighbours is masked.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
-from operator import mul, rshift
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import mul
 
 FINE = 512
-_FRACTION, _BIAS = 43, 1022
-"""Bits of a number that its bin does not have, and the exponent of a number from a half to one."""
+_FRACTION, _BINS, _BIAS = 11, (1 << 21) - 1, 1022
+"""Bits of the first half of a number that its bin does not have, the largest bin, and the exponent of a number from a half to one."""
 
 Bag = array | dict[int, float]
 """Values as they are, or how many there are in each bin."""
@@ -26,9 +27,13 @@ LATER = 1024
 """What happened so often is booked at once."""
 
 
-def bins_of(values: array) -> Iterator[int]:
+def bins_of(values: array) -> array:
     """The bin of each value: by its exponent, and linear between two powers of two."""
-    return map(rshift, memoryview(values).cast("B").cast("q"), repeat(_FRACTION))
+    firsts = array("I", values.tobytes())[sys.byteorder == "little" :: 2]
+    many, size = len(firsts), 4 * len(firsts)
+    mask = int.from_bytes(array("I", (_BINS,)) * many, sys.byteorder)
+    shifted = (int.from_bytes(firsts, sys.byteorder) >> _FRACTION) & mask
+    return array("I", shifted.to_bytes(size, sys.byteorder))
 
 
 def middle(key: int) -> float:
@@ -119,7 +124,7 @@ class Gaps:
             try:
                 bins[key] += more
             except KeyError:
-                bins[key] = float(more)
+                bins[key] = more
         self.total += sum(map(mul, seconds, many))
         seconds.clear()
         many.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,7 +16,7 @@ from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import Scheduling, Waiting
-from mlsysim.simulate.steps import Steps
+from mlsysim.simulate.steps import Steps, steps_within
 
 
 class Coming(Answers):
@@ -43,6 +44,8 @@ class Coming(Answers):
         self.swift = False
         """Whether its loop is that of :mod:`mlsysim.simulate.swift`."""
         self._fits = 0
+        self.sure = -1.0
+        """Before this time nothing but steps of the same answers begins, if nobody comes."""
 
     def come(self, requests: Sequence[Request]) -> None:
         """Requests that come at their arrivals."""
@@ -80,6 +83,15 @@ class Coming(Answers):
         found = self.n + len(self.reading) + self.waiting.size + len(self.incoming)
         return found if self.jobs is None else found - self.jobs.reading - self.jobs.running
 
+    @abstractmethod
+    def advance(self, until: float) -> None:
+        """All steps that begin before ``until``."""
+
+    def look(self, at: float) -> None:
+        """As far as a router must know that looks: steps of the same answers may be taken later, all at once."""
+        if at > self.sure or (self.incoming and self.incoming[0][0] <= at):
+            self.advance(at)
+
     def work(self, at: float) -> float:
         """Seconds that a router compares: tokens of prompts that are outstanding, those of the step that runs too, at the pace of a full step,
         and a step of the answers that are written."""
@@ -88,8 +100,13 @@ class Coming(Answers):
             unread += live.unread
         for _, request, _ in self.incoming:
             unread += request.prompt
+        if not self.n:
+            return unread * self.pace
         ranks = self.steps.ranks
-        return unread * self.pace + (self.steps.decode_time(-(-self.n // ranks), self.load / ranks) if self.n else 0.0)
+        each = self.steps.decode_time(-(-self.n // ranks), self.load / ranks)
+        if self.time < at:
+            each += self.slope * steps_within(at - self.time, each - self.slope / 2, self.slope)
+        return unread * self.pace + each
 
     @cached_property
     def pace(self) -> float:
@@ -139,7 +156,7 @@ class Coming(Answers):
         for kept in (self.prefixes, self.host):
             if kept is not None:
                 kept.forget()
-        self.time = when
+        self.time, self.sure = when, -1.0
         return [(when, request) for request in found]
 
     def _of_jobs(self, live: Live) -> Jobs:

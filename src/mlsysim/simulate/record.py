@@ -18,7 +18,8 @@ from mlsysim.simulate.sampling import Percentiles, nothing, sampled
 
 __all__ = ["BATCHES", "EXACT", "LEVELS", "Percentiles", "Record", "Times"]
 
-EXACT, BATCHES = 200_000, 20
+EXACT, FOLDED, BATCHES = 200_000, 8_192, 20
+"""Values that are kept, those of more that go to bins together, and batches."""
 LEVELS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 """Percentiles that are always there, by name."""
 
@@ -50,7 +51,7 @@ class Times:
     def extend(self, values: list[float]) -> None:
         """More values; they are counted in bins where there are more than are kept."""
         self.values.fromlist(values)
-        if len(self.values) >= self._exact:
+        if len(self.values) > self._exact:
             self._fold()
             self._bags = [binned(bag) for bag in self._bags or ()]
 
@@ -111,6 +112,7 @@ class Record:
         levels: dict[str, float] = LEVELS,
     ) -> None:
         each = max(1, -(-expected // BATCHES))
+        exact = exact if expected <= exact else min(exact, FOLDED)
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
         self._exact, self._levels = exact, levels
         self.gaps, self._ended = Gaps(), list[Live]()

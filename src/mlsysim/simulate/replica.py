@@ -20,8 +20,6 @@ more where the host is busy); blocks are half empty on average instead of each b
 
 from __future__ import annotations
 
-import math
-
 from mlsysim.simulate.bags import Gaps
 from mlsysim.simulate.host import Host
 from mlsysim.simulate.jobs import JOB
@@ -29,7 +27,7 @@ from mlsysim.simulate.live import MANY, NEVER, Done, Live
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import Scheduling
-from mlsysim.simulate.steps import Steps, same_longest
+from mlsysim.simulate.steps import Steps, same_longest, steps_within
 from mlsysim.simulate.swift import LEAST, Known, Swift
 
 NOBODY = ("", MANY)
@@ -65,6 +63,7 @@ class Replica(Swift):
         swift = self.swift and jobs is None
         if swift and self.time >= until and not (incoming and incoming[0][0] <= self.time):
             return
+        self.sure = -1.0
         if self._sums is not None and (not swift or waiting.back):
             self._tell_each()
         while True:
@@ -299,10 +298,7 @@ class Replica(Swift):
         if len(terms) == 1:
             a = terms[0][0] + load
             if k > 1 and k * (a + (k - 1) * slope / 2) > span:
-                half = a - slope / 2
-                # The smallest k with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too.
-                within = 2 * span / (half + math.sqrt(half * half + 2 * slope * span))
-                k = min(k, max(1, math.ceil(within)))
+                k = min(k, steps_within(span, a - slope / 2, slope))
             each = a + (k - 1) * slope / 2
         else:
             k, each = same_longest(terms, load, slope, k, span)

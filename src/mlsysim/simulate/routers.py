@@ -68,8 +68,7 @@ class LeastWork(RoundRobin):
         found, least = -1, (NEVER, NEVER)
         for each in among:
             replica = self.replicas[each]
-            if replica.time < at:
-                replica.advance(at)
+            replica.look(at)
             own = replica.work(at), replica.time if replica.time > at else at
             if own < least:
                 found, least = each, own
@@ -108,7 +107,7 @@ class ByPrefix(LeastWork):
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
         replicas = [self.replicas[each] for each in up]
         for replica in replicas:
-            replica.advance(at)
+            replica.look(at)
         outstanding = [replica.outstanding for replica in replicas]
         fewest = min(outstanding)
         most = max(self.overload * fewest, fewest + SLACK)

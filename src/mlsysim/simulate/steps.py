@@ -325,6 +325,11 @@ class Steps:
         return float(max(total, i.groups * stage) if self.step.deployment.pp > 1 else total)
 
 
+def steps_within(span: float, half: float, slope: float) -> int:
+    """The smallest number k of steps with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too."""
+    return ceil(2 * span / (half + sqrt(half * half + 2 * slope * span))) or 1
+
+
 def same_longest(
     terms: tuple[tuple[float, float], ...], load: float, slope: float, k: int, span: float
 ) -> tuple[int, float]:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from math import ceil, sqrt
 from typing import Any
 
 from mlsysim.simulate.bags import LATER, Gaps
 from mlsysim.simulate.filling import Filling
 from mlsysim.simulate.live import MANY, NEVER, Done, Live
+from mlsysim.simulate.steps import steps_within
 
 LEAST = 16
 """Tokens of prompts that a step has room for at least."""
@@ -89,28 +89,10 @@ class Swift(Filling):
         steps, room, plan, waiting, gaps = self.steps, self.room, self.scheduling, self.waiting, self.gaps or Gaps()
         takes = room.contexts.slope
         self._fixed = (
-            *(self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves),
-            *(
-                steps.chunk,
-                self._mixes,
-                self._known,
-                *steps.prompted,
-                steps.contexts.first,
-                steps.contexts.slope,
-                takes,
-            ),
-            *(
-                room.bytes / takes,
-                self._beside(),
-                plan.budget,
-                plan.slots,
-                plan.prompts == "mixed",
-                plan.cuts,
-                plan.whole,
-                plan.reads,
-            ),
-            *(int(self.missed), self.missed % 1.0, gaps, gaps.seconds.append, gaps.many.append),
-        )
+            self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves, steps.chunk, self._mixes, self._known,
+            *steps.prompted, steps.contexts.first, steps.contexts.slope, takes, room.bytes / takes, self._beside(), plan.budget, plan.slots,
+            plan.prompts == "mixed", plan.cuts, plan.whole, plan.reads, int(self.missed), self.missed % 1.0, gaps, gaps.seconds.append, gaps.many.append,
+        )  # fmt: skip
         return self._fixed
 
     def _swift(self, until: float) -> bool:
@@ -260,15 +242,31 @@ class Swift(Filling):
                     k = min(k, max(int((room - places) / n), 1))
                 each = known[n] + grows * contexts
                 if k > 1:
-                    span = (after if after < until and (not queue or cause == "running") else until) - time
                     slope = grows * n
+                    half = each - slope / 2
+                    while after < until and cause == "running" and k * (half + k * slope / 2) > after - time:
+                        within = steps_within(after - time, half, slope)
+                        if within > k:
+                            break
+                        if incoming[0][2] >= 0:
+                            k = within
+                            break
+                        # Who comes meanwhile only waits, and is ready some steps later.
+                        seen, request, since = incoming.popleft()
+                        late = time + within * (half + within * slope / 2) - seen < part * (each + (within - 1) * slope)
+                        live = Live(request, turns + within + ahead + late, numbered)
+                        numbered += 1
+                        tokens += live.prompt
+                        if not queue and within + ahead + late < k:
+                            k = within + ahead + late
+                        queue.append(live)
+                        came += time - seen
+                        after = incoming[0][0] if incoming else NEVER
                     more = (k - 1) * slope / 2
-                    if k * (each + more) > span:
-                        half = each - slope / 2
-                        # The smallest k with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too.
-                        within = ceil(2 * span / (half + sqrt(half * half + 2 * slope * span)))
+                    if k * (each + more) > until - time:
+                        within = steps_within(until - time, half, slope)
                         if within < k:
-                            k = within if within > 1 else 1
+                            k = within
                             more = (k - 1) * slope / 2
                     each += more
                     length = each + more
@@ -385,6 +383,13 @@ class Swift(Filling):
         spent.steps += turns - begun
         if len(gaps.seconds) >= LATER:
             gaps.settle()
+        self.sure = time
+        if not (queue or reading or crossing):
+            k = soonest - count - 1
+            if not n:
+                self.sure = NEVER
+            elif reserves or places + k * n <= room:
+                self.sure = time + k * (known[n] + grows * (contexts + (k - 1) * n / 2))
         if not through:
             self._tell_each()
             if places > room:
