@@ -10,7 +10,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from mlsysim.labs.address import address
+from mlsysim.labs.gallery import address
 
 __all__ = ["DESIGNS", "address", "invitation"]
 

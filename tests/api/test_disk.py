@@ -16,7 +16,7 @@ import mlsysim
 from mlsysim.api.documents import dump
 from mlsysim.api.service import OPERATIONS, call
 from mlsysim.plans.resolve import find_model
-from mlsysim.zoo.paths import without_files
+from mlsysim.zoo.writing import without_files
 
 CANARY = "canary-7d1f"
 CONFIG = {

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from mlsysim.labs.address import address
+from mlsysim.labs.gallery import address
 from mlsysim.labs.machines import machine
 from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate

@@ -13,7 +13,7 @@ import pytest
 from mlsysim.labs import bridge
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
-from mlsysim.zoo.examples import shipped_files
+from mlsysim.zoo.files import shipped_files
 
 from .conftest import expect, served
 

@@ -17,7 +17,7 @@ from mlsysim.hardware.registry import build
 from mlsysim.models.checks import CHECKS as MODEL_CHECKS
 from mlsysim.models.registry import build as build_model
 from mlsysim.walls.catalog import walls
-from mlsysim.zoo.examples import shipped_files
+from mlsysim.zoo.files import shipped_files
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

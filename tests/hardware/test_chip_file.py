@@ -10,7 +10,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.least_fleet import least_fleet
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import find_system, parse_fleet
-from mlsysim.zoo.paths import without_files
+from mlsysim.zoo.writing import without_files
 
 FLAT = """name = "Mine"
 tdp = "600 W"

@@ -5,7 +5,7 @@ import pytest
 from mlsysim import Hardware
 from mlsysim.hardware import checks
 from mlsysim.hardware.types import ComputeCore, HardwareNode, MemoryHierarchy
-from mlsysim.zoo.checks import has_sources, run_checks
+from mlsysim.zoo.registry import has_sources, run_checks
 
 
 def planted(compute=None, memory=None, **fields):

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
-from mlsysim.importers.model import read_model
-from mlsysim.importers.safetensors import read_header
+from mlsysim.importers.model import read_header, read_model
 
 FACTS = [fact["config"] for fact in json.loads(Path(__file__).with_name("configs.json").read_text(encoding="utf-8"))]
 BASE = {

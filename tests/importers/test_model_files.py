@@ -13,8 +13,7 @@ import pytest
 import mlsysim
 from mlsysim.errors import InputError
 from mlsysim.importers import model as module
-from mlsysim.importers.model import import_model, read_model
-from mlsysim.importers.safetensors import read_header
+from mlsysim.importers.model import import_model, read_header, read_model
 from mlsysim.plans.resolve import find_model
 
 CONFIG = {

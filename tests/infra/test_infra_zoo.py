@@ -5,7 +5,7 @@ import pytest
 from mlsysim import Q_, Datacenter, Facility, GridProfile, Grids, Hardware, Infra
 from mlsysim.infra import checks
 from mlsysim.infra.types import CloudPrice, Rack
-from mlsysim.zoo.checks import has_sources, run_checks
+from mlsysim.zoo.registry import has_sources, run_checks
 
 REQUIRED_GRIDS = """
     Quebec Poland Iowa US_Avg Norway France Germany United_Kingdom Sweden Finland Iceland Ireland Netherlands Denmark

@@ -9,10 +9,10 @@ import json
 import pytest
 
 from mlsysim.errors import InputError
-from mlsysim.labs.address import address
 from mlsysim.labs.dropped import take_file, take_model
 from mlsysim.labs.explorer import evaluate, scenario
 from mlsysim.labs.exports import numbers_csv
+from mlsysim.labs.gallery import address
 from mlsysim.labs.live import live
 from mlsysim.labs.machines import machine, machines
 from mlsysim.plans.files import load_plan, plan_from_text, plan_to_toml

@@ -28,12 +28,12 @@ from mlsysim.cli.main import app
 from mlsysim.errors import InputError
 from mlsysim.labs import build as building
 from mlsysim.labs import bytecode, gallery, package
-from mlsysim.labs.address import address as address_of
 from mlsysim.labs.build import build
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin
+from mlsysim.labs.gallery import address as address_of
 from mlsysim.labs.serve import in_background, site_server
-from mlsysim.zoo.examples import shipped_files
+from mlsysim.zoo.files import shipped_files
 
 FEW = ("keyword-spotting-microcontroller", "resnet50-training-a100")
 """Scenarios that are answered in a moment."""

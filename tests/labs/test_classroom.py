@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from mlsysim.cli.main import app
 from mlsysim.errors import InputError
-from mlsysim.labs.classroom import class_csv, class_view, classroom
 from mlsysim.labs.codes import add_words, derived_key, make_code, read_code
 from mlsysim.labs.lab import lab
-from mlsysim.labs.submissions import grade_submissions, pasted
+from mlsysim.labs.submissions import class_csv, class_view, classroom, grade_submissions, pasted
 
 ROOFLINE = lab("roofline")
 SOLVED = {question.id: 1 for question in ROOFLINE.graded}

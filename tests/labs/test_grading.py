@@ -10,8 +10,8 @@ from mlsysim.errors import InputError
 from mlsysim.labs.expression import Formula
 from mlsysim.labs.grading import compare_prediction, grade, grade_all, read_answer, right_answer
 from mlsysim.labs.lab import lab
-from mlsysim.labs.markdown import to_html
 from mlsysim.labs.question import Misconception, Option, Question
+from mlsysim.labs.runner import to_html
 from mlsysim.labs.scope import Scope, shown
 from mlsysim.units.registry import Q_
 

@@ -11,7 +11,7 @@ import pytest
 from mlsysim.labs import bridge
 from mlsysim.labs.explorer import answer_of
 from mlsysim.labs.further import explore
-from mlsysim.labs.time_bar import time_bar
+from mlsysim.labs.gauges import time_bar
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_from_text
 from mlsysim.units.text import number

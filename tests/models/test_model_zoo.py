@@ -14,8 +14,8 @@ from mlsysim import (
 )
 from mlsysim.models import checks
 from mlsysim.models.registry import build
-from mlsysim.zoo.checks import has_sources, run_checks
 from mlsysim.zoo.provenance import Metadata, Source
+from mlsysim.zoo.registry import has_sources, run_checks
 
 REQUIRED = {
     "Language": """

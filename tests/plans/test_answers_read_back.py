@@ -28,10 +28,9 @@ from mlsysim.importers.hf import read_config
 from mlsysim.importers.report import ImportReport
 from mlsysim.importers.trace import KernelTime, KindTime, TraceReport
 from mlsysim.importers.trace_what_if import WhatIf, what_if
-from mlsysim.labs.classroom import Classroom, LabOfClass, Predicted, Said, Task
 from mlsysim.labs.design import Reached
 from mlsysim.labs.grading import Grade
-from mlsysim.labs.submissions import Submission
+from mlsysim.labs.submissions import Classroom, LabOfClass, Predicted, Said, Submission, Task
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.review import Review, review
 from mlsysim.launch.targets import read_launch

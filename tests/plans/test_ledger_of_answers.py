@@ -15,7 +15,7 @@ from scenario_answers import SCENARIOS, scenario_answer
 
 from mlsysim.errors import InputError
 from mlsysim.labs.further import charts_of
-from mlsysim.labs.time_bar import time_bar
+from mlsysim.labs.gauges import time_bar
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import sensitivities, settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly

@@ -14,7 +14,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_from_text, plan_schema, plan_to_toml
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_model
-from mlsysim.zoo.paths import without_files
+from mlsysim.zoo.writing import without_files
 
 BASE = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xH100"}}
 

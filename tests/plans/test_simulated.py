@@ -17,7 +17,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.targets import Target, parse_targets
 from mlsysim.units.registry import to_si
-from mlsysim.zoo.paths import without_files
+from mlsysim.zoo.writing import without_files
 
 BASE: dict[str, Any] = {
     "task": "serving",

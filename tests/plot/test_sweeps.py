@@ -4,7 +4,7 @@ import pytest
 
 from mlsysim.ask import sweep
 from mlsysim.plot import lines
-from mlsysim.plot.titles import title_of_key, title_of_output
+from mlsysim.plot.keys import title_of_key, title_of_output
 from mlsysim.search.kinds import KINDS
 
 SPACE = {

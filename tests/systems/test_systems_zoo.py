@@ -5,7 +5,7 @@ import pytest
 from mlsysim import Q_, Fleet, Hardware, NetworkFabric, Node, Systems
 from mlsysim.systems import checks
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
-from mlsysim.zoo.checks import has_sources, run_checks
+from mlsysim.zoo.registry import has_sources, run_checks
 
 REQUIRED = {
     "Nodes": "DGX_A100 DGX_H100 DGX_H200 DGX_B200 HGX_H100 HGX_H200 HGX_B200 GB200_NVL72 GB300_NVL72 MI300X_8 Trn2_48xlarge",

@@ -9,7 +9,7 @@ import pytest
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.plans.files import load_plan
 from mlsysim.search.space import Space
-from mlsysim.zoo.examples import example, examples, shipped_files
+from mlsysim.zoo.files import example, examples, shipped_files
 
 
 def test_scenarios_and_spaces_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,8 @@ from mlsysim.models.registry import Models
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.units.fields import Bytes, Record
 from mlsysim.units.registry import Q_
-from mlsysim.zoo.checks import has_sources, run_checks
 from mlsysim.zoo.provenance import Metadata
-from mlsysim.zoo.registry import Registry, provenance
+from mlsysim.zoo.registry import Registry, has_sources, provenance, run_checks
 
 SHIPPED = {
     "Hardware": Hardware,

@@ -45,7 +45,7 @@ from mlsysim.plans.planned import planned
 from mlsysim.plans.schema import spoken
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
-from mlsysim.zoo.paths import without_files
+from mlsysim.zoo.writing import without_files
 
 _LONGEST_SENTENCE = 1000
 _SHARED = ("plan", "space", "first", "second")

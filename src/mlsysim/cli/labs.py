@@ -208,8 +208,7 @@ def show_class(
 
     mlsysim labs class codes.csv
     """
-    from mlsysim.labs.classroom import class_csv, classroom
-    from mlsysim.labs.submissions import grade_submissions, read_submissions
+    from mlsysim.labs.submissions import class_csv, classroom, grade_submissions, read_submissions
 
     graded = grade_submissions(read_submissions(given), key=key)
     found = classroom(graded)

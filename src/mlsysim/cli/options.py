@@ -33,7 +33,7 @@ def chosen_form(context: Context, output: str | None, as_json: bool) -> str:
 
 def is_plan_file(name: str) -> bool:
     """Whether a target is a plan file rather than a model."""
-    from mlsysim.zoo.examples import is_example
+    from mlsysim.zoo.files import is_example
 
     path = Path(name)
     if is_example(name, "scenario") or path.suffix.lower() in (".toml", ".yaml", ".yml"):

@@ -150,7 +150,7 @@ def scenarios(context: Context, output: Output = None, as_json: AsJson = False) 
     mlsysim eval scenario:llama3-70b-512-h100
     mlsysim sweep space:compression-pareto --top 3
     """
-    from mlsysim.zoo.examples import examples
+    from mlsysim.zoo.files import examples
 
     form = chosen_form(context, output, as_json)
     found = [

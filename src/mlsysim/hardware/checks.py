@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.registry import parse_quantity
-from mlsysim.zoo.checks import Check, has_sources
+from mlsysim.zoo.registry import Check, has_sources
 
 # Lowest and highest credible value by family: memory bandwidth, main memory, TDP, headline peak.
 _LIMITS: dict[str, dict[str, tuple[str, str]]] = {

@@ -36,8 +36,7 @@ from mlsysim.units.fields import (
 )
 from mlsysim.units.registry import Q_, Quantity
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.entry import Entry
-from mlsysim.zoo.provenance import Metadata
+from mlsysim.zoo.provenance import Entry, Metadata
 
 __all__ = [
     "ChipLink", "ComputeCore", "HardwareNode", "IOInterconnect", "MemoryHierarchy", "MemoryTier", "Metadata",

@@ -17,9 +17,8 @@ from mlsysim.importers import table
 from mlsysim.importers.fields import KEYS, Config
 from mlsysim.importers.layer_kinds import experts_of, mixers_of
 from mlsysim.models.attention import CSA, MLA, SparseIndexer
-from mlsysim.models.hybrid import BlockKind, HybridWorkload
 from mlsysim.models.recurrent import LinearAttention, Mamba
-from mlsysim.models.sparse import SparseTransformerWorkload
+from mlsysim.models.sparse import BlockKind, HybridWorkload, SparseTransformerWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
 LAYERS, WIDTH, HEADS, FFN, VOCABULARY = (KEYS[field] for field in ("layers", "width", "heads", "ffn", "vocabulary"))

@@ -1,10 +1,17 @@
-"""A Hugging Face configuration as a workload: which reader takes which model type."""
+"""A Hugging Face configuration as a workload: which reader takes which model type.
+
+Vision towers and projectors in front of a language model: how many parameters they add.
+
+A vision-language configuration nests the language model (``text_config``, or the keys of the language model itself) and the
+tower (``vision_config``). The workload is the language model, which every command takes; the weights of tower and projector are
+added to it, since they must be loaded, while the work for each image is left out.
+"""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlsysim.errors import DataWarning, InputError, UnknownNameError
@@ -16,7 +23,6 @@ from mlsysim.importers.limits import check_bounds, load_json
 from mlsysim.importers.networks import NETWORKS
 from mlsysim.importers.quantisation import Quantisation, of_config, of_modelopt
 from mlsysim.importers.report import ImportReport
-from mlsysim.importers.towers import tower_parameters
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload
@@ -176,3 +182,155 @@ def _vision_language(
     if getattr(workload, "experts", 1) > 1:
         update["active_parameters"] = workload.active_parameter_count
     return restated(workload, update), family
+
+
+_MERGED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+_GATED: dict[str, Any] = {"gated": True, "bias": False, "layer_norm": False, "patch_bias": False}
+
+
+def tower_parameters(vision: Config, outer: Config, hidden: int, kind: str, warnings: list[str]) -> float:
+    """Parameters of the tower and of the projector into a language model of width ``hidden``."""
+    if kind in _MERGED:
+        return _qwen(vision, hidden, kind)
+    if kind.startswith("kimi"):
+        return _moonvit(vision, hidden)
+    if kind not in _KNOWN:
+        warnings.append(
+            f"The vision tower of type {kind[:40]!r} is counted as a plain one with a projector of two layers."
+        )
+    return _KNOWN.get(kind, _llava)(vision, outer, hidden)
+
+
+def _tower(
+    width: int, layers: int, ffn: int, patch: int, channels: int = 3, positions: int = 0, frames: int = 1,
+    *, gated: bool = False, bias: bool = True, layer_norm: bool = True, patch_bias: bool = True,
+    attention_bias: bool = True,
+) -> float:  # fmt: skip
+    """A transformer over patches."""
+    e, matrices = width, 3 if gated else 2
+    block = 4 * e * e + matrices * e * ffn + 2 * (2 * e if layer_norm else e)
+    block += (4 * e if attention_bias else 0) + (matrices - 1) * ffn + e if bias else 0
+    patches = channels * frames * patch**2 * e + (e if patch_bias else 0)
+    return float(layers * block + patches + positions * e)
+
+
+def _plain(vision: Config, *, patch_bias: bool = True) -> tuple[float, int, int]:
+    """Parameters, width and layers of a tower with a position for each patch."""
+    sizes = vision.sizes("tower")
+    side = vision.integer("image_size", "force_image_size", default=224) // sizes["patch"]
+    tower = _tower(**sizes, positions=min(side, 100_000) ** 2, patch_bias=patch_bias)
+    return tower, sizes["width"], sizes["layers"]
+
+
+def _two_layers(width: int, hidden: int) -> int:
+    return width * hidden + hidden + hidden * hidden + hidden
+
+
+def _qwen(vision: Config, hidden: int, kind: str) -> float:
+    """Patches of two frames; a merger folds 2 x 2 patches into one token, Qwen3's also taps layers in between."""
+    merge = vision.integer("spatial_merge_size", default=2) ** 2
+    sizes = vision.sizes("qwen")
+    second, gated, positions = kind == "qwen2_vl", kind == "qwen2_5_vl", 0
+    if second:
+        width = vision.integer("embed_dim")
+        ffn = round(width * vision.number("mlp_ratio", default=4.0))
+        out = vision.integer("hidden_size", default=hidden)
+    else:
+        width, out = vision.integer("hidden_size"), vision.integer("out_hidden_size", default=hidden)
+        positions = 0 if gated else vision.integer("num_position_embeddings", default=0, least=0)
+        ffn = vision.integer("intermediate_size")
+    style = {"gated": gated, "layer_norm": not gated, "patch_bias": not (second or gated)}
+    tower = _tower(width=width, ffn=ffn, positions=positions, **sizes, **style)
+    folded = merge * width
+    merger = folded * folded + folded + folded * out + out
+    taps = len(vision.sequence("deepstack_visual_indexes") or [])
+    return tower + merger + (width if gated else 2 * width) + taps * (merger + 2 * folded)
+
+
+def _moonvit(vision: Config, hidden: int) -> float:
+    sizes = vision.sizes("moonvit")
+    grid = vision.integer("init_pos_emb_height", default=64) * vision.integer("init_pos_emb_width", default=64)
+    tower, width = _tower(**sizes, positions=grid), sizes["width"]
+    folded = 4 * width
+    return tower + 2 * width + folded * folded + folded + folded * hidden + hidden + 2 * width
+
+
+def _llava(vision: Config, outer: Config, hidden: int) -> float:
+    """A CLIP (or SigLIP, or Pixtral) tower and two linear layers."""
+    if vision.text("model_type") == "pixtral":
+        return _pixtral_tower(vision) + _two_layers(vision.integer("hidden_size"), hidden)
+    siglip = vision.text("model_type").startswith("siglip")
+    tower, width, _ = _plain(vision, patch_bias=siglip)
+    # CLIP: class token, its position, and norms before and behind; SigLIP: the norm behind.
+    ends = 2 * width if siglip else 2 * width + 4 * width
+    return tower + ends + _two_layers(width, hidden) + (hidden if outer.has("image_newline") else 0)
+
+
+def _gemma3(vision: Config, outer: Config, hidden: int) -> float:
+    tower, width, _ = _plain(vision)
+    return tower + 2 * width + width * hidden + width
+
+
+def _gemma4(vision: Config, outer: Config, hidden: int) -> float:
+    """Four norms and norms of queries and keys in each layer; two tables of positions, one for each axis."""
+    sizes = vision.sizes("pixtral")
+    width, layers = sizes["width"], sizes["layers"]
+    tower = _tower(**sizes, positions=2 * vision.integer("position_embedding_size", default=10240), **_GATED)
+    head = vision.integer("head_dim", default=width // vision.integer("num_attention_heads", default=16))
+    return tower + layers * (2 * width + 2 * head) + width * hidden + 2 * width
+
+
+def _llama4(vision: Config, outer: Config, hidden: int) -> float:
+    """Pixel shuffle with an adapter of two layers, then one linear layer."""
+    tower, width, _ = _plain(vision, patch_bias=False)
+    adapted = vision.integer("projector_input_dim", default=4096)
+    output = vision.integer("projector_output_dim", "vision_output_dim", default=adapted)
+    adapter = vision.integer("intermediate_size") * adapted + adapted * output
+    return tower + 2 * width + 4 * width + adapter + output * hidden
+
+
+def _pixtral_tower(vision: Config) -> float:
+    sizes = vision.sizes("pixtral")
+    return _tower(**sizes, **_GATED) + sizes["width"]
+
+
+def _mistral3(vision: Config, outer: Config, hidden: int) -> float:
+    """Pixtral's tower, a norm, a merger of 2 x 2 patches and two linear layers."""
+    width = vision.integer("hidden_size")
+    merge = outer.integer("spatial_merge_size", default=2) ** 2
+    biases = 2 * hidden if outer.flag("multimodal_projector_bias", default=False) else 0
+    return _pixtral_tower(vision) + width + merge * width * width + width * hidden + hidden * hidden + biases
+
+
+def _internvl(vision: Config, outer: Config, hidden: int) -> float:
+    """InternViT with scales of its residuals; pixel shuffle into two linear layers behind a norm."""
+    tower, width, layers = _plain(vision)
+    extra = 2 * width + 2 * layers * width  # class token and its position; two scales in each layer
+    if not vision.flag("qkv_bias", "attention_bias", default=False):
+        extra -= 3 * layers * width
+    if vision.flag("qk_normalization", "use_qk_norm", default=False):
+        extra += 2 * layers * width
+    if vision.text("norm_type") == "rms_norm":
+        extra -= 2 * layers * width
+    folded = round(width / outer.number("downsample_ratio", default=0.5) ** 2)
+    return tower + extra + 2 * folded + _two_layers(folded, hidden)
+
+
+def _mllama(vision: Config, outer: Config, hidden: int) -> float:
+    """Two stacks of layers, those behind with gates; positions of patches in each tile of each aspect ratio; one linear layer."""
+    sizes = vision.sizes("tower")
+    width, rear = sizes["width"], vision.integer("num_global_layers", default=8)
+    ratios = vision.sequence("supported_aspect_ratios")
+    shapes = 1 + (len(ratios) if ratios else vision.integer("max_aspect_ratio_id", default=8))
+    tiles = vision.integer("max_num_tiles", default=4)
+    positions = 1 + (vision.integer("image_size", default=448) // sizes["patch"]) ** 2
+    sizes["layers"] += rear
+    tower = _tower(**sizes, positions=positions + 1, patch_bias=False, attention_bias=False)
+    tower += shapes * tiles * (positions + 2) * width + 3 + 4 * width + 2 * rear
+    return tower + vision.integer("vision_output_dim", default=7680) * hidden + hidden
+
+
+_KNOWN: dict[str, Callable[[Config, Config, int], float]] = {
+    "llama4": _llama4, "mllama": _mllama, "gemma3": _gemma3, "gemma4": _gemma4, "mistral3": _mistral3, "pixtral": _llava,
+    "llava": _llava, "llava_next": _llava, "internvl": _internvl, "internvl_chat": _internvl,
+}  # fmt: skip

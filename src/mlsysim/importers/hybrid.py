@@ -21,8 +21,8 @@ from typing import Any
 from mlsysim.errors import InputError
 from mlsysim.importers.decoder import HEADS, LAYERS, blocks_of, decoder, finish, mamba_block
 from mlsysim.importers.fields import Config
-from mlsysim.models.hybrid import HybridWorkload, SSMWorkload
 from mlsysim.models.recurrent import LinearAttention
+from mlsysim.models.sparse import HybridWorkload, SSMWorkload
 from mlsysim.models.transformer import TransformerWorkload
 
 Reading = tuple[TransformerWorkload, str]

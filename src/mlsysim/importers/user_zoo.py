@@ -29,8 +29,7 @@ from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.registry import KINDS, Models
 from mlsysim.systems.checks import CLUSTER_CHECKS, FABRIC_CHECKS, NODE_CHECKS
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
-from mlsysim.zoo.checks import Check, Problem, run_checks
-from mlsysim.zoo.registry import Registry
+from mlsysim.zoo.registry import Check, Problem, Registry, run_checks
 from mlsysim.zoo.store import VARIABLE, chosen_folder
 from mlsysim.zoo.writing import write_whole
 

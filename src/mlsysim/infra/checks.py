@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlsysim.infra.types import CloudPrice, Facility, GridProfile, Rack
-from mlsysim.zoo.checks import Check, has_sources
+from mlsysim.zoo.registry import Check, has_sources
 
 
 def carbon_intensity_is_credible(grid: GridProfile) -> str | None:

@@ -14,8 +14,7 @@ from pydantic import Field
 from mlsysim.errors import InputError
 from mlsysim.units.fields import EnergyPrice, HourlyPrice, WaterIntensity, Watts
 from mlsysim.units.registry import Q_, Quantity
-from mlsysim.zoo.entry import Entry
-from mlsysim.zoo.provenance import Metadata
+from mlsysim.zoo.provenance import Entry, Metadata
 
 __all__ = ["CloudPrice", "Datacenter", "Facility", "GridProfile", "Metadata", "Rack"]
 

@@ -9,6 +9,6 @@ bridge   the functions themselves
 explorer what the explorer asks, with charts of its answers; ``catalogue`` is what its menus and controls offer
 lab      a lab as data: one TOML file under ``content/``; ``expression`` is its arithmetic, ``scope`` what it computes
 grading  answers against what the engine says; ``codes`` for those who teach
-runner   what the page of a lab asks, and whether it works for every student; ``lab_charts`` and ``markdown`` draw and write it
+runner   what the page of a lab asks, and whether it works for every student; ``lab_charts`` draws it
 site/    pages, worker and client as they are served
 """

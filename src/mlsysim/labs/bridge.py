@@ -17,7 +17,7 @@ from mlsysim.labs.rpc import call, offer, offer_later, offered
 __all__ = ["LATER", "about", "call", "explorer"]
 
 LATER = {
-    "classroom": ("class_view",),
+    "submissions": ("class_view",),
     "curves": ("curve", "curve_csv"),
     "dropped": ("keep_trace", "take_file", "take_model"),
     "exports": ("numbers_csv",),

@@ -33,10 +33,9 @@ from mlsysim.labs.bytecode import SITE, STANDARD, with_bytecode
 from mlsysim.labs.catalogue import every_list, keys_module
 from mlsysim.labs.codes import derived_key
 from mlsysim.labs.fetch import Pin, cache_folder, fetch, pins
-from mlsysim.labs.gallery import gallery, told_json
+from mlsysim.labs.gallery import gallery, picture, told_json
 from mlsysim.labs.lab import lab
 from mlsysim.labs.package import Files, archive, compressed, licences_of, our_files, packed, standard_files, their_files
-from mlsysim.labs.pictures import picture
 from mlsysim.labs.runner import list_labs, list_tracks
 from mlsysim.labs.snapshot import with_memory
 from mlsysim.plot.theme import stylesheet

@@ -13,8 +13,7 @@ from math import inf
 from time import perf_counter
 
 from mlsysim.errors import InputError
-from mlsysim.labs.documents import Document
-from mlsysim.labs.explorer import answer_of, computed
+from mlsysim.labs.explorer import Document, answer_of, computed
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
 from mlsysim.plot.along import along

@@ -18,8 +18,7 @@ from mlsysim.errors import InputError
 from mlsysim.importers.hf import read_config
 from mlsysim.importers.markup import read_toml
 from mlsysim.labs.catalogue import size_text
-from mlsysim.labs.documents import Document, plan_of
-from mlsysim.labs.explorer import forget
+from mlsysim.labs.explorer import Document, forget, plan_of
 from mlsysim.labs.rpc import offer
 from mlsysim.launch.targets import read_launch
 from mlsysim.models.registry import Models

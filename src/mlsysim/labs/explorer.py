@@ -2,6 +2,8 @@
 
 A plan travels as its document (:meth:`mlsysim.plans.plan.Plan.document`). Answers are kept by document, so that asking why, or
 comparing, does not evaluate again.
+
+What travels between the explorer and the engine: a plan as its document, read as plan files are.
 """
 
 from __future__ import annotations
@@ -12,11 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.labs.documents import Document, plan_of
-from mlsysim.labs.gauges import gauges
+from mlsysim.labs.gauges import gauges, time_bar
 from mlsysim.labs.rpc import offer
 from mlsysim.labs.sentence import sentence
-from mlsysim.labs.time_bar import time_bar
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import numbers_alone
 from mlsysim.plans.evaluate import evaluate as answer_to
@@ -144,3 +144,13 @@ def scenario(plan: Document, models: dict[str, str] | None = None) -> str:
 def read_plan(text: str, form: str = "toml") -> Document:
     """The document of a plan file."""
     return plan_from_text(text, form).document()
+
+
+Document = dict[str, Any]
+
+
+def plan_of(document: Document) -> Plan:
+    """The plan of a document; unknown keys are refused with the nearest valid one."""
+    if not isinstance(document, dict):
+        raise InputError(f"A plan is a table of workload, hardware and so on, not {type(document).__name__}.")
+    return plan_from_text(json.dumps(document), "json", "The plan")

@@ -6,8 +6,7 @@ import csv
 import io
 from typing import Any
 
-from mlsysim.labs.documents import Document
-from mlsysim.labs.explorer import evaluate
+from mlsysim.labs.explorer import Document, evaluate
 from mlsysim.labs.rpc import offer
 
 _HEAD = ("metric", "label", "value", "unit", "low", "high", "wall")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.labs.documents import Document, plan_of
+from mlsysim.labs.explorer import Document, plan_of
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.labs.documents import Document, plan_of
+from mlsysim.labs.explorer import Document, plan_of
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.machines import Machine, chips_for, machine_for
 

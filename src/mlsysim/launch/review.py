@@ -26,9 +26,21 @@ from mlsysim.launch.best_settings import (
     setting_of,
     target_of,
 )
-from mlsysim.launch.edits import Edit, Saving, edits_of, flags_of, pasted, runs, saving
+from mlsysim.launch.edits import (
+    Edit,
+    Saving,
+    edits_of,
+    flags_of,
+    headline_of,
+    load_of,
+    pasted,
+    problems_of,
+    runs,
+    saving,
+    stops_of,
+    why,
+)
 from mlsysim.launch.reading import Reading
-from mlsysim.launch.review_words import headline_of, load_of, problems_of, stops_of, why
 from mlsysim.launch.targets import read_launch, timed_as, written
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled

@@ -22,8 +22,7 @@ from mlsysim.models.storage import stored
 from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.units.fields import ByteRate, Bytes, Count, Flops
 from mlsysim.units.registry import Quantity, to_si
-from mlsysim.zoo.entry import Entry
-from mlsysim.zoo.provenance import Metadata
+from mlsysim.zoo.provenance import Entry, Metadata
 
 DISAGREEMENT = 0.02
 """A user's stated count may differ by this fraction from what the dimensions give before a warning says so."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlsysim.models.base import Workload
 from mlsysim.models.vision import RowWorkload
-from mlsysim.zoo.checks import Check, has_sources
+from mlsysim.zoo.registry import Check, has_sources
 
 PARAMETER_TOLERANCE = 0.005
 _FLOP_TOLERANCE = 0.01

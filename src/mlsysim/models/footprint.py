@@ -13,8 +13,7 @@ from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.keeping import FULL, HALF, TEXTBOOK, Keeping, state_bytes
-from mlsysim.models.kept import Formats
-from mlsysim.models.recompute import NOTHING, Again
+from mlsysim.models.recompute import NOTHING, Again, Formats
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
 from mlsysim.models.storage import routed_parameters, stored

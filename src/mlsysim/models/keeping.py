@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlsysim.models.base import Workload
-from mlsysim.models.kept import Formats
+from mlsysim.models.recompute import Formats
 from mlsysim.models.traffic import matrix_share
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import MUON, optimizer_bytes, optimizer_key
@@ -24,7 +24,7 @@ class Keeping:
     have a place of their own all the time; others come in the backward pass while activations go, so that the most is held
     either when the forward pass ends, with its logits, or when the backward pass does.
 
-    Beside what every backward pass needs (:mod:`mlsysim.models.kept`) a layer keeps ``rotated`` copies of queries
+    Beside what every backward pass needs (:mod:`mlsysim.models.recompute`) a layer keeps ``rotated`` copies of queries
     and keys, ``activated`` gates, ``masks`` of dropout (bytes for each element of a sublayer's output), ``log_sums`` of
     attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective

@@ -12,7 +12,7 @@ from mlsysim.zoo.registry import Registry, provenance
 
 KINDS = {
     "transformer": "transformer.TransformerWorkload", "moe": "sparse.SparseTransformerWorkload",
-    "ssm": "hybrid.SSMWorkload", "hybrid": "hybrid.HybridWorkload", "vit": "vision.VisionTransformerWorkload",
+    "ssm": "sparse.SSMWorkload", "hybrid": "sparse.HybridWorkload", "vit": "vision.VisionTransformerWorkload",
     "cnn": "vision.CNNWorkload", "diffusion": "vision.DiffusionWorkload", "speech": "multimodal.SpeechWorkload",
     "vision_language": "multimodal.VisionLanguageWorkload", "graph": "fixed_shape.GraphWorkload",
     "recommendation": "recommendation.RecommendationWorkload",

@@ -14,8 +14,8 @@ from mlsysim.errors import unknown_name
 from mlsysim.models.attention import Attention
 from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.graph import Operator
-from mlsysim.models.kept import Kept
 from mlsysim.models.passes import Pass, elementwise, gemm
+from mlsysim.models.recompute import Kept
 from mlsysim.models.template import UNBOUNDED, Mixer
 from mlsysim.physics.precision import HALF
 from mlsysim.units.ops import maximum, minimum

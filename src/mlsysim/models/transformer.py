@@ -3,7 +3,7 @@
 A decoder's work is given in tokens: ``prefill`` of ``seq_len`` tokens, ``decode`` of one token per sequence after a
 context of ``seq_len``, ``training`` on ``seq_len`` tokens. Without either, ``lower()`` is one decode token with an
 empty cache. Mixtures of experts are in :mod:`mlsysim.models.sparse`, state spaces and mixes in
-:mod:`mlsysim.models.hybrid`.
+:mod:`mlsysim.models.sparse`.
 """
 
 from __future__ import annotations

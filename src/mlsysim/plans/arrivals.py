@@ -21,7 +21,7 @@ from mlsysim.timing.engines import DEFAULT_ENGINE, engine
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import plainly
-from mlsysim.zoo.paths import files_allowed
+from mlsysim.zoo.writing import files_allowed
 
 SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""

@@ -27,7 +27,7 @@ from mlsysim.importers.limits import check_bounds, load_json, read_text
 from mlsysim.importers.markup import DEEPEST, assignments, read_toml, read_yaml, table_lines
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
-from mlsysim.zoo.examples import example
+from mlsysim.zoo.files import example
 
 _LARGEST = 1_000_000
 _VERSIONS = ("1", "1.0")

@@ -26,7 +26,7 @@ from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.vocabulary import meant_for
 from mlsysim.zoo.checkpoints import format_named, towered
-from mlsysim.zoo.paths import files_allowed
+from mlsysim.zoo.writing import files_allowed
 
 _ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
 _HUB = "hf://"

@@ -12,9 +12,8 @@ from mlsysim.errors import InputError, unknown_name
 from mlsysim.plans.answer import Answer
 from mlsysim.plot import answers as of
 from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.keys import WORDS, regimes_of
 from mlsysim.plot.pipelines import schedule_of, stage_memory_of
-from mlsysim.plot.regimes import regimes_of
-from mlsysim.plot.titles import WORDS
 
 
 class Kind(NamedTuple):

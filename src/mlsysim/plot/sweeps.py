@@ -10,7 +10,7 @@ from mlsysim.plot.charts.lines import lines
 from mlsysim.plot.charts.pareto import front, pareto
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.frame import in_sentence, with_unit
-from mlsysim.plot.titles import title_of_key, title_of_output
+from mlsysim.plot.keys import title_of_key, title_of_output
 from mlsysim.search.space import Goal, Space
 from mlsysim.search.tabled import shown_unit, value_text
 from mlsysim.units.registry import quantity

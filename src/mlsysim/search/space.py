@@ -35,7 +35,7 @@ from mlsysim.search.space_table import MOST_TOP, OBJECTIVES, read_table, read_to
 from mlsysim.search.uncertainty import Uncertainty
 from mlsysim.units.records import dataclass
 from mlsysim.walls.inputs import read_input
-from mlsysim.zoo.examples import example
+from mlsysim.zoo.files import example
 
 _FORMAT = 1
 _LARGEST = 10**18

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
-from mlsysim.zoo.checks import Check, has_sources
+from mlsysim.zoo.registry import Check, has_sources
 
 
 def host_power_is_what_is_left(node: Node) -> str | None:

@@ -24,14 +24,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlsysim.errors import InputError, fold, unknown_name
-from mlsysim.hardware.chip_file import ENDING
-from mlsysim.hardware.registry import Hardware
+from mlsysim.hardware.registry import ENDING, Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.labels import counted, machine
-from mlsysim.zoo.paths import files_allowed
+from mlsysim.zoo.writing import files_allowed
 
 _GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@]+?)\s*(?:@\s*(?P<fabric>[^@+]+?)\s*)?$")
 _NO_CHIP = re.compile(

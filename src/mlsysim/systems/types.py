@@ -20,8 +20,7 @@ from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.physics.topology import INSIDE, TITLES, topology_key
 from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Seconds, Watts
-from mlsysim.zoo.entry import Entry
-from mlsysim.zoo.provenance import Metadata
+from mlsysim.zoo.provenance import Entry, Metadata
 
 __all__ = ["Fleet", "Metadata", "NetworkFabric", "Node"]
 _BOARD = 8

@@ -3,6 +3,8 @@
 A zoo has hundreds of entries and a program touches a few, so a file is not parsed whole: its top-level tables are
 found by their headers, and only the text of an entry that somebody asks for goes through the TOML parser. A test
 checks for every shipped file that both ways of reading agree.
+
+What comes with the package to start from, by name: ``scenario:llama3-70b-512-h100`` is a plan, ``space:chip-design`` a design space.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlsysim.errors import ZooFileError
+from mlsysim.errors import InputError, ZooFileError, unknown_name
 
 _HEADER = re.compile(r"^\[\[?\s*([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\][ \t]*(?:#.*)?$", re.MULTILINE | re.DOTALL)
@@ -113,3 +116,37 @@ def parse_slice(entry: Slice) -> dict[str, Any]:
         raise ZooFileError(
             f"{entry.file}, entry {entry.key!r}: {error}.", file=entry.file, entry=entry.key, reason=str(error)
         ) from None
+
+
+FOLDERS = {"scenario": "scenarios", "space": "sweeps"}
+"""Where the examples of a kind lie inside ``mlsysim/examples``."""
+
+
+def shipped_files(kind: str) -> dict[str, Path]:
+    """The files of a kind by name."""
+    folder = Path(str(files("mlsysim"))) / "examples" / FOLDERS[kind]
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def is_example(text: str, kind: str) -> bool:
+    """Whether a text names an example of a kind, or means to."""
+    return text.lower().startswith(f"{kind}:")
+
+
+def example(text: str | Path, kind: str) -> Path:
+    """The file that a text means: an example by its name, else the path that it is."""
+    known = shipped_files(kind)
+    if not is_example(str(text), kind):
+        path = Path(text)
+        if path.stem in known and not path.exists():
+            raise InputError(f"{str(text)[-200:]!r} is not there; {kind}:{path.stem} comes with mlsysim.", field="file")
+        return path
+    name = str(text).partition(":")[2].strip().lower().removesuffix(".toml")
+    if name not in known:
+        raise unknown_name(kind, name, known, "`mlsysim scenarios` lists them.")
+    return known[name]
+
+
+def examples(kind: str) -> dict[str, dict[str, Any]]:
+    """The tables of all examples of a kind by name."""
+    return {name: tomllib.loads(path.read_text(encoding="utf-8")) for name, path in shipped_files(kind).items()}

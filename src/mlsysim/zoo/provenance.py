@@ -1,13 +1,20 @@
-"""Where a number comes from: sources and the metadata that every entry carries."""
+"""Where a number comes from: sources and the metadata that every entry carries.
+
+What every kind of zoo entry is: a record that prints as a card, with its figures and where they are from.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from mlsysim.errors import InputError
 from mlsysim.units.fields import Record
+from mlsysim.units.registry import Quantity
+from mlsysim.units.text import format_value
 
 Kind = Literal["datasheet", "paper", "config", "statistics", "pricelist", "measured", "seed", "estimate", "user"]
 
@@ -76,3 +83,64 @@ class Metadata(Record):
 def cite(metadata: Any) -> str:
     """The title of what speaks for an entry."""
     return metadata.source_title or "given by the user"
+
+
+class Entry(Record):
+    """A chip, model, node, fabric, fleet, grid or facility."""
+
+    name: str
+
+    def card(self) -> list[tuple[str, str]]:
+        """Its figures: paths of fields and their texts, without those that are as they are unless somebody says so."""
+        return [row for name, value in _told(self) if name != "name" for row in _rows(value, name)]
+
+    def __str__(self) -> str:
+        rows = [*self.card(), *self._source()]
+        width = max((len(path) for path, _ in rows), default=0)
+        return "\n".join([self.name, *(f"  {path.ljust(width)}  {text}" for path, text in rows)])
+
+    def __repr__(self) -> str:
+        known = getattr(self, "metadata", None)
+        return f"<{type(self).__name__} {known.key if known and known.key else 'of its own'}: {self.name}>"
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        rows = "".join(f"<tr><th>{escape(path)}</th><td>{escape(text)}</td></tr>" for path, text in self.card())
+        source = "".join(f"<p>{escape(text)}</p>" for _, text in self._source())
+        return f"<table><caption>{escape(self.name)}</caption>{rows}</table>{source}"
+
+    def _source(self) -> list[tuple[str, str]]:
+        known: Metadata | None = getattr(self, "metadata", None)
+        return [("source", known.source_title)] if known and known.source_title else []
+
+
+def _told(record: BaseModel) -> Iterator[tuple[str, Any]]:
+    for name, field in type(record).model_fields.items():
+        value = getattr(record, name)
+        if name != "metadata" and not (value is field.default or value == field.default):
+            yield name, value
+
+
+def _rows(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """A value as rows; records and tables have one for each of their fields."""
+    if value is None or (isinstance(value, (tuple, list, dict)) and not value):
+        return
+    if isinstance(value, Quantity):
+        yield path, format_value(value)
+    elif isinstance(value, Entry):
+        yield path, value.name
+    elif isinstance(value, BaseModel):
+        for name, each in _told(value):
+            yield from _rows(each, f"{path}.{name}")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _rows(item, f"{path}.{key}")
+    elif isinstance(value, (tuple, list)) and isinstance(value[0], (BaseModel, Mapping)):
+        for place, item in enumerate(value):
+            yield from _rows(item, f"{path}[{place}]")
+    elif isinstance(value, (tuple, list)):
+        yield path, ", ".join(map(str, value))
+    elif isinstance(value, bool):
+        yield path, "yes" if value else "no"
+    else:
+        yield path, f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)

@@ -8,16 +8,21 @@ Names are matched exactly first, then by alias, then without case and separators
 environment variable ``MLSYSIM_ZOO``, see :mod:`mlsysim.zoo.store`), ``FOLDER/hardware/*.toml`` or ``FOLDER/hardware*.toml`` (and likewise models, nodes,
 fabrics, clusters, grids, facilities, racks, prices), or from ``Hardware.add(object, key=...)``. A bad entry is refused
 with file, entry and reason and the rest still loads; ``Hardware.problems`` lists what was refused.
+
+Checks over entries: one named function for each thing that must hold, run by tests and on users' own entries.
+
+A check takes an entry and returns None, or one sentence that says what is wrong.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
+from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity
 from mlsysim.units.text import plainly
 from mlsysim.zoo.query import field_of, in_order
@@ -239,3 +244,41 @@ def _show(value: Any) -> str:
     if isinstance(value, float):
         return plainly(value)
     return str(value)
+
+
+Check = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An entry that fails a check."""
+
+    registry: str
+    key: str
+    check: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.registry} {self.key}: {self.sentence} ({self.check})"
+
+
+def run_checks(registry: Registry, checks: Iterable[Check], keys: Iterable[str] | None = None) -> list[Problem]:
+    """Every problem that the checks find in a registry, or in some of its entries."""
+    problems = []
+    for key in keys if keys is not None else registry.keys():
+        entry = registry.get(key)
+        for check in checks:
+            sentence = check(entry)
+            if sentence:
+                problems.append(Problem(registry._name, key, check.__name__, sentence))
+    return problems
+
+
+def has_sources(entry: Any) -> str | None:
+    """Every entry says where it comes from."""
+    if not entry.metadata.sources:
+        return "has no source"
+    for source in entry.metadata.sources:
+        if source.kind != "user" and not source.url.startswith(("https://", "http://")):
+            return f"source {source.title!r} has no URL"
+    return None

@@ -1,4 +1,7 @@
-"""Files that are written whole or not at all, and a sentence where the system refuses: a full disk is not a mistake of anybody's."""
+"""Files that are written whole or not at all, and a sentence where the system refuses: a full disk is not a mistake of anybody's.
+
+Whether a name may be read as a path. Faces that take no files from their clients answer :func:`without_files`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +71,21 @@ def write_whole(
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
     return path
+
+
+_files_allowed: ContextVar[bool] = ContextVar("files_allowed", default=True)
+
+
+@contextmanager
+def without_files() -> Iterator[None]:
+    """Within it no name is read as a path."""
+    before = _files_allowed.set(False)
+    try:
+        yield
+    finally:
+        _files_allowed.reset(before)
+
+
+def files_allowed() -> bool:
+    """Whether a name may be read as a path."""
+    return _files_allowed.get()

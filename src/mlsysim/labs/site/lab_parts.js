@@ -1,7 +1,7 @@
 // The parts of a lab's page: questions, controls, values, charts. They know nothing of the engine.
 import { element, unstyled } from "./dom.js";
 
-// Texts of labs are written by mlsysim.labs.markdown and charts by mlsysim.plot; both escape everything they were given.
+// Texts of labs are written by mlsysim.labs.runner and charts by mlsysim.plot; both escape everything they were given.
 export function markup(tag, html, attributes = {}) {
   const made = element(tag, attributes);
   made.innerHTML = html;
