@@ -251,6 +251,7 @@ def test_every_rank_of_its_own_requests_has_the_most_of_them():
         ({"precision_weights": "fp4", "gpu": "B200"}, "fp8"),
         ({"precision_weights": "fp16"}, "bf16"),
         ({"precision_weights": "fp8", "source": "vllm-0.12"}, "bf16"),
+        ({"precision_weights": "fp8", "source": "vllm-0.12", "model": "amd/Llama-3.1-70B-Instruct-FP8-KV"}, "fp8"),
         ({"precision_weights": "fp8", "source": "gaudi3-1.18", "gpu": "Gaudi3"}, "fp8"),
         ({"precision_weights": "bf16", "source": "gaudi3-1.18", "gpu": "Gaudi3"}, "bf16"),
     ],

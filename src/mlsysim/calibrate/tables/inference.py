@@ -158,7 +158,7 @@ def _run(
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
     engine, precision = engine_of(row, inferred), served_format(row, "precision_weights", chip, inferred)
-    cache = row.get("precision_kv") or _stored_cache(precision, engine, chip)
+    cache = row.get("precision_kv") or _stored_cache(row["model"], precision, engine, chip)
     if not cell(row, "precision_kv"):
         inferred.append(f"{cache} cache, that of the checkpoint" if cache else "16-bit cache")
     if mixture and tp > 1 and ep in (1, tp) and cell(row, "tp").isdigit() and _RANKS.match(row.get("source", "")):
@@ -192,10 +192,12 @@ def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int
     return found_all["tp"], found_all["ep"], found_all["pp"]
 
 
-def _stored_cache(precision: str, engine: str, chip: HardwareNode) -> str:
+def _stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -> str:
     """The format of the cache that a checkpoint has beside its weights: TensorRT-LLM takes what NVIDIA's Model Optimizer wrote, 8 bits
     (kv_cache_quant_algo FP8 in hf_quant_config.json of its FP8 and FP4 checkpoints); Intel's quantiser for Gaudi converts the cache with the
-    products (KVCache among the modules of its FP8 inference)."""
+    products (KVCache among the modules of its FP8 inference); AMD's names say it (amd/...-FP8-KV)."""
+    if re.search(r"fp8[-_]kv\b", label, re.IGNORECASE):
+        return "fp8"
     both = engine.startswith("TensorRT_LLM") or (chip.vendor, chip.family) == ("Intel", "npu")
     return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""
 
