@@ -22,7 +22,7 @@ _SEARCH = _ENGINE | {"simulate", "search", "importers"}
 # Which rooms a room may import from, besides itself. None: anything.
 ROOMS: dict[str, set[str] | None] = {
     "errors": set(),
-    "vocabulary": set(),
+    "vocabulary": {"zoo"},
     "units": {"errors"},
     "physics": {"errors", "units"},
     "zoo": {"errors", "units"},

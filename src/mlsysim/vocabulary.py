@@ -4,7 +4,8 @@
 
 The first name behind a key is what resolvers call it; the others are what people write. Keys that are not listed have the name
 of their field alone. Meaning, unit and range of a key stand where it is declared: in :mod:`mlsysim.plans.plan_parts` and in the inputs
-of the resolvers; the table itself is data/vocabulary.toml. Nothing is imported here, so that every room may ask.
+of the resolvers; the table itself is data/vocabulary.toml. Nothing but the reader of it is imported, so that every
+room above may ask.
 
 Sentences that name settings keep them as data (:class:`Wording`): a resolver says that a job ``fits with zero_stage=3``, a plan
 file calls that ``zero = 3`` and the command line ``--zero 3``, and each face writes the sentence in its own words.
@@ -48,25 +49,11 @@ _MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @cache
-def _tables() -> dict[str, Any]:
-    """data/vocabulary.toml, or what a wheel has made of it; read when a table of it is asked for: help needs none."""
-    import json
-    import tomllib
-    from importlib.resources import files
-
-    written = files("mlsysim.data").joinpath("vocabulary.toml")
-    parsed = files("mlsysim.data").joinpath("vocabulary.json")
-    found: dict[str, Any] = (
-        json.loads(parsed.read_text(encoding="utf-8"))
-        if parsed.is_file()
-        else tomllib.loads(written.read_text(encoding="utf-8"))
-    )
-    return found
-
-
-@cache
 def _table(name: str) -> Any:
-    return _MADE[name](_tables())
+    """A table of data/vocabulary.toml, which is read when one is asked for: help needs none."""
+    from mlsysim.zoo.files import shipped
+
+    return _MADE[name](shipped("mlsysim.data", "vocabulary.toml"))
 
 
 def __getattr__(name: str) -> Any:

@@ -18,16 +18,8 @@ _UNITS = [
     "GFLOPs", "PFLOPs", "EFLOP", "Mparam", "Bparam",
 ]  # fmt: skip
 
-_LINKS = (
-    "NVLINK_H100",
-    "NVLINK_A100",
-    "NVLINK_B200",
-    "INFINIBAND_HDR",
-    "INFINIBAND_NDR",
-    "INFINIBAND_XDR",
-    "PCIE_GEN5",
-)
-_CONSTANTS = {f"{name}_BW": f"{name.lower()}_bandwidth" for name in _LINKS}
+_LINKS = ("NVLINK_H100", "NVLINK_A100", "NVLINK_B200", "INFINIBAND_HDR", "INFINIBAND_NDR", "INFINIBAND_XDR")
+_CONSTANTS = {f"{name}_BW": f"{name.lower()}_bandwidth" for name in (*_LINKS, "PCIE_GEN5")}
 _FIGURES = {"MEM_BW": "memory_bw", "MEM_CAPACITY": "memory_capacity", "FLOPS_FP16_TENSOR": "peak_flops", "TDP": "tdp"}
 _CHIPS = {f"{chip}_{name}": (chip, field) for chip in ("H100", "A100") for name, field in _FIGURES.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED
@@ -137,8 +138,9 @@ def spend(
         sheet.add(name, value, times(value, bands.get(name)))
     _score(sheet, spent, sum(bill.capex_usd for bill in bills), region)
     _itemise(sheet, bills, spent)
-    sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, 18)
-    sheet.shown["energy_parts"] = _energy(footprints)
+    sheet.shown["carbon_parts"] = _parts(_CARBON_PARTS, footprints, getattr)
+    kwh = _parts(_SCOPES, footprints, lambda each, scope: to_si(each.energy_by_scope[scope], "kWh"))
+    sheet.shown["energy_parts"] = tuple(part for part in kwh if part.value > 0)
     if footprints:
         # Of the first fleet, without network and facility.
         scopes = [to_si(footprints[0].energy_by_scope[name], "kWh") for name in ("accelerators", "nodes")]
@@ -298,15 +300,9 @@ _SCOPES = {
 }
 
 
-def _energy(results: list[Any]) -> tuple[Part, ...]:
-    """Energy of all fleets by scope, in kWh."""
-    sums = {label: sum(to_si(each.energy_by_scope[name], "kWh") for each in results) for name, label in _SCOPES.items()}
-    return tuple(Part(label=label, value=value, wall=18) for label, value in sums.items() if value > 0)
-
-
-def _parts(named: dict[str, str], results: list[Any], wall: int) -> tuple[Part, ...]:
+def _parts(named: dict[str, str], results: list[Any], read: Callable[[Any, str], Any]) -> tuple[Part, ...]:
     """Parts of all fleets; nothing where one is not known."""
-    sums = {label: _sum([getattr(each, field) for each in results]) for field, label in named.items()}
+    sums = {label: _sum([read(each, name) for each in results]) for name, label in named.items()}
     if not results or None in sums.values():
         return ()
-    return tuple(Part(label=label, value=value, wall=wall) for label, value in sums.items())
+    return tuple(Part(label=label, value=value, wall=18) for label, value in sums.items())

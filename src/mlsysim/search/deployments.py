@@ -164,17 +164,8 @@ NO_DESIGN = -1
 _OF_NETWORK = tuple(field.name for field in fields(Hierarchical))
 _OF_REPLICA = (
     *("tp", "pp", "ep", "peak", "wide", "bandwidth", "shared_element", "expert_element", "activation_element"),
-    *(
-        "cache_element",
-        "dispatch",
-        "width",
-        "attention_groups",
-        "longest_stage",
-        "device_weights",
-        "capacity",
-        "reserve",
-    ),
-    *("expansion", "through_memory", "adapters", "adapter_rank", "cp"),
+    *("cache_element", "dispatch", "width", "attention_groups", "longest_stage", "device_weights", "capacity"),
+    *("reserve", "expansion", "through_memory", "adapters", "adapter_rank", "cp"),
 )
 _OR_NONE = {"decode_hardware": Hardware, "draft_model": Models}
 
