@@ -24,12 +24,12 @@ from typing import Any
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.importers.boards import board_named
 
 _REPETITIONS = (3, 40)
 _TYPES = {
     "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
 }  # fmt: skip
-_BOARD = re.compile(r"^(NVIDIA|AMD|Intel|Tesla|GeForce|Virtualized)\s+", re.IGNORECASE)
 _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|@.*$|\b\d+-Core\b|\bProcessor\b|\bwith .*$", re.IGNORECASE)
 
 
@@ -78,9 +78,7 @@ class Device:
     def chip(self, name: str | None = None) -> HardwareNode:
         """The zoo's entry: by the name given, else by what the machine calls itself."""
         own = self.name
-        short = _BOARD.sub("", own)
-        tries = (Hardware.get(each, None) for each in (own, short, _BOARD.sub("", short)))
-        found: HardwareNode | None = Hardware.get(name) if name else next(filter(None, tries), None)
+        found: HardwareNode | None = Hardware.get(name) if name else board_named(own)
         if found is not None:
             return found
         family = "gpu" if self.gpu else "cpu"

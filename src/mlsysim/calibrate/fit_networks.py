@@ -54,33 +54,14 @@ SHARPNESS = 1.7
 SEEN = 30
 """Rows of a stack that tell it apart from others."""
 STACKS = ("eager_nhwc", "eager_nchw", "compiled", "train_nhwc", "train_nchw", "compiled_train", "mlperf_train")
-FACTORS: dict[str, tuple[str, ...]] = {
-    "eager_nhwc": (),
-    "graph": (),
-    "eager_nchw": ("eager_nchw",),
-    "compiled": ("compiled",),
-    "train_nhwc": ("train",),
-    "train_nchw": ("train", "train_nchw"),
-    "compiled_train": ("compiled", "train", "compiled_train"),
-    "mlperf_train": ("compiled", "train", "mxnet"),
-    "train_nhwc_2022": ("train", "unfused"),
-    "train_nchw_2022": ("train", "train_nchw", "unfused"),
-    "dle_pytorch": (),
-    "dle_pytorch_train": ("train",),
-    "dle_mxnet": ("mxnet",),
-    "dle_mxnet_train": ("train", "mxnet"),
-    "dle_tensorflow_train": ("train", "tensorflow"),
-}
-"""What each stack's coefficients are made of, beside those of eager kernels in channels last."""
+_NAMED = table_of("vision_stacks")
+FACTORS, _LAUNCH, _HOW = (_NAMED[name] for name in ("made_of", "launched_as", "ours"))
+"""What each stack's coefficients are made of, whose launches it has, and the stacks of our own passes."""
 STATISTICS = "batch_norm_bytes"
 """What no compiler fuses in a step: its norms wait for sums over the batch, which a pass has as factors."""
 GROUPS, OURS = ("device", "model", "source"), "ours"
 SCALES = ("unfused", "mxnet", "tensorflow")
 """Factors on a few terms, of stacks that are otherwise like another."""
-_LAUNCH = {"eager_nchw": "eager", "eager_nhwc": "eager", "train_nchw": "train", "train_nhwc": "train"}
-_LAUNCH |= {"mlperf_train": "compiled_train", "train_nchw_2022": "train_2022", "train_nhwc_2022": "train_2022"}
-_HOW = {"infereager": "eager_nhwc", "infergraph": "graph", "infercompiled": "compiled"}
-_HOW |= {"traineager": "train_nhwc", "traincompiled": "compiled_train"}
 
 
 class Run(NamedTuple):

@@ -25,26 +25,15 @@ from mlsysim.labs.scope import Scope, as_unit, shown
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, parse_quantity, ureg
 from mlsysim.walls.document import Document
+from mlsysim.zoo.files import shipped
 
 _MONEY = re.compile(r"^\$\s*([\d.,_]+(?:[eE][+-]?\d+)?)\s*(k|K|M|B|bn|thousand|million|billion)?$")
 _SCALES = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9}
 _CARBON = re.compile(r"\b(g|kg|t|tonnes?)\s*(?:of\s+)?(CO2(?:eq?)?)\b", re.IGNORECASE)
 _EXACT = 1e-9
 _LEAST_WORDS = 12
-_SLIPS = (
-    (1e3, "a factor of 1,000 lies between neighbouring prefixes"),
-    (1e6, "a factor of a million is two steps of prefixes"),
-    (100.0, "a factor of 100 lies between a fraction and per cent"),
-    (3600.0, "a factor of 3,600 lies between seconds and hours"),
-    (24.0, "a factor of 24 lies between hours and days"),
-)
-_DIMENSIONS = {
-    "dimensionless": "a plain number", "[time]": "a time", "1 / [time]": "a rate", "[currency]": "an amount of money",
-    "[information]": "an amount of data", "[information] / [time]": "a rate of data", "[length] ** 3": "a volume",
-    "[operation]": "a number of operations", "[operation] / [time]": "a rate of operations",
-    "[operation] / [information]": "an arithmetic intensity", "[carbon]": "an amount of carbon",
-    "[length] ** 2 * [mass] / [time] ** 2": "an energy", "[length] ** 2 * [mass] / [time] ** 3": "a power",
-}  # fmt: skip
+_TABLES = shipped("mlsysim.labs", "grading.toml")
+_DIMENSIONS: dict[str, str] = _TABLES["dimensions"]
 
 
 @dataclass(frozen=True)
@@ -208,7 +197,9 @@ def _off(given: Any, right: Any, question: Question) -> str:
     ratio = abs(given.magnitude / right.magnitude)
     by = f"by more than {question.tolerance * 100:g} %" if question.tolerance else "and an exact answer is wanted"
     near = max(question.tolerance, 0.01)
-    slips = [why for factor, why in _SLIPS if any(math.isclose(ratio, r, rel_tol=near) for r in (factor, 1 / factor))]
+    slips = [
+        s["why"] for s in _TABLES["slips"] if any(math.isclose(ratio, s["factor"] ** k, rel_tol=near) for k in (1, -1))
+    ]
     return f"{text} is too {'large' if ratio > 1 else 'small'} {by}{f': {slips[0]}' if slips else ''}."
 
 

@@ -25,9 +25,9 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER, score
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.resolve import workload_of
-from mlsysim.plans.sheet import many
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.text import many
 
 LEFT_OUT = "left out"
 _DAY = 86_400.0

@@ -7,13 +7,13 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.request import ANSWER, FIRST, HAND_OVER
-from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.simulated import Played
 from mlsysim.plans.targets import TIMES
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings
 from mlsysim.units.registry import quantity
-from mlsysim.units.text import compact_time, plainly
+from mlsysim.units.text import compact_time, many, plainly
 from mlsysim.vocabulary import Setting, worded
 
 _MOST = 10_000_000

@@ -17,12 +17,12 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.rl_steps import AUTO, OTHERS, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
-from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time, count_text
+from mlsysim.units.text import compact_time, count_text, many
 
 _STEPS = 1000
 _DAY = 86400.0

@@ -21,12 +21,12 @@ from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.served import Served
 from mlsysim.plans.serving import server_of
 from mlsysim.plans.serving_load import Server
-from mlsysim.plans.sheet import many
 from mlsysim.plans.training import Trained, trained
 from mlsysim.simulate.rl import Lengths, Rollout, Samples, imbalance, rollout
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
+from mlsysim.units.text import many
 from mlsysim.walls.fleet.communication import DistributedModel
 
 COLOCATED, AUTO = "none", "auto"

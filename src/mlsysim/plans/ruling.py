@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from mlsysim.units.fields import Record
+from mlsysim.units.text import listed
 
 if TYPE_CHECKING:
     from mlsysim.plans.answer import Answer
@@ -54,9 +55,9 @@ def ruling_of(answer: Answer) -> Ruling:
         if not kept:
             return Ruling(state="holds", claim=_failures(answer).strip() or "Fits.", because=(*lost, _capital(why)))
         more = len(answer.checks) - len(kept)
-        listed = _listed([*kept, f"{more} more"] if more else kept)
+        wanted = listed([*kept, f"{more} more"] if more else kept)
         told = tuple(check.sentence for check in answer.checks[:_SHOWN])
-        return Ruling(state="holds", claim=f"{_failures(answer)}Holds: {listed}.", because=(*told, *lost))
+        return Ruling(state="holds", claim=f"{_failures(answer)}Holds: {wanted}.", because=(*told, *lost))
     others = [check.state for check in answer.checks if check is not decides]
     why = decides.sentence if decides.certain else decides.sentence.replace("; too close to call, its", "; its")
     because = (why, *([_rest(others)] if others else []), *lost)
@@ -77,7 +78,7 @@ def _rest(states: list[State]) -> str:
     if len(counted) == 1:
         return f"The other {f'{len(states)} limits' if len(states) > 1 else 'limit'} {told[0]}."
     each = [f"{number} {words}" for number, words in zip(counted.values(), told, strict=True)]
-    return f"Of the other {len(states)} limits {_listed(each)}."
+    return f"Of the other {len(states)} limits {listed(each)}."
 
 
 def _deciding(checks: tuple[Checked, ...]) -> Checked | None:
@@ -107,13 +108,9 @@ def _lost(answer: Answer) -> Iterator[str]:
     told = any(check.limit == "goodput" for check in answer.checks)
     share = "" if told else f" (goodput {answer.metric('goodput').text})"
     first, *others = taken
-    goes = _listed([first.replace(" to ", " go to ", 1), *others])
+    goes = listed([first.replace(" to ", " go to ", 1), *others])
     yield f"Of {whole / size:,.4g} {unit} {useful.value / size:,.3g} are work{share}; {goes}."
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _listed(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -12,10 +12,9 @@ from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.passing import last_step
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
-from mlsysim.plans.sheet import many
 from mlsysim.plans.targets import parse_targets
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import plainly
+from mlsysim.units.text import many, plainly
 from mlsysim.walls.node.serving import ServingResult
 from mlsysim.zoo.intervals import Factors
 

@@ -25,9 +25,9 @@ from mlsysim.plans.served import Served, split_text
 from mlsysim.plans.serving_costs import costs
 from mlsysim.plans.serving_load import Play, Server
 from mlsysim.plans.serving_words import headline, limited, verdict
-from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.sheet import Sheet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import plainly
+from mlsysim.units.text import many, plainly
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.intervals import independent
 

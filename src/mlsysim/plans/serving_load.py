@@ -21,10 +21,11 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of, say_decoder
 from mlsysim.plans.served import ANY_RATE, Layout, Served, split_text
-from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import engine
+from mlsysim.units.text import many
 from mlsysim.vocabulary import python_name
 from mlsysim.walls.node.serving import ServingModel
 

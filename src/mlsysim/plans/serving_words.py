@@ -6,10 +6,10 @@ from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
 from mlsysim.plans.parts import unfit
 from mlsysim.plans.served import Layout, Served, split_text
-from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
-from mlsysim.units.text import compact_time, plainly
+from mlsysim.units.text import compact_time, many, plainly
 from mlsysim.vocabulary import Setting, worded
 
 _NAMED = 4

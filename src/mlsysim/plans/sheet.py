@@ -207,12 +207,3 @@ def percentile_texts(kind: str, held: Mapping[str, Any]) -> list[str]:
 def percentile_label(kind: str) -> str:
     """What a row of percentiles is called."""
     return TIMES[kind] if kind in TIMES else kinds()[kind].label_of("training")
-
-
-def many(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> many(1, "replica"), many(1200, "replica")
-    ('1 replica', '1,200 replicas')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -24,7 +24,7 @@ from mlsysim.plans.metrics import kinds
 from mlsysim.plans.pieces import Part
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.run_advice import SEEDS, Advised, Mode
-from mlsysim.plans.sheet import Sheet, many
+from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import paid
 from mlsysim.plans.targets import parse_every
 from mlsysim.simulate.run import causes
@@ -46,7 +46,7 @@ from mlsysim.simulate.run.run import TRAINING, Setting, Slow, play, play_all
 from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, many
 from mlsysim.zoo.intervals import Factors
 
 DAY = 86400.0

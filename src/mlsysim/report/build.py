@@ -13,9 +13,9 @@ from mlsysim.plot.svg import clean
 from mlsysim.report.designs import Designs, designs_around
 from mlsysim.report.figures import figures_of
 from mlsysim.report.provenance import Cited, assumptions_of, documents_of
-from mlsysim.report.words import as_said, capital, counted
+from mlsysim.report.words import as_said, capital
 from mlsysim.units.records import dataclass
-from mlsysim.units.text import count_text
+from mlsysim.units.text import count_text, many
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _amount(answer: Answer) -> str:
         if plan.serving.qps is not None:
             return f" at {plan.serving.qps:,g} {'request' if plan.serving.qps == 1 else 'requests'} a second"
         if isinstance(layout.get("concurrency"), int) and answer.runs:
-            return f", {counted(layout['concurrency'], 'request')} in flight"
+            return f", {many(layout['concurrency'], 'request')} in flight"
     return ""
 
 

@@ -16,7 +16,8 @@ from mlsysim.report.blocks import Block, Chart, Code, Documents, Formulas, Secti
 from mlsysim.report.build import Report
 from mlsysim.report.figures import WHOLES
 from mlsysim.report.front import NOT_KNOWN
-from mlsysim.report.words import WORDS, capital, counted, listed
+from mlsysim.report.words import WORDS, capital
+from mlsysim.units.text import listed, many
 
 _COSTS = ("tco", "energy", "carbon_footprint", "water")
 _MACRO = {"training": _COSTS, "serving": _COSTS, "rl": _COSTS, "inference": ("energy_per_sample",)}
@@ -41,9 +42,9 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         ("cost", "Cost and carbon", _cost_said(answer), _cost(report)),
         ("sensitivity", "Sensitivities", "10 % less and more of each figure of the hardware", _charts(report, "sensitivity")),
         ("designs", "Designs nearby", _designs_said(report), _designs(report)),
-        ("numbers", "All numbers", counted(len(answer.metrics), "metric"), _numbers(answer)),
+        ("numbers", "All numbers", many(len(answer.metrics), "metric"), _numbers(answer)),
         ("assumptions", "Assumptions and sources", _assumed_said(answer), _assumptions(report)),
-        ("equations", "Equations with their numbers", counted(len(answer.equations), "equation"), _equations(answer)),
+        ("equations", "Equations with their numbers", many(len(answer.equations), "equation"), _equations(answer)),
         ("plan", "The plan", "as it was given, and with all that was chosen", _plan(report)),
     )  # fmt: skip
     sections = (
@@ -67,7 +68,7 @@ def _time_said(answer: Answer) -> str:
     most = f"{largest.value / whole:.0%} of it {_plain(largest.label)}" if largest is not None and whole else ""
     if len(parts) == 1:
         return f"{WHOLES[answer.task]}, all of it {_plain(parts[0].label)}"
-    return ", ".join(filter(None, (f"{WHOLES[answer.task]} in {counted(len(parts), 'part')}", most)))
+    return ", ".join(filter(None, (f"{WHOLES[answer.task]} in {many(len(parts), 'part')}", most)))
 
 
 def _plain(label: str) -> str:

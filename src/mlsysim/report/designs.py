@@ -27,6 +27,7 @@ from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
+from mlsysim.units.text import listed
 
 THIS = "this plan"
 _NEAR = 0.05
@@ -181,8 +182,8 @@ def _training(answer: Answer) -> _Space:
 
     options = {"{:,} chips": counts, "batch {:,}": batches, "TP {}": tps, "{}": formats, "recompute {}": modes}
     varied = (
-        f"Varied: {_listed(sorted(counts))} chips, batch {_listed(sorted(batches))}, tensor parallelism {_listed(sorted(tps))}, "
-        f"{_listed(formats)}, recompute {_listed(modes)}. All train on as much as this plan; that a larger batch or a "
+        f"Varied: {listed(sorted(counts))} chips, batch {listed(sorted(batches))}, tensor parallelism {listed(sorted(tps))}, "
+        f"{listed(formats)}, recompute {listed(modes)}. All train on as much as this plan; that a larger batch or a "
         "narrower format may need more for the same quality is not counted."
     )
     return _Space(base, options, make, varied, "run_time latency", f"tco energy {_HOURS}")
@@ -218,8 +219,8 @@ def _serving(answer: Answer) -> _Space:
         return base.replacing(serving=serving, parallelism={"tp": tp}, workload={"precision": precision})
 
     options = {words: loads, "TP {}": tps, "{}": formats, "caches in {}": caches}
-    split = f"tensor parallelism {_listed(sorted(tps))} with as many replicas as fit; " if len(tps) > 1 else ""
-    varied = f"Varied: {_load_range(words, loads)}; {split}{_listed(formats)}; caches in {_listed(caches)}."
+    split = f"tensor parallelism {listed(sorted(tps))} with as many replicas as fit; " if len(tps) > 1 else ""
+    varied = f"Varied: {_load_range(words, loads)}; {split}{listed(formats)}; caches in {listed(caches)}."
     return _Space(base, options, make, varied, "tpot", "usd_per_mtoken energy_per_token tokens_per_second")
 
 
@@ -235,7 +236,7 @@ def _loads(plan: Plan, concurrency: int) -> tuple[str, str, list[Any]]:
 
 def _load_range(words: str, loads: list[Any]) -> str:
     """The loads in order, with their unit once."""
-    return f"{_listed([f'{load:,g}' for load in sorted(loads)])} {words.partition(' ')[2]}"
+    return f"{listed([f'{load:,g}' for load in sorted(loads)])} {words.partition(' ')[2]}"
 
 
 def _passes(answer: Answer) -> _Space:
@@ -249,7 +250,7 @@ def _passes(answer: Answer) -> _Space:
         return base.replacing(workload={"batch_size": batch, "precision": precision})
 
     options: dict[str, list[Any]] = {"batch {:,}": batches, "{}": formats}
-    varied = f"Varied: batch {_listed(sorted(batches))}; {_listed(formats)}."
+    varied = f"Varied: batch {listed(sorted(batches))}; {listed(formats)}."
     return _Space(base, options, make, varied, "latency", "energy_per_sample throughput")
 
 
@@ -268,7 +269,7 @@ def _pools(answer: Answer) -> _Space:
         )
 
     options: dict[str, list[Any]] = {"{} generate": shares, "staleness {:g}": ages}
-    varied = f"Varied: {_listed(sorted(shares))} accelerators that generate alone; staleness {_listed(sorted(ages))}."
+    varied = f"Varied: {listed(sorted(shares))} accelerators that generate alone; staleness {listed(sorted(ages))}."
     return _Space(base, options, make, varied, "latency", "tco energy tokens_per_second")
 
 
@@ -286,7 +287,7 @@ def _groups(answer: Answer) -> _Space:
     if answer.task == "training":
         part, key, words, size = "workload", "batch_size", "batch {:,}", base.workload.batch_size or 0
         values = [round(size * factor) for factor in (1, 0.5, 2, 4) if size] or [0]
-        varied, axes = f"batch {_listed(sorted(values))}", ("run_time latency", "tco energy tokens_per_second")
+        varied, axes = f"batch {listed(sorted(values))}", ("run_time latency", "tco energy tokens_per_second")
     else:
         key, words, values = _loads(base, (base.serving and base.serving.concurrency) or 0)
         varied, axes = _load_range(words, values), ("tpot", "usd_per_mtoken tokens_per_second")
@@ -325,8 +326,3 @@ def _scaled(plan: Plan, fleet: Fleet, factor: float) -> Plan | None:
     if key is None or not count.is_integer() or count < 1:
         return None
     return plan.replacing(hardware={"on": f"{int(count)}x{key}"})
-
-
-def _listed(items: Any) -> str:
-    words = [f"{item:,}" if isinstance(item, int) else str(item) for item in items]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

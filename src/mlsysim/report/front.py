@@ -10,9 +10,9 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric, value_text
 from mlsysim.report.blocks import Block, Cards, Chart, Points, Text, Verdict
 from mlsysim.report.build import Report
-from mlsysim.report.words import capital, listed, small
+from mlsysim.report.words import capital, small
 from mlsysim.units.registry import quantity
-from mlsysim.units.text import byte_unit
+from mlsysim.units.text import byte_unit, listed
 
 NOT_KNOWN = "not known"
 _FIDELITY = {

@@ -28,21 +28,3 @@ def capital(text: str) -> str:
 def small(text: str) -> str:
     """A text that goes on in a sentence."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "design"), counted(1200, "wall")
-    ('1 design', '1,200 walls')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def listed(items: list[str]) -> str:
-    """Things one behind the other.
-
-    >>> listed(["hosts", "network", "power"])
-    'hosts, network and power'
-    """
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

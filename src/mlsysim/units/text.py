@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from mlsysim.units.registry import Quantity, format_unit
@@ -168,3 +169,22 @@ def number(value: Any, unit: str = "") -> str:
     if unit in ("", "USD", "token", "param") and abs(value) >= 1e9:
         return f"{count_text(value)} {unit}".strip()
     return f"{f'{value:,}' if isinstance(value, int) else plainly(value)} {unit}".strip()
+
+
+def many(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> many(1, "replica"), many(1200, "replica")
+    ('1 replica', '1,200 replicas')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(items: Iterable[Any]) -> str:
+    """Things one behind the other.
+
+    >>> listed(["hosts", "network", "power"]), listed([1024, 2048])
+    ('hosts, network and power', '1,024 and 2,048')
+    """
+    words = [f"{item:,}" if isinstance(item, int) else str(item) for item in items]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

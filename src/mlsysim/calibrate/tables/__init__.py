@@ -6,7 +6,10 @@ functions of ``timing`` say (:class:`~mlsysim.calibrate.questions.Prediction`).
 
 from __future__ import annotations
 
-from mlsysim.calibrate.questions import Table
+from collections.abc import Mapping
+from types import ModuleType
+
+from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
 from mlsysim.calibrate.tables import (
     collectives,
     energy,
@@ -19,23 +22,31 @@ from mlsysim.calibrate.tables import (
     serving_runs,
     silicon,
     training,
-    training_energy,
-    unscored,
     vision,
 )
 
-_SCORED = (
-    *(serving_runs, serving_open, training, inference, vision, operators, collectives, energy, training_energy),
-    *(reliability, rl),
+_COST = ("id", "source", "item", "hardware", "quantity", "metric", "value", "date")
+
+
+def _read_cost(row: Mapping[str, str]) -> list[Prediction]:
+    """No measurement to be scored: published costs are accelerator-hours times an assumed price."""
+    if "hours" in row["quantity"].lower():
+        raise Excluded("accelerator-hours times an assumed price: arithmetic, not a measurement")
+    raise Skipped(f"no prediction of {row['metric']!r}")
+
+
+def _of(*modules: ModuleType) -> list[Table]:
+    return [Table(module.__name__.rpartition(".")[2], module.COLUMNS, module.read) for module in modules]
+
+
+_EVERY = (
+    *_of(serving_runs, serving_open, training, inference, vision, operators, collectives, energy),
+    Table("training_energy", energy.TRAINING, energy.read_training),
+    *_of(reliability, rl),
+    Table("serving_logs", serving_logs.SERVER, serving_logs.read_server),
+    Table("bare_logs", serving_logs.BARE, serving_logs.read_bare),
+    Table("cost", _COST, _read_cost),
+    *_of(silicon),
 )
-TABLES = {
-    table.name: table
-    for table in (
-        *(Table(module.__name__.rpartition(".")[2], module.COLUMNS, module.read) for module in _SCORED),
-        Table("serving_logs", serving_logs.SERVER, serving_logs.read_server),
-        Table("bare_logs", serving_logs.BARE, serving_logs.read_bare),
-        Table("cost", unscored.COST, unscored.read_cost),
-        Table("silicon", silicon.COLUMNS, silicon.read),
-    )
-}
+TABLES = {table.name: table for table in _EVERY}
 """In the order in which a header is tried."""

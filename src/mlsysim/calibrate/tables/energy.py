@@ -2,6 +2,13 @@
 
 Inferred: prompt lengths of the ML.ENERGY tasks (``data/power.toml``). A vision-language model is taken as its language model, whose
 inputs the host prepares. Emissions that a model card computed from GPU-hours and TDP are no measurements.
+
+Rows of ``training_energy.csv``: mean power of nodes in training runs, at the side of the meter that the row names.
+
+A row gives model, accelerators and watts of a node; what was run are the settings of the benchmark's other submitters at that size
+(``data/rows.toml``), which is inferred. A plan is asked for the power of a node on the mains; behind the supplies (DC) it is less by their losses. The
+power of a run is that of its steps: short runs, whose timed region holds start, evaluation and waiting, draw less, and are scored all the same.
+Energy that was computed from accelerator-hours and TDP is no measurement, and energy of many runs together no run.
 """
 
 from __future__ import annotations
@@ -9,16 +16,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, experts_of, format_of, key_of, language_model, served_plan
-from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped
+from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, language_model, served_plan
+from mlsysim.calibrate.measurements import settings
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.registry import Models
 from mlsysim.timing.power import energy_per_item, power_constants
 
 COLUMNS = ("workload", "hardware", "n_chips", "avg_power_w_per_chip", "grid_kgco2_per_kwh", "metric", "value")
 SERVING, IMAGES = "energy_per_output_token", "energy_per_image"
+TRAINING = ("id", "source", "run", "model", "gpu", "n_gpus", "n_nodes", "mean_node_w", "includes", "measured")
+TRAINED = "energy of training"
+_RUNS: dict[str, Any] = settings("rows")["training_energy"]
+_PARALLEL = ("tp", "pp", "cp", "virtual_stages", "micro_batch", "micro_batches", "zero")
 
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
@@ -100,3 +113,25 @@ def _training(row: Mapping[str, str]) -> Prediction:
     energy = facility_energy(computing_energy(fleet, float(row["days"]) * 24), float(row["pue"]))
     value = energy / 1e3 if row["metric"] == "energy" else carbon_mass(energy, float(row["grid_kgco2_per_kwh"])) / 1e3
     return Prediction(row["metric"], float(row["value"]), float(value), "training energy", True)
+
+
+def read_training(row: Mapping[str, str]) -> list[Question]:
+    """What to ask for a row of training."""
+    if not cell(row, "measured").startswith("yes"):
+        raise Excluded("computed from accelerator-hours and TDP: no measurement")
+    if not cell(row, "mean_node_w") or not cell(row, "n_nodes"):
+        raise Excluded("the row is of many runs together, and gives no power of a node")
+    known = _RUNS.get(row["model"], {}).get(row["n_gpus"])
+    if known is None:
+        raise Skipped(f"the settings of {row['model']} on {row['n_gpus']} accelerators are not known")
+    model, chip, nodes = Models.get(row["model"]), chip_of(row["gpu"]), int(row["n_nodes"])
+    split = {name: known[name] for name in _PARALLEL if name in known}
+    work = {name: value for name, value in known.items() if name not in (*_PARALLEL, "stack")}
+    run = {"stack": known.get("stack"), "parallelism": split, "hardware": {"cooling": "liquid"}}
+    plan = calibrated_plan("training", key_of(model), f"{row['n_gpus']}x{key_of(chip)}", **run, **work)
+    # Both tables are of one immersed cluster. Supplies lose a share of what the mains give.
+    factor = 1 / power_constants()["node"]["liquid"]["factor"] if "mean W is DC" in row["includes"] else 1.0
+    asked, each = ("power", 1 / nodes) if "network" in row["includes"] else ("node_power", 1.0)
+    inferred = ("settings of other submitters", "liquid cooling")
+    told = (asked, "W", factor * each, TRAINED, _measured(chip), inferred)
+    return [Question("mean_node_w", float(row["mean_node_w"]), plan, *told)]
