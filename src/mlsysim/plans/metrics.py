@@ -16,8 +16,8 @@ from pydantic import Field
 from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Quantity, quantity, to_si, unit_name
-from mlsysim.units.text import byte_unit, count_text, format_value, money_text, time_unit
+from mlsysim.units.registry import Quantity, format_unit, quantity, to_si, unit_name
+from mlsysim.units.text import byte_unit, count_text, figure, format_value, money_text, time_unit
 from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.zoo.files import shipped
@@ -225,9 +225,13 @@ def value_text(name: str, value: Any) -> str:
         if unit == "token" and size >= 1e6:
             return count_text(size)
         if unit in _RATES:
-            return f"{size:,.4g}" if size < 1e4 else f"{size:,.0f}"
+            return f"{size:,.4g}" if size < 1e4 else figure(size)
         larger = next((each for least, each in _LARGER.get(unit, ()) if size and abs(size) >= least), unit)
-        return format_value(value if larger == unit else value.to(larger))
+        value = value if larger == unit else value.to(larger)
+        large = isinstance(value.magnitude, float) and abs(value.magnitude) >= 1e4
+        return f"{figure(value.magnitude)} {format_unit(value.units)}".strip() if large else format_value(value)
     if isinstance(value, float):
-        return f"{value:.1%}" if name in kinds() and kinds()[name].share else format_value(value)
+        if name in kinds() and kinds()[name].share:
+            return f"{value:.1%}"
+        return figure(value) if abs(value) >= 1e4 else format_value(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

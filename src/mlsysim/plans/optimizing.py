@@ -18,6 +18,7 @@ from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.placement import PlacementOptimizer
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import Quantity, to_si
+from mlsysim.units.text import figure, money_text
 
 __all__ = ["batch_found", "best_batching", "best_parallelism", "best_placement", "layout_found", "place_found"]
 
@@ -101,4 +102,4 @@ def batch_found(result: Any) -> str:
 def place_found(result: Any) -> str:
     """The best place in a sentence."""
     cost, carbon = result.lowest_tco.magnitude, result.carbon_footprint.magnitude
-    return f"Best: {result.best_region_name}, ${cost:,.0f} and {carbon:,.0f} kg CO2e."
+    return f"Best: {result.best_region_name}, {money_text(cost)} and {figure(carbon)} kg CO2e."

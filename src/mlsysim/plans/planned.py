@@ -21,7 +21,7 @@ from mlsysim.plans.rows import html_of, lines_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
-from mlsysim.units.text import count_text
+from mlsysim.units.text import count_text, figure
 from mlsysim.vocabulary import worded
 from mlsysim.walls.document import Summary
 
@@ -169,7 +169,7 @@ def _of_a_service(each: Service, tail: bool) -> tuple[str, ...]:
         each.chip,
         f"{each.accelerators:,}",
         each.design.text,
-        f"{each.price:,.0f}" if each.price < math.inf else "not known",
+        figure(each.price) if each.price < math.inf else "not known",
         f"mean {first.text}" if tail and "ttft_p99" not in held else first.text,
         held["tpot"].text if "tpot" in held else "",
         "" if each.headroom is None else f"{each.headroom:.2f}",

@@ -120,16 +120,26 @@ def plainly(value: float, digits: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def money_text(dollars: float) -> str:
-    """Dollars: cents below 100, thousands with commas, thousands of millions in words.
+def figure(value: float) -> str:
+    """An estimate with the digits that it warrants: four of them from ten thousand on, in words from a million on.
 
-    >>> money_text(0.0317), money_text(12.5), money_text(652255.4), money_text(2.9491e9)
-    ('$0.0317', '$12.50', '$652,255', '$2.949 billion')
+    >>> figure(16491073), figure(185024), figure(9876.5), figure(-652255)
+    ('16.49 million', '185,000', '9,876', '-652,300')
     """
-    if abs(dollars) >= 1e9:
-        return f"${count_text(dollars)}"
+    if abs(value) < 1e4:
+        return f"{value:,.0f}"
+    rounded = float(f"{value:.4g}")
+    return f"{'-' * (value < 0)}{count_text(abs(rounded))}"
+
+
+def money_text(dollars: float) -> str:
+    """Dollars of an estimate: cents below 100, then four digits; what somebody gave is ``$`` and :func:`as_given`.
+
+    >>> money_text(0.0317), money_text(12.5), money_text(1234.5), money_text(652255.4), money_text(114910923)
+    ('$0.0317', '$12.50', '$1,234', '$652,300', '$114.9 million')
+    """
     if abs(dollars) >= 1:
-        return f"${dollars:,.0f}" if abs(dollars) >= 100 else f"${dollars:,.2f}"
+        return f"${figure(dollars)}" if abs(dollars) >= 100 else f"${dollars:,.2f}"
     return f"${plainly(dollars, 3)}"
 
 
