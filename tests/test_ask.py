@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -233,3 +234,20 @@ def test_limits_may_stand_in_a_table():
 def test_names_are_not_answers_to_compare():
     with pytest.raises(InputError, match="ask both first, as in compare"):
         mlsysim.compare("Llama3_8B@H100", "Llama3_8B@H200")
+
+
+def test_a_metric_is_an_attribute_of_its_answer():
+    answer = mlsysim.serve("Llama3_8B", on="1xH100", qps=5)
+    assert answer.ttft == answer.metric("ttft") and "ttft" in dir(answer) and not hasattr(answer, "nothing")
+    assert pickle.loads(pickle.dumps(answer)).tpot.text == answer.tpot.text
+    with pytest.raises(AttributeError, match="no metric of this answer named 'tft'; did you mean 'ttft'"):
+        answer.tft
+    with pytest.raises(AttributeError, match=r"its task is serving, which gives memory, .*ttft, tpot"):
+        answer.mfu
+    with pytest.raises(AttributeError, match="What does not fit has no mfu"):
+        mlsysim.train("Llama3_70B", on="8xH100", tokens="1T").mfu
+
+
+def test_no_host_starts_the_kernels_of_a_wafer():
+    answer = mlsysim.train("Llama3_8B", on="4xCerebras_CS3", tokens="1B")
+    assert answer.binding.wall == 1 and not [part for part in answer.time_parts if "launches" in part.label]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from html import escape
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
@@ -154,6 +154,20 @@ class Answer(Document, Record):
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
         whose = f"its task is {self.task}, which gives" if kind is not None else "it has"
         raise unknown_name("metric of this answer", name, names, f"{whose} {', '.join(m.name for m in self.metrics)}.")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A metric as an attribute: ``answer.ttft`` is ``answer.metric("ttft")``."""
+            if name.startswith("_") or name in type(self).model_fields:
+                return super().__getattr__(name)
+            try:
+                return self.metric(name)
+            except InputError as error:
+                raise AttributeError(str(error)) from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(metric.name for metric in self.metrics)]
 
     @property
     def change(self) -> Change | None:
