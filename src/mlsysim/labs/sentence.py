@@ -17,7 +17,7 @@ from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import workload_of
 from mlsysim.plans.targets import TIMES, Target, parse_targets, percent
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import as_given, compact_time, count_text, number
+from mlsysim.units.text import compact_time, count_text, given_money, number
 
 Piece = dict[str, str]
 """A text, and the path of the control that it is a handle of."""
@@ -77,7 +77,7 @@ def _training(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
 
 def _budget(answer: Answer) -> Iterator[Piece]:
     budget = answer.plan.ops.budget
-    yield from _clause(", for at most [ops.budget]", budget is not None and f"${as_given(to_si(budget, 'USD'))}")
+    yield from _clause(", for at most [ops.budget]", budget is not None and given_money(to_si(budget, "USD")))
 
 
 _LIMITS = {"ttft": "the first token within ", "tpot": "each further one within ", "latency": "the whole within "}

@@ -18,7 +18,7 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.risks import risks_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import as_given
+from mlsysim.units.text import given_money
 
 _CLASSES = re.compile(r"^(?:\w+Workload|Fleet): |^The ('\w+') input of \w+(?= must )")
 """What a sentence says of classes, which a plan has none of."""
@@ -71,7 +71,7 @@ def _unchecked(answer: Answer) -> Iterator[str]:
     """A limit on money where nobody knows what is paid."""
     budget = answer.plan.ops.budget
     if budget is not None and answer.paid is None and answer.feasible:
-        limit = f"${as_given(to_si(budget, 'USD'))}"
+        limit = given_money(to_si(budget, "USD"))
         yield f"{answer.priceless} the budget of {limit} is not checked; give a price."
 
 

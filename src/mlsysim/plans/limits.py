@@ -15,7 +15,7 @@ from mlsysim.plans.metrics import Metric, kinds
 from mlsysim.plans.pieces import Checked, Limit, Score
 from mlsysim.plans.targets import TIMES, parse_targets
 from mlsysim.units.registry import DimensionalityError, Quantity, parse_quantity, quantity, to_si
-from mlsysim.units.text import as_given, compact_time, plainly
+from mlsysim.units.text import compact_time, given_money, plainly
 from mlsysim.vocabulary import worded
 from mlsysim.walls.catalog import TITLES
 
@@ -144,7 +144,7 @@ def _answered(answer: Answer, qps: float, asked: str) -> Checked:
 
 def _bound_text(label: str, most: Any) -> str:
     """A limit as it is printed: money, or a time."""
-    return f"${as_given(to_si(most, 'USD'))}" if label == "budget" else compact_time(to_si(most, "s"))
+    return given_money(to_si(most, "USD")) if label == "budget" else compact_time(to_si(most, "s"))
 
 
 def _asked(name: str, label: str, shown: str) -> str:

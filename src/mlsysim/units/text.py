@@ -133,7 +133,7 @@ def figure(value: float) -> str:
 
 
 def money_text(dollars: float) -> str:
-    """Dollars of an estimate: cents below 100, then four digits; what somebody gave is ``$`` and :func:`as_given`.
+    """Dollars of an estimate: cents below 100, then four digits; what somebody gave is :func:`given_money`.
 
     >>> money_text(0.0317), money_text(12.5), money_text(1234.5), money_text(652255.4), money_text(114910923)
     ('$0.0317', '$12.50', '$1,234', '$652,300', '$114.9 million')
@@ -141,6 +141,15 @@ def money_text(dollars: float) -> str:
     if abs(dollars) >= 1:
         return f"${figure(dollars)}" if abs(dollars) >= 100 else f"${dollars:,.2f}"
     return f"${plainly(dollars, 3)}"
+
+
+def given_money(dollars: float) -> str:
+    """Dollars that somebody gave, with the digits they have.
+
+    >>> given_money(1), given_money(652255), given_money(1.5e6)
+    ('$1.00', '$652,255', '$1,500,000')
+    """
+    return money_text(dollars) if dollars < 100 else f"${as_given(dollars)}"
 
 
 _LARGER = {
