@@ -7,10 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from mlsysim.calibrate.fit_results import FEWEST, FittedEngine, Played, Service, fit_results, service_of, write_engine
+from mlsysim.calibrate.fit_results import (
+    FEWEST,
+    MOST,
+    FittedEngine,
+    Played,
+    Service,
+    fit_results,
+    parts_of,
+    service_of,
+    write_engine,
+)
 from mlsysim.calibrate.questions import calibrated_plan
 from mlsysim.errors import InputError
+from mlsysim.simulate.replicas import kind_of
 from mlsysim.simulate.requests import Measured
+from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traffic import Load, Spread
 from mlsysim.timing.engines import engine
 
@@ -42,7 +54,7 @@ def log(tmp_path_factory) -> Path:
         table.writerow(head)
         for rate, requests in drawn.items():
             whole = _All(str(rate), requests, (Measured(1.0, 1.0),) * len(requests), 0, len(requests))
-            for request, ttft, tpot in zip(requests, *service.play(whole, PLANTED), strict=True):
+            for request, ttft, tpot in zip(requests, *service.play(whole, service.kind(PLANTED)), strict=True):
                 table.writerow((rate, *request[:3], ttft, tpot))
     return path
 
@@ -89,3 +101,22 @@ def test_a_file_that_says_too_little_is_refused(log: Path, tmp_path: Path) -> No
     plain.write_text("arrival_s,input_tokens,output_tokens\n" + "\n".join(f"{n},10,10" for n in range(30)) + "\n")
     with pytest.raises(InputError, match="not how long they took"):
         fit_results(plain, service_of(PLAN, log))
+
+
+def test_of_a_long_file_the_first_requests_of_each_run_are_fitted(log: Path, tmp_path: Path) -> None:
+    head, *lines = log.read_text().splitlines()
+    runs = [line.split(",", 1) for line in lines if line.startswith("0.5,")]
+    whole = tmp_path / "long.csv"
+    whole.write_text(
+        "\n".join([head, *(f"{name},{rest}" for name in range(2 * MOST // len(runs)) for _, rest in runs)]) + "\n"
+    )
+    parts = parts_of(whole)
+    assert len(parts) == 2 * MOST // len(runs) and all(each.last == len(each.requests) for each in parts)
+    assert FEWEST * len(parts) <= sum(each.last for each in parts) <= MOST
+    assert len(parts[0].values) == 6
+
+
+def test_what_is_known_of_products_is_the_same_with_other_constants(log: Path) -> None:
+    service, part = service_of(PLAN, log), parts_of(log)[1]
+    fresh = kind_of(service.moved(PLANTED), service.traffic, Settings())
+    assert service.play(part, service.kind(PLANTED)) == service.play(part, fresh)

@@ -8,6 +8,9 @@ are the engine's constants, with the spreads of its own fit (``data/fits.toml``)
 Fitted are means, medians and 90th percentiles of the first token and of each further one, run by run. Where a file has several runs, each is
 predicted without it too, and the engine is written only where that is better than before; of a single run the first half of its requests is told apart
 from the second in the same way.
+
+A fit plays all of it a few hundred times, so that of long files the first requests of each run are taken, ``MOST`` together: a run begins with an
+empty server however long it is, and what was measured of the same requests is beside what is played of them.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import datetime
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +34,7 @@ from mlsysim.importers.markup import table_lines
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.serving import best_served
 from mlsysim.simulate.bags import ranked
-from mlsysim.simulate.replicas import kind_of
+from mlsysim.simulate.replicas import Kind, kind_of
 from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traces import read_runs
@@ -39,7 +43,7 @@ from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Summary
 from mlsysim.zoo.writing import write_whole
 
-FEWEST, _SPREAD, _FOLDS, _LEVELS = 20, 0.02, 4, (50.0, 90.0)
+FEWEST, MOST, _SPREAD, _FOLDS, _LEVELS = 20, 1000, 0.02, 4, (50.0, 90.0)
 _CONSTANTS = ("front_end", "step", "per_sequence", "waited_operator")
 _FACTORS = {"prompts": 0.25, "answers": 0.1}
 """Spreads of a model's factors on steps with prompts and without."""
@@ -78,8 +82,15 @@ def parts_of(path: Path) -> list[Played]:
         if not any(m.ttft or m.tpot for m in measured):
             raise InputError(f"{path} says when requests came, not how long they took; give a result with times.")
         found.append(Played(name, requests, measured, 0, len(pairs)))
-    if sum(len(each.requests) for each in found) < FEWEST:
+    count = sum(len(each.requests) for each in found)
+    if count < FEWEST:
         raise InputError(f"{path} has fewer than {FEWEST} answered requests, too few to fit an engine on.")
+    if count > MOST:
+        many = [max(FEWEST, len(each.requests) * MOST // count) for each in found]
+        found = [
+            Played(each.run, each.requests[:own], each.measured[:own], 0, min(own, each.last))
+            for each, own in zip(found, many, strict=True)
+        ]
     if len(found) > 1:
         return found
     whole = found[0]
@@ -103,7 +114,15 @@ class Service:
         step.factors = (constants["prompts"], constants["answers"], _known(step)[2])
         return Engines(step, step, self.machine.draft, self.machine.apart)
 
-    def play(self, part: Played, constants: Mapping[str, float]) -> list[float]:
+    def kind(self, constants: Mapping[str, float]) -> Kind:
+        """What its replicas are made of with other constants and factors."""
+        settings = Settings(scheduler=self.scheduler)
+        found = kind_of(self.moved(constants), self.traffic, settings)
+        found.steps.know(kind_of(self.machine, self.traffic, settings).steps)
+        return found
+
+    @staticmethod
+    def play(part: Played, kind: Kind) -> list[float]:
         """What was looked at of the requests, simulated."""
         ttfts: list[float | None] = [None] * len(part.requests)
         tpots = list(ttfts)
@@ -114,7 +133,6 @@ class Service:
             ttfts[number] = live.first - live.request.arrival
             tpots[number] = (live.finish - live.first) / (answer - 1) if answer > 1 else None
 
-        kind = kind_of(self.moved(constants), self.traffic, Settings(scheduler=self.scheduler))
         replicas = [kind.replica(done) for _ in range(kind.many)]
         for number, request in enumerate(part.requests):
             replicas[number % len(replicas)].push(request)
@@ -207,11 +225,15 @@ def fit_results(path: Path, service: Service) -> FittedEngine:
     # What an engine does not have at all is not looked for.
     priors = {key: Prior(value, _FACTORS.get(key) or spreads[key][1]) for key, value in known.items() if value > 0}
 
+    @lru_cache(maxsize=2 * (_FOLDS + 1) * (len(priors) + 1))
+    def kind(*constants: float) -> Kind:
+        return service.kind(dict(zip(priors, constants, strict=True)))
+
     def row(part: Played) -> Row:
         def predict(constants: Mapping[str, Any], _: Sequence[Any]) -> list[Any]:
-            many = len(next(iter(constants.values())))
-            each = [service.play(part, {k: float(v[i]) for k, v in constants.items()}) for i in range(many)]
-            return list(np.array(each).T)
+            asked = list(zip(*(values.tolist() for values in constants.values()), strict=True))
+            played = {one: service.play(part, kind(*one)) for one in dict.fromkeys(asked)}
+            return list(np.array([played[one] for one in asked]).T)
 
         values = part.values
         return Row(part.run, tuple(values), (_SPREAD,) * len(values), predict)
@@ -224,7 +246,7 @@ def fit_results(path: Path, service: Service) -> FittedEngine:
     before = [
         math.log(predicted / measured)
         for part in parts
-        for predicted, measured in zip(service.play(part, known), part.values, strict=True)
+        for predicted, measured in zip(service.play(part, service.kind(known)), part.values, strict=True)
     ]
     after = found.errors[np.arange(len(found.owner)), folds[found.owner] + 1]
     count = sum(part.last - part.first for part in parts)

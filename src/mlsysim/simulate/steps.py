@@ -110,6 +110,10 @@ class Steps:
         self.prompted = (step.kernels.attention.ramp_tokens, *(self._prompt_form() or (0.0, 0.0, 0.0)))
         """Of attention over s tokens of a prompt after c others: S0, i, j and k of (s + S0) (i c + j s + k); j is 0 where it is not of that form."""
 
+    def know(self, other: Steps) -> None:
+        """What another one knows of products, where only the engine's own times and the factors of a model differ."""
+        self._rows, self._kinds, self._chunks = other._rows, other._kinds, other._chunks
+
     @staticmethod
     def _at(step: EngineStep, prompted: bool) -> Any:
         if step.clocks is None:
