@@ -244,6 +244,7 @@ def test_models_and_formats_of_checkpoints(label: str, key: str) -> None:
         ("Qwen3-Coder-480B", "Qwen3_Coder_480B_A35B"),
         ("Qwen3-235B-Instruct-FP8", "Qwen3_235B_A22B"),
         ("Foo v3 8B", None),
+        ("Llama v9 70B", None),
     ],
 )
 def test_versions_in_the_middle_and_mixtures_without_their_active_size(label: str, key: str | None) -> None:

@@ -76,13 +76,13 @@ def model_names(text: str) -> list[str]:
 
 
 def _versions(text: str) -> tuple[str, str]:
-    """A name whose version stands in the middle: without the letter before it, and without it.
+    """A name whose version stands in the middle: without the letter before it, and without one below 1, which is a checkpoint's.
 
     >>> _versions("LLaMA v3.1 8B"), _versions("Mixtral-v0.1-8x7B")[1]
-    (('LLaMA 3.1 8B', 'LLaMA 8B'), 'Mixtral-8x7B')
+    (('LLaMA 3.1 8B', 'LLaMA v3.1 8B'), 'Mixtral-8x7B')
     """
     plain = re.sub(r"(?<=[-_\s])v(?=\d)", "", text, flags=re.IGNORECASE)
-    return plain, re.sub(r"[-_\s]v\d+(?:\.\d+)*(?=[-_\s])", "", text, flags=re.IGNORECASE)
+    return plain, re.sub(r"[-_\s]v0(?:\.\d+)+(?=[-_\s])", "", text, flags=re.IGNORECASE)
 
 
 def towered(text: str) -> bool:
