@@ -10,27 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mlsysim.api.requests import FlatRequest, PlanRequest
+from mlsysim.api.requests import FlatRequest, PlanRequest, file
 from mlsysim.api.service import Operation
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.schema import COMMON, SAID
 
-INSTRUCTIONS = (
-    "Plans machine-learning systems from first principles: whether a model fits on a fleet, how fast it trains or serves, what it costs "
-    "and emits, which wall binds, and how sure that is. "
-    "A model on a given fleet: `train`, `serve` or `rl`. How many accelerators, or which chip is cheapest for a goal: `plan`. Two chips or settings: "
-    "`compare`. Why a number is so: `explain`. Region or layout: `optimize`. One key at several values: `sweep`. A launch command or script: `review`. "
-    "Names are of the zoo and forgiving ('Llama 3 70B', '512 H100', 'us-east-1'); an unknown one is answered with the nearest, and `zoo` lists them. "
-    "Numbers may be '2T', '8k' (k is 1,000) or '40%', money '$1M', times '30 ms' or '14 day'. Files are neither read nor written."
-)
-
-_KINDS = {
-    "Plan": {
-        "type": "object",
-        "description": "keys of `train`, `serve` or `rl` and task, or parts as `schema` has them",
-    },
-    "Assertion": {"type": "string", "description": "such as 'mfu >= 0.4'"},
-}
+_TOLD = file("description.toml")["tools"]
+INSTRUCTIONS: str = _TOLD["instructions"]
+_KINDS: dict[str, Any] = _TOLD["kinds"]
 """Records that a tool need not spell out."""
 _LEFT_OUT = (
     *("title", "default", "x-unit", "maxLength", "minLength", "maxItems", "minItems", "examples"),

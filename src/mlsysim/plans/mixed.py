@@ -1,4 +1,4 @@
-"""Groups of different accelerators: ``8xB200 + 8xH100``.
+"""Groups of different accelerators: ``8xB200 + 8xH100``, what they add up to, and the answer of all of them.
 
 Training is :mod:`mlsysim.plans.mixed_training`. Serving routes requests in proportion to what each group answers at most, within the limits;
 the rates add up and the slower group sets the latency that is promised.
@@ -6,22 +6,100 @@ the rates add up and the slower group sets the latency that is promised.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.equations import equations_of
-from mlsysim.plans.metrics import metric
-from mlsysim.plans.mixed_groups import fullest, joined, on_group, seconds_of, sums
-from mlsysim.plans.mixed_training import evaluate_mixed_training
+from mlsysim.plans.equations import Together, equations_of, summed
+from mlsysim.plans.metrics import Metric, metric
+from mlsysim.plans.pieces import MemoryBar, Part
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.served import ANY_RATE
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.plans.spending import TAKEN, paid
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import plainly
+from mlsysim.vocabulary import worded
+
+Named = list[tuple[str, Answer]]
+"""The answers of groups with their names."""
+
+
+def on_group(plan: Plan, text: str, **parts: Any) -> Plan:
+    """The plan on one group alone."""
+    return plan.replacing(hardware={"on": text}, constraints=None, **parts)
+
+
+def seconds_of(answer: Answer) -> float:
+    """Time of a step or request; infinite where there is none."""
+    return to_si(answer.value("latency"), "s") if "latency" in answer.held else math.inf
+
+
+def fullest(answers: list[Answer]) -> Answer:
+    """The answer of the group whose accelerators are fullest."""
+    return max(answers, key=lambda a: to_si(a.value("memory"), "byte") / to_si(a.value("memory_capacity"), "byte"))
+
+
+def sums(groups: Named, names: Iterable[str], banded: bool = True) -> tuple[list[Metric], dict[str, Together]]:
+    """Metrics that all groups have together, with their intervals where all have one, and the equations of these sums."""
+    metrics, equations = [], {}
+    for name in names:
+        held = [(group, answer.held[name]) for group, answer in groups if name in answer.held]
+        if len(held) == len(groups):
+            sides = {side: [getattr(m, side) for _, m in held] for side in ("value", "low", "high")}
+            sums = {side: None if None in each else sum(each[1:], start=each[0]) for side, each in sides.items()}
+            unknown = {} if banded else {"low": None, "high": None}  # days that follow from the work have no interval
+            metrics.append(held[0][1].model_copy(update=sums | unknown))
+            equations[name] = summed({group: m.amount for group, m in held})
+    return metrics, equations
+
+
+def _added(groups: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Parts of several groups, those of one name together; none where a group has none."""
+    held = list(groups)
+    if not all(held):
+        return ()
+    sums: dict[str, Part] = {}
+    for part in (each for parts in held for each in parts):
+        known = sums.get(part.label)
+        sums[part.label] = part if known is None else known.model_copy(update={"value": known.value + part.value})
+    return tuple(sums.values())
+
+
+def _fullest_bar(groups: Named) -> MemoryBar | None:
+    """The memory of the fullest group, which it names."""
+    full = fullest([answer for _, answer in groups])
+    name = next(name for name, answer in groups if answer is full)
+    return full.memory and full.memory.model_copy(update={"of": name.partition(" x ")[2] or name})
+
+
+def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline: str, **found: Any) -> Answer:
+    """The answer of all groups: that of one of them, with what holds for all in its place."""
+    names = [fleet.name for fleet in find_fleets(plan.hardware).fleets]
+    if unfit := [answer for _, answer in groups if not answer.feasible]:
+        # Of what does not fit the fullest is told; those that are overloaded share what comes by what they answer, so that the first says it.
+        full = fullest(too_full) if (too_full := [answer for answer in unfit if not answer.overloaded]) else unfit[0]
+        verdict, why = full.headline.split(": ", 1)
+        where = next(name for name, answer in groups if answer is full)
+        headline, found["verdict"] = worded(f"{verdict} on {where}: ", why), full.verdict
+    update = {
+        "name": plan.name,
+        "plan": plan,
+        "feasible": not unfit,
+        "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
+        "headline": headline,
+        "memory": _fullest_bar(groups),
+        # What failures take of one group says little of all of them.
+        "run_parts": (),
+        "cost_parts": _added(answer.cost_parts for answer in costs),
+        "carbon_parts": _added(answer.carbon_parts for answer in costs),
+        "energy_parts": _added(answer.energy_parts for answer in costs),
+    }
+    return one.model_copy(update=update | found)
 
 
 def evaluate_mixed(plan: Plan) -> Answer:
@@ -31,6 +109,8 @@ def evaluate_mixed(plan: Plan) -> Answer:
         raise InputError("One pass runs on one accelerator; give one chip.", field="hardware")
     if plan.kind == "serving":
         return _serving(plan, texts)
+    from mlsysim.plans.mixed_training import evaluate_mixed_training  # which needs what groups add up to
+
     return evaluate_mixed_training(plan, texts)
 
 

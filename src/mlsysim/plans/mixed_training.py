@@ -35,7 +35,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import metric
-from mlsysim.plans.mixed_groups import fullest, joined, on_group, seconds_of, sums
+from mlsysim.plans.mixed import fullest, joined, on_group, seconds_of, sums
 from mlsysim.plans.parts import binding_of, memory_facts, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
