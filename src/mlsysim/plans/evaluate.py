@@ -78,12 +78,13 @@ def _unchecked(answer: Answer) -> Iterator[str]:
 def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:
     """What answers plans of a kind, imported when it is asked: a pass on a chip needs no search of layouts."""
     if kind == "mixed":
-        from mlsysim.plans.mixed import evaluate_mixed
+        from mlsysim.plans.mixed import evaluate_mixed_serving
+        from mlsysim.plans.mixed_training import evaluate_mixed_training
         from mlsysim.plans.training_run import refuse
 
         def on_groups(plan: Plan) -> Answer:
             refuse(plan, "A run on several kinds of accelerator is not simulated")
-            return evaluate_mixed(plan)
+            return (evaluate_mixed_training if plan.kind == "training" else evaluate_mixed_serving)(plan)
 
         return on_groups
     if kind == "training":

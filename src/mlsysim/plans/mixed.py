@@ -102,21 +102,16 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
     return one.model_copy(update=update | found)
 
 
-def evaluate_mixed(plan: Plan) -> Answer:
-    """The answer to a plan on several kinds of accelerator."""
-    texts = [piece.strip() for piece in (plan.hardware.on or "").split("+")]
+def groups_of(plan: Plan) -> list[str]:
+    """The groups of a plan's hardware, each as it is written."""
+    return [piece.strip() for piece in (plan.hardware.on or "").split("+")]
+
+
+def evaluate_mixed_serving(plan: Plan) -> Answer:
+    """Requests are routed by speed, and the slowest group sets what is promised."""
     if plan.kind == "inference":
         raise InputError("One pass runs on one accelerator; give one chip.", field="hardware")
-    if plan.kind == "serving":
-        return _serving(plan, texts)
-    from mlsysim.plans.mixed_training import evaluate_mixed_training  # which needs what groups add up to
-
-    return evaluate_mixed_training(plan, texts)
-
-
-def _serving(plan: Plan, texts: list[str]) -> Answer:
-    """Requests are routed by speed, and the slowest group sets what is promised."""
-    traffic = plan.serving
+    traffic, texts = plan.serving, groups_of(plan)
     free: dict[str, Any] = {"qps": None, "concurrency": None, "replicas": None}
     if traffic is not None and traffic.qps is not None and not is_limited(traffic):
         # In proportion to the most that each answers: one is overloaded where all of them are.

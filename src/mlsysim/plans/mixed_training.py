@@ -35,7 +35,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import metric
-from mlsysim.plans.mixed import fullest, joined, on_group, seconds_of, sums
+from mlsysim.plans.mixed import fullest, groups_of, joined, on_group, seconds_of, sums
 from mlsysim.plans.parts import binding_of, memory_facts, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
@@ -80,9 +80,9 @@ class _Joint(NamedTuple):
         return all(answer.feasible for _, _, answer in self.groups)
 
 
-def evaluate_mixed_training(plan: Plan, texts: list[str]) -> Answer:
-    """A step that the groups of these texts make together."""
-    groups = find_fleets(plan.hardware)
+def evaluate_mixed_training(plan: Plan) -> Answer:
+    """A step that the groups of a plan make together."""
+    groups, texts = find_fleets(plan.hardware), groups_of(plan)
     if plan.ops.start is not None:
         words = "Hours are counted for one kind of accelerator; leave start out, or give one group."
         raise InputError(words, field="start")
