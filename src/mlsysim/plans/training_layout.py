@@ -236,7 +236,7 @@ def _best_layout(
         best = found.best_config
         rest = [f"{n:,} {words}" for words, n in found.rejected.items() if n]
         refused = f"; rejected: {', '.join(rest)}" if rest else ""
-        assumed["layout"] = f"the best of {found.total_searched:,} searched{refused}"
+        assumed["layout"] = f"the best of {found.total_searched:,} searched{found.undecided()}{refused}"
     micro = max(1, options["batch_size"] // best["dp"] // best["microbatch_count"])
     chosen = {name: best[name] for name in ("tp", "pp", "ep", "cp", "recompute")} | {
         "virtual_stages": best["v_stages"],

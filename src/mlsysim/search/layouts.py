@@ -52,6 +52,9 @@ _SIMPLER = (
 )
 _FOUND = ("mfu", "step_time_s", "memory_gb")
 _DIGITS = 9
+SCATTER = 0.042
+"""How far predictions of layouts of one run lie from one another's errors: the spread of predicted over published rates within 14 sets of
+published runs that differ in their layout alone (36 rows; 7 % over all runs)."""
 
 
 # --- what may be chosen -----------------------------------------------------------------------------------------------
@@ -226,6 +229,18 @@ class RankedLayouts:
         """Layouts that are as good as the first."""
         best = round(self.columns["mfu"][0], _DIGITS)
         return next((i for i, mfu in enumerate(self.columns["mfu"]) if round(mfu, _DIGITS) != best), len(self))
+
+    def near(self) -> tuple[int, dict[str, Any]]:
+        """Layouts that predictions cannot tell from the best, and the simplest of them: with fewest ways to split, chunks and recomputation."""
+        least = self.columns["mfu"][0] * (1 - SCATTER)
+        count = sum(mfu >= least for mfu in self.columns["mfu"])
+
+        def parts(place: int) -> tuple[int, int]:
+            how = self.row(place)
+            ways = sum(how[name] > 1 for name in ("tp", "pp", "ep", "cp", "v_stages")) + (how["optimizer_offload"] > 0)
+            return ways + RECOMPUTE.index(how["recompute"]), place
+
+        return count, self.row(min(range(count), key=parts))
 
     def splits(self) -> dict[tuple[int, ...], int]:
         """Splits in the order of their best layouts, and where those are."""

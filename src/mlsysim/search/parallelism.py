@@ -69,7 +69,9 @@ class ParallelismResult(Result):
     """The best layout, what came next and what was rejected.
 
     ``sensitivity`` has for each setting the step up and down that is worth most when all other settings may follow, as a
-    fraction of the best MFU. ``ties`` counts the layouts with the MFU of the best (to nine digits), itself included.
+    fraction of the best MFU. ``ties`` counts the layouts with the MFU of the best (to nine digits), itself included. The best of many predictions is
+    on average predicted too well: ``near`` are the layouts behind it by no more than predictions of layouts of one run scatter (4 %), any of which
+    may be the fastest, and ``simplest`` is the one of them with fewest moving parts.
     """
 
     objective_value: float
@@ -82,10 +84,21 @@ class ParallelismResult(Result):
     rejected: dict[str, int]
     top_candidates: tuple[dict[str, Any], ...]
     ties: int = 1
+    near: int = 1
+    simplest: dict[str, Any] | None = None
     runner_up: dict[str, Any] | None = None
     runner_up_behind_fraction: float | None = None
     sensitivity: dict[str, Any]
     compared: dict[str, Any] | None = None
+
+    def undecided(self) -> str:
+        """What predictions cannot tell from the best, in words; nothing where there is no other."""
+        if self.near == 1 or self.simplest is None:
+            return ""
+        behind = 1 - self.simplest["mfu"] / self.best_mfu
+        chunks = f" with {self.simplest['v_stages']} chunks a stage" if self.simplest["v_stages"] > 1 else ""
+        other = f", the simplest of them {_label(self.simplest)}{chunks} ({behind:.1%} behind)" if behind > 0 else ""
+        return f"; {self.near:,} are within {layouts.SCATTER:.0%} of it, which predictions cannot tell apart{other}"
 
 
 class ParallelismOptimizer(Resolver[ParallelismResult]):
@@ -106,6 +119,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
     known_fallacies = (
         "The layout with the least communication wins: it has to fit first.",
         "A published layout is optimal: it is near the best of many that differ by a few per cent.",
+        "The best that a search finds is as fast as predicted: of many near ties the one is chosen whose error helps it most.",
     )
 
     def _solve(self, x: Any, assumed: Assumptions) -> ParallelismResult:
@@ -143,8 +157,8 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             lacks, least = _lacking(x, searched, miss), _least_that_fits(x, enough)
             told = {"lacks": lacks, "least": least, "nearest": miss.config, "fleet": enough and enough[::2]}
             raise InputError(f"{lacks} {least}", fits=False, **told)
-        best = table.row(0)
-        ranks = table.splits()
+        best, ranks = table.row(0), table.splits()
+        near, simplest = table.near()
         second = next((place for split, place in ranks.items() if split != split_of(best)), None)
         runner_up, behind, gap = None, None, ""
         if second is not None:
@@ -165,6 +179,8 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
             rejected=rejected,
             top_candidates=tuple(table.row(place) for place in range(min(_KEPT, len(table)))),
             ties=table.ties(),
+            near=near,
+            simplest=simplest,
             runner_up=runner_up,
             runner_up_behind_fraction=behind,
             sensitivity=_sensitivity(x, shared, table, best),
