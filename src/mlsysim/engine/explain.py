@@ -54,7 +54,7 @@ def compare(a: Result, b: Result) -> Difference:
         if name in ("assumptions", "binding", "constraint_trace", "node_profile"):
             continue
         old, new = getattr(a, name), getattr(b, name)
-        factor = _factor(old, new)
+        factor = factor_between(old, new)
         if old != new if factor is None else abs(factor - 1) > _NOTABLE:
             changes[name] = Changed(old, new, factor)
     return Difference(changes, _reason(a.binding, b.binding))
@@ -77,7 +77,8 @@ class DifferentialExplainer:
         return str(compare(baseline, proposal))
 
 
-def _factor(old: Any, new: Any) -> float | None:
+def factor_between(old: Any, new: Any) -> float | None:
+    """By what a number or a quantity is multiplied; None where there is no such factor."""
     if isinstance(old, Quantity) and isinstance(new, Quantity):
         try:
             return float((new / old).to("").magnitude) if old.magnitude else None

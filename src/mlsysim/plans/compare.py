@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from mlsysim.engine.explain import factor_between
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
 from mlsysim.plans.rows import lines_of
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import DimensionalityError, Quantity
 from mlsysim.units.text import plainly
 from mlsysim.walls.document import Document
 
@@ -75,18 +75,8 @@ def compare_answers(first: Answer, second: Answer) -> Comparison:
         raise InputError(f"Two answers of one task compare, got {first.task} and {second.task}.", field="task")
     other = {metric.path: metric for metric in second.metrics}
     pairs = [(metric, other[metric.path]) for metric in first.metrics if metric.path in other]
-    rows = tuple(Row(a.path, a.label, a.text, b.text, _factor(a.value, b.value)) for a, b in pairs)
+    rows = tuple(Row(a.path, a.label, a.text, b.text, factor_between(a.value, b.value)) for a, b in pairs)
     return Comparison(rows, _sentences(first, second), first, second)
-
-
-def _factor(first: Any, second: Any) -> float | None:
-    if isinstance(first, bool) or not isinstance(first, (int, float, Quantity)):
-        return None
-    try:
-        ratio = second / first
-        return float(ratio.to("").magnitude if isinstance(ratio, Quantity) else ratio)
-    except (DimensionalityError, ZeroDivisionError):
-        return None
 
 
 def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
@@ -99,7 +89,7 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
         lines.append(f"Only {fits} fits. {other.headline}")
     elif first.runs and first.main == second.main:
         main = first.metric(first.main)
-        factor = _factor(main.value, second.value(first.main))
+        factor = factor_between(main.value, second.value(first.main))
         if factor is not None:
             speed = 1 / factor if main.name in LOWER_IS_BETTER else factor
             better = names[1] if speed > 1 else names[0]
