@@ -314,5 +314,5 @@ def result(
 ) -> Loop:
     """What clients in a loop see; Little's law gives their rate."""
     rate = t.concurrency / value_of(ttft + (t.mean_answer - 1) * tpot)
-    steps = (value_of(step) for step in (decode_step, prompt_step, middle_step))
-    return Loop(tpot, ttft, steady, active, *steps, rate, bound)
+    decode, prompt, middle = (value_of(step) for step in (decode_step, prompt_step, middle_step))
+    return Loop(tpot, ttft, steady, active, decode, prompt, middle, rate, bound)
