@@ -387,3 +387,26 @@ def test_conversations_are_answered_as_fast_as_caches_find_them(router: str) -> 
     asked = plan.replacing(serving=serving | {"qps": 140.0})
     most = float(answer.value("most_requests_per_second").m)
     assert most == pytest.approx(float(evaluate_plainly(asked, quick=True).value("requests_per_second").m), rel=0.1)
+
+
+@pytest.mark.parametrize("scheduler", ["fair", "priority"])
+def test_a_scheduler_says_that_no_request_is_told_apart(scheduler: str, tmp_path: Path) -> None:
+    says = {"fair": "tenant"}.get(scheduler, scheduler)
+    lines = [f"{n / 10},500,20,{1 + n % 2}" for n in range(40)]
+    path = tmp_path / "trace.csv"
+    path.write_text(f"arrival_s,input_tokens,output_tokens,{says}\n" + "\n".join(lines) + "\n")
+    plain, bare = {"requests": 40}, dict.fromkeys(("prompt_tokens", "output_tokens", "qps", "requests"))
+    told = [
+        f"No request says its {says}" in str(_asked(scheduler=scheduler, slo=None, **load))
+        for load in (plain, bare | {"trace": str(path)})
+    ]
+    assert told == [True, False]
+
+
+def test_a_trace_of_one_request_is_played_and_no_service_is_sized_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0.5,1000,100\n")
+    alone = dict.fromkeys(("prompt_tokens", "output_tokens", "qps", "requests")) | {"trace": str(path)}
+    assert "1 request is too few" in str(_asked(**alone))
+    with pytest.raises(InputError, match="all at once"):
+        least_services(Plan.model_validate(BASE | {"serving": BASE["serving"] | alone}), ["H100"])

@@ -143,7 +143,10 @@ class ChipDesigns:
         self.pool = pool
         self.pools = server_of(apart, quick=True)
         self.spare = (plan.serving and plan.serving.spare) or 0
-        self.rate = self.pools.part.qps or 1.0
+        if self.pools.part.qps is None:
+            words = "A least service answers requests that come over time, and those of the trace come all at once"
+            raise InputError(f"{words}; give a longer trace, or qps and lengths without one.", field="trace")
+        self.rate = self.pools.part.qps
         self.each: float | None = None
         self.simulated = is_simulated(self.pools.part)
 

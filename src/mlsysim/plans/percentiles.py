@@ -77,13 +77,27 @@ def _say_unsure(sheet: Sheet, served: Played) -> None:
     if not missing:
         return
     named = ", ".join(f"{' and '.join(levels)} of the {' and the '.join(kinds)}" for levels, kinds in missing.items())
-    few = f"{many(served.seen.requests, 'request')} are too few to tell to a factor of two: {named}"
+    verb = "is" if served.seen.requests == 1 else "are"
+    few = f"{many(served.seen.requests, 'request')} {verb} too few to tell to a factor of two: {named}"
     first = f"{few}; long waits come together, in few busy moments"
     if served.arrivals.trace is not None or not needed < _MOST:
         sheet.note(f"{first}.")
         return
     coarse = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
     sheet.note(worded(f"{first}. More are seen with ", Setting("requests", math.ceil(needed / coarse) * coarse), "."))
+
+
+def _say_alike(sheet: Sheet, served: Played) -> None:
+    """A scheduler that tells requests apart by what none of them says."""
+    order, arrivals = served.seen.scheduling.order, served.arrivals
+    says = {"fair": "tenant", "priority": "priority"}.get(order)
+    if says is None or (says == "tenant" and arrivals.part.adapters):
+        return
+    if arrivals.trace is None or not any(getattr(request, says) for request in arrivals.trace):
+        words = (
+            f"No request says its {says}, so that the scheduler {served.seen.scheduling.name} takes them as they come"
+        )
+        sheet.note(f"{words}; a trace may have a column {says}.")
 
 
 def add_percentiles(sheet: Sheet, served: Played) -> None:
@@ -114,6 +128,7 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     sheet.add("queue", seen.percentiles["queue"].mean, served.interval("queue_mean"))
     sheet.shown["percentiles"] = table
     _say_unsure(sheet, served)
+    _say_alike(sheet, served)
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router
     if served.server.part.autoscale is not None:
