@@ -18,6 +18,7 @@ import mlsysim  # noqa: E402
 from mlsysim.api.service import call  # noqa: E402
 from mlsysim.plans.optimizing import best_placement  # noqa: E402
 from mlsysim.plans.plan import Plan  # noqa: E402
+from mlsysim.units.text import figure  # noqa: E402
 
 TRAINING = {"task": "training", "model": "Llama 3 8B", "on": "256 H100", "tokens": "2T"}
 LAUNCH = "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4 --max-model-len 8192"
@@ -56,7 +57,7 @@ def why():
 
 def where():
     found = best_placement(Plan.model_validate(TRAINING), objective="carbon")
-    return [f"Best: {found.best_region_name}", f"{found.carbon_footprint.magnitude:,.0f} kg CO2e"]
+    return [f"Best: {found.best_region_name}", f"{figure(found.carbon_footprint.magnitude)} kg CO2e"]
 
 
 def reviewed():

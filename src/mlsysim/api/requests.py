@@ -244,7 +244,7 @@ class ExplainRequest(OfAPlan):
 
 
 class CompareRequest(Loose):
-    """Two plans of one task; keys that both share may stand beside them. A plan may be text: 16xH200, or Llama3_70B@512xH100."""
+    """Two plans of one task, or ``plans`` as a list of two; keys that both share may stand beside them. A plan may be text: 16xH200, or Llama3_70B@512xH100."""
 
     within = ("first", "second")
 
@@ -254,9 +254,16 @@ class CompareRequest(Loose):
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
+        plans = obj.get("plans")
+        if isinstance(plans, list):
+            if len(plans) != len(cls.within):
+                raise InputError(f"'plans' has {len(plans)}; compare takes two, and sweep any number.", field="plans")
+            obj = {name: value for name, value in obj.items() if name != "plans"} | dict(
+                zip(cls.within, plans, strict=True)
+            )
         texts = {name: obj[name].rpartition("@") for name in cls.within if isinstance(obj.get(name), str)}
-        plans = {name: {"model": model, "on": on} if mark else {"on": on} for name, (model, mark, on) in texts.items()}
-        return super().model_validate({**obj, **plans}, **kwargs)
+        read = {name: {"model": model, "on": on} if mark else {"on": on} for name, (model, mark, on) in texts.items()}
+        return super().model_validate({**obj, **read}, **kwargs)
 
 
 class OptimizeRequest(Loose):
@@ -287,6 +294,8 @@ class SweepRequest(Loose):
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
         """The request in a document; what a sweep varies need not be given beside it."""
+        if "over" not in obj and "space" not in obj:
+            obj = _varied(obj)
         over, plan = obj.get("over"), obj.get("plan")
         if isinstance(over, dict) and isinstance(plan, dict | None):
             said = Plan.in_parts({**apart(cls, obj)[1], **(plan or {})})
@@ -301,6 +310,23 @@ class SweepRequest(Loose):
                 field="space" if made.over is None else "plan",
             )
         return made
+
+
+def _varied(obj: dict[str, Any]) -> dict[str, Any]:
+    """A document whose keys at several values, beside a plan or in it, are what it varies."""
+    plan, over = obj.get("plan"), {}
+    for held in (obj, plan if isinstance(plan, dict) else {}):
+        over |= {
+            name: each
+            for name, each in held.items()
+            if isinstance(each, list) and not any(isinstance(one, dict) for one in each)
+        }
+    if not over:
+        return obj
+    rest = {name: each for name, each in obj.items() if name not in over}
+    if isinstance(plan, dict):
+        rest["plan"] = {name: each for name, each in plan.items() if name not in over}
+    return {**rest, "over": over}
 
 
 def _several(given: Any) -> Any:

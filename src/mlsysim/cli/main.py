@@ -126,7 +126,15 @@ def main() -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-_VALUES = {"--on": "--on 512xH100", "--qps": "--qps 5", "--tokens": "--tokens 2T", "--deadline": "--deadline 30d"}
+_VALUES = {
+    "--lora-rank": "--lora-rank 16",
+    "--batch-size": "--batch-size 64",
+    "--chip": "--chip H100",
+    "--on": "--on 512xH100",
+    "--qps": "--qps 5",
+    "--tokens": "--tokens 2T",
+    "--deadline": "--deadline 30d",
+}
 _COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}
 
 
@@ -187,6 +195,8 @@ def _of_usage(error: Exception, said: str) -> str:
             return _of_a_plan(words)
         if (number := str(getattr(getattr(error, "ctx", None), "params", {}).get("hardware"))).isdigit():
             return f"A fleet is one word: {number[:12]}x{words[:60]}."
+        if getattr(getattr(error, "ctx", None), "info_name", None) == "compare":
+            return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,15 @@ def where(model: str, hardware: str | None, on: str | None) -> tuple[str, str | 
         model, _, hardware = model.partition("@")
     if hardware is None or on is None:
         return model, hardware if on is None else on
-    words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}; what has a space in it stands in quotes"
+    given = sys.argv[1:]
+    before = given[: given.index(hardware)] if hardware in given else []
+    spaced = len(before) > 1 and before[-2].startswith("--") and not before[-1].startswith("-")
+    words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}"
+    words += (
+        f"; write {before[-2]} '{before[-1]} {hardware}' in quotes"
+        if spaced
+        else "; what has a space in it stands in quotes"
+    )
     if is_hardware(hardware):
         words = f"Hardware stands after the model or in --on; here it does in both, {hardware[:60]!r} and {on[:60]!r}"
     if on.isdigit():

@@ -105,6 +105,8 @@ def sweep(
             result, space = merge(paths[1:]), Checkpoint.existing(paths[1]).space
         else:
             if len(paths) > 1:
+                if "@" in paths[0] and paths[1].isidentifier():
+                    raise InputError(f"{paths[1][:60]!r} has no values; write {paths[1][:60]}=1,2,4.", field=paths[1])
                 raise InputError(f"sweep takes one space file, got {len(paths)}.")
             goals = {"minimize": minimize, "maximize": maximize, "pareto": pareto, "top": top}
             space = Space.from_toml(paths[0]).with_goals(**goals)  # type: ignore[arg-type]

@@ -157,7 +157,8 @@ class HardwarePart(Part):
             return value
         number = number_from(value) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number <= 1:
-            raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {str(value)[:40]!r}")
+            near = f"; {str(value)[:4]} per cent are '{str(value)[:4]}%'" if str(value)[:4].isdigit() else ""
+            raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {str(value)[:40]!r}{near}")
         return number
 
     @model_validator(mode="after")
@@ -358,8 +359,8 @@ class Constraints(Part):
 
 def _assertion(text: str) -> dict[str, Any]:
     """The assertion in a text such as ``mfu >= 0.4`` or ``performance.ttft <= 500 ms``."""
-    found = re.fullmatch(r"\s*([\w.]+)\s*(<=|>=)\s*(.+?)\s*", text[:_TEXT])
+    found = re.fullmatch(r"\s*([\w.]+)\s*(<=?|>=?)\s*(.*\d.*?)\s*", text[:_TEXT])
     if found is None:
         raise ValueError(f"an assertion is such as 'mfu >= 0.4', got {text[:40]!r}")
-    number = re.fullmatch(r"[-+\d.eE]+", found[3])
-    return {"metric": found[1], {"<=": "max", ">=": "min"}[found[2]]: float(found[3]) if number else found[3]}
+    number = number_from(found[3])
+    return {"metric": found[1], {"<": "max", ">": "min"}[found[2][0]]: found[3] if number is None else float(number)}

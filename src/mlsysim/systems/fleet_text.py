@@ -76,8 +76,13 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     # A name may have the sign itself: "Xeon 8480+".
     whole = _GROUP.match(text) if "+" in text else None
     pieces = [text] if whole is not None and _is_system(whole["name"]) else text.split("+")
-    if len(listed := [piece.strip() for piece in _LISTED.split(text)]) > 1 and all(map(_is_group, listed)):
-        raise InputError(f"Groups of one fleet are joined by a plus sign: {' + '.join(listed)!r}.", field="on")
+    if len(listed := [piece.strip() for piece in _LISTED.split(text)]) > 1 and all(
+        _is_group(each) or _is_system(each) for each in listed
+    ):
+        several = f"or ask for each: `mlsysim compare MODEL@{listed[0]} MODEL@{listed[1]}`"
+        raise InputError(
+            f"Groups of one fleet are joined by a plus sign, {' + '.join(listed)!r}, {several}.", field="on"
+        )
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}

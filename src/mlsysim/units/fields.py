@@ -96,7 +96,7 @@ class QuantityField:
         except UnitError as error:
             if "field" in error.details:
                 raise
-            if isinstance(value, str) and not any(letter.isdigit() for letter in value):
+            if isinstance(value, str) and (not any(map(str.isdigit, value)) or re.search(r"\d-\d", value)):
                 raise refusal(f" got {value[:60]!r}") from None
             asked = str(error).endswith("?")
             raise refusal(f": {str(error).rstrip('.')}", f" E{expected[3:]}" if asked else expected) from None
@@ -269,6 +269,8 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         limits = {k: as_given(v) if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
         plain = _EXPECTED.get(first["type"])
         why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
+        if within and isinstance(given, list) and plain not in (None, "a list"):
+            why += ", once; a sweep takes several"
         text = f"{lead}{'the' if lead else 'The'} {within + path!r} field got {shown}; {why}."
     if not lead:
         text = text[:1].upper() + text[1:]

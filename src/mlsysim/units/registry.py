@@ -162,6 +162,8 @@ def _unit(text: str) -> Any:
         return ureg.Unit(pint.UnitRegistry.parse_units_as_container(ureg, plain))
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
+        if unknown in ("EUR", "GBP", "CNY", "JPY", "CHF", "INR", "CAD", "RMB"):
+            raise UnitError(f"money is in USD here, not in {unknown}.", got=text) from None
         known = nearest(unknown, _unit_names())
         near = did_you_mean(known) if known else "see mlsysim/units/units.txt for the units."
         raise UnitError(f"There is no unit {unknown!r} (in {text!r}); {near}", got=text, suggestions=known) from None

@@ -72,6 +72,10 @@ def condition(text: str, word: str = "filter") -> Callable[[Any], bool]:
                 raise InputError(
                     f"{word} {text[:60]!r}: {path} is a number, and {wanted[:30]!r} is not.", field="filter"
                 ) from None
+        parts = value if isinstance(value, dict) else getattr(type(value), "model_fields", ())
+        if parts:
+            listed = ", ".join(f"{path}.{name}" for name in parts)
+            raise InputError(f"{word} {text[:60]!r}: {path} has parts, {listed[:200]}; name one.", field="filter")
         return compare(str(value).lower(), wanted.lower())
 
     return test
