@@ -314,7 +314,8 @@ class SweepRequest(Loose):
 
 def _varied(obj: dict[str, Any]) -> dict[str, Any]:
     """A document whose keys at several values, beside a plan or in it, are what it varies."""
-    plan, over = obj.get("plan"), {}
+    plan = obj.get("plan")
+    over: dict[str, Any] = {}
     for held in (obj, plan if isinstance(plan, dict) else {}):
         over |= {
             name: each

@@ -157,7 +157,8 @@ class HardwarePart(Part):
             return value
         number = number_from(value) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number <= 1:
-            near = f"; {str(value)[:4]} per cent are '{str(value)[:4]}%'" if str(value)[:4].isdigit() else ""
+            share = isinstance(number, (int, float)) and 10 <= number <= 100
+            near = f"; {number:g} per cent is '{number:g}%'" if share else ""
             raise ValueError(f"efficiency is above 0 and at most 1, or 'calibrated', got {str(value)[:40]!r}{near}")
         return number
 

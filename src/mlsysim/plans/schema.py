@@ -18,7 +18,7 @@ from pydantic import model_validator
 from mlsysim.errors import InputError, either, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
-from mlsysim.vocabulary import MEANT, PARTS, VALUES, Setting, Wording, names_of, plain, valued
+from mlsysim.vocabulary import MEANT, PARTS, VALUES, WRITTEN, Setting, Wording, names_of, plain, valued
 from mlsysim.zoo.files import shipped
 
 ALL_TASKS = ("training", "serving", "inference", "rl")
@@ -118,6 +118,10 @@ def unknown_key(path: str, name: str, fields: list[str], names: list[str], value
         key, example = MEANT[plain(name)]
         text = f"{path + name[:200]!r} is not a key of a plan; write {key!r}, such as {valued(example, value)!r}."
         return InputError(text, record="Plan", field=name[:200], suggestions=[key])
+    idle = WRITTEN.get("--" + plain(name).replace("_", "-"), "")
+    if idle.startswith("nothing"):
+        text = f"{path + name[:200]!r} is not a key of a plan; write {idle}."
+        return InputError(text, record="Plan", field=name[:200])
     close = nearest(name, fields) or nearest(name, names)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "the keys are " + ", ".join(fields) + "."
     text = f"{path + name[:200]!r} is not a key of a plan; {hint}"
