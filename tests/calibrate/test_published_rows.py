@@ -21,12 +21,8 @@ _FOLDER = Path(__file__).parent / "published"
     [
         ("training", 9.0, 15.0, 85),
         ("inference", 14.0, 35.0, 85),
-        (
-            "training_more",
-            7.5,
-            24.0,
-            80,
-        ),  # mixtures of the earliest Megatron-Bridge were slower than its later releases
+        # Mixtures of the earliest Megatron-Bridge were slower than its later releases.
+        ("training_more", 7.5, 24.0, 85),
         ("inference_more", 15.0, 35.0, 85),
         ("vision_more", 13.0, 30.0, 85),
     ],
