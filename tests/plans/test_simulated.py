@@ -410,3 +410,13 @@ def test_a_trace_of_one_request_is_played_and_no_service_is_sized_by_it(tmp_path
     assert "1 request is too few" in str(_asked(**alone))
     with pytest.raises(InputError, match="all at once"):
         least_services(Plan.model_validate(BASE | {"serving": BASE["serving"] | alone}), ["H100"])
+
+
+def test_host_memory_in_which_prefixes_are_found_is_not_said_to_have_no_effect(tmp_path: Path) -> None:
+    # Eight texts of 100,000 tokens in turn: caches hold some, the host the others.
+    rows = [f'{{"timestamp": {4000 * n}, "input_length": 99840, "output_length": 2, "hash_ids": {[1000 * (n % 8) + k for k in range(195)]}}}' for n in range(24)]  # fmt: skip
+    path = tmp_path / "turns.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    load = dict.fromkeys(("prompt_tokens", "output_tokens", "qps", "requests", "slo")) | {"trace": str(path)}
+    told = _asked(offload_memory="200 GB", **load).assumptions
+    assert "with the host" in told["prefixes"] and "no effect" not in str(told.get("offload_memory"))

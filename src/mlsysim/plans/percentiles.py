@@ -59,6 +59,9 @@ def _say(sheet: Sheet, served: Played) -> None:
     for key, share in zip(given, seen.found[1:] or [0.0] * len(given), strict=False):
         if not share:
             sheet.assumed[key] = f"no effect: no token of the prompts that were played was found {tiers[key]}"
+        elif str(sheet.assumed.get(key, "")).startswith("no effect"):
+            # The closed form has no share that is found; the play has.
+            del sheet.assumed[key]
     if part.backlog is not None:
         sheet.add("backlog_tokens_per_second", served.beside)
         ended = f"{seen.jobs[0]:,} requests of {part.backlog} tokens were answered beside the others"
