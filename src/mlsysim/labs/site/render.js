@@ -21,8 +21,9 @@ function value(metric, why) {
 export function showVerdict(answer) {
   const { state, claim } = answer.ruling;
   byId("claim").dataset.state = { holds: "good", open: "warn", fails: "bad" }[state];
+  const unsure = answer.feasible ? "No interval at this fidelity." : "No interval, since it does not run.";
   const texts = { badge: claim, headline: capital(answer.headline.replace(/^(Fits|Does not fit|Overloaded): /, "")), binding: answer.binding,
-    "next-wall": answer.next_wall ?? "No other wall is near.", interval: [answer.interval, ...answer.warnings].join(" "), fidelity: answer.fidelity };
+    "next-wall": answer.next_wall ?? "No other wall is near.", interval: [answer.interval || unsure, ...answer.warnings].join(" "), fidelity: answer.fidelity };
   for (const [name, textContent] of Object.entries(texts)) put(byId(name), { textContent });
   const sentences = [...answer.verdict, ...answer.checks.map((check) => check.sentence)];
   whenOpen(byId("in-words"), () => byId("sentences").replaceChildren(...sentences.map((text) => element("li", {}, text))));
