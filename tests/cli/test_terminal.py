@@ -42,3 +42,8 @@ def test_styles_stay_out_of_pipes(set_, styled, capsys, monkeypatch):
         monkeypatch.setenv(name, value)
     write("It fits.", "bold green")
     assert capsys.readouterr().out == ("\x1b[1;32mIt fits.\x1b[0m\n" if styled else "It fits.\n")
+
+
+def test_a_table_without_columns_is_nothing(capsys):
+    write_columns([([], "bold")], ruled=True)
+    assert capsys.readouterr().out == ""

@@ -45,7 +45,9 @@ def write_columns(
     ruled: bool = False,
 ) -> None:
     """Rows with their styles, in columns; those in ``whole`` are folded last where the terminal is too narrow. A rule follows the first row."""
-    count = max(len(cells) for cells, _ in rows)
+    count = max((len(cells) for cells, _ in rows), default=0)
+    if not count:
+        return
     table = [([*cells, *[""] * (count - len(cells))], style) for cells, style in rows]
     sizes = [max(max(map(columns, cells[i].split("\n"))) for cells, _ in table) for i in range(count)]
     over = sum(sizes) + gap * (count - 1) - width()
