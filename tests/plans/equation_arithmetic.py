@@ -43,12 +43,14 @@ _CALLS: dict[str, Any] = {
 
 
 def read(text: str) -> tuple[Any, Any]:
-    """A printed number with its unit, and half of its last digit."""
+    """A printed number with its unit, and half of its last digit: of estimates the fourth, behind which zeros stand up to the point."""
     found = _NUMBER.fullmatch(text.strip())
     assert found is not None, text
     digits, unit = found[2].replace(",", ""), found[4]
     mantissa, _, exponent = digits.partition("e")
     half = 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    if mantissa.isdigit() and not mantissa[4:].strip("0"):
+        half *= 10.0 ** len(mantissa[4:])
     scale = 0.01 if found[3] else 1.0
     for word, times in (("million", 1e6), ("billion", 1e9), ("trillion", 1e12)):
         if unit.startswith(word):

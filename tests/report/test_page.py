@@ -129,7 +129,10 @@ def test_a_large_pipeline_is_the_plans_and_says_what_is_left_out():
     (bubble,) = (part.value for part in report.answer.time_parts if part.label == "pipeline bubble")
     shown = words(to_html(report))
     assert "16 stages, 8 virtual stages each, 16 micro-batches" in shown
-    assert f"the longest stage waits {amount(bubble, 's')}" in shown
+    # Chunks of a device are drawn alike, where those of the ends have a layer less in one of them: both are said.
+    waits = re.search(r"the longest stage waits ([\d.]+) ms", shown)
+    assert waits and float(waits[1]) / 1e3 == pytest.approx(bubble, rel=0.05)
+    assert f"closed form, which is within bounds here, has {amount(bubble, 's')}" in shown
     assert "between the beginning and the end are left out" in shown
     assert report.figures["pipeline-memory"].alt.count("stage") > 8
 

@@ -269,7 +269,6 @@ def first_order(
         a,
         job,
         layout,
-        layers=getattr(job.model, "layers", None),
         mean=micro,
         stage=micro,
         shares=x.shares,

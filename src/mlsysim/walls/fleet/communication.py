@@ -237,7 +237,7 @@ class DistributedModel(Resolver[DistributedResult]):
         job = job_of(x, trainer, assumed)
         say_idle_inputs(x, layout, trainer, assumed)
         say_sharing(x, job, layout, assumed)
-        say_split(model, layout, assumed)
+        say_split(model, layout, assumed, first_order=trainer.software is None)
         held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
         trainer = trainer.limited(job, layout, micro, held)
         step, memory = trainer.step(job, layout, micro, held), training_memory.on_device(held)

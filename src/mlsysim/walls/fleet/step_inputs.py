@@ -172,7 +172,7 @@ def say_sharing(x: Any, job: Job, layout: Layout, assumed: Assumptions) -> None:
     assumed.say("zero_stage", job.zero, INFERRED, words)
 
 
-def say_split(model: Any, layout: Layout, assumed: Assumptions) -> None:
+def say_split(model: Any, layout: Layout, assumed: Assumptions, first_order: bool) -> None:
     """Which layers stages and their chunks have, where these do not divide them."""
     layers, p, v = getattr(model, "layers", None) or 0, layout.pp, layout.virtual_stages
     if p == 1 or layers % (p * v) == 0:
@@ -182,6 +182,7 @@ def say_split(model: Any, layout: Layout, assumed: Assumptions) -> None:
     if v > 1 and split.most < (chunk + 1) * v:
         words = f"{layers} layers do not divide into {p * v} chunks: {chunk + 1} in the first {layers % (p * v)}, {chunk} in the others, and waits for the longer"
     name, value = ("v_stages", v) if v > 1 else ("pp_size", p)
+    words += ", all timed as the longest" if first_order else ""
     assumed.say(name, value, INFERRED, f"{value}: {words}")
 
 
