@@ -48,7 +48,7 @@ def replicas(counts: Sequence[int] = (1, 2, 3, 4, 6, 8)) -> Figure:
     return lines(series, x_title="Replicas", y_title="Time to the first token", limit="500 ms", title=title, **_SECONDS)
 
 
-def saturation(rates: Sequence[float] = (5, 10, 15, 20, 23, 25, 26)) -> Figure:
+def saturation(rates: Sequence[float] = (5, 10, 15, 20, 23, 24, 25)) -> Figure:
     """Mean and p99 of the first token up to the rate that a replica carries, with the interval of the p99."""
     played = {rate: _random(rate, quick=False) for rate in rates}
     series = [
