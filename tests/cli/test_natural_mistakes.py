@@ -70,7 +70,7 @@ MISTAKES = {
     "compare Llama3_8B@H100 Llama3_8B@H200 Llama3_8B@B200": ["one too many", "`mlsysim sweep MODEL@FLEET on=A,B,C`"],
     "plan Llama3_70B --tokens 2T": ["needs a deadline for a training run"],
     "plan Llama3_70B --tokens 2T --deadline 30d --on 512xH100": ["H100 instead of '512xH100'"],
-    "rl Llama3_8B --on 8xH100 --group-size 0": ["--samples got 0; expected at least 1."],
+    "rl Llama3_8B --on 8xH100 --samples 0": ["--samples got 0; expected at least 1."],
     "optimize parallelism Llama3_70B@512xH100 --objective speed": ["--minimize METRIC", "`mlsysim sweep`"],
     "collectives --on H100 --op all_reduce": ["2 ranks at least", "--on"],
     "collectives --on 64xH100 --op all_reduce --size 8GB:1MB": ["such as 1MB:8GB, got '8GB:1MB'"],
