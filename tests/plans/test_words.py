@@ -51,3 +51,13 @@ def test_no_size_prints_an_exponent(value, unit):
 def test_a_large_service_prints_no_exponent() -> None:
     answer = mlsysim.serve("Llama3_8B", on="20000xH100", qps=1_000_000, prompt_tokens=500, output_tokens=100)
     assert not [line for line in str(answer).splitlines() if EXPONENT.search(line)]
+
+
+def test_what_comes_and_what_is_answered_are_told_apart() -> None:
+    """However close to its rate a service is overloaded, the two do not read alike."""
+    asked = {"isl": 1000, "osl": 200}
+    most = mlsysim.serve("Llama3_8B", on="1xH100", qps=1000, **asked).value("most_requests_per_second").magnitude
+    for above in (1.0001, 1.001, 1.1):
+        said = mlsysim.serve("Llama3_8B", on="1xH100", qps=round(most * above, 3), **asked).headline
+        answered, come = re.search(r"at most ([\d.,]+) requests a second and ([\d.,]+) come", said).groups()
+        assert answered != come

@@ -96,7 +96,7 @@ SAME_EITHER_WAY = [
 @pytest.mark.parametrize("call", SAME_EITHER_WAY, ids=lambda call: "-".join(call) or "plain")
 def test_arrays_and_single_layouts_agree(call: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     together = solve(**call)
-    monkeypatch.setattr("mlsysim.search.layouts.arrays_available", lambda: False)
+    monkeypatch.setattr("mlsysim.search.layout_times.arrays_available", lambda: False)
     singly = solve(**call)
     assert (together.total_searched, together.rejected, together.ties) == (
         singly.total_searched,

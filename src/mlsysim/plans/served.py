@@ -275,7 +275,10 @@ class Served:
     def too_many(self) -> str:
         """What is answered and what comes, in words."""
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
-        return f"{who} at most {plainly(self.most, 3)} requests a second and {plainly(come or 0.0)} {'comes' if come == 1 else 'come'}"
+        coming = plainly(come or 0.0)
+        # As many digits as tell them apart.
+        most = next((text for d in range(3, 10) if (text := plainly(self.most, d)) != coming), coming)
+        return f"{who} at most {most} requests a second and {coming} {'comes' if come == 1 else 'come'}"
 
     @property
     def suffices(self) -> bool:

@@ -1,31 +1,25 @@
-"""Layouts of a training job: every split of a fleet in which everything divides, their times and memory, best first.
+"""Layouts of a training job: every split of a fleet in which everything divides, best first by what :mod:`mlsysim.search.layout_times` says of them.
 
-Layouts are evaluated together on arrays where NumPy is there, one by one where it is not. Both ask the case of a training step
-(walls 2 and 14), so that they agree to rounding; equal layouts (to nine digits) are ranked by how simple they are.
+Equal layouts (to nine digits) are ranked by how simple they are.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
-from mlsysim.cases.assumptions import Assumptions
-from mlsysim.cases.job import Job
-from mlsysim.cases.layout import Layout, divisors
-from mlsysim.cases.training_memory import on_device, training_held
+from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, SCHEDULES
 from mlsysim.physics.stage_split import alike
+from mlsysim.search.layout_times import SETTINGS, priced
 from mlsysim.search.steps import best_by_value
-from mlsysim.search.tiles import TILE
 from mlsysim.timing.launchers import launcher
 from mlsysim.units.records import dataclass
 from mlsysim.walls.fleet.communication import DistributedModel
-from mlsysim.walls.fleet.step_inputs import job_of, schedule_given, trainer_of
-from mlsysim.walls.inputs import Inputs
+from mlsysim.walls.fleet.step_inputs import schedule_given
 
 RECOMPUTE = DistributedModel.inputs["activation_recomputation"].choices
 """Recomputation modes, mildest first."""
@@ -38,11 +32,6 @@ _CHOSEN = (
 PASSED = tuple(name for name in DistributedModel.inputs if name not in _CHOSEN)
 """Inputs of wall 14 that are no part of a layout, and so are one for all layouts of a search."""
 
-SETTINGS = (
-    *("tp", "pp", "dp", "ep", "cp", "v_stages", "microbatch_count", "zero_stage", "recompute", "schedule"),
-    "optimizer_offload",
-)
-"""What describes a layout."""
 FIXABLE = (*SETTINGS[:7], "micro_batch", "zero_stage")
 """Settings that a search may hold at one value; a micro-batch is the samples of one."""
 
@@ -298,7 +287,7 @@ def evaluate(
         if refused is not None:
             refused.update(f"{reason[0]}: not run by {rules.title}" for reason in why if reason is not None)
         rows = [row for row, reason in zip(rows, why, strict=True) if reason is None]
-    times, needed = (_together if arrays_available() else _singly)(shared, rows, any(fractions))
+    times, needed = priced(shared, rows, any(fractions))
     least = min((gb, place) for place, gb in enumerate(needed)) if rows else None
     miss = None if least is None else Miss(dict(zip(SETTINGS, rows[least[1]], strict=True)), least[0])
     fitting = [row + time for row, time in zip(rows, times, strict=True) if time is not None]
@@ -310,102 +299,6 @@ def evaluate(
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
     ranked = {name: tuple(map(column.__getitem__, order)) for name, column in columns.items()}
     return RankedLayouts(ranked), len(rows), miss
-
-
-def arrays_available() -> bool:
-    """Whether NumPy is there; a browser has none."""
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-Times = tuple[list[tuple[float, ...] | None], list[float]]
-
-
-def _together(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> Times:
-    """MFU, seconds and GB of layouts on arrays, a schedule at a time; None where one does not fit or cannot be; and GB of all."""
-    import numpy as np
-
-    from mlsysim.search.training import COMPUTE, MEMORY, TrainingPoints
-
-    found: list[tuple[float, ...] | None] = [None] * len(rows)
-    needed = [math.inf] * len(rows)
-    columns = dict(zip(SETTINGS, map(np.array, zip(*rows, strict=True)), strict=True)) if rows else {}
-    # A column of zeros would ask a chip without a host for its link.
-    left_out = ("dp", "schedule") if offloads else ("dp", "schedule", "optimizer_offload")
-    for schedule in dict.fromkeys(row[-2] for row in rows):
-        points = TrainingPoints({**shared, "schedule": schedule})
-        places = np.flatnonzero(columns["schedule"] == schedule)
-        for first in range(0, len(places), TILE):
-            tile = places[first : first + TILE]
-            answers = points.evaluate({name: columns[name][tile] for name in SETTINGS if name not in left_out})
-            if not answers["valid"].all():
-                raise InputError("The layouts of a search divide, but a training space refuses one of them.")
-            times = (answers[name].tolist() for name in ("wall", "mfu", "step_time_s", "memory_bytes"))
-            for place, wall, mfu, seconds, memory in zip(tile.tolist(), *times, strict=True):
-                needed[place] = memory / 1e9
-                if wall not in (COMPUTE, MEMORY):
-                    found[place] = mfu, seconds, memory / 1e9
-    return found, needed
-
-
-def _singly(shared: Mapping[str, Any], rows: list[tuple[Any, ...]], offloads: bool) -> Times:
-    """The same one by one, where there is no NumPy."""
-    times = LayoutTimes(shared, offloads)
-    found = [times.measured(dict(zip(SETTINGS, row, strict=True))) for row in rows]
-    return [timed for timed, _ in found], [gb for _, gb in found]
-
-
-class LayoutTimes:
-    """Layouts one by one: the case of a training step with what all of them share read once."""
-
-    def __init__(self, shared: Mapping[str, Any], offloads: bool) -> None:
-        self.given = frozenset(shared)
-        defaults = {name: spec.default for name, spec in DistributedModel.inputs.items()}
-        # Asked for once, so that a chip without a host is refused where state may rest there.
-        self.x = Inputs({**defaults, **shared, "optimizer_offload": float(offloads)})
-        self.trainer = trainer_of(self.x, Assumptions(self.given)).congested(self.x.congestion_factor)
-        self.jobs: dict[tuple[int, float, str], tuple[Any, Job]] = {}
-
-    def _job(self, zero: int, offload: float, recompute: str) -> tuple[Any, Job]:
-        """Inputs and job of all layouts with these three, which are theirs and not the stack's."""
-        if (known := self.jobs.get((zero, offload, recompute))) is None:
-            own = {"zero_stage": zero, "optimizer_offload": offload, "activation_recomputation": recompute}
-            x = self.x.but(**own)
-            known = self.jobs[zero, offload, recompute] = (
-                x,
-                job_of(x, self.trainer, Assumptions(self.given | own.keys())),
-            )
-        return known
-
-    def of(self, row: Mapping[str, Any]) -> tuple[float, float, float] | None:
-        """MFU, seconds and GB of a layout; None where it does not fit or cannot be."""
-        return self.measured(row)[0]
-
-    def measured(self, row: Mapping[str, Any]) -> tuple[tuple[float, float, float] | None, float]:
-        """The same, and the GB that it needs."""
-        x, job = self._job(row["zero_stage"], row["optimizer_offload"], row["recompute"])
-        layout = Layout(
-            **{name: row[name] for name in ("dp", "tp", "pp", "ep", "cp", "schedule")},
-            micro_batches=row["microbatch_count"],
-            local_batch=x.batch_size // row["dp"],
-            virtual_stages=row["v_stages"],
-            group=x.microbatch_group_size,
-            shard=x.zero_shard,
-        )
-        held = training_held(job, layout)
-        memory = on_device(held)
-        if memory > self.trainer.capacity:
-            return None, memory / 1e9
-        micro = self.trainer.demand(job, layout)
-        seconds = self.trainer.step(job, layout, micro, held).seconds
-        shares = layout.dp * layout.micro_batches * job.accumulation
-        ranks = layout.dp * layout.tp * layout.pp * layout.cp
-        mfu = micro.flops * shares / (seconds * ranks * self.trainer.device.peak)
-        possible = self.trainer.software is None or mfu <= 1
-        return (mfu, seconds, memory / 1e9) if possible else None, memory / 1e9
 
 
 def split_of(config: Mapping[str, Any]) -> tuple[int, ...]:

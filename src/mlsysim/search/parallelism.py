@@ -20,7 +20,8 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.search import layouts
-from mlsysim.search.layouts import PASSED, RECOMPUTE, LayoutTimes, RankedLayouts, split_of
+from mlsysim.search.layout_times import SETTINGS, LayoutTimes
+from mlsysim.search.layouts import PASSED, RECOMPUTE, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
 from mlsysim.timing.engines import device_memory
 from mlsysim.timing.launchers import launcher, launcher_names
@@ -38,7 +39,7 @@ _KEPT = 10
 _DOUBLINGS = 12
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
-_SEARCHED = tuple(name for name in layouts.SETTINGS if name != "dp")
+_SEARCHED = tuple(name for name in SETTINGS if name != "dp")
 
 
 _INPUTS = declared(f"""
