@@ -7,21 +7,14 @@ import random
 
 import pytest
 
-from mlsysim.simulate.live import Live
 from mlsysim.simulate.record import BATCHES, EXACT, FOLDED, Record
 from mlsysim.simulate.requests import Request
-
-
-def _answered(request: Request, begun: float, first: float, finish: float) -> Live:
-    live = Live(request, 0, 0)
-    live.begun, live.first, live.finish = begun, first, finish
-    return live
 
 
 def _told(record: Record, values: list[float]) -> Record:
     done = record.teller()
     for at, value in enumerate(values):
-        done(_answered(Request(float(at), 10, 3), at + value / 2, at + value, at + 3 * value))
+        done((Request(float(at), 10, 3), at + value / 2, at + value, at + 3 * value))
         record.settle()
     return record
 
@@ -75,7 +68,7 @@ def test_replicas_are_joined_batch_by_batch() -> None:
 def test_waits_of_nothing_stay_nothing_in_bins() -> None:
     record = Record(100, exact=10)
     for at in range(100):
-        record.teller()(_answered(Request(float(at), 1, 1), float(at), at + 0.25, at + 0.25))
+        record.teller()((Request(float(at), 1, 1), float(at), at + 0.25, at + 0.25))
         record.settle()
     assert record.percentiles("queue").p99 == 0.0
     assert record.percentiles("ttft").p99 == pytest.approx(0.25, rel=2e-3)

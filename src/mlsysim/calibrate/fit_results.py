@@ -34,6 +34,7 @@ from mlsysim.importers.markup import table_lines
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.serving import best_served
 from mlsysim.simulate.bags import ranked
+from mlsysim.simulate.live import Ended
 from mlsysim.simulate.replicas import Kind, kind_of
 from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings
@@ -128,10 +129,11 @@ class Service:
         tpots = list(ttfts)
         order = {id(request): number for number, request in enumerate(part.requests)}
 
-        def done(live: Any) -> None:
-            number, answer = order[id(live.request)], live.request.answer
-            ttfts[number] = live.first - live.request.arrival
-            tpots[number] = (live.finish - live.first) / (answer - 1) if answer > 1 else None
+        def done(ended: Ended) -> None:
+            request, _, first, finish = ended
+            number, answer = order[id(request)], request.answer
+            ttfts[number] = first - request.arrival
+            tpots[number] = (finish - first) / (answer - 1) if answer > 1 else None
 
         replicas = [kind.replica(done) for _ in range(kind.many)]
         for number, request in enumerate(part.requests):

@@ -87,6 +87,10 @@ class Coming(Answers):
     def advance(self, until: float) -> None:
         """All steps that begin before ``until``."""
 
+    @abstractmethod
+    def _tell_each(self) -> None:
+        """Requests as :class:`Live`, wherever they are."""
+
     def look(self, at: float) -> None:
         """As far as a router must know that looks: steps of the same answers may be taken later, all at once."""
         if at > self.sure or (self.incoming and self.incoming[0][0] <= at):
@@ -123,15 +127,14 @@ class Coming(Answers):
             if self.missed and self.n and begun < 0:
                 # A part of a step: who comes in that last part of the running one misses one more, so that the mean is kept.
                 ready += int(self.missed) + (at - seen < self.missed % 1.0 * self._length)
-            live = Live(request, ready, self.numbered)
+            self.waiting.add(ready, self.numbered, request, begun)
             self.numbered += 1
-            if begun >= 0:
-                live.begun, live.handed = begun, True
-            self.waiting.add(live)
             spent.waits["running"] += max(at - seen, 0.0)
 
     def abandon(self, at: float) -> list[tuple[float, Request]]:
         """All is lost, at the end of the step that runs: its requests, and when they can begin again."""
+        if self._sums is not None:
+            self._tell_each()
         when, found = max(at, self.time), [request for _, request, _ in self.incoming]
         writing = [live for _, _, live in self.running if live.ends]
         for live in writing:

@@ -20,7 +20,7 @@ class Live:
 
     __slots__ = (
         *("request", "ready", "begun", "first", "written", "prompt", "left", "unread", "ends"),
-        *("handed", "since", "load", "slope", "held", "growth", "number", "away", "finish"),
+        *("handed", "since", "load", "slope", "held", "growth", "number", "away"),
     )
 
     since: int
@@ -28,8 +28,6 @@ class Live:
     slope: float
     held: float
     growth: float
-    finish: float
-    """When its last token was there."""
 
     def __init__(self, request: Request, ready: int, number: int) -> None:
         self.request, self.ready, self.number = request, ready, number
@@ -44,8 +42,10 @@ class Live:
         """Bytes of its cache that are with the host."""
 
 
-Done = Callable[[Live], Any]
-"""What is told of an answer that ended."""
+Ended = tuple[Request, float, float, float]
+"""A request that was answered: when it was begun, when its first and last token were there."""
+Done = Callable[[Ended], Any]
+"""What is told of it."""
 
 
 @dataclass(slots=True)

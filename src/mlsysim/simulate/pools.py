@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from mlsysim.cases.apart import fullest_port
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
-from mlsysim.simulate.live import Done, Live
+from mlsysim.simulate.live import Done, Ended
 from mlsysim.simulate.replicas import Kind
 from mlsysim.simulate.requests import Request
 
@@ -40,9 +40,10 @@ class Between:
     def told(self, reader: int) -> Done:
         """What a reader does with a prompt that it has read."""
 
-        def done(live: Live) -> None:
+        def done(ended: Ended) -> None:
+            request, begun, _, finish = ended
             self._numbered += 1
-            heappush(self.read, (live.finish, self._numbered, reader, live.request, live.begun))
+            heappush(self.read, (finish, self._numbered, reader, request, begun))
 
         return done
 

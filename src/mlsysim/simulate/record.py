@@ -13,7 +13,7 @@ from array import array
 from operator import sub
 
 from mlsysim.simulate.bags import Bag, Gaps, binned, ranked, summed
-from mlsysim.simulate.live import Done, Live
+from mlsysim.simulate.live import Done, Ended
 from mlsysim.simulate.sampling import Percentiles, nothing, sampled
 
 __all__ = ["BATCHES", "EXACT", "LEVELS", "Percentiles", "Record", "Times"]
@@ -115,7 +115,7 @@ class Record:
         exact = exact if expected <= exact else min(exact, FOLDED)
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
         self._exact, self._levels = exact, levels
-        self.gaps, self._ended = Gaps(), list[Live]()
+        self.gaps, self._ended = Gaps(), list[Ended]()
         self.limits, self.kept = limits or {}, 0
         self._most = tuple(self.limits.get(kind, math.inf) for kind in ("ttft", "tpot", "e2e"))
         self.skip = skip
@@ -135,15 +135,14 @@ class Record:
         self.gaps.settle()
         if not ended:
             return
-        self.last = max(self.last, max([live.finish for live in ended]))
-        counted = [live for live in ended if live.request[0] >= self.skip] if self.skip else ended
+        self.last = max(self.last, max([each[3] for each in ended]))
+        counted = [each for each in ended if each[0][0] >= self.skip] if self.skip else ended
         self.skipped += len(ended) - len(counted)
         if counted:
-            asked = [live.request for live in counted]
-            arrivals, answers = [each[0] for each in asked], [each[2] for each in asked]
-            first, finish = [live.first for live in counted], [live.finish for live in counted]
+            asked, begun, first, finish = zip(*counted, strict=True)
+            arrivals, prompts, answers, *_ = zip(*asked, strict=True)
             self.count += len(counted)
-            self.prompts += sum([each[1] for each in asked])
+            self.prompts += sum(prompts)
             self.answers += sum(answers)
             ttft, e2e = list(map(sub, first, arrivals)), list(map(sub, finish, arrivals))
             tpot = [
@@ -155,7 +154,7 @@ class Record:
                 self.kept += sum(a <= near and b <= further and c <= whole for a, b, c in each_of)
             if min(answers) == 1:
                 tpot = [own for own, many in zip(tpot, answers, strict=True) if many > 1]
-            queue = list(map(sub, [live.begun for live in counted], arrivals))
+            queue = list(map(sub, begun, arrivals))
             for kind, values in zip(self.KINDS, (ttft, tpot, e2e, queue), strict=True):
                 self.all[kind].extend(values)
         ended.clear()

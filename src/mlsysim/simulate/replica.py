@@ -356,8 +356,7 @@ class Replica(Swift):
             self._finished.append(live)
             self.spent.wrote += live.left
             self.spent.ended += 1
-            live.finish = self.time
-            self.done(live)
+            self._told(live)
             if len(self._finished) == self.n:
                 for each in self._finished:
                     self._lighten(each)
@@ -385,5 +384,7 @@ class Replica(Swift):
         if self.prefixes is not None:
             r = live.request
             self.prefixes.leave(r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
-        live.finish = self.time
-        self.done(live)
+        self._told(live)
+
+    def _told(self, live: Live) -> None:
+        self.done((live.request, live.begun, live.first, self.time))

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
-from mlsysim.simulate.live import Live
+from mlsysim.simulate.live import Ended
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.replicas import Kind, kind_of
 from mlsysim.simulate.requests import Request
@@ -269,7 +269,7 @@ def _has_room(kind: Kind, asked: Samples) -> None:
 def _played(kind: Kind, asked: Samples) -> float:
     """The slowest of all replicas, event by event."""
 
-    def done(live: Live) -> None:
+    def done(ended: Ended) -> None:
         pass
 
     slowest = 0.0

@@ -17,6 +17,8 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from mlsysim.errors import unknown_name
+from mlsysim.simulate.live import Live
+from mlsysim.simulate.requests import Request
 from mlsysim.timing.engines import Engine
 from mlsysim.timing.profile import software_file
 
@@ -72,6 +74,12 @@ def scheduling(
     )
 
 
+def _live(ready: int, number: int, request: Request, begun: float) -> Live:
+    live = Live(request, ready, number)
+    live.begun, live.handed = begun, begun >= 0
+    return live
+
+
 class Waiting:
     """Requests that wait: those that were put back first, then by the order."""
 
@@ -96,13 +104,13 @@ class Waiting:
         """How many of them were put back."""
         return len(self.back)
 
-    def add(self, live: Any) -> None:
-        self.tokens += live.prompt
+    def add(self, ready: int, number: int, request: Request, begun: float) -> None:
+        """A request that is ready at a step; others have ``begun`` it where that is 0 or more."""
+        self.tokens += request.prompt
         self.size += 1
         if self._by == "arrival":
-            self.queue.append(live)
+            self.queue.append((ready, number, request, begun))
             return
-        request = live.request
         if self._by == "priority":
             key: Any = -request.priority
         elif self._by == "shortest":
@@ -110,7 +118,7 @@ class Waiting:
         else:
             key = max(self._last, self._tags.get(request.tenant, 0.0)) + request.prompt + request.answer
             self._tags[request.tenant] = key
-        heappush(self._heap, (key, live.number, live))
+        heappush(self._heap, (key, number, _live(ready, number, request, begun)))
 
     def give_back(self, live: Any) -> None:
         """A request whose cache was taken goes before all others."""
@@ -124,6 +132,8 @@ class Waiting:
         if self.back:
             return self.back[0]
         if self.queue:
+            if not isinstance(self.queue[0], Live):
+                self.queue[0] = _live(*self.queue[0])
             return self.queue[0]
         return self._heap[0][2] if self._heap else None
 

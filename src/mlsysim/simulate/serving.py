@@ -22,7 +22,7 @@ from mlsysim.errors import InputError
 from mlsysim.simulate.alone import Alone, each_alone, result
 from mlsysim.simulate.changing import Failing, Growing
 from mlsysim.simulate.fleet import Fleet, Pool
-from mlsysim.simulate.live import Done, Live, Spent
+from mlsysim.simulate.live import Done, Ended, Spent
 from mlsysim.simulate.pools import Between
 from mlsysim.simulate.record import Percentiles, Record
 from mlsysim.simulate.replica import Replica
@@ -227,14 +227,14 @@ def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: in
         own = iter(drawn[number :: len(replicas)])
 
         def again(
-            live: Live, replica: Replica = replica, told: Done = replica.done, own: Iterator[Request] = own
+            ended: Ended, replica: Replica = replica, told: Done = replica.done, own: Iterator[Request] = own
         ) -> None:
-            told(live)
+            told(ended)
             if not next(left) % TOGETHER:
                 tell()
             request = next(own, None)
             if request is not None:
-                replica.push(request._replace(arrival=live.finish))
+                replica.push(request._replace(arrival=ended[3]))
 
         replica.done = again
         for _, request in zip(range(len(range(number, clients, len(replicas)))), own, strict=False):

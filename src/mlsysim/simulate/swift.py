@@ -14,7 +14,7 @@ Replicas of a pool have one kind of requests: all of them are to be read, or oth
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from mlsysim.simulate.bags import LATER, Gaps
@@ -64,23 +64,42 @@ class Swift(Filling):
         return int(beside) if beside == int(beside) else beside
 
     def _add_up(self) -> tuple[int, float]:
-        """Contexts and places of what the other loop left."""
+        """Contexts and places of what the other loop left, whose answers are written down as here:
+        (ends, number, tokens when it ends, tokens left when it began, request, begun, first)."""
         beside, reserves, contexts, places = self._beside(), self.reserves, 0, 0.0
-        for ends, _, live in self.running:
+        running, crossing, queue = list[Any](), list[Any](), self.waiting.queue
+        for ends, number, live in self.running:
             whole = live.prompt + live.left
             contexts += whole - (ends - self.count)
             places += beside + (whole if reserves else whole - (ends - self.count) + 1)
+            own = ends, number, whole, live.left, live.request, live.begun
+            if live.first < 0:
+                crossing.append(own)
+            else:
+                running.append((*own, live.first))
+        heapify(running)
+        self.running, self.crossing = running, crossing
         for live in self.reading:
             places += beside + live.prompt + (live.left if reserves else 1)
+        if queue and isinstance(live := queue[0], Live):
+            queue[0] = live.ready, live.number, live.request, live.begun
         return contexts, places
 
     def _tell_each(self) -> None:
         """What the other loop has of each request."""
         self._sums = None
-        for ends, _, live in self.running:
-            live.since = ends - live.left
-            (live.load, live.slope), growth = self.steps.contexts.at(live.prompt), self.room.contexts.slope
-            live.held, live.growth = self._needed(live), 0.0 if self.reserves else growth
+        written, growth = [*self.running, *((*own, -1.0) for own in self.crossing)], self.room.contexts.slope
+        self.running, self.crossing = [], []
+        for ends, number, whole, left, request, begun, first in written:
+            live = Live(request, 0, number)
+            live.prompt, live.left, live.written, live.ends = whole - left, left, request.answer - left, ends
+            live.begun, live.first, live.since = begun, first, ends - left
+            (live.load, live.slope), live.held = self.steps.contexts.at(live.prompt), self._needed(live)
+            live.growth = 0.0 if self.reserves else growth
+            self.running.append((ends, number, live))
+            if first < 0:
+                self.crossing.append((self.count + 1, number, live))
+        heapify(self.running)
         for live in self.reading:
             live.held = self._needed(live)
 
@@ -101,55 +120,51 @@ class Swift(Filling):
             spent, prefixes, incoming, waiting, queue, waits, reserves, chunk, mixed, known, ramp, by_before, by_own, by_token, start,
             grows, takes, room, beside, most, slots, mixes, cuts, whole, reads, ahead, part, gaps, gap, gap_of,
         ) = self._fixed or self._fix()  # fmt: skip
+        contexts, places = self._sums or self._add_up()
         running, reading, crossing, done = self.running, self.reading, self.crossing, self.done
         length, stalled, last = self._length, self._stalled, self._last
         time, count, turns, numbered, tokens = self.time, self.count, self.turns, self.numbered, waiting.tokens
-        n, peak, (contexts, places) = self.n, self.peak_held / takes, self._sums or self._add_up()
-        wrote, ended, read, begun, came = 0, 0, 0, turns, 0.0
+        n, peak = self.n, self.peak_held / takes
+        wrote, ended, read, turned, came = 0, 0, 0, turns, 0.0
         of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
         at_end = beside if reserves else beside + 1
         through, after = False, incoming[0][0] if incoming else NEVER
         soonest = running[0][0] if running else MANY
         while True:
             while after <= time:
-                seen, request, since = incoming.popleft()
+                seen, request, begun = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
-                if since < 0:
-                    live = Live(request, turns + ahead + (time - seen < part * length) if n else turns, numbered)
-                else:
-                    live = Live(request, turns, numbered)
-                    live.begun, live.handed = since, True
+                late = ahead + (time - seen < part * length) if n and begun < 0 else 0
+                queue.append((turns + late, numbered, request, begun))
                 numbered += 1
-                tokens += live.prompt
-                queue.append(live)
+                tokens += request[1]
                 came += time - seen
             if time >= until:
                 through = True
                 break
 
             # Whose prompt others have read is let in, and has its first token with the next step.
-            while queue and queue[0].handed and n + len(reading) < slots:
-                live = queue[0]
-                needed = beside + live.prompt + (live.left if reserves else 1)
-                if places + needed > room and (n or reading):
-                    break
-                queue.popleft()
-                live.handed = False
-                tokens -= live.prompt
-                places += needed
-                contexts += live.prompt
-                n += 1
-                live.ends = ends = count + live.left
-                heappush(running, (ends, live.number, live))
-                crossing.append((count + 1, live.number, live))
-                if ends < soonest:
-                    soonest = ends
+            cause, ready_in = "running", MANY
+            if queue:
+                while queue and queue[0][3] >= 0 and n + len(reading) < slots:
+                    _, number, request, begun = queue[0]
+                    prompt, left = request[1], request[2]
+                    needed = beside + prompt + (left if reserves else 1)
+                    if places + needed > room and (n or reading):
+                        break
+                    queue.popleft()
+                    tokens -= prompt
+                    places += needed
+                    contexts += prompt
+                    n += 1
+                    crossing.append((count + left, number, prompt + left, left, request, begun))
+                if queue:
+                    ready_in = queue[0][0] - turns
 
             # Prompts that are read go on, and requests are let in beside them.
-            ready_in = queue[0].ready - turns if queue else MANY
-            cause = "running"
+            fresh = []
             if reading or ready_in <= 0:
-                over, parts, chunks, last, ready_in = 0, 0, 0.0, 0, MANY
+                parts, chunks, last, ready_in = 0, 0.0, 0, MANY
                 left = most - n if mixes else most
                 if left < LEAST:
                     left = LEAST
@@ -161,44 +176,47 @@ class Swift(Filling):
                         live.unread = unread - take
                         last += take
                         parts += 1
-                        over += take == unread
+                        if take == unread:
+                            fresh.append((live.number, live.prompt, live.left, live.request, live.begun, live.first))
                     left -= unread
+                if fresh:
+                    del reading[: len(fresh)]
                 while queue:
-                    live = queue[0]
-                    if live.ready > turns:
-                        cause, ready_in = "running", live.ready - turns
+                    ready, number, request, begun = queue[0]
+                    if ready > turns:
+                        cause, ready_in = "running", ready - turns
                         break
-                    if n + len(reading) >= slots:
+                    others = n + len(reading) + len(fresh)
+                    if others >= slots:
                         cause = "slots"
                         break
-                    new = prompt = live.prompt
-                    needed = beside + prompt + (live.left if reserves else 1)
-                    if places + needed > room and (n or reading):
+                    new = prompt = request[1]
+                    needed = beside + prompt + (request[2] if reserves else 1)
+                    if places + needed > room and others:
                         cause = "caches"
                         break
-                    if left <= 0 or live.handed:
+                    if left <= 0 or begun >= 0:
                         cause = "prompts"
                         break
                     if prefixes is not None:
-                        found = prefixes.find(live.request, (room - places) * takes)
+                        found = prefixes.find(request, (room - places) * takes)
                         new -= found if found < prompt else prompt - 1
-                    if not cuts and new > left and reading and (whole or most >= new):
+                    if not cuts and new > left and others > n and (whole or most >= new):
                         cause = "prompts"
                         break
                     if prefixes is not None:
-                        prefixes.hold(live.request)
+                        prefixes.hold(request)
                         spent.found += prompt - new
                     queue.popleft()
                     tokens -= prompt
-                    if live.begun < 0:
-                        live.begun = time
                     places += needed
-                    reading.append(live)
                     if new <= left or whole:
-                        take, live.unread = new, 0
-                        over += 1
+                        take = new
+                        fresh.append((number, prompt, request[2], request, time, -1.0))
                     else:
-                        take, live.unread = left, new - left
+                        take, live = left, Live(request, ready, number)
+                        live.begun, live.unread = time, new - left
+                        reading.append(live)
                     if by_own:
                         chunks += (take + ramp) * (by_before * (prompt - new) + by_own * take + by_token)
                     else:
@@ -207,13 +225,13 @@ class Swift(Filling):
                     parts += 1
                     left -= new
 
-            if reading:
+            if fresh or reading:
                 k = n if mixes else 0
                 attended = grows * contexts
                 seconds = mixed(k, start * n + attended, last, parts, chunks)
                 if prefixes is not None:
                     seconds = max(seconds, prefixes.recall())
-                of_reading += seconds * len(reading)
+                of_reading += seconds * (len(fresh) + len(reading))
                 read += last
                 if k:
                     k = 1
@@ -232,8 +250,7 @@ class Swift(Filling):
                 turns += 1
             elif n:
                 # As many steps of answers as are alike.
-                over = last = 0
-                k = soonest - count
+                last, k = 0, soonest - count
                 if ready_in < k:
                     k = ready_in
                 if crossing:
@@ -244,30 +261,28 @@ class Swift(Filling):
                 if k > 1:
                     slope = grows * n
                     half = each - slope / 2
-                    while after < until and cause == "running" and k * (half + k * slope / 2) > after - time:
-                        within = steps_within(after - time, half, slope)
-                        if within > k:
-                            break
-                        if incoming[0][2] >= 0:
-                            k = within
-                            break
-                        # Who comes meanwhile only waits, and is ready some steps later.
-                        seen, request, since = incoming.popleft()
-                        late = time + within * (half + within * slope / 2) - seen < part * (each + (within - 1) * slope)
-                        live = Live(request, turns + within + ahead + late, numbered)
-                        numbered += 1
-                        tokens += live.prompt
-                        if not queue and within + ahead + late < k:
-                            k = within + ahead + late
-                        queue.append(live)
-                        came += time - seen
-                        after = incoming[0][0] if incoming else NEVER
+                    if k * (half + k * slope / 2) > (after if after < until else until) - time:
+                        while after < until and cause == "running" and k * (half + k * slope / 2) > after - time:
+                            within = steps_within(after - time, half, slope)
+                            if within > k:
+                                break
+                            if incoming[0][2] >= 0:
+                                k = within
+                                break
+                            # Who comes meanwhile only waits, and is ready some steps later.
+                            seen, request, begun = incoming.popleft()
+                            late = within + ahead
+                            late += time + within * (half + within * slope / 2) - seen < part * (each + (within - 1) * slope)
+                            if not queue and late < k:
+                                k = late
+                            queue.append((turns + late, numbered, request, begun))
+                            numbered += 1
+                            tokens += request[1]
+                            came += time - seen
+                            after = incoming[0][0] if incoming else NEVER
+                        if k * (each + (k - 1) * slope / 2) > until - time:
+                            k = min(k, steps_within(until - time, half, slope))
                     more = (k - 1) * slope / 2
-                    if k * (each + more) > until - time:
-                        within = steps_within(until - time, half, slope)
-                        if within < k:
-                            k = within
-                            more = (k - 1) * slope / 2
                     each += more
                     length = each + more
                 else:
@@ -285,7 +300,7 @@ class Swift(Filling):
                     gap_of(n * k)
                 turns += k
             elif ready_in < MANY:
-                queue[0].ready = turns
+                queue[0] = (turns, *queue[0][1:])
                 continue
             elif queue:
                 break
@@ -309,56 +324,50 @@ class Swift(Filling):
                 if places > peak:
                     peak = places
                 if crossing:
-                    for _, _, live in crossing:
-                        if live.ends:
-                            live.first = time
+                    for own in crossing:
+                        heappush(running, (*own, time))
                     crossing.clear()
+                    soonest = running[0][0]
                 if soonest <= count:
                     while soonest <= count:
-                        live = heappop(running)[2]
+                        _, _, whole_of, left, request, begun, first = heappop(running)
                         soonest = running[0][0] if running else MANY
-                        tokens_held = live.prompt + live.left
-                        contexts -= tokens_held
-                        places -= tokens_held + at_end
+                        contexts -= whole_of
+                        places -= whole_of + at_end
                         n -= 1
-                        wrote += live.left
+                        wrote += left
                         ended += 1
                         if prefixes is not None:
-                            prefixes.leave(live.request, live.request.prompt + live.request.answer)
-                        live.finish = time
-                        done(live)
+                            prefixes.leave(request, request[1] + request[2])
+                        done((request, begun, first, time))
                     # Who asks again when it is answered has come meanwhile.
                     after = incoming[0][0] if incoming else NEVER
-            if over:
-                for live in reading if over == len(reading) else reading[:over]:
-                    prompt = live.prompt
-                    if live.first >= 0:
+            if fresh:
+                for number, prompt, left, request, begun, first in fresh:
+                    if first >= 0:
                         spent.repeated += prompt
                     else:
-                        live.first = time
+                        first = time
                     if prefixes is not None:
-                        prefixes.keep(live.request)
-                    live.written += 1
-                    live.left = left = live.left - 1
+                        prefixes.keep(request)
+                    left -= 1
                     wrote += 1
                     if reserves:
                         places -= 1
                     if left > 0 and not reads:
-                        live.ends = ends = count + left
+                        ends = count + left
                         contexts += prompt
                         n += 1
-                        heappush(running, (ends, live.number, live))
+                        heappush(running, (ends, number, prompt + left, left, request, begun, first))
                         if ends < soonest:
                             soonest = ends
                         continue
                     places -= prompt + at_end + (left if reserves else 0)
                     ended += 1
                     if prefixes is not None:
-                        prefixes.leave(live.request, live.request.prompt + (0 if reads else live.request.answer))
-                    live.finish = time
-                    done(live)
+                        prefixes.leave(request, request[1] + (0 if reads else request[2]))
+                    done((request, begun, first, time))
                     after = incoming[0][0] if incoming else NEVER
-                del reading[:over]
             if places > room:
                 break
 
@@ -380,7 +389,7 @@ class Swift(Filling):
         spent.wrote += wrote
         spent.ended += ended
         spent.read += read
-        spent.steps += turns - begun
+        spent.steps += turns - turned
         if len(gaps.seconds) >= LATER:
             gaps.settle()
         self.sure = time
