@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from heapq import heappop, heappush
+from typing import Any
 
 from mlsysim.simulate.live import Live
 from mlsysim.simulate.room import Room
@@ -23,12 +24,13 @@ class Answers(ABC):
         self.steps, self.room, self.reserves = steps, room, reserves
         self.time, self.count = 0.0, 0
         self.reading: list[Live] = []
-        self.running: list[tuple[int, int, Live]] = []
-        self.crossing: list[tuple[int, int, Live]] = []
+        self.running: list[Any] = []
+        self.crossing: list[Any] = []
+        """Answers in the order of their ends, and of their next change: (step, number, Live), or as :mod:`mlsysim.simulate.straight` has them."""
         self.n, self.load, self.slope, self.held, self.growth = 0, 0.0, 0.0, 0.0, 0.0
         self.peak_held = 0.0
-        self._sums: tuple[int, float] | None = None
-        """Tokens of contexts and of room where the swift loop was the last one (:mod:`mlsysim.simulate.swift`)."""
+        self._sums: tuple[float, float] | None = None
+        """Tokens of contexts and of room beside them where the swift loop was the last one (:mod:`mlsysim.simulate.swift`)."""
 
     @abstractmethod
     def _end(self, live: Live) -> None:

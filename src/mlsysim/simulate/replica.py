@@ -28,7 +28,7 @@ from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.room import Room
 from mlsysim.simulate.scheduling import Scheduling
 from mlsysim.simulate.steps import Steps, same_longest, steps_within
-from mlsysim.simulate.swift import LEAST, Known, Swift
+from mlsysim.simulate.swift import LEAST, Swift
 
 NOBODY = ("", MANY)
 """What stops the next request, and the steps until it is ready, where none waits."""
@@ -48,7 +48,7 @@ class Replica(Swift):
         host: Host | None = None,
     ) -> None:
         super().__init__(steps, room, scheduling, prefixes, host)
-        self.done, self.gaps, self.swift, self._known = done, gaps, self._is_swift(), Known(self._alone)
+        self.done, self.gaps, self.swift, self._rows = done, gaps, self._is_swift(), []
         self._mixes = steps.plain()
 
     # --- the loop ---------------------------------------------------------------------------------------------

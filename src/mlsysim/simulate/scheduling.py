@@ -74,8 +74,8 @@ def scheduling(
     )
 
 
-def _live(ready: int, number: int, request: Request, begun: float) -> Live:
-    live = Live(request, ready, number)
+def _live(ready: float, number: int, request: Request, begun: float) -> Live:
+    live = Live(request, int(ready), number)
     live.begun, live.handed = begun, begun >= 0
     return live
 

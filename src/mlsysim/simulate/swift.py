@@ -4,7 +4,7 @@ What a step takes, how a prompt is let in and what is written down are those of 
 what contexts take of a step and of the room is straight in their tokens, so that two numbers are kept of all answers instead of four for each:
 
     contexts = sum of tokens        load = n first + slope contexts        a step adds n
-    places = sum of tokens of room  held = per_token places                a step adds n, or nothing where all of an answer is reserved
+    taken = tokens of room beside   held = per_token (contexts + n + taken)   of prompts that are read; where all of an answer is reserved, of all, and nothing else
 
 in whole tokens, which have no rounding (what a request takes beside its tokens is a number of them too). State is in local variables
 until something else happens, which the other loop does: requests that are put back, jobs, windows that fill, ranks, drafts, pipelines, other orders.
@@ -14,194 +14,141 @@ Replicas of a pool have one kind of requests: all of them are to be read, or oth
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from mlsysim.simulate.bags import LATER, Gaps
-from mlsysim.simulate.filling import Filling
-from mlsysim.simulate.live import MANY, NEVER, Done, Live
+from mlsysim.simulate.live import NEVER, Done, Live
 from mlsysim.simulate.steps import steps_within
+from mlsysim.simulate.straight import Straight
 
 LEAST = 16
 """Tokens of prompts that a step has room for at least."""
 
 
-class Known(dict[int, float]):
-    """Seconds of a step of n answers before their tokens of context, asked for once."""
-
-    def __init__(self, ask: Callable[[int], float]) -> None:
-        self.ask = ask
-
-    def __missing__(self, n: int) -> float:
-        found = self[n] = self.ask(n)
-        return found
-
-
-class Swift(Filling):
-    """A replica most of whose steps are alike."""
+class Swift(Straight):
+    """A replica most of whose steps are booked here."""
 
     done: Done
     gaps: Gaps | None
-    _known: Known
     _mixes: Callable[[int, float, int, int, float], float]
     _fixed: tuple[Any, ...] | None = None
-
-    def _is_swift(self) -> bool:
-        """Whether its steps are of the kind that is booked here."""
-        steps, plan = self.steps, self.scheduling
-        return (
-            (self.host is None and plan.prompts in ("mixed", "first") and plan.order == "arrival")
-            and (steps.ranks == 1 and steps.gain == 1.0 and not steps.drafted and len(steps.decode(1)) == 1)
-            and not (steps.contexts.breaks or self.room.contexts.breaks or not self.room.contexts.slope)
-        )
-
-    def _alone(self, n: int) -> float:
-        return self.steps.decode(n)[0][0] + n * self.steps.contexts.first
-
-    def _beside(self) -> float:
-        """Tokens of room that a request takes beside its own."""
-        beside = self.room.contexts.first / self.room.contexts.slope
-        return int(beside) if beside == int(beside) else beside
-
-    def _add_up(self) -> tuple[int, float]:
-        """Contexts and places of what the other loop left, whose answers are written down as here:
-        (ends, number, tokens when it ends, tokens left when it began, request, begun, first)."""
-        beside, reserves, contexts, places = self._beside(), self.reserves, 0, 0.0
-        running, crossing, queue = list[Any](), list[Any](), self.waiting.queue
-        for ends, number, live in self.running:
-            whole = live.prompt + live.left
-            contexts += whole - (ends - self.count)
-            places += beside + (whole if reserves else whole - (ends - self.count) + 1)
-            own = ends, number, whole, live.left, live.request, live.begun
-            if live.first < 0:
-                crossing.append(own)
-            else:
-                running.append((*own, live.first))
-        heapify(running)
-        self.running, self.crossing = running, crossing
-        for live in self.reading:
-            places += beside + live.prompt + (live.left if reserves else 1)
-        if queue and isinstance(live := queue[0], Live):
-            queue[0] = live.ready, live.number, live.request, live.begun
-        return contexts, places
-
-    def _tell_each(self) -> None:
-        """What the other loop has of each request."""
-        self._sums = None
-        written, growth = [*self.running, *((*own, -1.0) for own in self.crossing)], self.room.contexts.slope
-        self.running, self.crossing = [], []
-        for ends, number, whole, left, request, begun, first in written:
-            live = Live(request, 0, number)
-            live.prompt, live.left, live.written, live.ends = whole - left, left, request.answer - left, ends
-            live.begun, live.first, live.since = begun, first, ends - left
-            (live.load, live.slope), live.held = self.steps.contexts.at(live.prompt), self._needed(live)
-            live.growth = 0.0 if self.reserves else growth
-            self.running.append((ends, number, live))
-            if first < 0:
-                self.crossing.append((self.count + 1, number, live))
-        heapify(self.running)
-        for live in self.reading:
-            live.held = self._needed(live)
 
     def _fix(self) -> tuple[Any, ...]:
         """What does not change while it plays."""
         steps, room, plan, waiting, gaps = self.steps, self.room, self.scheduling, self.waiting, self.gaps or Gaps()
         takes = room.contexts.slope
         self._fixed = (
-            self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves, steps.chunk, self._mixes, self._known,
+            self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves, steps.chunk, self._mixes, self._rows,
             *steps.prompted, steps.contexts.first, steps.contexts.slope, takes, room.bytes / takes, self._beside(), plan.budget, plan.slots,
             plan.prompts == "mixed", plan.cuts, plan.whole, plan.reads, int(self.missed), self.missed % 1.0, gaps, gaps.seconds.append, gaps.many.append,
         )  # fmt: skip
         return self._fixed
 
     def _swift(self, until: float) -> bool:
-        """All steps that begin before ``until``; False where something happens that the other loop must do first."""
+        """All steps that begin before ``until``; False where something happens that the other loop must do first.
+
+        Numbers of steps and tokens are whole, and floats: Python adds and multiplies two floats twice as fast as one and a whole number."""
         (
-            spent, prefixes, incoming, waiting, queue, waits, reserves, chunk, mixed, known, ramp, by_before, by_own, by_token, start,
+            spent, prefixes, incoming, waiting, queue, waits, reserves, chunk, mixed, rows, ramp, by_before, by_own, by_token, start,
             grows, takes, room, beside, most, slots, mixes, cuts, whole, reads, ahead, part, gaps, gap, gap_of,
         ) = self._fixed or self._fix()  # fmt: skip
-        contexts, places = self._sums or self._add_up()
+        # Tokens of contexts, and of room that they do not say: of prompts that are read, of all requests where answers are reserved.
+        contexts, taken = self._sums or self._add_up()
         running, reading, crossing, done = self.running, self.reading, self.crossing, self.done
-        length, stalled, last = self._length, self._stalled, self._last
-        time, count, turns, numbered, tokens = self.time, self.count, self.turns, self.numbered, waiting.tokens
-        n, peak = self.n, self.peak_held / takes
-        wrote, ended, read, turned, came = 0, 0, 0, turns, 0.0
-        of_reading, of_writing, disturbed, busy = spent.reading, spent.writing, spent.disturbed, spent.busy
-        at_end = beside if reserves else beside + 1
+        mean, more, stalled, last = self._length, 0.0, self._stalled, self._last
+        time, count, silent, numbered, tokens = (
+            self.time,
+            float(self.count),
+            float(self.turns - self.count),
+            self.numbered,
+            waiting.tokens,
+        )
+        n, peak, began, turned = self.n, self.peak_held / takes, time, self.turns
+        there = numbered - n - len(reading) - len(queue)
+        wrote, read, came, idle = 0.0, 0, 0.0, 0.0
+        of_reading, of_writing, disturbed = spent.reading, spent.writing, spent.disturbed
+        at_end = 0.0 if reserves else beside + 1
         through, after = False, incoming[0][0] if incoming else NEVER
-        soonest = running[0][0] if running else MANY
+        soonest = running[0][0] if running else NEVER
+        many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
+        fresh: list[Any] = []
         while True:
+            # Who has come waits.
             while after <= time:
                 seen, request, begun = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
-                late = ahead + (time - seen < part * length) if n and begun < 0 else 0
-                queue.append((turns + late, numbered, request, begun))
+                late = ahead + (time - seen < part * (mean + more)) if n and begun < 0 else 0
+                queue.append((count + silent + late, numbered, request, begun))
                 numbered += 1
                 tokens += request[1]
                 came += time - seen
             if time >= until:
                 through = True
                 break
-
-            # Whose prompt others have read is let in, and has its first token with the next step.
-            cause, ready_in = "running", MANY
+            cause, ready_in = "running", NEVER
             if queue:
+                # Whose prompt others have read is let in, and has its first token with the next step.
                 while queue and queue[0][3] >= 0 and n + len(reading) < slots:
                     _, number, request, begun = queue[0]
-                    prompt, left = request[1], request[2]
-                    needed = beside + prompt + (left if reserves else 1)
-                    if places + needed > room and (n or reading):
+                    prompt, left = float(request[1]), float(request[2])
+                    needed = beside + prompt + (left if reserves else 1.0)
+                    if needed > room - (taken if reserves else contexts + at_end * n + taken) and (n or reading):
                         break
                     queue.popleft()
-                    tokens -= prompt
-                    places += needed
+                    tokens -= request[1]
+                    if reserves:
+                        taken += needed
                     contexts += prompt
                     n += 1
                     crossing.append((count + left, number, prompt + left, left, request, begun))
+                many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
                 if queue:
-                    ready_in = queue[0][0] - turns
+                    ready_in = queue[0][0] - count - silent
 
             # Prompts that are read go on, and requests are let in beside them.
-            fresh = []
-            if reading or ready_in <= 0:
-                parts, chunks, last, ready_in = 0, 0.0, 0, MANY
+            if reading or ready_in <= 0.0:
+                parts, chunks, last, ready_in = 0, 0.0, 0, NEVER
                 left = most - n if mixes else most
                 if left < LEAST:
                     left = LEAST
-                for live in reading:
-                    unread = live.unread
-                    take = unread if unread <= left or whole else left
-                    if take > 0:
-                        chunks += chunk(take, live.prompt - unread)
-                        live.unread = unread - take
-                        last += take
-                        parts += 1
-                        if take == unread:
-                            fresh.append((live.number, live.prompt, live.left, live.request, live.begun, live.first))
-                    left -= unread
-                if fresh:
+                if reading:
+                    for live in reading:
+                        unread = live.unread
+                        take = unread if unread <= left or whole else left
+                        if take > 0:
+                            chunks += chunk(take, live.prompt - unread)
+                            live.unread = unread - take
+                            last += take
+                            parts += 1
+                            if take == unread:
+                                fresh.append(
+                                    (live.number, live.prompt, live.left, live.request, live.begun, live.first)
+                                )
+                        left -= unread
                     del reading[: len(fresh)]
+                free = room - (taken if reserves else contexts + at_end * many + taken)
+                others = n + len(reading) + len(fresh)
                 while queue:
                     ready, number, request, begun = queue[0]
-                    if ready > turns:
-                        cause, ready_in = "running", ready - turns
+                    if ready > count + silent:
+                        cause, ready_in = "running", ready - count - silent
                         break
-                    others = n + len(reading) + len(fresh)
                     if others >= slots:
                         cause = "slots"
                         break
                     new = prompt = request[1]
-                    needed = beside + prompt + (request[2] if reserves else 1)
-                    if places + needed > room and others:
+                    needed = beside + (prompt + (request[2] if reserves else 1))
+                    if needed > free and others:
                         cause = "caches"
                         break
                     if left <= 0 or begun >= 0:
                         cause = "prompts"
                         break
                     if prefixes is not None:
-                        found = prefixes.find(request, (room - places) * takes)
+                        found = prefixes.find(request, free * takes)
                         new -= found if found < prompt else prompt - 1
-                    if not cuts and new > left and others > n and (whole or most >= new):
+                    if new > left and not cuts and others > n and (whole or most >= new):
                         cause = "prompts"
                         break
                     if prefixes is not None:
@@ -209,12 +156,14 @@ class Swift(Filling):
                         spent.found += prompt - new
                     queue.popleft()
                     tokens -= prompt
-                    places += needed
+                    taken += needed
+                    free -= needed
+                    others += 1
                     if new <= left or whole:
                         take = new
                         fresh.append((number, prompt, request[2], request, time, -1.0))
                     else:
-                        take, live = left, Live(request, ready, number)
+                        take, live = left, Live(request, 0, number)
                         live.begun, live.unread = time, new - left
                         reading.append(live)
                     if by_own:
@@ -226,81 +175,96 @@ class Swift(Filling):
                     left -= new
 
             if fresh or reading:
-                k = n if mixes else 0
                 attended = grows * contexts
-                seconds = mixed(k, start * n + attended, last, parts, chunks)
+                mean, more = mixed(n if mixes else 0, start * many + attended, last, parts, chunks), 0.0
                 if prefixes is not None:
-                    seconds = max(seconds, prefixes.recall())
-                of_reading += seconds * (len(fresh) + len(reading))
+                    mean = max(mean, prefixes.recall())
+                of_reading += mean * (len(fresh) + len(reading))
                 read += last
-                if k:
-                    k = 1
-                    alone = known[n] + attended
-                    if alone > seconds:
-                        alone = seconds
-                    of_writing += alone * n
-                    disturbed += (seconds - alone) * n
-                    gap(seconds + stalled)
-                    gap_of(n)
+                if queue:
+                    waits[cause] += mean * len(queue)
+                time += mean
+                if n and mixes:
+                    held = room - free if reserves else room - free + many
+                    if held > peak:
+                        peak = held
+                    undisturbed = alone + attended
+                    if undisturbed > mean:
+                        undisturbed = mean
+                    of_writing += undisturbed * many
+                    disturbed += (mean - undisturbed) * many
+                    gap(mean + stalled)
+                    gap_of(many)
                     stalled = 0.0
-                elif n:
-                    disturbed += seconds * n
-                    stalled += seconds
-                length = seconds
-                turns += 1
+                    count += 1.0
+                    contexts += many
+                else:
+                    silent += 1.0
+                    disturbed += mean * many
+                    if n:
+                        stalled += mean
             elif n:
                 # As many steps of answers as are alike.
                 last, k = 0, soonest - count
-                if ready_in < k:
+                if queue and ready_in < k:
                     k = ready_in
                 if crossing:
-                    k = 1
-                if places + k * n > room and not reserves:
-                    k = min(k, max(int((room - places) / n), 1))
-                each = known[n] + grows * contexts
-                if k > 1:
-                    slope = grows * n
-                    half = each - slope / 2
-                    if k * (half + k * slope / 2) > (after if after < until else until) - time:
-                        while after < until and cause == "running" and k * (half + k * slope / 2) > after - time:
-                            within = steps_within(after - time, half, slope)
-                            if within > k:
-                                break
-                            if incoming[0][2] >= 0:
-                                k = within
-                                break
-                            # Who comes meanwhile only waits, and is ready some steps later.
-                            seen, request, begun = incoming.popleft()
-                            late = within + ahead
-                            late += time + within * (half + within * slope / 2) - seen < part * (each + (within - 1) * slope)
-                            if not queue and late < k:
-                                k = late
-                            queue.append((turns + late, numbered, request, begun))
-                            numbered += 1
-                            tokens += request[1]
-                            came += time - seen
-                            after = incoming[0][0] if incoming else NEVER
-                        if k * (each + (k - 1) * slope / 2) > until - time:
-                            k = min(k, steps_within(until - time, half, slope))
-                    more = (k - 1) * slope / 2
-                    each += more
-                    length = each + more
-                else:
-                    length = each
-                seconds = k * each
-                of_writing += seconds * n
+                    k = 1.0
+                grown = k * many
+                if contexts + grown > limit:
+                    k = min(k, max((limit - contexts) // many, 1.0))
+                    grown = k * many
+                first = alone + grows * contexts
+                more = (k - 1.0) * half
+                mean = first + more
+                seconds = k * mean
+                if time + seconds > (after if after < until else until) and k > 1.0:
+                    slope, before = 2 * half, first - half
+                    while after < until and cause == "running" and k * (before + k * half) > after - time:
+                        within = steps_within(after - time, before, slope)
+                        if within > k:
+                            break
+                        if incoming[0][2] >= 0:
+                            k = within
+                            break
+                        # Who comes meanwhile only waits, and is ready some steps later.
+                        seen, request, begun = incoming.popleft()
+                        late = within + ahead
+                        late += time + within * (before + within * half) - seen < part * (first + (within - 1) * slope)
+                        if not queue and late < k:
+                            k = late
+                        queue.append((count + silent + late, numbered, request, begun))
+                        numbered += 1
+                        tokens += request[1]
+                        came += time - seen
+                        after = incoming[0][0] if incoming else NEVER
+                    if k * (first + (k - 1) * half) > until - time:
+                        k = min(k, steps_within(until - time, before, slope))
+                    grown, more = k * many, (k - 1) * half
+                    mean = first + more
+                    seconds = k * mean
+                of_writing += seconds * many
                 if stalled:
-                    gap(each + stalled)
-                    gap_of(n)
-                    gap(each)
-                    gap_of(n * (k - 1))
+                    gap(mean + stalled)
+                    gap_of(many)
+                    gap(mean)
+                    gap_of(grown - many)
                     stalled = 0.0
                 else:
-                    gap(each)
-                    gap_of(n * k)
-                turns += k
-            elif ready_in < MANY:
-                queue[0] = (turns, *queue[0][1:])
+                    gap(mean)
+                    gap_of(grown)
+                if queue:
+                    waits[cause] += seconds * len(queue)
+                time += seconds
+                count += k
+                contexts += grown
+                if crossing:
+                    for own in crossing:
+                        heappush(running, (*own, time))
+                    crossing.clear()
+                    soonest = running[0][0]
+            elif ready_in < NEVER:
+                queue[0] = (count + silent, *queue[0][1:])
                 continue
             elif queue:
                 break
@@ -308,40 +272,29 @@ class Swift(Filling):
                 through = True
                 break
             else:
+                idle += after - time
                 time = after
                 continue
-            if queue:
-                waits[cause] += seconds * len(queue)
-            time += seconds
-            busy += seconds
 
-            # Contexts grow, answers end, others begin.
-            if k:
-                count += k
-                contexts += k * n
-                if not reserves:
-                    places += k * n
-                if places > peak:
-                    peak = places
-                if crossing:
-                    for own in crossing:
-                        heappush(running, (*own, time))
-                    crossing.clear()
-                    soonest = running[0][0]
-                if soonest <= count:
-                    while soonest <= count:
-                        _, _, whole_of, left, request, begun, first = heappop(running)
-                        soonest = running[0][0] if running else MANY
-                        contexts -= whole_of
-                        places -= whole_of + at_end
-                        n -= 1
-                        wrote += left
-                        ended += 1
-                        if prefixes is not None:
-                            prefixes.leave(request, request[1] + request[2])
-                        done((request, begun, first, time))
-                    # Who asks again when it is answered has come meanwhile.
-                    after = incoming[0][0] if incoming else NEVER
+            # Answers end, others begin.
+            if soonest <= count:
+                held = taken if reserves else contexts + at_end * many + taken
+                if held > peak:
+                    peak = held
+                while soonest <= count:
+                    _, _, tokens_held, left, request, begun, first = heappop(running)
+                    soonest = running[0][0] if running else NEVER
+                    contexts -= tokens_held
+                    if reserves:
+                        taken -= tokens_held + beside
+                    n -= 1
+                    wrote += left
+                    if prefixes is not None:
+                        prefixes.leave(request, request[1] + request[2])
+                    done((request, begun, first, time))
+                many, alone, half, limit = rows[n]
+                # Who asks again when it is answered has come meanwhile.
+                after = incoming[0][0] if incoming else NEVER
             if fresh:
                 for number, prompt, left, request, begun, first in fresh:
                     if first >= 0:
@@ -350,11 +303,10 @@ class Swift(Filling):
                         first = time
                     if prefixes is not None:
                         prefixes.keep(request)
-                    left -= 1
-                    wrote += 1
-                    if reserves:
-                        places -= 1
-                    if left > 0 and not reads:
+                    left = left - 1.0
+                    wrote += 1.0
+                    taken -= 1.0 if reserves else beside + (prompt + 1)
+                    if left > 0.0 and not reads:
                         ends = count + left
                         contexts += prompt
                         n += 1
@@ -362,45 +314,53 @@ class Swift(Filling):
                         if ends < soonest:
                             soonest = ends
                         continue
-                    places -= prompt + at_end + (left if reserves else 0)
-                    ended += 1
+                    if reserves:
+                        taken -= beside + prompt + left
                     if prefixes is not None:
                         prefixes.leave(request, request[1] + (0 if reads else request[2]))
                     done((request, begun, first, time))
                     after = incoming[0][0] if incoming else NEVER
-            if places > room:
+                fresh.clear()
+                if not reading and not reserves:
+                    taken = 0.0
+                many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
+            if contexts + taken > limit:
                 break
 
         if not n and not reading:
             # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
-            places = 0.0
+            taken = 0.0
+        held = taken if reserves else contexts + at_end * many + taken
+        if held > peak and n:
+            peak = held
+        self.time, self.count, self.turns, self.numbered, self.n = time, int(count), int(count + silent), numbered, n
         waiting.size, waiting.tokens, self._length, self._stalled, self._last = (
             len(queue),
             tokens,
-            length,
+            mean + more,
             stalled,
             last,
         )
-        self.time, self.count, self.turns, self.numbered, self.n = time, count, turns, numbered, n
-        self.load, self.slope, self._sums = start * n + grows * contexts, grows * n, (contexts, places)
-        self.held, self.growth, self.peak_held = takes * places, 0.0 if reserves else takes * n, takes * peak
-        spent.reading, spent.writing, spent.disturbed, spent.busy = of_reading, of_writing, disturbed, busy
+        self.load, self.slope, self._sums = start * many + grows * contexts, 2 * half, (contexts, taken)
+        self.held, self.growth, self.peak_held = takes * held, 0.0 if reserves else takes * n, takes * peak
+        spent.reading, spent.writing, spent.disturbed = of_reading, of_writing, disturbed
         waits["running"] += came
-        spent.wrote += wrote
-        spent.ended += ended
+        spent.busy += time - began - idle
+        spent.wrote += int(wrote)
+        spent.ended += numbered - n - len(reading) - len(queue) - there
         spent.read += read
-        spent.steps += turns - turned
+        spent.steps += self.turns - turned
         if len(gaps.seconds) >= LATER:
             gaps.settle()
         self.sure = time
         if not (queue or reading or crossing):
-            k = soonest - count - 1
+            k = soonest - count - 1.0
             if not n:
                 self.sure = NEVER
-            elif reserves or places + k * n <= room:
-                self.sure = time + k * (known[n] + grows * (contexts + (k - 1) * n / 2))
+            elif contexts + k * many <= limit:
+                self.sure = time + k * (alone + grows * contexts + (k - 1.0) * half)
         if not through:
             self._tell_each()
-            if places > room:
+            if contexts + taken > limit:
                 self._outgrown()
         return through

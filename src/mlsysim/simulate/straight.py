@@ -1,0 +1,87 @@
+"""Replicas whose steps and room are straight in tokens of context, and their requests as the swift loop has them.
+
+The other loop has a :class:`Live` for each request; the swift one (:mod:`mlsysim.simulate.swift`) tuples, all of whose numbers are there when they are made:
+
+    waiting    (ready, number, request, begun), and begun is below 0 unless others have read the prompt
+    written    (ends, number, tokens when it ends, tokens left when it began, request, begun, first)
+
+A replica changes from one to the other where something happens that only the other loop knows. :class:`Live` are made of those that are written and of the next that waits.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify
+from typing import Any
+
+from mlsysim.simulate.filling import Filling
+from mlsysim.simulate.live import NEVER, Live
+
+
+class Straight(Filling):
+    """A replica most of whose steps are alike."""
+
+    _rows: list[tuple[float, float, float, float]]
+
+    def _is_swift(self) -> bool:
+        """Whether its steps are of the kind that is booked here."""
+        steps, plan = self.steps, self.scheduling
+        return (
+            (self.host is None and plan.prompts in ("mixed", "first") and plan.order == "arrival")
+            and (steps.ranks == 1 and steps.gain == 1.0 and not steps.drafted and len(steps.decode(1)) == 1)
+            and not (steps.contexts.breaks or self.room.contexts.breaks or not self.room.contexts.slope)
+        )
+
+    def _beside(self) -> float:
+        """Tokens of room that a request takes beside its own."""
+        beside = self.room.contexts.first / self.room.contexts.slope
+        return int(beside) if beside == int(beside) else beside
+
+    def _add_up(self) -> tuple[float, float]:
+        """Tokens of contexts, and those of room beside them, of what the other loop left. Its answers are written down as here:
+        (ends, number, tokens when it ends, tokens left when it began, request, begun, first)."""
+        beside, reserves, contexts, taken = self._beside(), self.reserves, 0, 0.0
+        running, crossing, queue = list[Any](), list[Any](), self.waiting.queue
+        for ends, number, live in self.running:
+            whole = live.prompt + live.left
+            contexts += whole - (ends - self.count)
+            taken += beside + whole if reserves else 0.0
+            own = float(ends), number, float(whole), float(live.left), live.request, live.begun
+            if live.first < 0:
+                crossing.append(own)
+            else:
+                running.append((*own, live.first))
+        heapify(running)
+        self.running, self.crossing = running, crossing
+        for live in self.reading:
+            taken += beside + live.prompt + (live.left if reserves else 1)
+        if queue and isinstance(live := queue[0], Live):
+            queue[0] = live.ready, live.number, live.request, live.begun
+        return float(contexts), taken
+
+    def _tell_each(self) -> None:
+        """What the other loop has of each request."""
+        self._sums = None
+        written, growth = [*self.running, *((*own, -1.0) for own in self.crossing)], self.room.contexts.slope
+        self.running, self.crossing = [], []
+        for at, number, whole, rest, request, begun, first in written:
+            live, ends, left = Live(request, 0, number), int(at), int(rest)
+            live.prompt, live.left, live.written, live.ends = int(whole) - left, left, request.answer - left, ends
+            live.begun, live.first, live.since = begun, first, ends - left
+            (live.load, live.slope), live.held = self.steps.contexts.at(live.prompt), self._needed(live)
+            live.growth = 0.0 if self.reserves else growth
+            self.running.append((ends, number, live))
+            if first < 0:
+                self.crossing.append((self.count + 1, number, live))
+        heapify(self.running)
+        for live in self.reading:
+            live.held = self._needed(live)
+
+    def _row(self, n: int) -> tuple[float, float, float, float]:
+        """Of n answers: their number, a step before their contexts, half of what it grows by each step, and the tokens of context that have room."""
+        rows, contexts = self._rows, self.steps.contexts
+        while len(rows) <= n:
+            m, room = len(rows), self.room.bytes / self.room.contexts.slope
+            alone = self.steps.decode(m)[0][0] + m * contexts.first if m else 0.0
+            limit = NEVER if self.reserves else room - (self._beside() + 1) * m
+            rows.append((float(m), alone, contexts.slope * m / 2, limit))
+        return rows[n]
