@@ -70,6 +70,8 @@ def test_a_published_step_is_predicted_within_ten_per_cent():
         ({"precision": "", "gpu": "Tesla V100-SXM2-32GB"}, "fp16"),
         ({"precision": "", "source": "mlperf-training-5.0-somebody", "gpu": "NVIDIA H100-SXM5-80GB"}, "fp8"),
         ({"precision": "", "source": "mlperf-training-5.0-somebody"}, "bf16"),
+        ({"precision": "", "source": "mlperf-training-6.0-somebody", "gpu": "B300"}, "nvfp4"),
+        ({"precision": "", "source": "mlperf-training-5.1-somebody", "gpu": "B300"}, "fp8"),
         ({"precision": "", "source": "mlperf-training-2.0-somebody", "gpu": "NVIDIA H100-SXM5-80GB"}, "bf16"),
     ],
 )

@@ -417,3 +417,26 @@ def test_a_model_that_limits_routing_exchanges_less_over_the_fabric(efficiency: 
         DistributedModel().solve(model, **call).ledger.exposed("expert parallelism") for model in (limited, free)
     )
     assert 0.6 < less / more < 0.95
+
+
+def test_a_host_starts_again_what_is_computed_again_and_what_adapters_add():
+    """Tokens so few that the host's launches bind: a third more with layers computed again, 12 operators for each adapted product (17 then)."""
+    few = {
+        "layout": split(tp=1, pp=1, dp=1, micro_batches=1),
+        "seq_len": 16,
+        "software": "titan",
+        "model": Models.get("Llama3_2_1B"),
+    }
+    (kind,) = training_shape(few["model"]).kinds
+    launch = H100.kernels.memory_bound.times[2] * kind.count
+    adapted = sum(product.layer == "attention" for product in kind.products)
+
+    def launched(**more) -> float:
+        parts = ledger_of(lambda a: step(a=a, **few, **more).seconds).parts
+        return sum(part.exposed for part in parts if part.name == "host launches") / launch
+
+    assert launched() == pytest.approx(constants().dense_operations)
+    assert launched(mode="full") == pytest.approx(4 / 3 * constants().dense_operations)
+    gone = len(kind.products)
+    assert launched(lora_rank=8) - launched() == pytest.approx(12 * adapted - gone)
+    assert launched(lora_rank=8, mode="full") - launched(mode="full") == pytest.approx(17 * adapted - gone)

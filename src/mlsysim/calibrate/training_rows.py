@@ -34,6 +34,8 @@ _NODE = 8
 _ASYNC = r"async[- ]?tp|async(?:hronous)? tensor"
 _EIGHT = 2023
 """From this year on submissions to MLPerf Training compute in 8 bits where the chip has them."""
+_FOUR = 2026
+"""And from this one in 4 bits: configurations for NVFP4 came with v5.1, and logs of v6.0 name mxfp4 on CDNA 4."""
 _DECODER_SHARE = 0.25
 _UNPADDED = "padding removed"
 _LONGEST = 8192
@@ -243,10 +245,10 @@ def read_precision(row: Mapping[str, str], chip: HardwareNode, inferred: list[st
     """The arithmetic that a label names; without one that of the benchmark's submitters, or 16 bits, as far as the chip has it."""
     if (label := cell(row, "precision")) and label.lower() not in _WORDS["mixed"]:
         return _row_scaled(format_of(label), label, cell(row, "notes"))
-    benchmark = (
-        cell(row, "source").startswith("mlperf") and (year_of(cell(row, "source"), cell(row, "notes")) or 0) >= _EIGHT
-    )
-    wanted = ("fp8", "bf16", "fp16", "fp32") if benchmark else ("bf16", "fp16", "fp32")
+    year = year_of(cell(row, "source"), cell(row, "notes")) or 0
+    benchmark = cell(row, "source").startswith("mlperf")
+    narrow = (*(("nvfp4", "mxfp4") if year >= _FOUR else ()), *(("fp8",) if year >= _EIGHT else ()))
+    wanted = (*(narrow if benchmark else ()), "bf16", "fp16", "fp32")
     chosen = next((name for name in wanted if chip.compute.supports(name)), chip.compute.headline)
     inferred.append(f"products in {chosen}")
     return chosen

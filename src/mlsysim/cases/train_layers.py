@@ -26,6 +26,7 @@ from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, BETWEEN_SITES, Step, com
 from mlsysim.cases.train_operators import (
     HALF,
     Setting,
+    adapter_operators,
     adapters_time,
     asked,
     attention_core,
@@ -227,7 +228,11 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         forward, backward = forward + beside, backward + beside_back
     repeated = _times(again.attention, core)
     launch = s.chip.kernels.memory_bound.times[2]
-    host: Any = s.stack.host * k.dense_operations * launch
+    # Of a layer's operators a third run forward, and again where it is computed again.
+    launched: Any = k.dense_operations * (1 + again.full / 3)
+    if job.frozen:
+        launched = launched + adapter_operators(s, kind)
+    host: Any = s.stack.host * launched * launch
     exchange: Any = 0.0
     if kind.experts is not None:
         routed, routed_back, activation = experts_time(s, kind.experts, tokens)

@@ -28,6 +28,7 @@ from mlsysim.units.ops import minimum, where
 __all__ = [
     "HALF",
     "Setting",
+    "adapter_operators",
     "adapters_time",
     "asked",
     "attention_core",
@@ -259,6 +260,18 @@ def adapters_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
                 moved[i] = moved[i] + s.chip.element * tokens * (inputs * depth + outputs * n)
     forward, backward = (stream(s, "adapters", each, s.stack.elementwise_share) for each in moved)
     return forward, backward
+
+
+def adapter_operators(s: Setting, kind: LayerKind) -> Any:
+    """Operators that a host starts for adapters, less those of the gradients that frozen weights do not have.
+
+    Forward five beside a product (dropout, two products, scale, sum), backward seven (scale, two gradients of matrices, of the rank and of the inputs,
+    dropout, sum); software that fuses dropout, scale and sums starts the products alone, two and four.
+    """
+    fused = s.stack.fusion.adapter[0][0] < 2
+    forward, backward = (2, 4) if fused else (5, 7)
+    adapted = sum(product.layer == "attention" for product in kind.products)
+    return adapted * (forward * (1 + s.again.full) + backward) - len(kind.products)
 
 
 def experts_time(s: Setting, e: Experts, tokens: Any) -> tuple[Any, Any, Any]:

@@ -3,6 +3,7 @@
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
 
     prompt             115 tokens: what NeMo-RL's rate counts beside the responses, for every model
+    group              16 samples of a prompt where a row gives only their number in all
     lengths            cv 1 of NeMo-RL; of verl's runs, which print no mean, the mean that times of training imply (:data:`_MEANS`), and cv 1.5
     log-probabilities  as many passes as verl's row has times for; of NeMo-RL two, policy and reference; else the algorithm's
     other frameworks   the constants of NeMo-RL with a wide interval; a layout that is not given is searched, ZeRO 3 where the software shards
@@ -29,6 +30,8 @@ COLUMNS = (
     *("gen_s", "train_s"),
 )
 _PROMPT = 115
+_GROUP = 16
+"""Samples of a prompt where neither they nor the prompts are given: what recipes of GRPO take; they only share the prompt's pass."""
 _MEANS = {28672: 900, 10240: 620}
 """Mean response of verl's runs of Qwen2.5-Math-7B by the most tokens: only its product with the rate of training is known."""
 _ODD = {
@@ -65,7 +68,11 @@ def plan_of(row: Mapping[str, str]) -> tuple[Plan, list[str], bool]:
     inferred = [f"prompts of {_PROMPT} tokens", "lognormal lengths"]
     if not fitted:
         inferred.append(f"stands in for {named or 'a framework that is not named'}: {case.DEFAULT}")
-    each = whole(row, "samples_per_prompt")
+    each = whole_or_none(row, "samples_per_prompt")
+    if each is None:
+        wanted = whole_or_none(row, "prompts")
+        each = max(1, round(number(row, "rollout_samples") / wanted)) if wanted else _GROUP
+        inferred.append(f"{each} samples of a prompt")
     if not cell(row, "prompts") and "dynamic sampling" in cell(row, "notes"):
         raise Skipped("how many prompts are sampled again is not given")
     prompts = whole_or_none(row, "prompts") or max(1, whole(row, "rollout_samples") // each)
