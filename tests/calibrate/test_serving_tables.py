@@ -460,3 +460,43 @@ def test_a_published_recipe_holds_over_columns_that_rules_filled_in():
     found = plan_of(small, [])
     assert (found.parallelism.tp, found.serving.decode_tp, found.serving.decode_ep) == (4, 4, 1)
     assert plan_of(small | {"measured": "2026-05-01"}, []).serving.decode_ep == 4
+
+
+def test_llama_cpp_has_layers_on_devices_one_after_the_other():
+    """One user waits for every layer, whatever the number of cards; a layout that a row gives stays."""
+    row = ROW | {"source": "llama.cpp", "model": "LLaMA 3 8B", "gpu": "3090 24GB", "precision_weights": "Q4_K_M"}
+    row |= {"tp": "", "isl": "", "osl": "", "batch_or_concurrency": "1", "metric": "tg512", "scenario": "llama-bench"}
+    row["precision_kv"] = ""
+    alone, split, said = (
+        TABLES["inference"].predict(row | given)[0]
+        for given in ({"n_gpus": "1"}, {"n_gpus": "2"}, {"n_gpus": "2", "tp": "2"})
+    )
+    assert split.predicted == pytest.approx(alone.predicted, rel=0.05)
+    assert said.predicted > 1.3 * alone.predicted
+    assert "layout PP 2" in split.inferred
+
+
+@pytest.mark.parametrize(
+    ("written", "model", "meant"),
+    [
+        ("16", "Llama-3.1-8B", "bf16"),
+        ("16-bit", "Llama-3.1-8B", "bf16"),
+        ("FP16/BF16", "Llama-3.1-8B", "bf16"),
+        ("4", "openai/gpt-oss-20b", "mxfp4"),
+        ("8 bit", "Llama-3.1-8B", "w8a16"),
+        ("GPTQ 4-bit g128", "Llama-3.1-8B", "gptq"),
+        ("EXL2 3.0 bpw", "Llama-3.1-8B", "3bpw"),
+    ],
+)
+def test_formats_as_tables_write_them(written: str, model: str, meant: str):
+    asked = TABLES["inference"].questions(ROW | {"model": model, "precision_weights": written, "precision_kv": ""})
+    assert asked[0].plan.workload.precision == meant
+
+
+@pytest.mark.parametrize("metric", ["decode_rate", "eval speed", "Generation speed (tok/s)"])
+def test_a_rate_of_one_user_by_other_names(metric: str):
+    row = ROW | {"source": "exllamav2", "model": "Llama2 7B", "gpu": "RTX 4090", "n_gpus": "1", "tp": "1"}
+    row |= {"isl": "", "osl": "", "batch_or_concurrency": "1", "scenario": "speed", "metric": metric}
+    row |= {"precision_weights": "EXL2 4.0 bpw", "precision_kv": "", "value": "207"}
+    found = TABLES["inference"].predict(row)[0]
+    assert 120 < found.predicted < 300 and found.regime == "batch-1 decode"

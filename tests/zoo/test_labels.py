@@ -64,7 +64,7 @@ TPU_v5e: v5e | TPU-v5e | Google TPU v5e | v5litepod
 TPU_v5p: v5p | Cloud TPU v5p
 TPU_v6e: Trillium | TPU v6e | v6e
 Trainium2: Trn2 | AWS Trainium2 | trainium-2
-Apple_M2_Ultra: Apple M2 Ultra | Apple M2 Ultra (76-core GPU) | M2 Ultra 60 GPU cores | M2 Ultra 192GB | m2-ultra
+Apple_M2_Ultra: Apple M2 Ultra | Apple M2 Ultra (76-core GPU) | M2 Ultra 60 GPU cores | M2 Ultra 192GB | m2-ultra | M2 Ultra 76‑Core GPU 192GB
 Jetson_AGX_Orin_64GB: Jetson AGX Orin 64GB | NVIDIA Jetson AGX Orin
 Xeon_8480_Plus: INTEL(R) XEON(R) Platinum 8480+ | Xeon 8480+ | Xeon Platinum 8480+
 GH200_96GB: GH200-GraceHopper-Superchip-96GB
@@ -126,6 +126,10 @@ BLOOM_7B1: bigscience/bloomz-7b1
 GLM_4_5_Air: zai-org/GLM-4.5-Air-FP8=fp8
 Kimi_K2: moonshotai/Kimi-K2-Instruct-0905
 InternLM2_20B: internlm2-chat-20b
+InternLM_20B: internlm-chat-20b
+Ministral_3_8B: mistralai/Ministral-3-8B-Reasoning-2512
+Llama3_70B: meta-llama/Llama-3.2-90B-Vision-Instruct
+Llama3_8B: Llama-3.2-11B-Vision-Instruct
 OLMo2_13B: OLMo-2-1124-13B | allenai/OLMo-2-1124-13B-Instruct
 Falcon_40B: tiiuae/falcon-40b-instruct
 BLOOM_176B: bigscience/bloom

@@ -14,7 +14,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import precision_name
+from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Nodes
 from mlsysim.timing.engines import engine, is_engine
@@ -147,17 +147,20 @@ def served_plan(model: Any, devices: int, chip: str, split: Mapping[str, int], s
 def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, inferred: list[str]) -> str:
     """The format of a served model: the cell's, else that of the checkpoint's name, else what the model is published in, else 16 bits.
 
-    Engines write ``auto`` where they take the checkpoint's.
+    Engines write ``auto`` where they take the checkpoint's, and tables a number of bits.
     """
-    text, label = cell(row, column), cell(row, "model")
-    if text and text.lower() != "auto":
-        return format_of(text, label)
+    text, label = cell(row, column).lower(), cell(row, "model")
+    bits = re.fullmatch(r"(\d+)(?:[- ]?bits?)?|(?:fp|bf|float|bfloat)16 ?/ ?(?:fp|bf|float|bfloat)16", text)
+    if text and text != "auto" and not bits:
+        return format_of(cell(row, column), label)
     named = format_named(label) or model_of(label).native_format
-    if named is not None:
+    if named is not None and (not bits or round(bytes_per_element(format_of(named, label)) * 8) == int(bits[1] or 16)):
         inferred.append(f"{named} weights, those of the checkpoint")
         return format_of(named, label)
+    if bits and int(bits[1] or 16) != 16:
+        return format_of(f"{bits[1]}bit", label)
     half = next((name for name in ("bf16", "fp16") if chip.compute.supports(name)), "fp32")
-    inferred.append(f"weights in {half}")
+    inferred.append(f"{half} weights" if bits else f"weights in {half}")
     return half
 
 

@@ -80,7 +80,8 @@ def chip_label(text: str) -> Label:
     (Label(core='a100', memory=80.0, kind='', form='sxm', power=None), 'rtx4090')
     """
     table, memory, power = words()["chip"], None, None
-    left = re.sub(r"\b\d+[- ]?(?:gpu[- ]?)?cores?\b", " ", text.lower().replace("_", " ")).replace("pci-e", "pcie")
+    left = re.sub(r"[\u2010-\u2015\u2212]", "-", text.lower().replace("_", " "))  # dashes of typesetters
+    left = re.sub(r"\b\d+[- ]?(?:gpu[- ]?)?cores?\b", " ", left).replace("pci-e", "pcie")
     left = re.sub(r"[-/,;:®™()\[\]\s]+", " ", left)
     for phrase in table["phrases"]:
         left = left.replace(phrase, " ")

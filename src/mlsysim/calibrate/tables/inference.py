@@ -14,7 +14,8 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     weights             the format of the checkpoint's name, what the model is published in, or 16 bits*; MLPerf: the narrowest that the
                         chip multiplies in*
     cache format        16 bit, unless given; 8 bit beside weights of 8 or 4 bits where the software quantises both (TensorRT-LLM, Gaudi; MLPerf)
-    layout              as in DEP8, TEP4 or TP4PP2 among the row's words; else tensor parallelism over its accelerators*
+    layout              as in DEP8, TEP4 or TP4PP2 among the row's words; else tensor parallelism over its accelerators*; of llama.cpp layers
+                        one after the other
     attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices; TensorRT-LLM's own of
                         mixtures from 1.0 on say tp n, and their options enable_attention_dp: each rank has its own requests' attention
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
@@ -153,11 +154,12 @@ def _run(
 ) -> tuple[Plan, str]:
     """A run with a layout of its own, and the kind of work that it is."""
     steady = "steady state" in row["scenario"].lower()
-    mixture, (tp, ep, pp) = experts_of(model) > 1, _degrees(row, inferred)
+    engine = engine_of(row, inferred)
+    mixture, (tp, ep, pp) = experts_of(model) > 1, _degrees(row, engine, inferred)
     if steady and ep > 1 and tp == 1 and not re.search(r"dp=(?!1\b)\d+", row.get("notes", "")):
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
-    engine, precision = engine_of(row, inferred), served_format(row, "precision_weights", chip, inferred)
+    precision = served_format(row, "precision_weights", chip, inferred)
     cache = row.get("precision_kv") or _stored_cache(row["model"], precision, engine, chip)
     if not cell(row, "precision_kv"):
         inferred.append(f"{cache} cache, that of the checkpoint" if cache else "16-bit cache")
@@ -176,17 +178,19 @@ def _run(
     return served_plan(model, devices, key_of(chip), split, serving | load, precision=precision), regime
 
 
-def _degrees(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, int]:
-    """TP, EP and PP: of the columns, of a layout among the row's words, or tensor parallelism over all accelerators."""
+def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[int, int, int]:
+    """TP, EP and PP: of the columns, of a layout among the row's words, or tensor parallelism over all accelerators; llama.cpp gives each some
+    of the layers (its ``--split-mode layer``, the default)."""
     said: dict[str, int] = {}
     for text in (cell(row, "tp"), cell(row, "ep"), *(_TEST.sub("", cell(row, name)) for name in ("scenario", "notes"))):
         if not said and not text.isdigit() and (found := _LAYOUT.search(text)):
             said = mapping(found[0]) or {}
     if not cell(row, "tp").isdigit() and not said:
         devices = whole(row, "n_gpus", 0) or next((n for n, _ in counted(row["gpu"])), 1)
+        degree = "pp" if engine == "llama_cpp" else "tp"
         if devices > 1:
-            inferred.append(f"layout TP {devices}")
-        said = {"tp": devices}
+            inferred.append(f"layout {degree.upper()} {devices}")
+        said = {degree: devices}
     columns = {name: int(cell(row, name)) for name in ("tp", "ep", "pp") if cell(row, name).isdigit()}
     found_all = {"tp": 1, "ep": 1, "pp": 1} | columns | said
     return found_all["tp"], found_all["ep"], found_all["pp"]
