@@ -192,7 +192,7 @@ def test_the_sentence_of_the_interval_is_true():
         return NODE.solve("ResNet50", chip, 64, efficiency="calibrated", **options).assumptions["interval"]
 
     assert words("RTX_4090") == (
-        "90 % of 3,068 passes measured with this software (vision compiled on RTX_4090) lay in the interval"
+        "90 % of 3,068 passes measured with this software (vision compiled on RTX_4090) fell within the interval"
     )
     for chip in ("H100", "A100"):
         assert words(chip).startswith(

@@ -100,7 +100,7 @@ def test_fewer_accelerators_that_keep_every_limit_are_the_cheapest_change() -> N
 def test_without_a_price_as_few_accelerators_as_fit_are_the_cheapest_change() -> None:
     answer = evaluate({"model": "Llama3_70B", "on": "1xL40S", "concurrency": 1, "task": "serving"})
     assert "tco" not in answer.held and answer.change is not None and answer.change.plan.hardware.on == "4xL40S"
-    assert any("The least that would hold it are 4 x NVIDIA L40S" in line for line in answer.verdict)
+    assert any("The smallest fleet that would hold it is 4 x NVIDIA L40S" in line for line in answer.verdict)
 
 
 def test_a_deadline_with_slack_needs_fewer_accelerators() -> None:
@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_not_offered_four_times_what_would_do() -> None:
     """The least that holds it and the cheapest change are one fleet where they are of one chip."""
     answer = mlsysim.serve("Llama3_405B", on="8xA100")
     told = " ".join(answer.verdict)
-    assert not answer.feasible and "The least that would hold it are 16 x" in told
+    assert not answer.feasible and "The smallest fleet that would hold it is 16 x" in told
     numbers = [int(found) for change in answer.changes for found in re.findall(r"(\d+) x A100 instead", change.words)]
     assert set(numbers) <= {16}
     assert "at least" not in answer.headline

@@ -332,7 +332,8 @@ def test_what_does_not_fit_says_so_and_what_would() -> None:
 def test_a_service_that_does_not_fit_names_the_least_that_would(model: str, on: str, count: int, split: str) -> None:
     answer = answered(task="serving", workload={"model": model}, hardware={"on": on})
     assert any(
-        line.startswith(f"The least that would hold it are {count} x") and split in line for line in answer.verdict
+        line.startswith(f"The smallest fleet that would hold it is {count} x") and split in line
+        for line in answer.verdict
     )
     fits = answered(task="serving", workload={"model": model}, hardware={"on": f"{count}xH100"})
     assert fits.feasible and fits.exit_code == 0

@@ -204,7 +204,7 @@ def test_without_a_region_the_price_is_that_of_the_default_grid_and_said():
     answer = evaluate_plainly(AUDITED.replacing(ops={"region": None}, hardware={"efficiency": 0.5}))
     assert f"{fallback_price():g} USD/kWh" in answer.assumptions["kwh_price"]
     origins = {each.name: each.origin for each in answer.assumed}
-    assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.1, that of Hyperscale")
+    assert origins["kwh_price"] == "default" and answer.assumptions["pue"].startswith("1.1, as in Hyperscale")
     drawn = {"average_power": answer.value("run_power"), "include_host": True}
     costs = EconomicsModel().solve(FLEET, 30, kwh_price=fallback_price(), cost_scope="all", **drawn)
     assert to_si(answer.value("tco"), "USD") == pytest.approx(costs.tco_usd, rel=EXACT)

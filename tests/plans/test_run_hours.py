@@ -57,7 +57,7 @@ def test_advice_saves_no_more_than_is_lost() -> None:
 
 
 def test_a_region_says_its_building() -> None:
-    assert ask("Virginia").assumptions["pue"] == "1.1, that of Hyperscale, air and evaporative cooling"
+    assert ask("Virginia").assumptions["pue"] == "1.1, as in Hyperscale, air and evaporative cooling"
 
 
 def test_a_level_that_no_hour_reaches_is_no_pause() -> None:

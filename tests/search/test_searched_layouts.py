@@ -79,7 +79,7 @@ def test_what_does_not_fit_says_by_how_much_and_the_least_fleet() -> None:
     assert not answer.feasible and answer.binding.limit == "memory"
     needed, there = answer.metric("memory"), answer.metric("memory_capacity")
     assert f"needs {needed.text} of {there.text}, " in answer.headline and answer.headline.endswith("GB too much.")
-    assert answer.verdict[0].startswith("The least that would hold it are 16 x NVIDIA H100 SXM5 80GB, as TP")
+    assert answer.verdict[0].startswith("The smallest fleet that would hold it is 16 x NVIDIA H100 SXM5 80GB, as TP")
     assert answer.memory is not None
     assert sum(part.value for part in answer.memory.parts) == pytest.approx(needed.value.to("byte").magnitude)
     assert {name: answer.layout[name] for name in ("tp", "pp", "dp", "zero", "recompute")} == {
@@ -92,7 +92,7 @@ def test_a_given_split_that_does_not_fit_names_the_least_fleet_with_it() -> None
     answer = evaluate_plainly(plan_of({"model": "Llama3_405B", "on": "8xH100"}, tp=8, pp=1))
     assert "another split, more accelerators" in answer.headline
     assert answer.verdict == (
-        "The least that would hold it with TP 8, PP 1 are 128 x NVIDIA H100 SXM5 80GB, as TP8 PP1 DP16 with ZeRO 3, recompute full.",
+        "The smallest fleet that would hold it with TP 8, PP 1 is 128 x NVIDIA H100 SXM5 80GB, as TP8 PP1 DP16 with ZeRO 3, recompute full.",
     )
     more = plan_of({"model": "Llama3_405B", "on": "128xH100"}, tp=8, pp=1, zero=3, recompute="full", micro_batch=1)
     assert evaluate_plainly(more.replacing(workload={"batch_size": answer.layout["batch_size"]})).feasible
@@ -100,7 +100,7 @@ def test_a_given_split_that_does_not_fit_names_the_least_fleet_with_it() -> None
 
 def test_the_change_of_what_does_not_fit_is_as_many_as_would_do() -> None:
     answer = evaluate({"task": "training", "model": "DeepSeek_V3", "on": "8xH100"})
-    count = re.search(r"The least that would hold it are ([\d,]+) x", answer.verdict[0])
+    count = re.search(r"The smallest fleet that would hold it is ([\d,]+) x", answer.verdict[0])
     assert answer.change is not None and count is not None and int(count[1]) > 64
     price = re.fullmatch(
         rf"Cheapest change: {count[1]} x H100 instead of 8; then it fits, at \$([\d.]+) for a million tokens\.",
@@ -112,7 +112,7 @@ def test_the_change_of_what_does_not_fit_is_as_many_as_would_do() -> None:
 
 
 def test_a_search_without_a_plan_refuses_with_what_is_missing() -> None:
-    with pytest.raises(InputError, match=r"too much\. The least that would hold it are 16 x") as raised:
+    with pytest.raises(InputError, match=r"too much\. The smallest fleet that would hold it is 16 x") as raised:
         best_parallelism(plan_of({"model": "Llama3_70B", "on": "8xH100"}))
     # A command ends with the code of what does not fit.
     assert raised.value.details["fits"] is False

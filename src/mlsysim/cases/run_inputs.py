@@ -91,7 +91,7 @@ def site_of(
         pue, of = 1.0, ""
         if around:
             usual = Facilities.get(FALLBACK_FACILITY)
-            pue, of = usual.pue, f", that of {usual.name}"
+            pue, of = usual.pue, f", as in {usual.name}"
         words = f"{pue}{of} (no grid, datacenter or region is given, so carbon and water are unknown)"
         assumed.say("pue", pue, DEFAULT, words)
         return Site("not given", pue)
@@ -100,7 +100,7 @@ def site_of(
         assumed.say("place", grid.name, INFERRED, f"{grid.name}, the fleet's own")
     price = None if grid.electricity_price is None else to_si(grid.electricity_price, "USD/kWh")
     if around and where is grid:
-        assumed.say("pue", grid.pue, DEFAULT, f"{grid.pue:.3g}, that of {grid.facility.name}")
+        assumed.say("pue", grid.pue, DEFAULT, f"{grid.pue:.3g}, as in {grid.facility.name}")
     return Site(grid.name, where.pue, where.wue, grid.carbon_intensity_g_kwh / 1000, price)
 
 
@@ -284,7 +284,7 @@ def around_of(fleet: Fleet, include: bool, cooling: str | None, assumed: Assumpt
     direct = "torus" in fleet.fabric.topology
     bandwidth = 0.0 if direct else to_si(fleet.bandwidth_per_accelerator, "byte/s")
     found = around_node(fleet.node, bandwidth, cooling)
-    words = f"{found.host * 1000:,.0f} W a node and {found.factor:g} x its accelerators ({found.cooling}-cooled)"
+    words = f"{found.host * 1000:,.0f} W a node plus {found.factor:g} x its accelerators ({found.cooling}-cooled)"
     several = (fleet.count > 1 or fleet.joined) and found.network
     words += f", {found.network * 1000:,.0f} W of network an accelerator" if several else ""
     assumed.say("around the accelerators", found.cooling, INFERRED, words)

@@ -67,12 +67,12 @@ def training_band(
     band, named = interval(regime, *unseen), f"{stack} ({stack_of(stack).title})"
     lacks = {
         "model": f"no run of {job.model.name} was measured",
-        "chip": "none on this chip",
-        "kernels": "none on this chip, and no kernel of its generation (runs predicted with another generation's kernels show what that adds)",
+        "chip": "no published run is on this chip",
+        "kernels": "no published run is on this chip, and no kernel of its generation was measured (runs predicted with another generation's kernels show what that adds)",
         **({"kernels": no_runs(job.precision)} if wide and chip.unseen != "kernels" else {}),
-        "cpu": "none on a processor that is no accelerator (published rates of serving on Xeons show what that adds)",
-        "software": f"none of the stack {named} on this chip",
-        "format": f"none of those of the stack {named} computed in {chip.bits}",
+        "cpu": "no published run is on a plain processor (published rates of serving on Xeons show what that adds)",
+        "software": f"no published run of the stack {named} is on this chip",
+        "format": f"no published run of the stack {named} computes in {chip.bits}",
     }
     return band, band.resting_on(f"published runs of this kind{alone}", **lacks)
 

@@ -37,7 +37,7 @@ def arithmetic_peak(chip: Any, precision: str) -> tuple[float, str]:
     if asked.narrow:
         wider = next((name for name in _WIDE if core.supports(name)), core.headline if asked.weight_only else None)
         if wider is not None:
-            why = "they are stored so alone"
+            why = "only their storage is narrower"
             if not asked.weight_only:
                 why = f"{chip.name} has no {asked.arithmetic[0]} arithmetic"
             note = f"{asked.name} weights computed in {wider}: {why}"

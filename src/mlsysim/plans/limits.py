@@ -47,7 +47,7 @@ def assertions(answer: Answer) -> tuple[Checked, ...]:
             if isinstance(bound, Quantity):
                 number, most = metric.value.to(bound.units).magnitude, bound.magnitude
             passed, limited = bool(number * sign <= most * sign), metric.text_of(bound)
-            told = f"{'as asked' if passed else 'but was to be'} {word} {limited}"
+            told = f"{'and' if passed else 'but'} {word} {limited} was asked for"
             odds = _odds(answer, metric, most / number if number else 0.0)
             odds = odds if odds is None or sign > 0 else 1 - odds
             found.append(

@@ -13,7 +13,7 @@ from mlsysim.plans.targets import TIMES
 from mlsysim.simulate.scheduling import ENDLESS
 from mlsysim.simulate.serving import Settings
 from mlsysim.units.registry import quantity
-from mlsysim.units.text import compact_time, many, plainly
+from mlsysim.units.text import compact_time, listed, many, plainly
 from mlsysim.vocabulary import Setting, worded
 
 _MOST = 10_000_000
@@ -31,7 +31,7 @@ def causes_of(ledger: Ledger) -> str:
         cause = work if part.resource else part.label.rpartition(": ")[2]
         found[cause] = found.get(cause, 0.0) + part.exposed
     most = sorted((item for item in found.items() if item[1] >= _NAMED * ledger.seconds), key=lambda item: -item[1])
-    return ", ".join(f"{compact_time(seconds)} {cause}" for cause, seconds in most)
+    return listed(f"{cause} ({compact_time(seconds)})" for cause, seconds in most)
 
 
 def _say(sheet: Sheet, served: Played) -> None:

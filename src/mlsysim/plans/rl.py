@@ -115,8 +115,8 @@ def _fitted(own: case.Framework) -> str:
         return f"extrapolating: with constants of {case.DEFAULT} 90 % of another framework's steps took {few:.2f} to {more:.2f} times what is predicted"
     if own.foreign:
         beside = f"those of {own.name} that are published are on {' and '.join(own.chips)}"
-        return f"extrapolating: no step on {own.foreign} was fitted ({beside}), so that it is as sure as another framework's"
-    return f"90 % of {own.rows} published steps of {own.name}, each predicted without it, lay in the interval"
+        return f"extrapolating: no step on {own.foreign} was fitted ({beside}), so it is no surer than for another framework"
+    return f"90 % of {own.rows} published steps of {own.name}, each left out of the fit, fell within the interval"
 
 
 def _layout(sheet: Sheet, way: Way) -> None:

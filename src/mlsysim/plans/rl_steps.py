@@ -84,7 +84,7 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     cv = part.response_cv
     if cv is None:
         cv = 1.0 if part.response > _LONG * most else 1.5
-        assumed.say("response_cv", cv, DEFAULT, f"{cv:g}, lognormal before it ends at the most")
+        assumed.say("response_cv", cv, DEFAULT, f"{cv:g}, lognormal, cut off at the longest response")
     own = case.framework(part.framework)
     if part.framework is None:
         assumed.say("framework", own.name, DEFAULT, f"{own.name}: its constants, fitted to {own.rows} published steps")

@@ -45,7 +45,7 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     if hours:
         sheet.note(hours)
     if plan.ops.days is None:
-        sheet.assumed["duration"] = "costs are of one day at this load"
+        sheet.assumed["duration"] = "costs are for one day at this load"
     sheet.facts |= {"duration": quantity(days * shares[0].there, "day"), "work_of_the_run": made}
     band = independent(slower, draws and sheet.metrics["power"].factors)
     for name, of, unit in (("energy_per_token", "energy", 3.6e6), ("carbon_per_mtoken", "carbon_footprint", 1e9)):

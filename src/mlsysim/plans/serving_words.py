@@ -9,7 +9,7 @@ from mlsysim.plans.served import Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import cost_sentence, energy_sentence
 from mlsysim.plans.targets import rank_text
-from mlsysim.units.text import compact_time, many, plainly
+from mlsysim.units.text import compact_time, listed, many, plainly
 from mlsysim.vocabulary import Setting, worded
 
 _NAMED = 4
@@ -38,7 +38,7 @@ def headline(sheet: Sheet, served: Served) -> str:
     if not served.result.feasible:
         return unfit(served.result.binding)
     if served.overloaded:
-        return f"Overloaded: {served.too_many}, so that the queue and the time to the first token grow without end."
+        return f"Overloaded: {served.too_many}, so the queue and the time to the first token grow without end."
     context = served.server.plan.parallelism.cp or 1
     split = f"{many(served.replicas, 'replica')} of {split_text(served.split)}{f' DCP{context}' if context > 1 else ''}"
     if served.writing is not None and (pool := served.server.decode_fleet) is not None:
@@ -72,9 +72,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     mean = "On average " if over else ""
     lines = [f"{mean}{load} {'gives' if served.flying == '1 request' else 'give'} {rates}{over}."]
     if tried > 1 and server.limited and not served.within:
-        lines.append(
-            f"None of the {tried} layouts that were tried keeps every limit; {split_text(served.split)} comes nearest."
-        )
+        lines.append(f"None of the {tried} layouts tried keeps every limit; {split_text(served.split)} comes nearest.")
     if places is not None and served.clients > places:
         waiting = served.clients - places
         lines.append(
@@ -89,7 +87,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     if served.simulated:
         from mlsysim.plans.percentiles import causes_of
 
-        lines.append(f"Of {sheet.text('latency')} of a request, {causes_of(served.ledger)}.")
+        lines.append(f"A request takes {sheet.text('latency')}, mostly {causes_of(served.ledger)}.")
     if served.come is not None and server.part.requests is None and server.calibrated:
         lines += filter(None, [served.near_saturation])
     lines += [
@@ -128,7 +126,7 @@ def _least(served: Served) -> tuple[str, ...]:
             continue
         if fits:
             return (
-                f"The least that would hold it are {split.devices:,} x {server.chip.name}, as {split_text(split)}.",
+                f"The smallest fleet that would hold it is {split.devices:,} x {server.chip.name}, as {split_text(split)}.",
             )
     return ()
 
@@ -142,8 +140,8 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
     for part in of_phase(served.ledger, ANSWER).parts:
         parts[part.label] = parts.get(part.label, 0.0) + part.exposed / tokens
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
-    pieces = [f"{compact_time(value)} {name}" for name, value in most if value > _SMALL * served.tpot]
+    pieces = [f"{name} ({compact_time(value)})" for name, value in most if value > _SMALL * served.tpot]
     # Of simulated requests the mean over all tokens: that over requests counts those of short answers for more.
     mean, seen = sheet.text("itl" if "itl" in sheet.metrics else "tpot"), sheet.text("tpot")
-    whose = "for each token" if mean == seen else f"for a token, over all of them ({seen} over requests)"
-    return [f"Of {mean} {whose}, {', '.join(pieces)}."]
+    whose = "" if mean == seen else f" over all tokens ({seen} over requests)"
+    return [f"Each further token takes {mean}{whose}, mostly {listed(pieces)}."] if pieces else []

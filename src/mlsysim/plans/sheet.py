@@ -147,7 +147,7 @@ class Sheet:
             found["subject"] = f"{found['subject']} ({changed})"
             interval = (
                 interval
-                and f"extrapolating: the chip is {HYPOTHETICAL}, and the interval that of the one there is: {interval}"
+                and f"extrapolating: the chip is {HYPOTHETICAL}, and the interval is that of the real one: {interval}"
             )
         metrics, shown = tuple(self.metrics.values()), self.shown
         answer = Answer(
@@ -184,8 +184,8 @@ FIRST_ORDER_ONLY = "First order: what binds, ratios and bounds; not calibrated o
 def interval_sentence(text: str) -> str:
     """What a resolver says about its interval, as a sentence.
 
-    >>> interval_sentence("90 % of 860 times per token, each predicted without it, lay in the interval")
-    '90 % of 860 times per token, each predicted without it, lay in the interval.'
+    >>> interval_sentence("90 % of 860 times per token fell within the interval")
+    '90 % of 860 times per token fell within the interval.'
     """
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 

@@ -75,9 +75,9 @@ def power_band(sheet: Sheet, kind: str, chip: HardwareNode, watts: float) -> Fac
     """The interval of the power of an accelerator over it, by what runs, which is said."""
     cap = sheet.plan.hardware.power_cap
     found = power_interval(kind, chip, watts, None if cap is None else to_si(cap, "W"))
-    lacks = f"no power of {chip.name} was measured, which is predicted by shares of its TDP"
+    lacks = f"the power of {chip.name} was not measured and is predicted by shares of its TDP"
     runs = found.resting_on(f"measured powers ({kind})", chip=lacks)
-    words = f"{runs}; errors of power, hosts, and the time or rate that energy goes with are independent"
+    words = f"{runs}; errors of power, of hosts, and of the time or rate are taken as independent"
     sheet.assumed.say("interval_of_energy", found.key, INFERRED, words)
     return found.factors
 
@@ -288,8 +288,8 @@ def energy_sentence(sheet: Sheet) -> list[str]:
     """Where the energy goes, from the chips to the building."""
     parts = sheet.shown.get("energy_parts", ())
     whole = sum(part.value for part in parts)
-    shares = [f"{part.value / whole:.0%} {part.label.lower().replace('pue', 'PUE')}" for part in parts]
-    return [f"Of the energy, {', '.join(shares)}."] if shares else []
+    shares = [f"{part.label.lower().replace('pue', 'PUE')} {part.value / whole:.0%}" for part in parts]
+    return [f"Where the energy goes: {'; '.join(shares)}."] if shares else []
 
 
 _SCOPES = {

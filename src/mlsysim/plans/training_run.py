@@ -246,7 +246,7 @@ class Simulated:
         ]
         without = f"; no {' and no '.join(absent)}, as none is given" if absent else ""
         sheet.assumed["simulated"] = (
-            f"{many(len(runs.runs), 'run')} with other failures, of which the one in the middle is told: "
+            f"{many(len(runs.runs), 'run')}, each with its own failures; figures are of the median run: "
             f"{many(interrupted, 'interruption')}{stops}; all nodes are in order at the start{without}"
         )
 
@@ -260,13 +260,13 @@ class Simulated:
                 if high is None
                 else f"nine in ten within {compact_time(high * DAY, 4)}"
             )
-            yield f"Of {many(len(self.runs.runs), 'simulated run')} one in ten ends within {compact_time(low * DAY, 4)} and {late}."
+            yield f"Of {many(len(self.runs.runs), 'simulated run')}, one in ten ends within {compact_time(low * DAY, 4)} and {late}."
         elif math.isfinite(self.setting.lasts):
             low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
-            yield f"Of {many(len(self.runs.runs), 'simulated run')} one in ten has a goodput below {low}, and one in ten above {high}."
+            yield f"Of {many(len(self.runs.runs), 'simulated run')}, one in ten has a goodput below {low}, and one in ten above {high}."
         else:
             stuck = sum(not run.ended for run in self.runs.runs)
-            yield f"Of {many(len(self.runs.runs), 'simulated run')} {stuck:,} did not end in ten times the time of the work."
+            yield f"Of {many(len(self.runs.runs), 'simulated run')}, {stuck:,} did not end within ten times the time of the work."
         yield lost_sentence(self.middle)
         if self.checkpoints is not None:
             costs = sheet.metrics

@@ -145,7 +145,7 @@ def run_of(
         "checkpoint_interval_given": ops.checkpoint_interval,
     }
     if produced:
-        words = f"steps as fast as in a benchmark; the slow end of its interval has what weeks of production lose beside failures: {failures.production_words()}"
+        words = f"steps run as fast as in a benchmark; the slow end of the interval allows for what weeks of production lose beyond failures: {failures.production_words()}"
         sheet.assumed.say("run", "as a benchmark", DEFAULT, words)
     if tokens is not None:
         # A run that never ends has no time.

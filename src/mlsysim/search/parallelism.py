@@ -239,7 +239,7 @@ def _least_that_fits(x: Any, least: tuple[int, dict[str, Any], int] | None) -> s
     if least is not None:
         count, how, batch = least
         other = "" if batch == x.batch_size else f", and a batch of {batch:,} ({x.batch_size:,} does not divide)"
-        return f"The least that would hold it{_held(x)} are {count:,} x {x.fleet.node.accelerator.name}, as {_label(how)} with {_spared(how)}{other}."
+        return f"The smallest fleet that would hold it{_held(x)} is {count:,} x {x.fleet.node.accelerator.name}, as {_label(how)} with {_spared(how)}{other}."
     most = 3 * x.fleet.total_accelerators << _DOUBLINGS - 2
     return f"No layout{_held(x)} on up to {most:,} of them divides the batch of {x.batch_size:,} and fits."
 

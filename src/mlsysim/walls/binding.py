@@ -89,7 +89,7 @@ def made_of(resource: str, otherwise: str) -> str:
 def cause(part: Part, ledger: Ledger) -> str:
     """A part in words; a loss says which resource it grows with."""
     if part.is_loss:
-        return f"{part.label} (which follows {made_of(ledger.made_of(), 'other parts')})"
+        return f"{part.label} (set by {made_of(ledger.made_of(), 'other parts')})"
     return part.label
 
 
@@ -115,7 +115,7 @@ def bound_text(ledger: Ledger, wall: int, noun: str) -> str:
     seconds, words = worth[most], made_of(most, most)
     if most in own or words in text:
         return text
-    return f"{text}; {seconds / ledger.seconds:.1%} of the {noun} follows {words}"
+    return f"{text}; {seconds / ledger.seconds:.1%} of the {noun} is set by {words}"
 
 
 def lead(ledger: Ledger) -> tuple[int, int | None, float | None]:

@@ -59,17 +59,17 @@ class Interval(Record):
     def resting_on(self, of: str, **why: str) -> str:
         """What the band rests on, in words: 90 % of measurements, and by how much what was not seen widens it."""
         said = "; ".join(why[kind] for kind in self.unseen if kind in why)
-        wider = f"{self.wider:.1f} times wider" if self.wider >= 1.05 else "no wider"
+        wider = self.wider >= 1.05 and f"{self.wider:.1f} times as wide"
         if self.extrapolating:
             said = (
-                f"{said}: {wider} than that of"
+                f"{said}; the interval is {f'{wider} as' if wider else 'no wider than'} that of"
                 if said
                 else "nothing of this kind was left out; the interval is that of"
             )
             return f"extrapolating: {said} {self.rows:,} {of if self.unseen else 'measurements of other kinds'}"
-        without = ", each predicted without it," if self.regime.startswith(LEFT_OUT) else ""
-        known = f"90 % of {self.rows:,} {of}{without} lay in the interval"
-        return f"{known}; {said}: {wider}" if said else known
+        without = ", each left out of the fit," if self.regime.startswith(LEFT_OUT) else ""
+        known = f"90 % of {self.rows:,} {of}{without} fell within the interval"
+        return f"{known}; {said}, which makes it {wider or 'no wider'}" if said else known
 
 
 Factors = tuple[float, float]

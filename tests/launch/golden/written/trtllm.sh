@@ -1,7 +1,7 @@
 #!/bin/bash
 # TensorRT-LLM: serving Llama-3.1-70B on 8 x NVIDIA H200 SXM5 141GB.
 # Fits: 20.47 GB of 141 GB with 2 replicas of TP4; the first token after 91.97 ms, then one every 14.57 ms.
-# Wall 4 (Serving) binds: 64.1% of the request, most of it answer: prompts of others (which follows arithmetic).
+# Wall 4 (Serving) binds: 64.1% of the request, most of it answer: prompts of others (set by arithmetic).
 # How sure: First order: what binds, ratios and bounds; not calibrated on measurements.
 # Not expressed here: serving.output_tokens = 300 (traffic, not a setting).
 # Not expressed here: serving.prompt_tokens = 2000 (traffic, not a setting).
