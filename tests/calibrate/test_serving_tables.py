@@ -500,3 +500,26 @@ def test_a_rate_of_one_user_by_other_names(metric: str):
     row |= {"precision_weights": "EXL2 4.0 bpw", "precision_kv": "", "value": "207"}
     found = TABLES["inference"].predict(row)[0]
     assert 120 < found.predicted < 300 and found.regime == "batch-1 decode"
+
+
+@pytest.mark.parametrize(
+    ("change", "requests"),
+    [
+        # Named: TensorRT-LLM's benchmark_config.yml.
+        ({"source": "trtllm-0.14", "tp": "8", "n_gpus": "8"}, 8192),
+        ({"source": "trtllm-0.14", "tp": "2", "n_gpus": "2", "isl": "2048", "osl": "2048"}, 2048),
+        ({"source": "trtllm-0.14", "tp": "2", "n_gpus": "2", "isl": "128", "osl": "2048"}, 256),
+        ({"source": "trtllm-0.11.0", "model": "gptj-6b", "tp": "1", "n_gpus": "1", "isl": "128", "osl": "2048"}, 128),
+        # Of a model that it does not name: as before.
+        ({"source": "trtllm-0.14", "model": "llama3.1-405b", "tp": "8", "n_gpus": "8"}, 2048),
+        # Tuned, by hand: 0.95 (8 x 151.0 - 70.6 GB) / (163,840 x 4,224 B) = 1,561 to multiples of 256; 4,096 at most.
+        ({"tp": "8", "n_gpus": "8", "isl": "128", "osl": "4096"}, 1792),
+        ({"tp": "8", "n_gpus": "8", "isl": "128", "osl": "128"}, 4096),
+        ({"tp": "8", "n_gpus": "8", "isl": "20000", "osl": "2000"}, 384),
+        # Given in the row.
+        ({"notes": "max_num_seqs 96"}, 96),
+    ],
+)
+def test_engines_of_the_benchmark_are_for_as_many_requests_as_it_says(change, requests):
+    found = TABLES["inference"].read(ROW | change)[0].plan.serving
+    assert found.max_num_seqs == requests

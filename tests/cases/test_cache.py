@@ -244,3 +244,30 @@ def test_readers_hold_the_prompts_that_they_read_together():
     assert to_si(many.memory_breakdown[CACHES], "byte") == pytest.approx(
         8 * to_si(one.memory_breakdown[CACHES], "byte")
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "slots", "logged", "within"),
+    [
+        # Runtime buffers and decoder, GiB, as TensorRT-LLM logs them; the last is "3 and almost 5 GB", of neither of the two that the constants are of.
+        ("Qwen2_5_0_5B", 2048, 2.66 + 5.76, 0.01),
+        ("Llama2_7B", 4096, 1.14 + 4.35, 0.01),
+        ("Llama3_8B", 2048, 8.0, 0.1),
+    ],
+)
+def test_buffers_of_a_compiled_engine_are_as_large_as_logged(model, slots, logged, within):
+    step = engine_step(Models.get(model), Hardware.H100, engine("TensorRT_LLM_Cpp"))
+    assert step.slot_bytes(slots) / 2**30 == pytest.approx(logged, rel=within)
+
+
+@pytest.mark.parametrize("name", ["TensorRT_LLM_Cpp", "TensorRT_LLM_Cpp_2025", "TensorRT_LLM", "vLLM"])
+def test_an_engine_for_more_requests_never_has_more_room(name):
+    step = engine_step(Models.get("Llama3_8B"), Hardware.H100, engine(name))
+    found = [engine_memory(step, 2000, slots=slots) for slots in (1, 64, 2048, 8192)]
+    fitting = [each.most for each in found]
+    assert fitting == sorted(fitting, reverse=True)
+    assert (fitting[0] > fitting[-1]) == ("Cpp" in name)
+    for each in found:
+        assert each.used(each.most) <= each.capacity < each.used(each.most + 1)
+    default = engine_memory(step, 2000)
+    assert default.most == found[2].most

@@ -83,7 +83,7 @@ class _Apart:
 
     def places(self) -> dict[str, Any]:
         """What limits the requests of the decode pool, whatever clients do."""
-        room = engine_memory(self.decode, self.t.kept(self.engine))
+        room = engine_memory(self.decode, self.t.kept(self.engine), slots=self.h.slots)
         found = {"memory": maximum(room.sequences * self.t.replicas, 1.0)}
         return found if not self.h.slots else found | {"slots": float(self.h.slots * self.t.replicas)}
 

@@ -3,6 +3,7 @@
     weights + adapters + caches(N) + workspace + reserve <= capacity       fits(N)
     N = groups x floor( (capacity - weights - adapters - workspace - reserve) / cache of one sequence )          sequences
     workspace = context of the driver, libraries and collectives + activations of a step of the token budget + min(N, R) logits of one sequence
+                + buffers of as many requests as the engine is built for
 
 The engine is told how many sequences to expect, up to R. Since min(N, R) is concave, N is the larger of what fits with logits of each and with R.
 
@@ -162,9 +163,11 @@ def engine_memory(
     longest: Any = 0.0,
     head: float = 0.0,
     budget: Any = None,
+    slots: Any = None,
 ) -> DeviceMemory:
     """The device of an engine's replica, whose sequences are of so many tokens, and of ``longest`` in the end; with a draft model's
-    weights and caches, or a head's. A step has ``budget`` tokens, or as many as the engine's default."""
+    weights and caches, or a head's. A step has ``budget`` tokens, and a replica
+    at most ``slots`` requests, or as many as the engine's default."""
     usable, share = step.usable_memory, step.engine.memory_utilisation
     capacity = step.memory
     weights, context, activations = step.device_weights, step.context_bytes, step.activation_bytes(budget)
@@ -173,6 +176,7 @@ def engine_memory(
     drafter = weights * head
     if draft is not None:
         drafter, activations = draft.device_weights, maximum(activations, draft.activation_bytes(budget))
+    activations = activations + step.slot_bytes(slots)
     reserve = capacity - share * usable
     if step.engine.memory_rule == "free":
         left = usable - weights - step.adapter_bytes - drafter - context - activations

@@ -95,7 +95,8 @@ class Loop:
 
 def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
     """What limits the requests of a replica, whatever clients do: caches and slots."""
-    limits = {"memory": maximum(engine_memory(step, t.kept(step.engine), budget=t.chunk).sequences, 1.0)}
+    room = engine_memory(step, t.kept(step.engine), budget=t.chunk, slots=t.habits.slots)
+    limits = {"memory": maximum(room.sequences, 1.0)}
     return limits if not t.habits.slots else limits | {"slots": float(t.habits.slots)}
 
 

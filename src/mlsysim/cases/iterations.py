@@ -86,6 +86,10 @@ class Iterations:
         own = self.step.activation_bytes(budget)
         return own if self.draft is None else maximum(own, self.draft.activation_bytes(budget))
 
+    def slot_bytes(self, slots: Any = None) -> Any:
+        """What the engine has for each request that it is built for."""
+        return self.step.slot_bytes(slots)
+
     def sequence_bytes(self, tokens: Any) -> Any:
         """What a sequence takes of the room of its group, which has its share of that of all."""
         own = self.step.sequence_bytes(tokens) * (1 + self.head)

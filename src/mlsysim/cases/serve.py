@@ -200,10 +200,10 @@ class Engines:
 
     def memories(self, t: Traffic) -> list[DeviceMemory]:
         head = head_share(self.writer.deployment.model, t)
-        written = None if self.apart else t.chunk
-        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length, head, written)]
+        written, slots = None if self.apart else t.chunk, t.habits.slots
+        found = [engine_memory(self.writer, t.kept(self.writer.engine), self.draft, t.length, head, written, slots)]
         budget = self.reader.engine.prefill_budget if t.chunk is None else t.chunk
-        return [*found, engine_memory(self.reader, t.prompt, budget=budget)] if self.apart else found
+        return [*found, engine_memory(self.reader, t.prompt, budget=budget, slots=slots)] if self.apart else found
 
     def prompts(self, t: Traffic) -> Any:
         if t.concurrency is None:

@@ -105,7 +105,7 @@ def kind_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
         plan = plan._replace(prompts="mixed")
         settings = replace(settings, block_tokens=None)
     many = int(t.replicas) * groups
-    room = Room(own, slots, budget)
+    room = Room(own, slots, budget, habits.slots)
     shared = (0, 0.0) if machine.apart else (int(t.cached), float(t.recall))
     return Kind(own, steps_of(own, habits), room, plan, many, groups, settings, *shared)
 
@@ -119,7 +119,8 @@ def reader_of(machine: Engines, t: Traffic, settings: Settings) -> Kind:
     habits = replace(t.habits, drafted=0)
     many = int(t.prefills) * groups
     shared = int(t.cached), float(t.recall)
-    return Kind(own, steps_of(own, habits), Room(own, ENDLESS, budget), plan, many, groups, settings, *shared)
+    room = Room(own, ENDLESS, budget, habits.slots)
+    return Kind(own, steps_of(own, habits), room, plan, many, groups, settings, *shared)
 
 
 def replicas_of(machine: Engines, t: Traffic, settings: Settings, record: Record) -> list[Replica]:

@@ -15,11 +15,13 @@ from mlsysim.simulate.steps import Contexts
 
 
 class Room:
-    """Bytes for caches of one replica, and what a context takes of them."""
+    """Bytes for caches of one replica, whose engine was ``built`` for so many requests, and what a context takes of them."""
 
-    def __init__(self, iterations: Iterations, slots: int, budget: int | None = None) -> None:
+    def __init__(
+        self, iterations: Iterations, slots: int, budget: int | None = None, built: float | None = None
+    ) -> None:
         step = iterations.step
-        memory = engine_memory(iterations, 1.0, budget=budget)
+        memory = engine_memory(iterations, 1.0, budget=budget, slots=built)
         ranks = step.deployment.attention_dp
         logits = memory.row * min(memory.rows, slots / ranks)
         self.bytes = float(ranks * (memory.capacity - memory.fixed - logits))

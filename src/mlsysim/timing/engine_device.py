@@ -28,6 +28,7 @@ from mlsysim.timing.engine_block import (
 from mlsysim.timing.engines import chip_class, device_memory, engine_network, offered_memory, serving_table
 from mlsysim.timing.profile import profile
 from mlsysim.timing.sustained import measured_attention, measured_products, peak_rate
+from mlsysim.units.ops import ceil
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -221,6 +222,14 @@ class EngineDevice:
     def sampling(self) -> tuple[float, float]:
         """Bytes of the logits of a sequence and of what sampling makes of them, all the vocabulary gathered; of how many at most."""
         return (self.stack.vocab or 0) * self._workspace("logit"), serving_table("workspace")["rows"]
+
+    def slot_bytes(self, slots: Any = None) -> Any:
+        """Buffers that an engine has for each request that it is built for, whether it is there or not; ``slots`` requests of a replica,
+        or as many as the engine's default."""
+        each = self._workspace("slot") + (self.stack.vocab or 0) * self._workspace("slot_logit")
+        return each * ceil(
+            (serving_table("workspace")["slots"] if slots is None else slots) / self.deployment.attention_dp
+        )
 
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""

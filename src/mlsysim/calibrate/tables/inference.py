@@ -18,6 +18,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
                         one after the other
     attention layout    ML.ENERGY's rows of mixtures say tp 1, ep n: attention runs on n tensor-parallel devices; TensorRT-LLM's own of
                         mixtures from 1.0 on say tp n, and their options enable_attention_dp: each rank has its own requests' attention
+    most requests       TensorRT-LLM's tables: what its benchmark builds an engine for (:mod:`mlsysim.calibrate.tables.built`); else 2,048
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
     median ITL          is the gap between two tokens that as many are shorter than as longer
     MLPerf layout       replicas of as many devices as give the most tokens
@@ -50,6 +51,7 @@ from mlsysim.calibrate.cells import (
 )
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
+from mlsysim.calibrate.tables.built import built
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
@@ -171,9 +173,15 @@ def _run(
         "cache_precision": format_of(cache) if cache else "bf16",
         "replicas": 1,
     }
-    # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
-    regime, load = _load(row, steady, ep if mixture and tp == 1 else 1, inferred)
     split = {"tp": tp, "ep": ep if mixture else 1, "pp": pp}
+    # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
+    ranks = ep if mixture and tp == 1 else 1
+    regime, load = _load(row, steady, ranks, inferred)
+    if regime == "saturated throughput" and "max_num_seqs" not in cell(row, "notes"):
+        formats, lengths = (precision, serving["cache_precision"]), (load["prompt_tokens"], load["output_tokens"])
+        if (requests := built(row, model, chip, split, formats, lengths)) is not None:
+            inferred.append(f"an engine for {requests} requests at a time")
+            load |= {"max_num_seqs": requests * ranks}
     devices = max(tp, split["ep"]) * pp
     return served_plan(model, devices, key_of(chip), split, serving | load, precision=precision), regime
 
@@ -242,7 +250,7 @@ def _load(row: Mapping[str, str], steady: bool, ranks: int, inferred: list[str])
     single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
     given = re.search(r"\d+(?:\.\d+)?", load)
     batch = max(1, round(float(given[0]) if given else number(row, "batch_or_concurrency", single)))
-    return kind, lengths | {"concurrency": batch, "requests": batch, "offline": True}
+    return kind, lengths | {"concurrency": batch, "requests": batch, "max_num_seqs": batch, "offline": True}
 
 
 def _tokens(text: str) -> int | None:
