@@ -75,8 +75,7 @@ def above(bag: Ranks, value: float) -> float:
 def variance(bag: Ranks, mean: float) -> float:
     """Mean square of the distances of values from their mean."""
     if isinstance(bag, list):
-        away = [value - mean for value in bag]
-        return sum(map(mul, away, away)) / len(away)
+        return math.dist(bag, [mean] * len(bag)) ** 2 / len(bag)
     return sum(weight * (middle(key) - mean) ** 2 for key, weight in bag.items()) / sum(bag.values())
 
 

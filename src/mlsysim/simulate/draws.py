@@ -19,6 +19,8 @@ __all__ = ["NEAR", "Draws", "exp", "log"]
 _LN2 = 0.6931471805599453
 NEAR = 1e-12
 """The most that a number of the C library, or of a few operations on one, can be off, as a share: a thousand times what libraries are."""
+_FAR = 1e5
+"""Numbers up to this are off by less than it times ``NEAR``."""
 
 
 def log(x: float) -> float:
@@ -93,23 +95,25 @@ class Draws:
             found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + chance)
         return found
 
-    def pairs(self, mu: float, sigma: float, other: float, spread: float) -> Iterator[tuple[int, int]]:
-        """What calls of :meth:`whole` for one and the other give in turn, of the two normal numbers that are drawn together."""
-        uniform, near, exponential, logarithm = self.uniform, NEAR, math.exp, math.log
+    def pairs(self, mu: float, sigma: float, other: float, spread: float) -> Iterator[int]:
+        """1 and what calls of :meth:`whole` give for one and the other in turn, of the two normal numbers that are drawn together."""
+        uniform, exponential, logarithm = self.uniform, math.exp, math.log
+        low, high = _FAR * NEAR, 1.0 - _FAR * NEAR
         while True:
             s = 0.0
             while not 0.0 < s < 1.0:
                 x, y = 2.0 * uniform() - 1.0, 2.0 * uniform() - 1.0
                 s = x * x + y * y
             root = sqrt(-2.0 * logarithm(s) / s)
-            one, two = exponential(mu + sigma * (x * root)), exponential(other + spread * (y * root))
             first, second = uniform(), uniform()
-            found, last = floor(one + first), floor(two + second)
-            if not near * (1.0 + one) < one + first - found < 1.0 - near * (1.0 + one):
+            one, two = exponential(mu + sigma * (x * root)) + first, exponential(other + spread * (y * root)) + second
+            found, last = floor(one), floor(two)
+            if one > _FAR or not low < one - found < high:
                 found = floor(exp(mu + sigma * (x * sqrt(-2.0 * log(s) / s))) + first)
-            if not near * (1.0 + two) < two + second - last < 1.0 - near * (1.0 + two):
+            if two > _FAR or not low < two - last < high:
                 last = floor(exp(other + spread * (y * sqrt(-2.0 * log(s) / s))) + second)
-            yield found, last
+            yield 1 + found
+            yield 1 + last
 
     def gamma(self, shape: float) -> float:
         """Of mean and variance ``shape``. Marsaglia and Tsang (2000), https://doi.org/10.1145/358407.358414"""

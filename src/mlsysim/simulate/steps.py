@@ -35,6 +35,8 @@ from mlsysim.timing.tags import clocked, untagged
 _FAR = 1e7
 """Beyond the longest context."""
 _EQUAL = 1e-9
+_PROMPTS = 64
+"""Prompts of a step whose launches are at hand."""
 
 
 class Contexts:
@@ -277,10 +279,10 @@ class Steps:
             return self.mixed
         own, tokens_known, sampled_known = self.mixed, self._rows, self._kinds.get(SAMPLED, _Free())
         prompt_start, start, cost = self._prompt_start, self._start, self._cost
-        row, base, for_prompt, beside = self._row, self._launched, self._for_prompt, self._beside
-        operator, waited, host, each = self._operator, self._waited, self._host, self._each
+        row, host, each = self._row, self._host, self._each
         (of_prompts, _), of_all = self._of_kinds, self._of_all
         more_of_prompts, more_of_answers = self._more_of_prompts, self._more_of_answers
+        beside_answers, alone = self._launches(self._launched + self._beside), self._launches(self._launched)
 
         def mixed(n: int, attended: float, reading: int, prompts: int, chunks: float) -> float:
             try:
@@ -292,20 +294,29 @@ class Steps:
                     elif more_of_prompts:
                         device += more_of_prompts * (tokens_known[reading] + sampled_known[prompts])
                     busy = device + row * n + (prompt_start + chunks + (start + attended / cost))
-                    launched = base + for_prompt * prompts + beside
+                    launching, waiting = beside_answers[prompts]
                 else:
                     busy = of_prompts * device + (prompt_start + chunks)
-                    launched = base + for_prompt * prompts
-            except KeyError:
+                    launching, waiting = alone[prompts]
+            except (KeyError, IndexError):
                 return own(n, attended, reading, prompts, chunks)
-            launching = launched * operator
             if launching:
-                larger, share = (busy, launching / busy) if busy > launching else (launching, busy / launching)
-                share *= share
-                busy = larger * sqrt(sqrt(1 + share * share))
-            return busy + launched * waited + host + each * n
+                if busy > launching:
+                    share = launching / busy
+                    share *= share
+                    busy *= sqrt(sqrt(1.0 + share * share))
+                else:
+                    share = busy / launching
+                    share *= share
+                    busy = launching * sqrt(sqrt(1.0 + share * share))
+            return busy + waiting + host + each * n
 
         return mixed
+
+    def _launches(self, base: float) -> list[tuple[float, float]]:
+        """Seconds of launching a step beside so many prompts, and those that are waited for."""
+        launched = [base + self._for_prompt * prompts for prompts in range(_PROMPTS)]
+        return [(each * self._operator, each * self._waited) for each in launched]
 
     def _of_tokens(self, decode: int, reading: int, share: float) -> float:
         tokens, d = float(decode + reading), self.step.deployment

@@ -41,7 +41,7 @@ class Swift(Straight):
         self._fixed = (
             self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves, steps.chunk, self._mixes, self._rows,
             *steps.prompted, steps.contexts.first, steps.contexts.slope, takes, room.bytes / takes, self._beside(), plan.budget, plan.slots,
-            plan.prompts == "mixed", plan.cuts, plan.whole, plan.reads, int(self.missed), self.missed % 1.0, gaps, gaps.seconds.append, gaps.many.append,
+            plan.prompts == "mixed", plan.cuts, plan.whole, plan.reads, float(int(self.missed)), self.missed % 1.0, gaps, gaps.seconds, gaps.many,
         )  # fmt: skip
         return self._fixed
 
@@ -70,15 +70,17 @@ class Swift(Straight):
         of_reading, of_writing, disturbed = spent.reading, spent.writing, spent.disturbed
         at_end = 0.0 if reserves else beside + 1
         through, after = False, incoming[0][0] if incoming else NEVER
+        horizon = after if after < until else until
         soonest = running[0][0] if running else NEVER
         many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
-        fresh: list[Any] = []
+        fresh, full = list[Any](), False
         while True:
             # Who has come waits.
             while after <= time:
                 seen, request, begun = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
-                late = ahead + (time - seen < part * (mean + more)) if n and begun < 0 else 0
+                horizon = after if after < until else until
+                late = ahead + (time - seen < part * (mean + more)) if n and begun < 0.0 else 0.0
                 queue.append((count + silent + late, numbered, request, begun))
                 numbered += 1
                 tokens += request[1]
@@ -89,7 +91,7 @@ class Swift(Straight):
             cause, ready_in = "running", NEVER
             if queue:
                 # Whose prompt others have read is let in, and has its first token with the next step.
-                while queue and queue[0][3] >= 0 and n + len(reading) < slots:
+                while queue and queue[0][3] >= 0.0 and n + len(reading) < slots:
                     _, number, request, begun = queue[0]
                     prompt, left = float(request[1]), float(request[2])
                     needed = beside + prompt + (left if reserves else 1.0)
@@ -102,7 +104,7 @@ class Swift(Straight):
                     contexts += prompt
                     n += 1
                     crossing.append((count + left, number, prompt + left, left, request, begun))
-                many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
+                    many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
                 if queue:
                     ready_in = queue[0][0] - count - silent
 
@@ -142,7 +144,7 @@ class Swift(Straight):
                     if needed > free and others:
                         cause = "caches"
                         break
-                    if left <= 0 or begun >= 0:
+                    if left <= 0 or begun >= 0.0:
                         cause = "prompts"
                         break
                     if prefixes is not None:
@@ -156,9 +158,10 @@ class Swift(Straight):
                         spent.found += prompt - new
                     queue.popleft()
                     tokens -= prompt
-                    taken += needed
                     free -= needed
                     others += 1
+                    if reserves:
+                        taken += needed
                     if new <= left or whole:
                         take = new
                         fresh.append((number, prompt, request[2], request, time, -1.0))
@@ -166,6 +169,8 @@ class Swift(Straight):
                         take, live = left, Live(request, 0, number)
                         live.begun, live.unread = time, new - left
                         reading.append(live)
+                        if not reserves:
+                            taken += needed
                     if by_own:
                         chunks += (take + ramp) * (by_before * (prompt - new) + by_own * take + by_token)
                     else:
@@ -193,8 +198,8 @@ class Swift(Straight):
                         undisturbed = mean
                     of_writing += undisturbed * many
                     disturbed += (mean - undisturbed) * many
-                    gap(mean + stalled)
-                    gap_of(many)
+                    gap.append(mean + stalled)
+                    gap_of.append(many)
                     stalled = 0.0
                     count += 1.0
                     contexts += many
@@ -206,31 +211,33 @@ class Swift(Straight):
             elif n:
                 # As many steps of answers as are alike.
                 last, k = 0, soonest - count
-                if queue and ready_in < k:
+                if ready_in < k:
                     k = ready_in
                 if crossing:
                     k = 1.0
                 grown = k * many
                 if contexts + grown > limit:
                     k = min(k, max((limit - contexts) // many, 1.0))
-                    grown = k * many
+                    grown, full = k * many, True
                 first = alone + grows * contexts
                 more = (k - 1.0) * half
                 mean = first + more
                 seconds = k * mean
-                if time + seconds > (after if after < until else until) and k > 1.0:
-                    slope, before = 2 * half, first - half
-                    while after < until and cause == "running" and k * (before + k * half) > after - time:
-                        within = steps_within(after - time, before, slope)
+                if time + seconds > horizon and k > 1.0:
+                    slope, before = 2.0 * half, first - half
+                    while after < until and cause == "running":
+                        within = float(steps_within(after - time, before, slope))
                         if within > k:
                             break
-                        if incoming[0][2] >= 0:
+                        if incoming[0][2] >= 0.0:
                             k = within
                             break
                         # Who comes meanwhile only waits, and is ready some steps later.
                         seen, request, begun = incoming.popleft()
                         late = within + ahead
-                        late += time + within * (before + within * half) - seen < part * (first + (within - 1) * slope)
+                        late += time + within * (before + within * half) - seen < part * (
+                            first + (within - 1.0) * slope
+                        )
                         if not queue and late < k:
                             k = late
                         queue.append((count + silent + late, numbered, request, begun))
@@ -238,21 +245,24 @@ class Swift(Straight):
                         tokens += request[1]
                         came += time - seen
                         after = incoming[0][0] if incoming else NEVER
-                    if k * (first + (k - 1) * half) > until - time:
+                        if k * (before + k * half) <= after - time:
+                            break
+                    horizon = after if after < until else until
+                    if k * (first + (k - 1.0) * half) > until - time:
                         k = min(k, steps_within(until - time, before, slope))
-                    grown, more = k * many, (k - 1) * half
+                    grown, more = k * many, (k - 1.0) * half
                     mean = first + more
                     seconds = k * mean
                 of_writing += seconds * many
                 if stalled:
-                    gap(mean + stalled)
-                    gap_of(many)
-                    gap(mean)
-                    gap_of(grown - many)
+                    gap.append(mean + stalled)
+                    gap_of.append(many)
+                    gap.append(mean)
+                    gap_of.append(grown - many)
                     stalled = 0.0
                 else:
-                    gap(mean)
-                    gap_of(grown)
+                    gap.append(mean)
+                    gap_of.append(grown)
                 if queue:
                     waits[cause] += seconds * len(queue)
                 time += seconds
@@ -294,10 +304,12 @@ class Swift(Straight):
                     done((request, begun, first, time))
                 many, alone, half, limit = rows[n]
                 # Who asks again when it is answered has come meanwhile.
-                after = incoming[0][0] if incoming else NEVER
+                if after == NEVER and incoming:
+                    after = incoming[0][0]
+                    horizon = after if after < until else until
             if fresh:
                 for number, prompt, left, request, begun, first in fresh:
-                    if first >= 0:
+                    if first >= 0.0:
                         spent.repeated += prompt
                     else:
                         first = time
@@ -305,7 +317,8 @@ class Swift(Straight):
                         prefixes.keep(request)
                     left = left - 1.0
                     wrote += 1.0
-                    taken -= 1.0 if reserves else beside + (prompt + 1)
+                    if reserves:
+                        taken -= 1.0
                     if left > 0.0 and not reads:
                         ends = count + left
                         contexts += prompt
@@ -320,11 +333,14 @@ class Swift(Straight):
                         prefixes.leave(request, request[1] + (0 if reads else request[2]))
                     done((request, begun, first, time))
                     after = incoming[0][0] if incoming else NEVER
+                    horizon = after if after < until else until
                 fresh.clear()
-                if not reading and not reserves:
-                    taken = 0.0
+                if taken and not reserves:
+                    taken = sum([beside + (live.prompt + 1) for live in reading])
                 many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
-            if contexts + taken > limit:
+                if contexts + taken > limit:
+                    break
+            elif (full or reading) and contexts + taken > limit:
                 break
 
         if not n and not reading:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import field
 from heapq import heappop, heappush
-from itertools import count, islice
+from itertools import count, cycle, islice, repeat, takewhile
 from math import floor, inf, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol
 
@@ -216,30 +216,32 @@ class Load:
 
     def requests(self, seed: int = 0) -> Iterator[Request]:
         """In order of arrival."""
-        drawn = self._single(seed) if self.turns == 1 else self._conversations(seed)
-        last = float("inf") if self.duration is None else self.duration
-        for request in islice(drawn, self.count):
-            if request[0] >= last:
-                return
-            yield request
+        end = inf if self.duration is None else float(self.duration)
+        if self.turns == 1:
+            return islice(self._single(seed, end), self.count)
+        return islice(takewhile(lambda request: request[0] < end, self._conversations(seed)), self.count)
 
-    def _single(self, seed: int) -> Iterator[Request]:
-        lengths, people = Draws(seed, "lengths"), Draws(seed, "people")
-        prompt, answer, whole = self.prompt.draw, self.answer.draw, self.block_tokens
-        new, others = tuple.__new__, tuple(Request._field_defaults.values())
-        plain = not self.prefixes and not self.tenants and self.context is None
-        spread = (*_logarithmic(self.prompt), *_logarithmic(self.answer))
-        pairs = lengths.pairs(*spread) if len(spread) == 4 else None
-        for time in self._arrivals(seed, self.rate, 0.0):
-            if pairs is not None:
-                read, write = next(pairs)
-                read, write = 1 + read, 1 + write
-            else:
-                read, write = prompt(lengths), answer(lengths)
-            if plain:
-                yield new(Request, (time, read, write) + others)  # noqa: RUF005
-                continue
-            read, write = self._cut(read, write)
+    def _single(self, seed: int, end: float) -> Iterator[Request]:
+        arrivals = takewhile(end.__gt__, self._arrivals(seed, self.rate, 0.0))
+        if self.prefixes or self.tenants or self.context is not None:
+            return self._shared(seed, arrivals)
+        # Lengths come in turn, of the prompt and of the answer.
+        lengths, others = self._lengths(seed), map(repeat, Request._field_defaults.values())
+        return map(tuple.__new__, repeat(Request), zip(arrivals, lengths, lengths, *others, strict=False))
+
+    def _lengths(self, seed: int) -> Iterator[int]:
+        """Tokens of a prompt, of its answer, of the next prompt, and so on."""
+        lengths, prompt, answer = Draws(seed, "lengths"), self.prompt, self.answer
+        spread = (*_logarithmic(prompt), *_logarithmic(answer))
+        if len(spread) == 4:
+            return lengths.pairs(*spread)
+        return (each.draw(lengths) for each in cycle((prompt, answer)))
+
+    def _shared(self, seed: int, arrivals: Iterator[float]) -> Iterator[Request]:
+        """Requests of people who share texts, or are cut."""
+        lengths, people, whole = self._lengths(seed), Draws(seed, "people"), self.block_tokens
+        for time in arrivals:
+            read, write = self._cut(next(lengths), next(lengths))
             first = self._prefix(people)
             blocks = None if first is None else tuple(range(first, first + floor(self.prefix_share * read) // whole))
             yield Request(time, read, write, None, blocks, *self._tenant(people))
@@ -281,14 +283,19 @@ class Load:
             self.burst == 1.0 and self.dealt[0] == self.dealt[1],
         )
         mean = sum(self.hours) / len(self.hours) if self.hours else 1.0
-        factors, many, near = [hour / mean for hour in self.hours], len(self.hours), 1e-2 * NEAR
+        factors, many, low, high = (
+            [hour / mean for hour in self.hours],
+            len(self.hours),
+            1 - 1e-2 * NEAR,
+            1 + 1e-2 * NEAR,
+        )
         time, end, factor, drawn, ln = start, -inf if self.hours else inf, 1.0, 0.0, math.log
         while True:
             if random:
                 drawn = 1.0 - uniform()
                 ahead = -ln(drawn) / rate / factor
                 later = time + ahead
-                if later < end and time + ahead * (1 - near) == time + ahead * (1 + near):
+                if later < end and time + ahead * low == time + ahead * high:
                     time = later
                     yield floor(time * 1e9 + 0.5) / 1e9
                     continue
