@@ -101,4 +101,7 @@ def test_stages_and_copies():
     assert stage_layers(88, 8, 4) == (11, 11, 11), "and not 12 and, in the last, 4"
     assert stage_layers(30, 2, 4) == (15, 15, 15), "two ends, nothing between"
     assert weight_copies(layout(8, 16, schedule="dualpipe")) == 2 and weight_copies(layout(8, 16)) == 1
-    assert in_flight(layout(8, 4)) == 4 and in_flight(layout(8, 4), accumulation=4) == 8
+    assert in_flight(layout(8, 4), 32) == 4 and in_flight(layout(8, 4), 32, accumulation=4) == 8
+    assert in_flight(layout(16, 64), 126) == 15, (
+        "the second stage has one layer more and one micro-batch less than the first"
+    )

@@ -134,8 +134,8 @@ def test_what_does_not_divide_is_said_in_one_sentence(changes, field, words):
 def test_schedules_by_name():
     assert schedule_of(layout(pp=1, schedule="dualpipe")) == "1f1b"
     assert schedule_of(layout(virtual_stages=2)) == "interleaved"
-    assert in_flight(layout(schedule="dualpipe")) == 5
-    assert in_flight(layout(micro_batches=2)) == 2
+    assert in_flight(layout(schedule="dualpipe"), 32) == 5
+    assert in_flight(layout(micro_batches=2), 32) == 2
 
 
 def test_the_smallest_change_that_fits():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies
+from mlsysim.models.footprint import TrainingState, training_state
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
-from mlsysim.physics.stage_split import stage_layers
+from mlsysim.physics.stage_split import held_layers, stage_layers
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
@@ -246,10 +248,14 @@ def test_a_stage_frees_what_it_was_handed(stages: int, chunks: int, layers: int,
     """One width of 16 bits for each chunk in flight; not where it is computed again from it, and not without a pipeline."""
     layout = Layout(1, 1, stages, 1, 1, micro_batches=8, local_batch=8, virtual_stages=chunks)
     assert LLAMA.layers == stages * chunks * layers
-    job = Job(LLAMA, "bf16", 4096, keeps=TEXTBOOK, recompute=again)
-    freed = replace(job, keeps=replace(TEXTBOOK, passed_on=True))
+    job = Job(LLAMA, "bf16", 4096, keeps=replace(TEXTBOOK, logits=0.0), recompute=again)
+    freed = replace(job, keeps=replace(job.keeps, passed_on=True))
     spared = held(job, layout)["activations"] - held(freed, layout)["activations"]
-    handed = chunks * in_flight(layout) * 2 * 4096 * LLAMA.hidden_dim if stages > 1 and again == "none" else 0.0
+    handed = (
+        chunks * in_flight(layout, LLAMA.layers) * 2 * 4096 * LLAMA.hidden_dim
+        if stages > 1 and again == "none"
+        else 0.0
+    )
     assert spared == pytest.approx(handed, abs=1.0)
 
 
@@ -261,15 +267,39 @@ def test_gradients_of_a_layer_are_copied_to_be_shared(zero: int, ranks: int, cop
     assert more == pytest.approx(4 * PARAMETERS / LLAMA.layers if copied else 0.0)
 
 
-@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (2, 3), (4, 4), (8, 2), (3, 1), (3, 5)])
-def test_a_stage_holds_the_layers_that_it_computes(stages: int, chunks: int) -> None:
-    """16 layers over chunks that do not divide them: weights, and activations of each micro-batch in flight, are those of the longest stage."""
-    layout = Layout(1, 1, stages, 1, 1, micro_batches=8, local_batch=8, virtual_stages=chunks)
-    found, whole = held(job_of("mcore24"), layout), held(job_of("mcore24"), replace(ALONE, local_batch=1))
-    most = stage_layers(LLAMA.layers, stages, chunks).most
-    assert found["weights"] == pytest.approx(most / LLAMA.layers * whole["weights"])
-    each = held(job_of("mcore24"), replace(layout, pp=LLAMA.layers, virtual_stages=1, micro_batches=1, local_batch=1))
-    assert found["activations"] == pytest.approx(most * in_flight(layout) * each["activations"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe", "dualpipe_v"])
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 3), (4, 4), (6, 2), (14, 1)])
+@pytest.mark.parametrize("vocabulary", [256, 128_256, 1_000_000])
+def test_a_stage_holds_what_it_computes(schedule: str, stages: int, chunks: int, vocabulary: int) -> None:
+    """16 layers that stages do not divide: the fullest is the first with the table, one between, or the last with the head and its logits, each with
+    the micro-batches that wait there; an outer device of DualPipe has both ends in two copies, the first of a V both ends."""
+    chunks = chunks if schedule == "interleaved" else 1
+    layer = (PARAMETERS - LLAMA.vocab_size * LLAMA.hidden_dim) / LLAMA.layers
+    table = vocabulary * LLAMA.hidden_dim
+    model = LLAMA.model_copy(update={"vocab_size": vocabulary, "parameters": LLAMA.layers * layer + table})
+
+    def state(**split: Any) -> TrainingState:
+        return training_state(model, 1, 4096, "bf16", keeps=replace(TEXTBOOK, placed=True), **split)
+
+    kept = held_layers(schedule, LLAMA.layers, stages, 30, chunks)
+    logits = 8 * 4096 * vocabulary
+    each = (state().activations - logits) / LLAMA.layers
+    first, most, last = stage_layers(LLAMA.layers, stages, chunks)
+    assert stack("bridge").keeps.placed and not TEXTBOOK.placed
+    ends, heads = (1.0, 0.0, 1.0), (0, 0, 1)
+    if schedule == "dualpipe":
+        ends, heads, first = (0.5, 0.0, 0.5), (1, 0, 1), 0.5 * (first + last)
+        last = first
+    elif schedule == "dualpipe_v":
+        ends, heads, first, last = (1.0, 0.0, 0.0), (1, 0, 0), first + last - most, most
+    weights = 16 + 4 * (schedule == "dualpipe")
+    totals = [
+        weights * (own * layer + end * table) + waits * each + head * logits
+        for own, end, waits, head in zip((first, most, last), ends, kept, heads, strict=True)
+    ]
+    copies = 2.0 if schedule == "dualpipe" else 1.0
+    found = state(pp=stages, chunks=chunks, schedule=schedule, micro_batches=30, copies=copies)
+    assert found.total == pytest.approx(max(totals))
 
 
 def _parts(model: str, stack: str, on: str, **split: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, held, makespan
-from mlsysim.physics.stage_split import stage_layers, uneven_chunks
+from mlsysim.physics.stage_split import held_layers, stage_layers, uneven_chunks
 from mlsysim.plot import orders
 
 
@@ -85,6 +85,17 @@ def drawn(dice: random.Random, name: str):
     return p, m, v, passes, Shares(*(part / sum(passes) for part in passes))
 
 
+def divided(layers: int, p: int, v: int) -> list[int]:
+    """Layers of every chunk."""
+    chunk, more = divmod(layers, p * v)
+    lacks, sizes = p * v - more, [chunk + (place < more) for place in range(p * v)]
+    if more and (lacks <= 2 or lacks < chunk + 1):
+        sizes = [chunk + 1] * (p * v)
+        sizes[0] -= lacks == 2
+        sizes[-1] -= lacks - (lacks == 2)
+    return sizes
+
+
 EXACT = ("gpipe", "1f1b", "breadth_first", "zero_bubble", "zb_h2")
 """With sends and equal devices; interleaving, zb_v and DualPipe have ranges (see the docstring of the forms)."""
 
@@ -131,14 +142,9 @@ def test_layers_that_do_not_divide(name, worst, mean, ends):
     while len(errors) < 80:
         p, v = dice.randint(2, 14), dice.randint(2, 5) if name in CHUNKED else 1
         layers, m = dice.randint(p * v, min(130, 6 * p * v)), dice.randint(1, 4 * p)
-        chunk, more = divmod(layers, p * v)
-        if not more:
+        sizes = divided(layers, p, v)
+        if layers % (p * v) == 0:
             continue
-        lacks, sizes = p * v - more, [chunk + (place < more) for place in range(p * v)]
-        if lacks <= 2 or lacks < chunk + 1:
-            sizes = [chunk + 1] * (p * v)
-            sizes[0] -= lacks == 2
-            sizes[-1] -= lacks - (lacks == 2)
         split, passes = stage_layers(layers, p, v), (1.0, 1.0, dice.uniform(0.5, 1.5))
         shares = Shares(*(part / sum(passes) for part in passes))
         assert max(sum(sizes[device::p]) for device in range(p)) == split.most
@@ -167,3 +173,40 @@ def test_chunks_of_three_and_two_wait_for_one_another():
     assert (step(64, 4) - step(32, 4)) / 32 == pytest.approx(10.5)
     assert (step(64, 5) - step(32, 5)) / 32 == pytest.approx(10.0)
     assert held("interleaved", 8, 64, 4) > 0
+
+
+def waiting(name: str, p: int, m: int, v: int, sizes: list[int], group: int | None = None) -> list[float]:
+    """Layers times micro-batches that each device holds at most, from the start of a forward pass to the end of the gradients of weights."""
+    found = []
+    for own in orders_of(name, p, m, v, group)[0]:
+        now = most = 0
+        for each in own:
+            both = each if isinstance(each, tuple) else (each,)
+            now += sum(sizes[task.stage] for task in both if task.kind == orders.FORWARD)
+            most = max(most, now)
+            now -= sum(sizes[task.stage] for task in both if task.kind in (orders.BACKWARD, orders.WEIGHT_GRADIENT))
+        assert now == 0
+        found.append(most)
+    return found
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_what_waits_on_each_device(name):
+    """Layers of a device times micro-batches in flight: exact on the first device and the fullest, whatever the layers."""
+    dice = random.Random(f"{name} waits")
+    for _ in range(400):
+        p, m, v, *_ = drawn(dice, name)
+        chunks = 2 if name in FOLDED else v
+        layers = dice.randint(p * chunks, 7 * p * chunks)
+        sizes = divided(layers, p, v) if name not in FOLDED else [1] * (2 * p)
+        layers = layers if name not in FOLDED else p
+        truth = [each / (2 if name in FOLDED else 1) for each in waiting(name, p, m, v, sizes)]
+        found = held_layers(name, layers, p, m, v)
+        assert found.first == pytest.approx(truth[0]), (p, m, v, layers)
+        assert max(found) == pytest.approx(max(truth)), (p, m, v, layers)
+        assert found.last >= truth[-1] - 1e-9
+
+
+def test_llama_3_405b_waits_for_eight_layers_of_the_second_stage():
+    """126 layers over 16 stages are 7, 8, ..., 8, 7: sixteen micro-batches wait in seven layers, fifteen in eight."""
+    assert tuple(held_layers("1f1b", 126, 16, 64)) == (7 * 16, 8 * 15, 7)

@@ -29,7 +29,8 @@ from mlsysim.cases.replica_pass import PassTime, device_bytes
 from mlsysim.hardware.arithmetic import expansion_rate
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
-from mlsysim.models.footprint import adapter_parameters, local_parameters
+from mlsysim.models.footprint import adapter_parameters
+from mlsysim.models.stages import fullest_parameters
 from mlsysim.models.storage import Stored, stored, weight_products
 from mlsysim.models.template import Core
 from mlsysim.models.transformer import TransformerWorkload
@@ -172,7 +173,8 @@ class Replica:
         """Bytes of weights on the fullest device."""
         # Experts that are not whole on a device are split further, by tensors, over all of the stage.
         wide = self.width if self.attention_groups > 1 else self.ep
-        held = local_parameters(self.model, self.tp, self.pp, wide, each=self._stored[:2])
+        dense, experts = fullest_parameters(self.model, self.tp, self.pp, wide)
+        held = dense * self._stored.shared + experts * self._stored.experts
         if self.redundant:
             copies = self.redundant / self.model.totals.experts * self.model.totals.expert_parameters
             held = held + copies * self._stored.experts / self.width * self.longest_stage

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.physics.pipeline import Shares, held, makespan, sends_waited
-from mlsysim.physics.stage_split import uneven_chunks
+from mlsysim.physics.pipeline import Shares, longest, makespan, sends_waited
+from mlsysim.physics.stage_split import held_layers, stage_layers, uneven_chunks
 from mlsysim.units.ops import floor, maximum, where
 from mlsysim.units.records import dataclass
 
@@ -21,10 +21,16 @@ def schedule_of(layout: Layout) -> str:
     return layout.schedule or ("interleaved" if layout.virtual_stages > 1 else "1f1b")
 
 
-def in_flight(layout: Layout, accumulation: Any = 1) -> Any:
-    """Micro-batches whose activations the fullest stage holds at once."""
+def in_flight(layout: Layout, layers: Any, accumulation: Any = 1) -> Any:
+    """Micro-batches whose activations the fullest stage holds at once, of those of the longest."""
     m = layout.micro_batches * accumulation
-    return held(layout.schedule or "interleaved", layout.pp, m, layout.virtual_stages, layout.group)
+    kept = held_layers(named(layout), layers, layout.pp, m, layout.virtual_stages, layout.group)
+    return longest(*kept) / stage_layers(layers, layout.pp, layout.virtual_stages).most
+
+
+def named(layout: Layout) -> str:
+    """The schedule that is asked for; interleaving of one chunk is 1F1B."""
+    return layout.schedule or "interleaved"
 
 
 def weight_copies(layout: Layout) -> Any:
@@ -111,7 +117,7 @@ def pipelined(
         busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
         return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy, stages)
-    name, chunks = layout.schedule or "interleaved", (layout.virtual_stages, layout.group)
+    name, chunks = named(layout), (layout.virtual_stages, layout.group)
     alone = makespan(name, layout.pp, m, stage, shares, None, first, last, *chunks)
     if layers is not None:
         uneven = uneven_chunks(name, layers, layout.pp, m, shares, *chunks, ends=last is not None)

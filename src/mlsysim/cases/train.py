@@ -37,7 +37,7 @@ from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
 from mlsysim.cases.schedule import Pipelined, Stages, pipelined, sharing
 from mlsysim.cases.update import orthogonalised, update_bytes
 from mlsysim.models.demand import Demand
-from mlsysim.models.footprint import expert_parameters, local_parameters
+from mlsysim.models.stages import fullest_parameters
 from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
 from mlsysim.models.training_shape import training_shape
@@ -183,9 +183,9 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     message = layout.micro_batch / layout.cp * between.elements * activation
     tokens = layout.micro_batch * job.seq_len / layout.cp
     cache = getattr(model, "kv_elements_per_token", 0.0) if some(layout.cp > 1) else 0.0
-    degrees = (model, layout.tp, layout.pp, layout.ep, 1 / (layout.pp * balance))
-    experts = expert_parameters(*degrees)
-    dense = local_parameters(*degrees) - experts
+    dense, experts = fullest_parameters(model, layout.tp, layout.pp, layout.ep, layout.virtual_stages, placed=False)
+    # Experts that are not apart are said with the rest.
+    dense, experts = where(layout.ep > 1, dense, dense + experts), where(layout.ep > 1, experts, 0.0)
     weight = element if element >= 2 or job.frozen else 2.0
     gradient = 0.0 if job.frozen else job.gradient_bytes(weight)
     return Amounts(

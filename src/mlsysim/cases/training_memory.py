@@ -14,7 +14,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.offload import HostBytes
-from mlsysim.cases.schedule import in_flight, sharing, weight_copies
+from mlsysim.cases.schedule import in_flight, named, sharing, weight_copies
 from mlsysim.models.footprint import TrainingState, training_state
 from mlsysim.models.keeping import Keeping
 from mlsysim.units.ops import where
@@ -47,7 +47,9 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         cp=layout.cp,
         lora_rank=job.lora_rank,
         sequence_parallel=job.sequence_parallel,
-        stages_in_flight=in_flight(layout, job.accumulation),
+        schedule=named(layout),
+        micro_batches=layout.micro_batches * job.accumulation,
+        group=layout.group,
         chunks=layout.virtual_stages,
         optimizer_offload=job.offload,
         weights_offload=job.weights_offload,
@@ -95,7 +97,7 @@ def on_device(held: tuple[Held, ...]) -> Any:
 def with_host(job: Job, layout: Layout, held: tuple[Held, ...]) -> HostBytes:
     """Bytes with the host; of activations those of one micro-batch."""
     sizes = {each.name: each.bytes for each in held if each.where == "host"}
-    flight = in_flight(layout, job.accumulation)
+    flight = in_flight(layout, getattr(job.model, "layers", None) or 1, job.accumulation)
     return HostBytes(sizes["optimizer state"], sizes["weights"], sizes["activations"] / flight)
 
 

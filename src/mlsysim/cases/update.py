@@ -19,7 +19,7 @@ from typing import Any
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
-from mlsysim.models.footprint import shared_parameters
+from mlsysim.models.stages import shared_parameters, stages_of
 from mlsysim.models.traffic import matrices
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.physics.training_memory import MUON, optimizer_key
@@ -31,11 +31,14 @@ _HALF, _FULL = bytes_per_element("bf16"), bytes_per_element("fp32")
 
 def owned_parameters(job: Job, layout: Layout) -> Any:
     """Parameters of the fullest device whose state it keeps; none of weights that are frozen, beside which adapters are small."""
-    degrees = (layout.dp, layout.tp, layout.pp, layout.ep, layout.cp, layout.virtual_stages)
+    degrees = (layout.dp, layout.tp, layout.ep, layout.cp)
     total: Any = 0.0
-    for local, group in shared_parameters(job.model, *degrees):
-        ranks = group if layout.shard is None else minimum(group, layout.shard)
-        total = total + local / where(job.zero >= 1, ranks, 1)
+    for stage in stages_of(job.model, layout.pp, layout.virtual_stages, placed=False):
+        own: Any = 0.0
+        for local, group in shared_parameters(job.model, *degrees, stage):
+            ranks = group if layout.shard is None else minimum(group, layout.shard)
+            own = own + local / where(job.zero >= 1, ranks, 1)
+        total = maximum(total, own)
     # Of tables those rows that the samples of a device have read, which are as many as others read of its own.
     touched = job.model.looked_up_parameters * layout.micro_batch * layout.micro_batches * job.accumulation
     return (0.0 if job.frozen else 1.0) * job.updated_here * (total + touched)

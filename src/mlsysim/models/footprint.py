@@ -6,7 +6,6 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mlsysim.models.attention import Attention
@@ -16,15 +15,17 @@ from mlsysim.models.keeping import FULL, HALF, TEXTBOOK, Keeping, state_bytes
 from mlsysim.models.recompute import NOTHING, Again, Formats
 from mlsysim.models.recompute import again as recomputed
 from mlsysim.models.stack import Stack
-from mlsysim.models.storage import routed_parameters, stored
+from mlsysim.models.stages import Stage, shared_parameters, stages_of
+from mlsysim.models.storage import stored, tables, token_table
 from mlsysim.models.traffic import stream
+from mlsysim.physics.pipeline import held
 from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import (
     activation_bytes_per_layer,
     sharded_state,
 )
-from mlsysim.units.ops import maximum, minimum, some, where
+from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
 
 
@@ -63,6 +64,20 @@ class TrainingState:
     @property
     def total(self) -> Any:
         return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+
+    def fuller(self, other: TrainingState) -> TrainingState:
+        """This or the other, whichever has more on the device."""
+        more = other.total > self.total
+        kept = Saved(*(where(more, 1.0 * b, 1.0 * a) for a, b in zip(self.saved, other.saved, strict=True)))
+        mine, its = (
+            (s.weights, s.gradients, s.optimizer, s.buffers, s.host, s.host_weights, s.host_activations)
+            for s in (self, other)
+        )
+        return TrainingState(
+            *[where(more, 1.0 * b, 1.0 * a) for a, b in zip(mine[:3], its[:3], strict=True)],
+            kept,
+            *[where(more, 1.0 * b, 1.0 * a) for a, b in zip(mine[3:], its[3:], strict=True)],
+        )
 
 
 def _stack_of(model: Workload) -> Stack | None:
@@ -145,7 +160,9 @@ def training_state(
     cp: Any = 1,
     lora_rank: int | None = None,
     sequence_parallel: bool = True,
-    stages_in_flight: Any = None,
+    schedule: str = "1f1b",
+    micro_batches: Any = None,
+    group: Any = None,
     chunks: Any = 1,
     several: Any = False,
     copies: Any = 1.0,
@@ -163,7 +180,8 @@ def training_state(
     because they are not sent before the step is over. ``several``
     micro-batches before an update keep the gradients of the first through the others' forward passes. A schedule that runs from both
     ends holds two ``copies`` of what it computes with, and one optimizer state between the pair of devices that share them. A device has
-    ``chunks`` of layers, to each of which a micro-batch is handed.
+    ``chunks`` of layers, to each of which a micro-batch is handed; of ``micro_batches`` (as many as stages where None) the ``schedule`` says how many
+    wait. The fullest device is at the first stage, between or at the last (:func:`mlsysim.models.stages.stages_of`).
 
     Reference: 34 steps on an H200 (1.2 to 8 B parameters, eager, compiled and 16-bit), median error below 1 %; tables of
     Korthikanti et al. (2022). Left out: what the allocator reserves beyond what it hands out, which is the reserve.
@@ -172,44 +190,15 @@ def training_state(
     kept = weight if weight >= HALF else HALF
     again = recomputed(recompute) if again is None else again
     each = keeps.bytes_each(optimizer, kept, model)
-    weights: Any = 0.0
-    gradients: Any = 0.0
-    optimizer_state: Any = 0.0
-    trained: Any = 0.0
-    for place, (local, group) in enumerate(shared_parameters(model, dp, tp, pp, ep, cp, chunks)):
-        ranks = group if shard is None else minimum(group, shard)
-        own, frozen = local * trainable_fraction, local - local * trainable_fraction
-        if lora_rank is not None:
-            own, frozen = (0.0 if place else adapter_parameters(model, lora_rank) / (tp * pp)), local
-        part = [1 / (whole + (1 - whole) / ranks) for whole in (whole_weights, whole_gradients)]
-        shards = [where(zero_stage >= stage, split, 1) for stage, split in zip((3, 2), part, strict=True)]
-        owners = where(zero_stage >= 1, ranks, 1)
-        parts = sharded_state(own, each[0], each[1], each[2], shards[0], shards[1], owners)
-        rest = copies * parts[0] + frozen * resting / shards[0]
-        if keeps.prefetched:
-            # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
-            layer = local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
-            layer = layer * (_largest_matrix(model) if keeps.compiled else 1.0)
-            ahead = layer * (keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1]))
-            if keeps.ends and not place:
-                ahead = ahead + kept * (1 if getattr(model, "tied_embeddings", False) else 2) * _table(model) / tp
-            rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * ahead, 0.0)
-        own_gradients = copies * parts[1]
-        if keeps.copied and lora_rank is None:
-            message = each[1] * local * pp / maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
-            own_gradients = own_gradients + where((zero_stage >= 2) & (ranks > 1), message, 0.0)
-        weights, gradients, optimizer_state = weights + rest, gradients + own_gradients, optimizer_state + parts[2]
-        trained = trained + own
-    if model.table_parameters:
-        # Rows of tables are on one device each, in single precision, with their states and no gradients but those of a batch.
-        rows = model.table_parameters / (dp * cp * tp * pp)
-        states = 0.0 if lora_rank is not None else state_bytes(model, optimizer, FULL)
-        weights, optimizer_state = weights + FULL * rows, optimizer_state + states * rows
-    stack, full = _stack_of(model), again.full
+    stack, full, tied = _stack_of(model), again.full, getattr(model, "tied_embeddings", False)
+    m, count = pp if micro_batches is None else micro_batches, None
+    one: Any = 0.0
+    working: Any = 0.0
+    anew: Any = 0.0
+    logits: Any = 0.0
     if stack is None:
         # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
-        flight = (stages_in_flight if stages_in_flight is not None else 1.0 * pp) / (tp * pp)
-        saved, working = Saved(micro_batch * flight, _sample_bytes(model, precision, kept, full)), 0.0
+        one, samples = _sample_bytes(model, precision, kept, full), micro_batch / (tp * pp)
     else:
         tokens = micro_batch * seq_len / cp
         f, count, encoder = keeps.formats(weight, kept), stack.layers, getattr(model, "encoder_stack", None)
@@ -238,32 +227,75 @@ def training_state(
                 * minimum(chunks / stage_layers(count, pp, chunks).most, 1.0)
             )
             one = one - where(pp > 1, spared * inputs, 0.0)
-        # A pipeline keeps as many micro-batches in flight as there are stages (``pp`` times one stage's layers is the whole network
-        # once), unless the schedule says otherwise.
-        layers = stage_layers(count, pp, chunks).most * (stages_in_flight if stages_in_flight is not None else 1.0 * pp)
-        logits = where(pp == 1, tokens * stack.vocab / tp * keeps.logits, 0.0)
-        anew = maximum(anew - logits, 0.0) if keeps.compiled else anew
-        saved = Saved(layers, full * inputs + (1 - full) * one, anew, logits)
-    table = _table(model) / tp * where(pp == 1, 1.0, 0.0)
-    tied = getattr(model, "tied_embeddings", False)
-    if each[0] > kept and not keeps.compiled:
-        # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
-        used = 1.0 if tied else 1 - _table(model) / model.parameter_count
-        saved = saved._replace(casts=kept * (full * table + (1 - full) * (used * trained)))
-    if not keeps.buffered:
-        # A tied table has two gradients, one of which is added to the other.
-        complete = gradients + (2 * each[1] * table if tied else 0.0)
-        late = where(several, 0.0, complete + 2 * working) > saved.total
-        gradients = where(several, gradients, where(late, complete, 0.0 * complete))
-        end = Saved(2.0, working, 0.0, 0.0, 0.0)
-        saved = Saved(*(where(late, 1.0 * last, 1.0 * first) for last, first in zip(end, saved, strict=True)))
-    away = activations_offload * saved.layers * saved.each
-    saved = saved._replace(layers=saved.layers * (1 - activations_offload))
-    # The layer at work and the next are on the device.
-    at_work = minimum(2.0 * pp / (getattr(model, "layers", None) or 1), 1.0)
-    host, parked = optimizer_offload * optimizer_state, weights_offload * weights * (1 - at_work)
-    buffers = buffer_fraction * (weights + gradients)
-    return TrainingState(weights - parked, gradients, optimizer_state - host, saved, buffers, host, parked, away)
+        one = full * inputs + (1 - full) * one
+        logits = tokens * stack.vocab / tp * keeps.logits
+    table = token_table(model) / tp * where(pp == 1, 1.0, 0.0)
+    # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
+    layers = maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
+    units = [local / layers for local, _ in shared_parameters(model, dp, tp, ep, cp, Stage(1.0, tables(model), 1.0))]
+
+    def on(stage: Stage) -> TrainingState:
+        weights: Any = 0.0
+        gradients: Any = 0.0
+        optimizer_state: Any = 0.0
+        trained: Any = 0.0
+        for place, (local, group) in enumerate(shared_parameters(model, dp, tp, ep, cp, stage)):
+            ranks = group if shard is None else minimum(group, shard)
+            own, frozen = local * trainable_fraction, local - local * trainable_fraction
+            if lora_rank is not None:
+                own, frozen = (0.0 if place else adapter_parameters(model, lora_rank) / (tp * pp)), local
+            part = [1 / (whole + (1 - whole) / ranks) for whole in (whole_weights, whole_gradients)]
+            shards = [where(zero_stage >= least, split, 1) for least, split in zip((3, 2), part, strict=True)]
+            owners = where(zero_stage >= 1, ranks, 1)
+            parts = sharded_state(own, each[0], each[1], each[2], shards[0], shards[1], owners)
+            rest = copies * parts[0] + frozen * resting / shards[0]
+            if keeps.prefetched:
+                layer = units[place] * (_largest_matrix(model) if keeps.compiled else 1.0)
+                ahead = layer * (keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1]))
+                if keeps.ends and not place:
+                    ahead = ahead + kept * stage.tables * token_table(model) / tp
+                rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * ahead, 0.0)
+            own_gradients = copies * parts[1]
+            if keeps.copied and lora_rank is None:
+                own_gradients = own_gradients + where((zero_stage >= 2) & (ranks > 1), each[1] * units[place], 0.0)
+            weights, gradients, optimizer_state = weights + rest, gradients + own_gradients, optimizer_state + parts[2]
+            trained = trained + own
+        if model.table_parameters:
+            # Rows of tables are on one device each, in single precision, with their states and no gradients but those of a batch.
+            rows = model.table_parameters / (dp * cp * tp * pp)
+            states = 0.0 if lora_rank is not None else state_bytes(model, optimizer, FULL)
+            weights, optimizer_state = weights + FULL * rows, optimizer_state + states * rows
+        ending = stage.head * logits
+        again_here = maximum(anew - ending, 0.0) if keeps.compiled else anew
+        saved = (
+            Saved(samples * held(schedule, pp, m, chunks, group), one)
+            if stack is None
+            else Saved(stage.held, one, again_here, ending)
+        )
+        if each[0] > kept and not keeps.compiled:
+            # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
+            used = 1.0 if tied else 1 - token_table(model) / model.parameter_count
+            saved = saved._replace(casts=kept * (full * table + (1 - full) * (used * trained)))
+        if not keeps.buffered:
+            # A tied table has two gradients, one of which is added to the other.
+            complete = gradients + (2 * each[1] * table if tied else 0.0)
+            late = where(several, 0.0, complete + 2 * working) > saved.total
+            gradients = where(several, gradients, where(late, complete, 0.0 * complete))
+            end = Saved(2.0, working, 0.0, 0.0, 0.0)
+            saved = Saved(*(where(late, 1.0 * last, 1.0 * first) for last, first in zip(end, saved, strict=True)))
+        away = activations_offload * saved.layers * saved.each
+        saved = saved._replace(layers=saved.layers * (1 - activations_offload))
+        # The layer at work and the next are on the device.
+        at_work = minimum(2.0 * pp / (getattr(model, "layers", None) or 1), 1.0)
+        host, parked = optimizer_offload * optimizer_state, weights_offload * weights * (1 - at_work)
+        buffers = buffer_fraction * (weights + gradients)
+        return TrainingState(weights - parked, gradients, optimizer_state - host, saved, buffers, host, parked, away)
+
+    first, *others = stages_of(model, pp, chunks, schedule, m, group, count, keeps.placed)
+    found = on(first)
+    for other in others:
+        found = found.fuller(on(other))
+    return found
 
 
 def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> Any:
@@ -279,65 +311,12 @@ def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> An
     return where(full > 0, minimum(kept * between.elements * blocks + whole / blocks, whole), whole)
 
 
-def shared_parameters(
-    model: Workload, dp: Any, tp: Any, pp: Any, ep: Any, cp: Any, chunks: Any = 1
-) -> Iterator[tuple[Any, Any]]:
-    """Parameters on the fullest device, and how many ranks hold the same: those of all tokens, and of routed experts."""
-    stage = _stage(model, pp, chunks)
-    total, experts = local_parameters(model, tp, pp, ep, stage), expert_parameters(model, tp, pp, ep, stage)
-    yield total - experts, dp * cp
-    if getattr(model, "experts", 1) > 1 and some(ep > 1):
-        yield experts, where(ep > 1, maximum(dp * cp * tp / maximum(ep, tp), 1.0), dp * cp)
-
-
-def local_parameters(
-    model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None, each: tuple[float, float] = (1.0, 1.0)
-) -> Any:
-    """Parameters on the fullest device: the longest stage, its share of tensors, and of experts where there are any; tables apart.
-
-    ``stage`` is the longest stage's share of the layers, where that is not of one chunk. With ``each`` bytes of a weight that all tokens
-    share and of one of the experts it is their bytes.
-    """
-    stage = _stage(model, pp) if stage is None else stage
-    pool = _pool(model) if getattr(model, "experts", 1) > 1 else 0.0
-    rest = (model.parameter_count - model.table_parameters - pool) * each[0] / tp * stage
-    if not pool:
-        return rest
-    apart = expert_parameters(model, tp, pp, ep, stage) * each[1]
-    return rest + where(ep > 1, apart, pool * each[1] / tp * stage)
-
-
-def expert_parameters(model: Workload, tp: Any, pp: Any, ep: Any, stage: Any = None) -> Any:
-    """Parameters of routed experts on the fullest device, where they are split over an expert group."""
-    stage = _stage(model, pp) if stage is None else stage
-    if getattr(model, "experts", 1) <= 1:
-        return 0.0
-    # Experts are split over the larger of the expert and the tensor group; the rest over tensors alone.
-    return where(ep > 1, _pool(model) / maximum(ep, tp) * stage, 0.0)
-
-
-def _stage(model: Workload, pp: Any, chunks: Any = 1) -> Any:
-    """Share of the layers in the longest stage."""
-    layers = getattr(model, "layers", None) or 1
-    return stage_layers(layers, pp, chunks).most / layers
-
-
-def _pool(model: Workload) -> float:
-    """Parameters of all routed experts."""
-    return routed_parameters(model) or model.parameter_count
-
-
-def _table(model: Workload) -> float:
-    """Parameters of the table of tokens."""
-    return float((getattr(model, "vocab_size", None) or 0) * (getattr(model, "hidden_dim", None) or 0))
-
-
 def _largest_matrix(model: Workload) -> float:
     """The largest array of a layer over all of it: one of two or three of its feed-forward network, those of all experts together."""
     stack = _stack_of(model)
     ffns = [] if stack is None else [(block.count, block.ffn) for block in stack.blocks if block.ffn is not None]
     largest = sum(count * ffn.parameters / (3 if ffn.gated else 2) for count, ffn in ffns)
-    return largest / (model.parameter_count - _table(model)) if largest else 1.0
+    return largest / (model.parameter_count - token_table(model)) if largest else 1.0
 
 
 def adapted_matrices(model: Workload) -> tuple[float, float]:

@@ -29,6 +29,8 @@ class Keeping:
     attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
     recomputation is to spare scores. ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
+    ``placed``: the table of tokens is with the first stage and the head with the last, where the textbook splits all
+    parameters as it splits layers.
     ``passed_on``: a stage of a pipeline frees what the stage before handed to it, since its first norm keeps what it makes of that instead.
     ``quantised``: what narrow products read is kept as they read it. ``activation`` is the format in which activations are kept.
     ``gathered``: what ZeRO 2 or 3 shards is whole during a step of a pipeline. ``prefetched`` layers are gathered ahead where it is not,
@@ -51,6 +53,7 @@ class Keeping:
     log_sums: float = 0.0
     scores: float = 0.0
     logits: float = 8.0
+    placed: bool = False
     passed_on: bool = False
     quantised: bool = False
     activation: str | None = None

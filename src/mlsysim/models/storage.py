@@ -34,10 +34,20 @@ def routed_parameters(model: Any) -> float:
     return float((model.parameter_count - model.active_parameter_count) / (1 - chosen / experts))
 
 
+def tables(model: Any) -> int:
+    """Tables of tokens: the embeddings, and an output head of its own."""
+    alone = getattr(model, "tied_embeddings", False) or getattr(model, "structure", "decoder") == "encoder"
+    return 1 if alone else 2
+
+
+def token_table(model: Any) -> float:
+    """Parameters of one table of tokens."""
+    return float((getattr(model, "vocab_size", None) or 0) * (getattr(model, "hidden_dim", None) or 0))
+
+
 def table_parameters(model: Any) -> float:
     """Parameters of embeddings and of an output head of its own."""
-    table = float((getattr(model, "vocab_size", None) or 0) * (getattr(model, "hidden_dim", None) or 0))
-    return table * (1 if getattr(model, "tied_embeddings", False) else 2)
+    return tables(model) * token_table(model)
 
 
 def kept_parts(model: Any, precision: str) -> str:

@@ -157,7 +157,7 @@ def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any
         return busy + (p - 1) * t
     if group is None:
         return busy + (p - 1 + (v - 1) * maximum(p - m, 0.0)) / v * t
-    ahead, behind = (maximum(p - size, 0.0) for size in _groups(p, m, group))
+    ahead, behind = (maximum(p - size, 0.0) for size in groups_of(p, m, group))
     wraps = shares.forward * ahead + (shares.inputs + shares.weights) * behind
     return busy + (p - 1 + (v - 1) * wraps) / v * t
 
@@ -172,7 +172,7 @@ def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: A
         later = maximum(later - rounds * maximum(last - t, 0.0 * t), 0.0 * t)
     if _alone(v):
         return (p - 1) * both + later
-    ahead, behind = _groups(p, m, group)
+    ahead, behind = groups_of(p, m, group)
     chunk, around, none = t / v, p * c, 0.0 * c
     forward = shares.forward * chunk
     wraps = _not_filled(around, (ahead - p) * forward, none) + _not_filled(
@@ -192,10 +192,10 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     It follows from the order alone, whatever the times.
     """
     if schedule in ("gpipe", "breadth_first"):
-        return 1.0 * m
+        return where(p > 1, 1.0 * m, 1.0)
     if schedule == "interleaved":
-        begun = (v - 1) * _groups(p, m, group)[0] + 2.0 * p - 1
-        return where(v > 1, minimum(begun, 1.0 * m * v) / v, minimum(1.0 * p, 1.0 * m))
+        begun = (v - 1) * groups_of(p, m, group)[0] + 2.0 * p - 1
+        return where((v > 1) & (p > 1), minimum(begun, 1.0 * m * v) / v, minimum(1.0 * p, 1.0 * m))
     ahead = {"zb_h2": 2.0 * p - 1, "dualpipe": p + 1.0, "dualpipe_v": p + 0.5}.get(schedule, 1.0 * p)
     return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 
@@ -221,7 +221,7 @@ def _one_forward_one_backward(p: Any, m: Any, t: Any, shares: Shares, c: Any, fi
     )
 
 
-def _groups(p: Any, m: Any, group: Any) -> tuple[Any, Any]:
+def groups_of(p: Any, m: Any, group: Any) -> tuple[Any, Any]:
     """Micro-batches of the first and the last group."""
     if group is None:
         count = maximum(1.0, floor(m / p))
@@ -232,7 +232,7 @@ def _groups(p: Any, m: Any, group: Any) -> tuple[Any, Any]:
 def _chunked(
     schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any, v: Any, group: Any
 ) -> Any:
-    ahead, behind = (m, m) if schedule == "breadth_first" else _groups(p, m, group)
+    ahead, behind = (m, m) if schedule == "breadth_first" else groups_of(p, m, group)
     forward, backward = shares.forward, shares.inputs + shares.weights
     found = m * t + (p - 1) * (t / v + 2 * c)
     for share, size in ((forward, ahead), (backward, behind)):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mlsysim.physics.pipeline import CHUNKED, USUAL, Shares, longest, short_ends, there_and_back
+from mlsysim.physics.pipeline import (
+    CHUNKED,
+    FOLDED,
+    USUAL,
+    Shares,
+    groups_of,
+    held,
+    longest,
+    short_ends,
+    there_and_back,
+)
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
 
@@ -38,6 +48,66 @@ def stage_layers(layers: Any, p: Any, v: Any = 1) -> Split:
     most = where(same, chunk * v, ceil(layers / p))
     first, last = most - both, where(same, chunk * v - lacks + both, floor(layers / p))
     return Split(first, where(p == 2, maximum(first, last), most), last)
+
+
+def held_layers(schedule: str, layers: Any, p: Any, m: Any, v: Any = 1, group: Any = None) -> Split:
+    """Layers times the micro-batches that wait in them, at most: on the first device, the fullest of those between, and the last.
+
+    It follows from the order. 1F1B holds min(p - s, m) micro-batches on device s; GPipe, breadth first and zero-bubble schedules as many on every
+    device; the first device of a V and the outer ones of DualPipe begin alone and hold (m + 1) / 2 or m / 2 + 1 where m is small. Interleaving holds
+    T_s = min((v - 1) N + 2 (p - s) - 1, m v) chunks. Where the first J chunks of a device have a layer more, backward passes of short ones are done
+    beside forward passes of long ones, until J N + min(J N', (v - J - 1) N + 2 (p - s) - 1) of these wait, with N' in the second group, and more where that
+    lets a third begin (exact but for a layer at one of 300 points, of unequal groups). Of a first chunk that is shorter max(N, 2 p - 1) wait at least.
+    """
+    split, many = stage_layers(layers, p, v), 1.0 * m
+    v = where(p > 1, v, 1)
+    all_of = held(schedule, p, m, v, group)
+    if schedule in FOLDED:
+        first = minimum(all_of, 0.5 * (m + 1))
+        return Split(
+            where(p > 1, split.first + split.last - split.most, layers) * first,
+            split.most * all_of,
+            split.most * all_of,
+        )
+    if schedule == "dualpipe":
+        # Device d from an end has p - d micro-batches in stage d and d + 1 in the stage as far from the other end, of m / 2 each.
+        half, short = where(p > 1, 0.5 * m, 1.0), floor(layers / p)
+        more = layers - p * short
+        outer = split.first * minimum(1.0 * p, half) + where(p > 1, split.last, 0)
+        deep = minimum(maximum(p - half, 0.0), maximum(more - 1.0, 0.0))
+        near = minimum(p - deep, half)
+        inner = maximum(split.most * near + short * minimum(deep + 1, half), short * all_of)
+        inner = where(alike(layers, p) | (more > p / 2), split.most * all_of, inner)
+        return Split(outer, where(p > 2, inner, outer), outer)
+    if schedule not in USUAL:
+        return Split(*(own * all_of for own in split))
+    plain = Split(
+        split.first * minimum(1.0 * p, many), split.most * minimum(maximum(p - 1.0, 1.0), many), 1.0 * split.last
+    )
+    if isinstance(v, int) and v == 1:
+        return plain
+    ahead, _ = groups_of(p, m, group)
+    groups = maximum(1.0, floor(m / p)) if group is None else ceil(m / group)
+    behind = minimum(ahead, ceil((m - ahead) / maximum(groups - 1, 1.0)))
+    chunk, short = ceil(layers / (p * v)), floor(layers / (p * v))
+    more, same = layers - short * p * v, alike(layers, p, v)
+
+    def chunks(begun: Any, long: Any) -> Any:
+        """Layers that wait on a device that begins so many chunks beside those of the first group, of which so many are long."""
+        waits = minimum((v - 1) * ahead + begun, many * v)
+        beyond = (v - long - 1) * ahead + begun
+        third = minimum(long * maximum(m - ahead - behind, 0.0), maximum(beyond - v * behind, 0.0))
+        longer = long * ahead + minimum(long * behind, beyond) + third
+        return where(same, chunk * waits, short * waits + minimum(longer, waits))
+
+    lacking = (chunk * v - split.first) * minimum(maximum(ahead, 2.0 * p - 1), many)
+    begun, long = 2.0 * p - 1, ceil(more / p)
+    found = (
+        chunks(begun, long) - where(same, lacking, 0.0),
+        chunks(begun - 2, ceil((more - 1) / p) * where(more > 0, 1, 0)),
+        chunks(1.0, floor(more / p)),
+    )
+    return Split(*(where(v > 1, several, one) for several, one in zip(found, plain, strict=True)))
 
 
 def uneven_chunks(

@@ -131,7 +131,7 @@ def _fusion(name: str) -> Fusion:
 @cache
 def _keeping(name: str, gradient: float) -> Keeping:
     found = inherited(software_file("stacks")["memory"], name)
-    return Keeping(gradient=gradient, **{key: value for key, value in found.items() if key != "source"})
+    return Keeping(gradient=gradient, placed=True, **{key: value for key, value in found.items() if key != "source"})
 
 
 def stack_names() -> tuple[str, ...]:
