@@ -72,7 +72,7 @@ def test_activations_that_are_held_are_those_of_the_memory_model(schedule):
     line = simulate(*schedule)
     most = max(line.peak_held(device) for device in range(stages))
     layout = Layout(1, 1, stages, 1, 1, micro_batches, micro_batches, virtual, name, group)
-    assert most == pytest.approx(in_flight(layout))
+    assert most == pytest.approx(in_flight(layout, stages * virtual))
     for device in range(stages):
         assert line.held(device)[-1][1] == 0
 

@@ -192,10 +192,10 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     It follows from the order alone, whatever the times.
     """
     if schedule in ("gpipe", "breadth_first"):
-        return where(p > 1, 1.0 * m, 1.0)
+        return 1.0 * m
     if schedule == "interleaved":
         begun = (v - 1) * groups_of(p, m, group)[0] + 2.0 * p - 1
-        return where((v > 1) & (p > 1), minimum(begun, 1.0 * m * v) / v, minimum(1.0 * p, 1.0 * m))
+        return where(v > 1, minimum(begun, 1.0 * m * v) / v, minimum(1.0 * p, 1.0 * m))
     ahead = {"zb_h2": 2.0 * p - 1, "dualpipe": p + 1.0, "dualpipe_v": p + 0.5}.get(schedule, 1.0 * p)
     return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 

@@ -60,7 +60,6 @@ def held_layers(schedule: str, layers: Any, p: Any, m: Any, v: Any = 1, group: A
     lets a third begin (exact but for a layer at one of 300 points, of unequal groups). Of a first chunk that is shorter max(N, 2 p - 1) wait at least.
     """
     split, many = stage_layers(layers, p, v), 1.0 * m
-    v = where(p > 1, v, 1)
     all_of = held(schedule, p, m, v, group)
     if schedule in FOLDED:
         first = minimum(all_of, 0.5 * (m + 1))
@@ -100,7 +99,7 @@ def held_layers(schedule: str, layers: Any, p: Any, m: Any, v: Any = 1, group: A
         longer = long * ahead + minimum(long * behind, beyond) + third
         return where(same, chunk * waits, short * waits + minimum(longer, waits))
 
-    lacking = (chunk * v - split.first) * minimum(maximum(ahead, 2.0 * p - 1), many)
+    lacking = where(p > 1, chunk * v - split.first, 0) * minimum(maximum(ahead, 2.0 * p - 1), many)
     begun, long = 2.0 * p - 1, ceil(more / p)
     found = (
         chunks(begun, long) - where(same, lacking, 0.0),
