@@ -7,8 +7,11 @@ the critical path.
 
 from __future__ import annotations
 
-from mlsysim.cases.goodput import Goodput
-from mlsysim.cases.ledger import Ledger
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlsysim.cases.goodput import Goodput
+    from mlsysim.cases.ledger import Ledger
 
 FRAGILITY = 15
 

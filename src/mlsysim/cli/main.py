@@ -8,52 +8,76 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from copy import copy
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from mlsysim import __version__, vocabulary
-from mlsysim.cli import plans, zoo
-from mlsysim.cli.collectives import collectives
-from mlsysim.cli.doctor import doctor
-from mlsysim.cli.labs import labs
-from mlsysim.cli.launch import export, review
-from mlsysim.cli.measurements import calibrate, validate, verify
-from mlsysim.cli.optimizers import optimize, synthesize
+from mlsysim.cli.lean import import_pint
 from mlsysim.cli.output import print_json
 from mlsysim.cli.plan_options import in_options, plan_command
-from mlsysim.cli.plot import plot
-from mlsysim.cli.servers import api, mcp
-from mlsysim.cli.sweep import sweep
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
 from mlsysim.vocabulary import meant_for, valued
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
-app = typer.Typer(
-    name="mlsysim",
-    help="Plan machine-learning systems: will it fit, how fast, what does it cost, what binds?",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
-app.command("eval", cls=plan_command())(plans.evaluate)
-app.command(cls=plan_command("training"))(plans.train)
-app.command(cls=plan_command("serving"))(plans.serve)
-app.command(cls=plan_command("rl"))(plans.rl)
-app.command("plan", cls=plan_command())(plans.least)
-_PLANS = (plans.audit, plans.compare, plans.sensitivity, plans.explain, plans.report, plot, export, review, sweep)
-for _on_plans in _PLANS:
-    app.command(cls=plan_command())(_on_plans)
 _SIZES = ("workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens")
-app.command(cls=plan_command(None, *_SIZES))(synthesize)
-app.command()(zoo.zoo)
-app.command()(zoo.walls)
-app.command("import")(zoo.import_)
-for _other in (zoo.scenarios, collectives, zoo.schema, doctor, validate, calibrate, verify, api, mcp):
-    app.command()(_other)
-app.add_typer(optimize)
-app.add_typer(labs)
+_PLANS = ("audit", "compare", "sensitivity", "explain", "report")
+_LISTED: dict[str, tuple[str, tuple[str, ...] | None]] = {
+    "eval": ("plans.evaluate", ("",)),
+    "train": ("plans.train", ("training",)),
+    "serve": ("plans.serve", ("serving",)),
+    "rl": ("plans.rl", ("rl",)),
+    "plan": ("plans.least", ("",)),
+    **{name: (f"plans.{name}", ("",)) for name in _PLANS},
+    "plot": ("plot.plot", ("",)),
+    "export": ("launch.export", ("",)),
+    "review": ("launch.review", ("",)),
+    "sweep": ("sweep.sweep", ("",)),
+    "synthesize": ("optimizers.synthesize", ("", *_SIZES)),
+    "zoo": ("zoo.zoo", None),
+    "walls": ("zoo.walls", None),
+    "import": ("zoo.import_", None),
+    "scenarios": ("zoo.scenarios", None),
+    "collectives": ("collectives.collectives", None),
+    "schema": ("zoo.schema", None),
+    "doctor": ("doctor.doctor", None),
+    **{name: (f"measurements.{name}", None) for name in ("validate", "calibrate", "verify")},
+    "api": ("servers.api", None),
+    "mcp": ("servers.mcp", None),
+    "optimize": ("optimizers.optimize", None),
+    "labs": ("labs.labs", None),
+}
+"""The commands in the order of the help: where each is, and the task (any where none is said) and keys of the plans that it takes, if it takes any."""
+
+
+def _commands(*names: str) -> typer.Typer:
+    """The program with some of its commands, which alone are imported."""
+    app = typer.Typer(
+        name="mlsysim",
+        help="Plan machine-learning systems: will it fit, how fast, what does it cost, what binds?",
+        no_args_is_help=True,
+        add_completion=len(names) > 1,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(commands)
+    for name in names:
+        place, plan = _LISTED[name]
+        module, _, own = place.partition(".")
+        found = getattr(import_module(f"mlsysim.cli.{module}"), own)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found)
+        else:
+            app.command(name, cls=None if plan is None else plan_command(plan[0] or None, *plan[1:]))(found)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """``app``: the program with all of its commands."""
+    if name != "app":
+        raise AttributeError(name)
+    globals()["app"] = _commands(*_LISTED)
+    return globals()["app"]
 
 
 def _version(asked: bool) -> None:
@@ -62,7 +86,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def commands(
     context: typer.Context,
     output: Annotated[str | None, typer.Option("-o", "--output", help="text, json, markdown or csv")] = None,
@@ -81,10 +104,14 @@ def main() -> None:
     atexit.register(_keep_garbage)
     # A command multiplies no large matrices: threads that would, one for each core, take longer to start than NumPy to import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Pydantic would look through every package that is installed for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if sys.argv[1:2] in (["eval"], ["serve"], ["train"]):
-        _import_pint_alone()
+        import_pint()
     try:
-        command = typer.main.get_command(_asked(sys.argv[1:]))
+        # The options of other commands than the one that is named need not be made.
+        named = [word for word in sys.argv[1:2] if word in _LISTED]
+        command = typer.main.get_command(_commands(*(named or _LISTED)))
         # Typer ends without a word where it is stopped.
         command.__dict__["invoke"] = _stoppable(command.invoke)
         code = command(standalone_mode=False, prog_name="mlsysim")
@@ -254,26 +281,6 @@ def _stoppable(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise typer.Abort from stop
 
     return invoked
-
-
-def _asked(words: list[str]) -> typer.Typer:
-    """The commands; where one is named first it alone, since the others' options need not be made."""
-    named = [c for c in app.registered_commands if c.callback and words[:1] == [c.name or c.callback.__name__]]
-    if not named:
-        return app
-    alone = copy(app)
-    alone.registered_commands, alone.registered_groups = named, []
-    return alone
-
-
-def _import_pint_alone() -> None:
-    """Import pint without the arrays that it looks for, which take longer than it: a quantity here is one number."""
-    hidden = [name for name in ("numpy", "dask") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    import pint  # noqa: F401
-
-    for name in hidden:
-        del sys.modules[name]
 
 
 def _keep_garbage() -> None:

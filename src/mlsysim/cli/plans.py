@@ -72,7 +72,7 @@ def _placed(context: Context, model: str, hardware: str | None, on: str | None, 
         raise InputError(f"On which hardware? Give --on, such as --on {usual}.", field="on")
     from mlsysim.models.registry import Models
 
-    if Models.has(found) and is_hardware(model):
+    if not Models.has(model) and Models.has(found) and is_hardware(model):
         words = f"The model comes first: mlsysim {context.info_name} {found[:60]} {model[:60]}."
         raise InputError(words, field="model")
     return plan_of(context, model=model, on=found, **more)

@@ -11,8 +11,6 @@
 Peaks are dense and count a multiply-add as two operations. An unknown value is absent (None), never zero.
 """
 
-from __future__ import annotations
-
 import warnings
 from typing import Annotated, Any
 
@@ -153,7 +151,7 @@ class ChipLink(Record):
     latency: Seconds | None = None
 
     @model_validator(mode="after")
-    def _directions(self) -> ChipLink:
+    def _directions(self) -> "ChipLink":
         if not 0.98 < (self.bandwidth_total / self.bandwidth_per_direction).to("").magnitude / 2 < 1.02:
             both, one = f"{self.bandwidth_total:~P}", f"{self.bandwidth_per_direction:~P}"
             raise ValueError(

@@ -5,8 +5,6 @@ computing. They are apart because they change apart: ``GridProfile`` refers to a
 combines any grid with any facility. What is not known (a price, a water figure) is None and stays unknown.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

@@ -7,8 +7,6 @@
 Softmax, rotary embedding and the scaling of scores are not counted as operations: they are below 1 % of a layer's.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pydantic import model_validator
@@ -108,7 +106,7 @@ class CSA(Record):
     compress_counts: tuple[Positive, ...]
 
     @model_validator(mode="after")
-    def _counted(self) -> CSA:
+    def _counted(self) -> "CSA":
         if len(self.compress_ratios) != len(self.compress_counts):
             raise ValueError(f"{len(self.compress_ratios)} compression ratios have {len(self.compress_counts)} counts.")
         return self

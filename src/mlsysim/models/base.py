@@ -5,8 +5,6 @@ to it. ``parameters`` is the published count and is what first-order equations u
 dimensions give, as a check on both.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What a transformer is said to be: its dimensions, whether they can be, and what follows from them at once."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

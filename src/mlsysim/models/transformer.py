@@ -6,8 +6,6 @@ empty cache. Mixtures of experts are in :mod:`mlsysim.models.sparse`, state spac
 :mod:`mlsysim.models.sparse`.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import cached_property

@@ -20,16 +20,15 @@ An unknown precision raises; there is no default.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, where
 from mlsysim.units.records import dataclass
+from mlsysim.units.tables import shipped
 
 HALF = 2.0
 """Bytes of the 16-bit formats, which weights are expanded to."""
@@ -133,7 +132,7 @@ _OWN = ("bits", "kept", "rest", "expanded", "kernels", "needs")
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("mlsysim.data").joinpath("formats.toml").read_text(encoding="utf-8"))
+    return shipped("mlsysim.data", "formats.toml")
 
 
 @cache

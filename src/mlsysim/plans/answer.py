@@ -1,7 +1,5 @@
 """``Answer``: what every face shows. Words first, then numbers, then where they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from html import escape
@@ -108,12 +106,12 @@ class Answer(Document, Record):
         """The ledger of the time that decides the main metric: the whole one, unless that is a part of it."""
         return self._ledgers[1] or self._ledgers[0]
 
-    def read_off(self, ledger: Ledger | None, of_main: Ledger | None = None) -> Answer:
+    def read_off(self, ledger: Ledger | None, of_main: Ledger | None = None) -> "Answer":
         """The answer, with the ledger that it was read off."""
         self._ledgers = (ledger, of_main)
         return self
 
-    def drawn_by(self, draw: Callable[..., Any]) -> Answer:
+    def drawn_by(self, draw: Callable[..., Any]) -> "Answer":
         """The answer, with what draws it: a chart of an answer by its name."""
         self._draw = draw
         return self
@@ -126,7 +124,7 @@ class Answer(Document, Record):
             )
         return self._draw(self, kind, **asked)
 
-    def in_words(self, write: Write) -> Answer:
+    def in_words(self, write: Write) -> "Answer":
         """The answer with the settings in its sentences as a face writes them."""
 
         def say(text: str) -> str:
@@ -243,7 +241,7 @@ class Answer(Document, Record):
         """Whether there is something to time: it fits, or it is overloaded, or it streams what does not fit."""
         return self.feasible or self.overloaded or any(part.label == STREAMED for part in self.time_parts)
 
-    def of_what_runs(self) -> Answer:
+    def of_what_runs(self) -> "Answer":
         """The answer; without rates, times and costs where nothing runs: of what does not fit only what it needs and has."""
         if self.runs:
             return self

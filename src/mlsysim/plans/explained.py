@@ -1,7 +1,5 @@
 """Where a number comes from: its equation, the equations of what stands in it, and the sources and assumptions behind these."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any

@@ -3,8 +3,6 @@
 The texts of metrics are made here once, so that the terminal, a report and the browser print the same digits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The part of a plan that says where, how long, for how much, and what a run meets over time."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mlsysim.cases.goodput import Goodput
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.run_ledger import FRAGILITY, run_binding
 from mlsysim.hardware.arithmetic import arithmetic_peak
@@ -16,6 +15,9 @@ from mlsysim.vocabulary import worded
 from mlsysim.walls.binding import AS_IF, NAMES, NEGLIGIBLE, RESOURCES, Binding, bound_text, lead, share_text
 from mlsysim.walls.binding import MEMORY as MEMORY_WALL
 from mlsysim.walls.catalog import TITLES
+
+if TYPE_CHECKING:
+    from mlsysim.cases.goodput import Goodput
 
 MEMORY = "memory"
 """The limit that stops a plan which does not fit."""

@@ -1,7 +1,5 @@
 """What an answer is made of: parts, the memory bar, limits, changes, scores, and demands that were checked."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

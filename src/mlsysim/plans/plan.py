@@ -14,8 +14,6 @@ of :mod:`mlsysim.vocabulary`, in their parts or beside each other; unknown ones 
     constraints   assertions on metrics of the answer
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -81,7 +79,7 @@ class Plan(Record):
         return leaves(cls)
 
     @model_validator(mode="after")
-    def _agrees(self) -> Plan:
+    def _agrees(self) -> "Plan":
         if self.task in ("training", "inference") and self.serving is not None:
             raise ValueError(_foreign(self.serving, "serving", self.task))
         if self.task not in (None, "rl") and self.rl is not None:
@@ -104,7 +102,7 @@ class Plan(Record):
         )
         return "training" if trains or self.workload.tokens is not None or self.workload.optimizer else "inference"
 
-    def replacing(self, **parts: Any) -> Plan:
+    def replacing(self, **parts: Any) -> "Plan":
         """A copy with other fields in some parts, None for left out: ``plan.replacing(workload={"precision": "fp8"})``.
 
         A field that is given takes the place of what may not stand beside it (``micro_batches`` of ``micro_batch``).
@@ -122,7 +120,7 @@ class Plan(Record):
                 document[part] = fields
         return Plan.model_validate(document)
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Plan:
+    def with_settings(self, settings: Mapping[str, Any]) -> "Plan":
         """A copy with other values for some keys, each by any of its names: ``plan.with_settings({"tp": 8, "isl": 2000})``."""
         if not settings:
             return self

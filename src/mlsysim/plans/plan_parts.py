@@ -3,8 +3,6 @@
 Schemas, options, controls and axes are made from these lines (:mod:`mlsysim.plans.schema`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -163,7 +161,7 @@ class HardwarePart(Part):
         return number
 
     @model_validator(mode="after")
-    def _there(self) -> HardwarePart:
+    def _there(self) -> "HardwarePart":
         if self.on is None and self.name is None:
             raise ValueError(INSTEAD["on", "name"])
         return self
@@ -338,7 +336,7 @@ class Assertion(Part):
     min: Number | Written | dict[str, Any] | None = _open("it must be at least this")
 
     @model_validator(mode="after")
-    def _a_limit(self) -> Assertion:
+    def _a_limit(self) -> "Assertion":
         if self.max is None and self.min is None:
             raise ValueError(f"the assertion on {self.metric!r} needs a max or a min")
         return self

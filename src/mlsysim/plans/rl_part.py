@@ -1,7 +1,5 @@
 """The part of a plan that says what a step of post-training is asked for."""
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar, Literal
 

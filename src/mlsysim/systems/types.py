@@ -7,8 +7,6 @@ Fleet
 └── GridProfile or Datacenter
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -60,7 +58,7 @@ class Node(Entry):
         """Whether the number of adapters was stated rather than left at its default."""
         return "nics_per_node" in self.model_fields_set
 
-    def part(self, each: int) -> Node:
+    def part(self, each: int) -> "Node":
         """So many accelerators of the node, with their share of its host, adapters and price.
 
         Of a rack that is used in part the rest is no part of its link domain.
@@ -78,7 +76,7 @@ class Node(Entry):
             update["accelerator"] = chip.model_copy(update={"link": chip.link.model_copy(update={"domain": each})})
         return self.model_copy(update=update)
 
-    def holding(self, accelerators: int) -> tuple[Node, int] | None:
+    def holding(self, accelerators: int) -> "tuple[Node, int] | None":
         """Nodes, or parts of them, that have so many accelerators in all: whole ones, a part of one, or equal parts of racks (which
         are seldom used whole) of more than a board each; None where there are none."""
         own = self.accelerators_per_node
@@ -147,7 +145,7 @@ class Fleet(Entry):
         if self.sites == 1 and not all(wide):
             raise InputError("A link between sites needs sites of at least 2.", field="sites")
 
-    def networked(self, **given: Any) -> Fleet:
+    def networked(self, **given: Any) -> "Fleet":
         """The same with another network: ``oversubscription``, ``rails`` (adapters of a node), ``sites`` and their WAN; None for as it is."""
         told = {name: value for name, value in given.items() if value is not None}
         if not told:
@@ -160,7 +158,7 @@ class Fleet(Entry):
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**fields, "node": node, "fabric": fabric, **told})
 
-    def sized(self, accelerators: int) -> Fleet:
+    def sized(self, accelerators: int) -> "Fleet":
         """The same with so many accelerators, in whole nodes or equal parts of racks."""
         found, own = self.node.holding(accelerators), self.node.accelerators_per_node
         if found is None:

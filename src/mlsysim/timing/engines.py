@@ -4,8 +4,6 @@
 (:func:`mlsysim.timing.profile.profile`), its messages :func:`engine_network`.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The constants of kernels, in the one schema that chips and software share. See :mod:`mlsysim.timing.profile`."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Any, Literal
 

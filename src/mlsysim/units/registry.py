@@ -159,7 +159,7 @@ def _unit(text: str) -> Any:
     _check_unit_text(text)
     try:
         plain = text.replace("%", " percent ").replace("·", "*")
-        return ureg.Unit(pint.UnitRegistry.parse_units_as_container(ureg, plain))
+        return ureg.Unit(_ratio_of_names(plain) or pint.UnitRegistry.parse_units_as_container(ureg, plain))
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
         if unknown in ("EUR", "GBP", "CNY", "JPY", "CHF", "INR", "CAD", "RMB"):
@@ -173,6 +173,20 @@ def _unit(text: str) -> Any:
         raise UnitError(
             f"{text!r} is not a unit; expected names joined by * and /, such as 'GB/s' or 'USD/kWh'.", got=text
         ) from None
+
+
+_RATIO = re.compile(r"(?:1|([A-Za-zµμ]\w*))(?:/([A-Za-zµμ]\w*))?")
+
+
+def _ratio_of_names(text: str) -> UnitsContainer | None:
+    """A unit, one over another or one over a unit, as most are written; None for all else, of which pint makes an expression and evaluates it."""
+    found = _RATIO.fullmatch(text)
+    names = [] if found is None else [ureg.get_name(name) if name else "" for name in found.groups()]
+    return (
+        UnitsContainer({name: power for name, power in zip(names, (1, -1), strict=False) if name})
+        if len({*names}) == 2
+        else None
+    )
 
 
 _COMMON = (

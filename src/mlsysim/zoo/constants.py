@@ -1,7 +1,5 @@
 """Constants that belong to no chip, model or region, each with its source: ``data/constants.toml``."""
 
-from __future__ import annotations
-
 from functools import cache, cached_property
 from typing import Any
 

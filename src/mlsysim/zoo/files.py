@@ -9,7 +9,6 @@ What comes with the package to start from, by name: ``scenario:llama3-70b-512-h1
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError, ZooFileError, unknown_name
+from mlsysim.units.tables import shipped as shipped
 
 _HEADER = re.compile(r"^\[\[?\s*([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\][ \t]*(?:#.*)?$", re.MULTILINE | re.DOTALL)
@@ -71,17 +71,6 @@ def slices(file: str, text: str) -> Iterator[Slice]:
             current, start = match[1], match.start()
     if current is not None:
         yield Slice(file, current, text[start:])
-
-
-@cache
-def shipped(package: str, name: str) -> dict[str, Any]:
-    """The tables of a file of a package, parsed whole. Where they lie beside it as JSON, as in a built site, that is a twentieth of the time."""
-    place = files(package)
-    parsed = place.joinpath(name.removesuffix("toml") + "json")
-    if parsed.is_file():
-        tables: dict[str, Any] = json.loads(parsed.read_text(encoding="utf-8"))
-        return tables
-    return tomllib.loads(place.joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache

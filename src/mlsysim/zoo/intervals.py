@@ -11,8 +11,6 @@ A regime is a path of words. A key with few rows is not in the file; the path wi
 chip without measured kernels is in the regime or above it, what that adds is what it adds to measured kernels.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from functools import cache
@@ -48,7 +46,7 @@ class Interval(Record):
         return predicted * self.low, predicted * self.high
 
     @property
-    def factors(self) -> Factors:
+    def factors(self) -> "Factors":
         return self.low, self.high
 
     @property

@@ -3,10 +3,7 @@
 What every kind of zoo entry is: a record that prints as a card, with its figures and where they are from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -59,7 +56,7 @@ class Metadata(Record):
     sources: tuple[Source, ...] = ()
 
     @classmethod
-    def of(cls, key: str, sources: tuple[Source, ...], description: str | None = None) -> Metadata:
+    def of(cls, key: str, sources: tuple[Source, ...], description: str | None = None) -> "Metadata":
         """Metadata of a zoo entry; the first source speaks for it."""
         first = sources[0]
         return cls(
@@ -105,6 +102,8 @@ class Entry(Record):
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
+        from html import escape
+
         rows = "".join(f"<tr><th>{escape(path)}</th><td>{escape(text)}</td></tr>" for path, text in self.card())
         source = "".join(f"<p>{escape(text)}</p>" for _, text in self._source())
         return f"<table><caption>{escape(self.name)}</caption>{rows}</table>{source}"

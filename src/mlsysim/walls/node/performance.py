@@ -1,7 +1,5 @@
 """What walls 1 and 2 say of one pass on one device, or of one device of a fleet."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from mlsysim.units.fields import Words
