@@ -14,7 +14,8 @@ t_d, t_m, t_p are steps of decode, of decode with prompts and of prompts alone (
 tokens that a step gives a sequence (more than 1 with draft tokens). In the first round all prompts come at once; round r
 of answers ends within a window of sqrt(r) times the spread of lengths (and of the burst's own duration), and its prompts
 come that much closer together than on average. Benchmarks publish the mean over all rounds; ``ttft_steady`` is the last
-round's. One round (``rounds=1``) is a batch that begins together.
+round's. One round (``rounds=1``) is a batch that begins together; of more than there is room for, those that wait do so for half of the
+time that it takes. Answers of one length stay a wave.
 
 ``open_loop``: requests come at random (Poisson) at a rate that does not wait for answers. N follows from Little's law,
 N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more. Beside its answer are read the prompts that come meanwhile, and those that came
@@ -117,27 +118,35 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
     turn = s.cycle(maximum(active, 1.0), others, a.under(ANSWER))
     # A request of the first round meets the prompts behind it, one of the last those before it: half of a round each. Those that are read in
-    # the step of its own disturb it not: of a round that comes within w steps one in w, and none where rounds follow each other without a pause.
-    beside = 1 / window(t, 1, s.steps, active / s.full, 1.0) - 1 / s.steps
-    met = (h.rounds - 0.5) / h.rounds * (1 - maximum(beside, 0.0))
-    disturbed = turn.alone + (turn.mean - turn.alone) * met
-    tpot = _lengthened(s, turn.alone, disturbed, a) / s.gain
+    # the step of its own disturb it not: of a round that comes within w steps one in w, and none where rounds follow each other without a pause;
+    # where prompts run alone, those of its round that are read after its own do.
+    beside = maximum(1 / window(t, 1, s.steps, _burst(s, active), 1.0) - 1 / s.steps, 0.0)
+    beside = beside if s.mixed else beside * (1 + 1 / maximum(active / s.full, 1.0)) / 2
+    begun, passed = (1 - 0.5 / each for each in (h.rounds, h.rounds * maximum(t.concurrency / active, 1.0)))
+    more = (turn.mean - turn.alone) * (1 - beside)
+    tpot = _lengthened(s, turn.alone, turn.alone + more * passed, a) / s.gain
     length = s.steps * turn.mean
     mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, turn.alone, a))
     idle = a.loss(RUNNING, SERVING, REST, s.missed(turn) * minimum(others, 1.0))
     # Prompts that cannot be read as fast as answers end wait for that; caches and slots are waited for before.
     span = value_of(length)
     own = where(places > active, 1 / s.steps, 0.0)
-    unread = maximum((places - active) / active + own - value_of(mean) / span, 0.0)
-    place = a.loss(PLACE, BATCHING, _PLACE, length * (maximum(t.concurrency - places, 0.0) / active))
+    later = value_of(last) * (h.rounds - 1) / h.rounds / span
+    waits, unread = maximum(t.concurrency - places, 0.0) / active, (places - active) / active + own - later
+    # Those who find no place in the first round wait for half as long as all do later.
+    half = where(unread > 0, (1 - begun) * (places - active) / active, 0.0)
+    unread = maximum(unread - half, 0.0)
+    place = a.loss(PLACE, BATCHING, _PLACE, length * (begun * waits))
     front = front_end(step.engine, t, a)
+    # What a round takes is that of clients who wait, and whose last answers meet no prompts behind them.
+    further = (t.mean_answer - 1) * value_of(tpot)
+    ended = (t.mean_answer - 1) * value_of(more) * (passed - begun) / s.gain
+    unseen = (half + (1 - begun) * waits) * span - ended
     if not s.mixed and h.rounds > 1:
         # Devices that read or write take turns: no cycle of all clients is shorter than what it asks of them.
         written = (t.mean_answer - 1) / s.gain
         asked = t.concurrency * (value_of(s.pace(0.0)) + written * value_of(turn.alone) / active)
-        unread = (
-            maximum(asked - value_of(mean + idle + place + front) - (t.mean_answer - 1) * value_of(tpot), 0.0) / span
-        )
+        unread = maximum(asked - value_of(mean + idle + place + front) - further - unseen, 0.0) / span
     idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
     ttft = mean + idle + place + front
     if not h.warm:
@@ -145,7 +154,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         cold = where(t.concurrency * t.mean_prompt > step.engine.token_budget, step.engine.cold_start / h.rounds, 0.0)
         ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
     steps = turn.alone, turn.prompts, s.middle(turn, active)
-    return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound)
+    return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound, unseen)
 
 
 def crowd_of(
@@ -198,9 +207,9 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     turn, there = s.seen(n, most), 1 - exp(-n)
     waits = crowd.waits(n, s.read(turn))
     # Read beside its answer is also what came while its own prompt was read, but for what comes before the steps in which answers end.
-    begun = s.first(carried, n, turn.alone * there, PLAIN, 0.0)
+    begun = maximum(s.first(carried, n, turn.alone * there, PLAIN, 0.0) - turn.alone * (1 + there / 2), 0.0)
     behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
-    s.behind = behind = s.outlasted(behind, carried, n)
+    s.behind = behind = s.beside(s.outlasted(behind, carried, n), carried, n)
     n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
     s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
     s.behind = behind
@@ -285,20 +294,26 @@ def rounds(s: Readers, t: Traffic, active: Any, a: Algebra, later: Callable[[int
     queued = most * burst + a.loss(QUEUE, TAIL, QUEUED, maximum(active - most, 0.0) * burst / 2)
     firsts = [where(active > most, queued, s.reading(minimum(active, most), 0.0, read) * s.chunks)]
     # Answers of one length keep the rounds as far apart as the first: all later ones are alike.
-    different = min(h.rounds, CLIENT_ROUNDS if h.shortest < 1 else 2)
+    different = min(h.rounds, CLIENT_ROUNDS if h.cv else 2)
     firsts += [later(number) for number in range(1, different)]
     return (sum(firsts) + (h.rounds - different) * firsts[-1]) / h.rounds, firsts[-1]
 
 
 def window(t: Traffic, number: int, answer: Any, burst: Any, least: Any) -> Any:
-    """How long prompts of a round come, in whatever an ``answer`` and the first ``burst`` are counted in."""
-    spread = (1 - t.habits.shortest) * t.answer / t.mean_answer * answer
+    """How long prompts of a round come, in whatever an ``answer`` and the first ``burst`` are counted in. Lengths that are spread evenly are
+    so over sqrt(12) deviations."""
+    spread = math.sqrt(12) * t.habits.cv * answer
     return maximum(minimum(sqrt(number * spread**2 + burst**2), answer), least)
+
+
+def _burst(s: Turns, active: Any) -> Any:
+    """Steps in which prompts of clients that begin together are read; where they run alone no answer is written meanwhile."""
+    return active / s.full if s.mixed else 1.0
 
 
 def _joining(s: Turns, t: Traffic, active: Any, others: Any, number: int, alone: Any, a: Algebra) -> Any:
     """The first token of a later round on devices that write too; windows are counted in steps."""
-    wide = window(t, number, s.steps, active / s.full, 1.0)
+    wide = window(t, number, s.steps, _burst(s, active), 1.0)
     return s.joined(others, others, others / wide, maximum(active - wide * s.full, 0.0) / 2, alone, a)
 
 
@@ -312,8 +327,9 @@ def result(
     prompt_step: Any,
     middle_step: Any,
     bound: str | None,
+    unseen: Any = 0.0,
 ) -> Loop:
-    """What clients in a loop see; Little's law gives their rate."""
-    rate = t.concurrency / value_of(ttft + (t.mean_answer - 1) * tpot)
+    """What clients in a loop see; Little's law gives their rate, of rounds that take ``unseen`` seconds beside what requests see on average."""
+    rate = t.concurrency / (value_of(ttft + (t.mean_answer - 1) * tpot) + unseen)
     decode, prompt, middle = (value_of(step) for step in (decode_step, prompt_step, middle_step))
     return Loop(tpot, ttft, steady, active, decode, prompt, middle, rate, bound)

@@ -159,6 +159,8 @@ class Turns(Readers):
         if not engine.cuts_prompts:
             self.full = where(self.chunks > 1, 1 / self.chunks, maximum(1.0, floor(room / self.prompt))) * self.ranks
         self.steps = self.answer / self.gain
+        # Prompts that run alone go before what is scheduled of answers.
+        self.ahead = engine.steps_ahead if self.mixed else 0.0
         # What is read for an answer, in prompts.
         self.reads: Any = 1.0
         # Prompts that came while a request's own was read.
@@ -265,11 +267,30 @@ class Turns(Readers):
 
     def outlasted(self, behind: Any, rate: Any, n: Any) -> Any:
         """Of prompts ``behind`` a request's own, those that are read while it is answered. Prompts that come at a ``rate`` leave some behind with the
-        probability of the load, and those, with what comes meanwhile, take D steps (a busy period, as exponential), of O that an answer has:
-        <min(D, O)> = D (1 - <e^(-O/D)>), of lengths as a gamma distribution's."""
-        cv2, load = maximum(self.h.cv**2, FEWEST), maximum(minimum(rate * value_of(self.pace(n)), _BELOW), FEWEST)
+        probability of the load, and those, with what comes meanwhile, take D steps (a busy period, as exponential), of O that an answer has
+        after the first and, but for those that queued, after those that are scheduled ahead: <min(D, O)> = D (1 - <e^(-O/D)>), of lengths as a
+        gamma distribution's."""
+        cv2, load = maximum(self.h.cv**2, FEWEST), maximum(self.load(rate, n), FEWEST)
         taken = maximum(behind / load / self.full / (1 - load), FEWEST)
-        return behind * (1 - exp(-log(1 + cv2 * self.steps / taken) / cv2))
+        left = maximum(self.steps - 1 - self.ahead * self.unqueued, 0.0)
+        return behind * (1 - exp(-log(1 + cv2 * left / taken) / cv2))
+
+    def load(self, rate: Any, n: Any) -> Any:
+        """Of prompts that come at a ``rate``, below 1."""
+        return minimum(rate * value_of(self.pace(n)), _BELOW)
+
+    def beside(self, behind: Any, rate: Any, n: Any) -> Any:
+        """How many more than n a request meets in each gap between its tokens, with so many prompts ``behind`` its own over all of them. In the first
+        are read those that came in steps before its own, of which there are none where it found nobody; and what comes in a gap is read in a
+        later one, so that few gaps are no longer for their own length, but for what queued before."""
+        ahead, gaps = self.ahead, maximum(self.steps - 1, 1.0)
+        more = (behind * self.steps - minimum(ahead, gaps) * exp(-n) * n) / gaps
+        return more * (1 - self.load(rate, n) * minimum((ahead + 1) / gaps, 1.0) * self.unqueued)
+
+    @property
+    def unqueued(self) -> Any:
+        """Of prompts those that go into the next step with others: all but one of those that a step holds."""
+        return 1 - 1 / maximum(self.full, 1.0)
 
     def joined(self, count: Any, beside: Any, per_step: Any, waiting: Any, alone: Any, a: Algebra) -> Any:
         """Time until a prompt of a closed loop is read, of which so many a step come: answers end where steps end, so that all of
@@ -282,9 +303,9 @@ class Turns(Readers):
         # The steps that run when it comes read prompts of its own round, but for the first of them: where lengths are alike, nearly all.
         came = -expm1(-per_step)
         share = minimum(maximum(came, per_step / self.full), 1.0) if self.mixed else came / (1 + came)
-        share = share * (1 - per_step / count)
+        early, share = (share * maximum(1 - first * per_step / count, 0.0) for first in (2, 1))
         mean = alone + (step - alone) * share
-        busy = share * value_of(step) / value_of(mean)
+        busy = early * value_of(step) / value_of(alone + (step - alone) * early)
         # A client's turn takes a while, after which it finds the engine within a step; an engine's own client takes none.
         rest = (alone + (step - alone) * busy) / 2 * (1.0 if self.h.server else 0.0)
         late = (rest + mean * self.engine.steps_ahead) * minimum(count, 1.0)

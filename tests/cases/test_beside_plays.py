@@ -1,0 +1,67 @@
+"""Closed forms of clients in rounds, of batches and of short answers, beside the play of each request on the same steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlsysim.plans.resolve import find_model
+from mlsysim.simulate.serving import simulate
+from mlsysim.simulate.settings import Settings
+from mlsysim.simulate.traffic import Fixed, Load, Spread
+from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.walls.node.serving import ServingModel
+
+
+def both(model, on, prompt, answer, rate=None, clients=None, count=4000, cv=None, **more):
+    """What a closed form says, and the play of as many requests."""
+    fleet = parse_fleet(on).one
+    given = {"seq_len": prompt, "output_len": answer, "tp_size": fleet.total_accelerators, **more}
+    given |= {} if cv is None else {"length_cv": cv}
+    given |= {"arrival_rate": rate} if clients is None else {"concurrency": clients, "requests": count}
+    result = ServingModel().solve(find_model(model), fleet.node.accelerator, efficiency="calibrated", **given)
+    lengths = [Fixed(n) if cv is None else Spread(float(n), cv) for n in (prompt, answer)]
+    requests = Load(rate or 1.0, *lengths, 1.0, count=count).requests(1)
+    played = simulate(
+        result.named("machine"), result.named("clients"), requests, count, Settings(seed=1, clients=clients)
+    )
+    return result.named("looped"), played
+
+
+@pytest.mark.parametrize("engine", ["vLLM", "SGLang"])
+@pytest.mark.parametrize("clients", [2, 8, 32, 128])
+def test_clients_whose_answers_differ_come_one_by_one(clients, engine):
+    """With a spread that was not seen they came as a wave in every round: first tokens were 1.4 to 9 times as long as played."""
+    seen, played = both("Llama3_8B", "1xH100", 1024, 256, clients=clients, count=20 * clients, cv=0.2, engine=engine)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.12)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.03)
+    assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.05)
+
+
+@pytest.mark.parametrize("answer", [16, 128, 1024])
+def test_answers_of_one_length_come_as_a_wave_where_prompts_run_alone(answer):
+    seen, played = both("Llama3_8B", "1xH100", 2048, answer, clients=64, count=640, engine="SGLang")
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.1)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.06)
+    assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "clients", "engine"),
+    [(467, 16, 1000, "TensorRT_LLM_Cpp"), (2048, 16, 3000, "vLLM"), (2048, 128, 3000, "vLLM"), (467, 64, 1000, "vLLM")],
+)
+def test_a_batch_for_which_there_is_no_room_waits_half_as_long_as_it_takes(prompt, answer, clients, engine):
+    """First tokens were those of clients that come again, up to twice as long, and tokens those of a batch that all begin together, down to half."""
+    seen, played = both(
+        "Llama3_8B", "1xH100", prompt, answer, clients=clients, count=clients, engine=engine, offline=True
+    )
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.08)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.12)
+    assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.05)
+
+
+@pytest.mark.parametrize("rate", [5.0, 30.0])
+@pytest.mark.parametrize("answer", [2, 3, 4, 8, 16])
+def test_few_further_tokens_meet_few_prompts(answer, rate):
+    """Of one further token what came while the prompt was read was met too, although the next step was scheduled before: 37.8 ms of 12.5 played."""
+    seen, played = both("Llama3_8B", "1xH100", 1000, answer, rate=rate)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.12)
