@@ -500,3 +500,41 @@ def test_sharded_weights_are_gathered_once_a_step_where_memory_holds_it():
     found = read(ROW | blank | row | {"precision": "bf16", "notes": "MaxText"})[0]
     assert "micro-batch 4.0" in found.inferred and found.plan.parallelism.micro_batch == 4
     assert Run(ROW | {"microbatch": "", "global_batch": "64"}).micro_batch == 8
+
+
+def test_software_that_nobody_fitted_may_be_any_of_its_time():
+    """PaddleNLP of 2023, Llama-2 7B on eight A100 with TP 2: 3,755 tokens/s/GPU (llm/docs/pretrain.rst). What fits nobody's constants has an interval that
+    holds what other software of its time would do; a known one has its own."""
+    row = {
+        "model": "Llama-2-7b",
+        "seq": "4096",
+        "gpu": "A100 80G",
+        "n_gpus": "8",
+        "tp": "2",
+        "pp": "1",
+        "precision": "bf16",
+        "zero_stage": "2",
+    }
+    row |= {
+        "reported_metric": "tokens_per_s_per_gpu",
+        "value": "3755.21",
+        "unit": "tokens/card/s",
+        "notes": "2023-11; tp2sd4_stage2",
+        "recompute": "",
+    }
+    row |= {"microbatch": "", "global_batch": ""}
+
+    def told(source: str):
+        (found,) = TABLES["training"].predict(row | {"source": source})
+        return found
+
+    foreign, known = told("paddlenlp-pretrain"), told("nemo-launcher-scaling")
+    assert "stands in for PaddleNLP" in " ".join(foreign.inferred) and foreign.inside
+    assert foreign.high / foreign.low > 1.3 * known.high / known.low
+    stack = TABLES["training"].questions(row | {"source": "paddlenlp-pretrain"})[0]
+    assert {plan.hardware.stack for plan in stack.others} >= {
+        "fsdp23",
+        "mcore24",
+        "megatron22",
+    } and stack.plan not in stack.others
+    assert not TABLES["training"].questions(row | {"source": "nemo-launcher-scaling"})[0].others

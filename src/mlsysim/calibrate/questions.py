@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
@@ -99,8 +100,8 @@ class Question:
     """One measured value of a row, and what to ask for it.
 
     ``regime`` and ``chip_measured`` group values in reports and in refits of intervals; ``inferred`` lists settings that the
-    row did not give, ``guessed`` counts those that make the answer less certain than the plan says. ``rounded`` is half of the last
-    digit that was published.
+    row did not give, ``guessed`` counts those that make the answer less certain than the plan says, ``others`` are plans that the row may
+    mean as well: the interval holds their answers. ``rounded`` is half of the last digit that was published.
     """
 
     metric: str
@@ -114,6 +115,7 @@ class Question:
     inferred: tuple[str, ...] = ()
     guessed: int = 0
     rounded: float = 0.0
+    others: tuple[Plan, ...] = ()
 
     def text(self) -> str:
         """The plan as TOML, with a description of how its answer gives the value."""
@@ -206,6 +208,10 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
         added = [guess("software")] * foreign + [guess("settings")] * (q.guessed - foreign)
         band = independent((ends[0] / value, ends[1] / value), *added)
         ends = (value * band[0], value * band[1]) if band else ends
+    for plan in q.others if None not in ends else ():
+        with suppress(MLSysError):
+            also = plain(metric_of(plan, q.asked, answer)[0])
+            ends = (min(ends[0], also), max(ends[1], also))
     return Prediction(q.metric, q.measured, value, q.regime, q.chip_measured, q.inferred, *ends, q.text(), q.rounded)
 
 

@@ -26,6 +26,7 @@ from mlsysim.physics.precision import bytes_per_element, recipe_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.training import trained
 from mlsysim.timing.runtimes import regime_of, runtime_for
+from mlsysim.timing.stacks import contemporary
 from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.units.registry import to_si
 
@@ -62,7 +63,11 @@ def read(row: Mapping[str, str]) -> list[Question]:
     regime = "training memory" if "memory" in metric else _regime(run)
     known = training_chip(run.hardware, run.precision).measured(plan.hardware.stack or "")
     guessed = sum(text.startswith(GUESSED) for text in run.inferred)
-    return [Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred), guessed)]
+    foreign = any(text.startswith("stack") for text in run.inferred) and not cell(row, "source").startswith("mlperf")
+    others = tuple(plan.replacing(hardware={"stack": name}) for name in contemporary(run.stack)) if foreign else ()
+    return [
+        Question(metric, measured, plan, asked, unit, factor, regime, known, tuple(inferred), guessed, others=others)
+    ]
 
 
 def _fitting(run: Run) -> tuple[Plan, list[str]]:
