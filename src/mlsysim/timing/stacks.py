@@ -175,13 +175,24 @@ def stack_of_source(source: str) -> Stack | None:
 
 def nearest_stack(year: int, sharded: bool = False) -> Stack:
     """The stack nearest in time: of fully sharded data parallelism, or of Megatron's lineage."""
-    names = ("fsdp23", "titan") if sharded else ("megatron21", "megatron22", "megatron23", "mcore24", "bridge")
+    names = ("fsdp23", "titan") if sharded else ("megatron21", "megatron22", "nemo23", "mcore24", "bridge")
     return min((stack(name) for name in names), key=lambda entry: abs(entry.year - year))
 
 
 def contemporary(found: Stack) -> tuple[str, ...]:
     """Other stacks of its time, a year before and after: what unknown software of that time may do as well."""
-    names = ("megatron21", "megatron22", "neox22", "megatron23", "fsdp23", "mcore24", "titan", "titanc", "bridge")
+    names = (
+        "megatron21",
+        "megatron22",
+        "neox22",
+        "nemo23",
+        "megatron23",
+        "fsdp23",
+        "mcore24",
+        "titan",
+        "titanc",
+        "bridge",
+    )
     return tuple(name for name in names if name != found.name and abs(stack(name).year - found.year) <= 1)
 
 
