@@ -38,8 +38,8 @@ from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 from mlsysim.vocabulary import Setting, listed, worded
 
-WEIGHTS, CACHES, ACTIVATIONS, DRAFT, ADAPTERS = (
-    *("weights", "KV caches", "activations of a step", "draft model", "adapters"),
+WEIGHTS, CACHES, ACTIVATIONS, DRAFT, ADAPTERS, BUFFERS = (
+    *("weights", "KV caches", "activations of a step", "draft model", "adapters", "buffers of request slots"),
 )
 
 
@@ -84,11 +84,13 @@ class DeviceMemory:
     row: Any = 0.0
     """What sampling needs for a sequence, of ``rows`` at most."""
     rows: Any = 1.0
+    buffers: Any = 0.0
+    """What the engine has for every request that it is built for."""
 
     @property
     def workspace(self) -> Any:
         """What the engine itself needs before the first request."""
-        return self.context + self.activations
+        return self.context + self.activations + self.buffers
 
     def sampled(self, sequences: Any) -> Any:
         """Bytes of logits with so many sequences."""
@@ -100,7 +102,7 @@ class DeviceMemory:
         return self._beside_caches(0.0)
 
     def _beside_caches(self, logits: Any) -> Any:
-        return self.weights + self.adapters + self.draft + self.context + (self.activations + logits) + self.reserve
+        return self.weights + self.adapters + self.draft + self.workspace + logits + self.reserve
 
     def used(self, sequences: Any) -> Any:
         """Bytes that are held with so many sequences, the reserve included."""
@@ -137,6 +139,7 @@ class DeviceMemory:
             Held(DRAFT, self.draft),
             Held(CONTEXT, self.context),
             Held(ACTIVATIONS, self.activations + own),
+            Held(BUFFERS, self.buffers),
             Held(RESERVE, self.reserve),
             Held(CACHES, maximum(self.each * ceil(sequences / self.groups), lone)),
         )
@@ -176,12 +179,12 @@ def engine_memory(
     drafter = weights * head
     if draft is not None:
         drafter, activations = draft.device_weights, maximum(activations, draft.activation_bytes(budget))
-    activations = activations + step.slot_bytes(slots)
+    buffers = step.slot_bytes(slots)
     reserve = capacity - share * usable
     if step.engine.memory_rule == "free":
-        left = usable - weights - step.adapter_bytes - drafter - context - activations
+        left = usable - weights - step.adapter_bytes - drafter - context - activations - buffers
         reserve = capacity - usable + (1 - share) * maximum(left, 0.0)
-    held = context, activations, reserve, drafter, whole, step.adapter_bytes, *step.sampling
+    held = context, activations, reserve, drafter, whole, step.adapter_bytes, *step.sampling, buffers
     return DeviceMemory(capacity, weights, each, step.deployment.attention_dp, *held)
 
 
