@@ -523,3 +523,25 @@ def test_a_rate_of_one_user_by_other_names(metric: str):
 def test_engines_of_the_benchmark_are_for_as_many_requests_as_it_says(change, requests):
     found = TABLES["inference"].read(ROW | change)[0].plan.serving
     assert found.max_num_seqs == requests
+
+
+def test_a_few_conversations_wait_for_the_longest_answer():
+    """200 prompts of ShareGPT at once: steps of the last answers are those of a few; without end they are those of all."""
+    row = ROW | {"source": "vllm", "model": "llama-3.1 8B", "gpu": "H200", "n_gpus": "1", "tp": "1"}
+    row |= {"precision_weights": "bf16", "precision_kv": "", "isl": "ShareGPT", "osl": "ShareGPT", "value": "22.6"}
+    row |= {"batch_or_concurrency": "", "scenario": "throughput test", "metric": "request_throughput", "unit": "1/s"}
+    few, many = (
+        TABLES["inference"].predict(row | {"notes": f"vLLM, {n} prompts"})[0].predicted for n in ("200", "20000")
+    )
+    assert 0.3 * many < few < 0.7 * many
+
+
+def test_clients_of_a_server_ask_again():
+    """A number beside more requests are clients, of which a server has places for 256 or 1,024."""
+    row = ROW | {"source": "vllm", "scenario": "closed loop", "batch_or_concurrency": "64", "precision_kv": ""}
+    asked = TABLES["inference"].questions(row | {"notes": "vLLM, 300 prompts"})[0].plan.serving
+    assert (asked.concurrency, asked.requests, asked.offline) == (64, 300, False)
+    assert (asked.max_num_seqs, asked.chunk_tokens) == (1024, 8192)
+    small = row | {"gpu": "L40S", "model": "llama3.1-8b", "n_gpus": "1", "tp": "1"}
+    asked = TABLES["inference"].questions(small)[0].plan.serving
+    assert (asked.concurrency, asked.requests, asked.max_num_seqs, asked.chunk_tokens) == (64, 64, 256, 2048)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from mlsysim.cases.passing import last_step, mean_step, meets
+from mlsysim.cases.passing import last_step, longest, mean_step, meets
 
 _POINTS = 4000
 steps = st.floats(1e-6, 50.0)
@@ -61,3 +61,17 @@ def test_the_last_answer_is_not_slower_than_the_height_nor_faster_than_alone(mea
     share = min(come, 2.0) / max(come, 2.0)
     assert 1.0 <= last <= mean * (1 + share) * (1 + 1e-9)
     assert last_step(mean, 1.0, 1e-9, 2.0) == approx(mean, rel=1e-6)
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.floats(1e-3, 1.0), st.floats(0.0, 1.0))
+def test_requests_that_begin_together_end_with_the_longest(answers: list[int], alone: float, each: float) -> None:
+    """Step by step: a + b N(k) over the tokens of the longest."""
+    played = sum(alone + each * sum(answer > k for answer in answers) for k in range(max(answers)))
+    mean, count = sum(answers) / len(answers), len(answers)
+    assert played == approx(mean * (alone + each * count) + alone * (max(answers) - mean))
+
+
+@given(st.floats(1, 1e4), st.floats(0, 3), st.integers(1, 10**6))
+def test_the_longest_is_the_mean_of_equal_ones_and_grows_with_their_number(mean: float, cv: float, count: int) -> None:
+    assert longest(mean, 0.0, count) == approx(mean)
+    assert mean <= longest(mean, cv, count) <= longest(mean, cv, 2 * count) * (1 + 1e-12)

@@ -11,11 +11,20 @@ which is 1 + x (1 - s/3) where steps hardly grow, 1 + x of a steady state or a b
 finds the height for as long as it is flat, then the others leave: over its answer the mean step is 1 / ((1 - l)/(1 + x) + l ln(1 + x)/x), with the
 share l of its time in which they do.
 
+R requests that begin together and whose answers have lengths L of mean O leave one by one: N(k) = R P(L > k) are in flight at token k, and with steps a + b N all
+of them end after
+
+    Sum a + b N(k) = a L_R + b R O = O (a + b R) + a (L_R - O)
+
+the batch of equal answers, and the longest of them, L_R, alone for the rest of its way.
+
 Left out: slopes are straight where answers take equally long, and bend where steps grow while the server fills.
 """
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import Any
 
 from mlsysim.units.ops import log, maximum, minimum, where
@@ -48,3 +57,14 @@ def last_step(mean: float, alone: float, come: float, latency: float) -> float:
         low, high = (grown, high) if mean_step(grown, share) < mean / alone else (low, grown)
     slope = log(1 + high) / high if high > _STRAIGHT else 1 - high / 2
     return float(alone / ((1 - leaving) / (1 + high) + leaving * slope))
+
+
+def longest(mean: float, cv: float, count: int) -> float:
+    """The longest of so many lengths that are spread as a lognormal, in the median: Phi(z)^count is a half at z standard deviations. No
+    shorter than the mean, which the largest of a few may be in the median.
+
+    >>> longest(230, 0, 200), round(longest(230, 0.64, 200))
+    (230.0, 943)
+    """
+    width = math.sqrt(math.log1p(cv**2))
+    return mean * max(1.0, math.exp(width * NormalDist().inv_cdf(0.5 ** (1 / count)) - width**2 / 2))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.passing import last_step
+from mlsysim.cases.passing import last_step, longest
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.plans.targets import parse_targets
@@ -139,8 +139,17 @@ class Served:
         if part.output_rate is not None:
             return part.output_rate / self.mean_output
         if part.qps is None:
-            return self.requests / slower
+            return self._together() / slower
         return self._of_those(part.qps, slower) if span is None else (part.requests or 0) / span
+
+    def _together(self) -> float:
+        """Requests a second of clients; of those that ask once, at the same time, the last to end is the one with the longest answer."""
+        part = self.server.part
+        if part.length_cv is None or part.requests != self.clients or self.clients > (self.places or 0):
+            return self.requests
+        more = longest(self.mean_output, part.length_cv, self.clients) - self.mean_output
+        alone = self.server.at(self.layout, self.replicas).tpot
+        return self.clients / (self.clients / self.requests + more * alone)
 
     def _of_those(self, come: float, slower: float) -> float:
         """Requests a second that are answered of so many: all, while they are fewer than the most, else what a full server answers."""

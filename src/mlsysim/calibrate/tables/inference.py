@@ -20,6 +20,8 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
                         mixtures from 1.0 on say tp n, and their options enable_attention_dp: each rank has its own requests' attention
     most requests       TensorRT-LLM's tables: what its benchmark builds an engine for (:mod:`mlsysim.calibrate.tables.built`); else 2,048
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
+    requests            those of the row's words; a batch where there is no more than a batch; answers of ShareGPT are spread
+    places, tokens      vLLM's own limits on a step by chip and face
     median ITL          is the gap between two tokens that as many are shorter than as longer
     MLPerf layout       replicas of as many devices as give the most tokens
     MLPerf limits       three quarters of the rules' limits on the 99th percentile hold for the mean
@@ -58,6 +60,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, serving_table
+from mlsysim.units.registry import to_si
 from mlsysim.zoo.labels import counted
 from mlsysim.zoo.layouts import mapping
 
@@ -70,6 +73,7 @@ _ONLINE_REQUESTS = 500
 _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
+_LARGE = 70 * 2**30
 _MOST_CLIENTS = 1_000_000
 """Requests at once that a plan may have."""
 _FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
@@ -78,6 +82,8 @@ _BENCH = re.compile(r"(pp|tg)(\d+)", re.IGNORECASE)
 """Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens."""
 _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
 """Tests of llama-bench among words, which are no layouts."""
+_SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients")
+"""Words of runs whose requests come through a server."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
 _RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECASE)
 """TensorRT-LLM's own tables from 1.0 on."""
@@ -176,7 +182,8 @@ def _run(
     split = {"tp": tp, "ep": ep if mixture else 1, "pp": pp}
     # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
     ranks = ep if mixture and tp == 1 else 1
-    regime, load = _load(row, steady, ranks, inferred)
+    own = _own_limits(row, chip) if f"engine {engine}" in inferred and engine.startswith("vLLM") else {}
+    regime, load = _load(row, steady, ranks, own, inferred)
     if regime == "saturated throughput" and "max_num_seqs" not in cell(row, "notes"):
         formats, lengths = (precision, serving["cache_precision"]), (load["prompt_tokens"], load["output_tokens"])
         if (requests := built(row, model, chip, split, formats, lengths)) is not None:
@@ -214,43 +221,62 @@ def _stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -
     return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""
 
 
-def _load(row: Mapping[str, str], steady: bool, ranks: int, inferred: list[str]) -> tuple[str, dict[str, Any]]:
-    """Kind of work, and how requests come."""
+def _own_limits(row: Mapping[str, str], chip: HardwareNode) -> dict[str, int]:
+    """What vLLM lets into a step where nobody says (get_batch_defaults in its arg_utils.py): more on devices of 70 GiB that are no A100, and
+    without a server."""
+    large = to_si(chip.memory.capacity, "byte") >= _LARGE and "A100" not in key_of(chip)
+    served = _SERVED.search(f"{row['scenario']}; {cell(row, 'notes')}".lower()) is not None
+    server, offline = (8192, 16384) if large else (2048, 8192)
+    return {"max_num_seqs": 1024 if large else 256, "chunk_tokens": server if served else offline}
+
+
+def _load(
+    row: Mapping[str, str], steady: bool, ranks: int, own: Mapping[str, int], inferred: list[str]
+) -> tuple[str, dict[str, Any]]:
+    """Kind of work, and how requests come; ``own`` limits of the engine."""
     metric, load = metric_named(row["metric"], _WORDS["metrics"]), row["batch_or_concurrency"]
     if steady:
         prompt = _task_prompt(row, inferred)
         lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}
         return f"steady state {metric}", {**lengths, "concurrency": max(1, round(number(row, "batch_or_concurrency")))}
-    prompt, answer = _lengths(row, inferred)
-    lengths = {"prompt_tokens": prompt, "output_tokens": answer}
+    prompt, answer, spread = _lengths(row, inferred)
+    lengths: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
     online = _FIRST.search(load)
     if online:
         endless = online[1].lower() == "inf"
         rate: dict[str, Any] = {"concurrency": _ONLINE_REQUESTS} if endless else {"qps": float(online[1])}
         return f"online {metric}", lengths | rate | {"requests": _ONLINE_REQUESTS, "max_num_seqs": _MOST_SEQUENCES}
-    scenario, each = row["scenario"].lower(), _MOST_SEQUENCES * ranks
+    scenario, each = row["scenario"].lower(), own.get("max_num_seqs", _MOST_SEQUENCES) * ranks
     if (
         load.lower().startswith(("max", "saturated"))
         or "max-throughput" in scenario
         or (not load and "throughput" in scenario)
     ):
-        prompts = re.search(r"\b(\d[\d,]*) (?:prompts|requests)\b", f"{scenario}; {cell(row, 'notes')}")
-        sent = serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
-        sent = int(prompts[1].replace(",", "")) if prompts else sent
+        sent = _sent(row) or serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
         if sent is not None:
             inferred.append(f"{sent} requests")
         if slots := re.search(r"max[-_ ]num[-_ ]seqs\D{0,3}(\d+)", cell(row, "notes")):
             each = int(slots[1]) * ranks
         queue = sent or _QUEUE * each
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": each, "offline": True}
-        return "saturated throughput", lengths | full
+        return "saturated throughput", lengths | own | full
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
     if bench := _BENCH.fullmatch(metric):
         kind = "prefill" if bench[1].lower() == "pp" else "batch-1 decode"
     single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
     given = re.search(r"\d+(?:\.\d+)?", load)
     batch = max(1, round(float(given[0]) if given else number(row, "batch_or_concurrency", single)))
-    return kind, lengths | {"concurrency": batch, "requests": batch, "max_num_seqs": batch, "offline": True}
+    # Clients that ask again when they are answered; others are a batch.
+    again = max(batch, _sent(row) or 0)
+    beyond = not (again > batch and _SERVED.search(scenario))
+    return kind, lengths | {"max_num_seqs": batch} | own | {"concurrency": batch, "requests": again, "offline": beyond}
+
+
+def _sent(row: Mapping[str, str]) -> int | None:
+    """Requests of a run, as its words say: 1000 prompts, --num-prompts 200."""
+    words = f"{row['scenario']}; {cell(row, 'notes')}".lower()
+    found = re.search(r"\b(\d[\d,]*) (?:prompts|requests)\b|num[-_ ]prompts?\D{0,3}(\d[\d,]*)", words)
+    return int((found[1] or found[2]).replace(",", "")) if found else None
 
 
 def _tokens(text: str) -> int | None:
@@ -259,12 +285,13 @@ def _tokens(text: str) -> int | None:
     return round(float(found[1].replace(",", "")) * (1024 if found[2] else 1)) if found else None
 
 
-def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int]:
-    """Prompt and answer: of the columns, of a pair such as 1k/1k among the row's words, or what the benchmark's name implies."""
+def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, float | None]:
+    """Prompt and answer: of the columns, of a pair such as 1k/1k among the row's words, or what the benchmark's name implies; and how
+    answers of conversations spread."""
     prompt, answer = _tokens(cell(row, "isl")), _tokens(cell(row, "osl"))
     if bench := _BENCH.fullmatch(row["metric"]):
         # Answers of llama-bench begin with nothing.
-        return (int(bench[2]), 1) if bench[1].lower() == "pp" else (1, int(bench[2]))
+        return (int(bench[2]), 1, None) if bench[1].lower() == "pp" else (1, int(bench[2]), None)
     text = " ".join(cell(row, name) for name in ("isl", "osl", "scenario", "notes", "source")).lower()
     if prompt is None and (pair := re.search(r"\b(\d+k?) ?[/x:] ?(\d+k?)\b", text)):
         prompt, answer = _tokens(pair[1]), answer or _tokens(pair[2])
@@ -275,7 +302,11 @@ def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int]:
         usual = _WORDS["lengths"][word]
         prompt, answer = int(usual[0]), answer or int(usual[1])
         inferred.append(f"lengths of {word}: {prompt} and {answer} tokens")
-    return max(1, prompt), max(1, answer or 1)
+    return (
+        max(1, prompt),
+        max(1, answer or 1),
+        next((_WORDS["spread"][word] for word in _WORDS["spread"] if word in text), None),
+    )
 
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
