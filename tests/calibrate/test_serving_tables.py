@@ -545,3 +545,22 @@ def test_clients_of_a_server_ask_again():
     small = row | {"gpu": "L40S", "model": "llama3.1-8b", "n_gpus": "1", "tp": "1"}
     asked = TABLES["inference"].questions(small)[0].plan.serving
     assert (asked.concurrency, asked.requests, asked.max_num_seqs, asked.chunk_tokens) == (64, 64, 256, 2048)
+
+
+def test_the_cache_of_gpt_oss_is_16_bits_before_blackwell():
+    row = ROW | {"source": "trtllm-1.1", "model": "GPT-OSS 20B", "precision_weights": "", "precision_kv": "", "tp": "1"}
+    kept = {
+        gpu: TABLES["inference"].questions(row | {"gpu": gpu, "n_gpus": "1"})[0].plan.serving.cache_precision
+        for gpu in ("H100", "B200")
+    }
+    assert kept == {"H100": "bf16", "B200": "fp8"}
+
+
+def test_generation_alone_is_without_prompts():
+    row = ROW | {"source": "TensorRT Edge-LLM", "model": "Qwen3-4B", "gpu": "Jetson AGX Thor", "n_gpus": "1", "tp": "1"}
+    row |= {"precision_weights": "INT4 AWQ", "isl": "370", "osl": "128", "batch_or_concurrency": "8", "unit": "tok/s"}
+    row |= {"metric": "generation throughput", "precision_kv": ""}
+    alone, both = (
+        TABLES["inference"].predict(row | {"scenario": words})[0].predicted for words in ("vanilla decoding", "batch")
+    )
+    assert 1.02 * both < alone < 3 * both

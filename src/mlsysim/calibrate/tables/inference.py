@@ -115,10 +115,17 @@ def read(row: Mapping[str, str]) -> list[Question]:
     return [Question(row["metric"], measured, plan, asked, unit, factor, *about)]
 
 
+def _metric(row: Mapping[str, str]) -> str:
+    """What was measured; a rate of generation where answers alone were timed is that of decoding."""
+    found = metric_named(row["metric"], _WORDS["metrics"])
+    alone = row["metric"].lower().startswith("generation") and "decod" in row["scenario"].lower()
+    return "decode_tokens_per_s" if alone else found
+
+
 def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, benchmark: bool) -> tuple[str, str, float]:
     """Metric of the answer, its unit, and the factor to the row's unit; negative where the row has its inverse."""
     unit, serving = row.get("unit", "").lower(), plan.serving
-    metric = metric_named(row["metric"], _WORDS["metrics"])
+    metric = _metric(row)
     if bench := _BENCH.fullmatch(metric):
         metric = "prefill_rate" if bench[1].lower() == "pp" else "decode_tokens_per_s"
     assert serving is not None
@@ -214,10 +221,13 @@ def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[
 def _stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -> str:
     """The format of the cache that a checkpoint has beside its weights: TensorRT-LLM takes what NVIDIA's Model Optimizer wrote, 8 bits
     (kv_cache_quant_algo FP8 in hf_quant_config.json of its FP8 and FP4 checkpoints); Intel's quantiser for Gaudi converts the cache with the
-    products (KVCache among the modules of its FP8 inference); AMD's names say it (amd/...-FP8-KV)."""
+    products (KVCache among the modules of its FP8 inference); AMD's names say it (amd/...-FP8-KV). What OpenAI wrote in mxfp4 stores none:
+    8 bits on Blackwell and 16 on Hopper, as NVIDIA's options for it are (perf-overview.md: ``kv_cache_config: dtype``)."""
     if re.search(r"fp8[-_]kv\b", label, re.IGNORECASE):
         return "fp8"
     both = engine.startswith("TensorRT_LLM") or (chip.vendor, chip.family) == ("Intel", "npu")
+    if precision == "mxfp4" and not chip.compute.supports("fp4"):
+        return ""
     return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""
 
 
@@ -234,7 +244,7 @@ def _load(
     row: Mapping[str, str], steady: bool, ranks: int, own: Mapping[str, int], inferred: list[str]
 ) -> tuple[str, dict[str, Any]]:
     """Kind of work, and how requests come; ``own`` limits of the engine."""
-    metric, load = metric_named(row["metric"], _WORDS["metrics"]), row["batch_or_concurrency"]
+    metric, load = _metric(row), row["batch_or_concurrency"]
     if steady:
         prompt = _task_prompt(row, inferred)
         lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}
