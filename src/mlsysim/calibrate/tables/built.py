@@ -1,4 +1,4 @@
-"""How many requests at a time TensorRT-LLM's own benchmark builds an engine for.
+"""How many requests at a time engines are set for where a row does not say: those that TensorRT-LLM's own benchmark builds, and vLLM.
 
 Releases 0.10 to 0.14 say so for each model and split (``[trtllm_bench.built]``). From 0.15 on ``trtllm-bench`` takes it from the room that
 caches have, on n devices of memory M with weights of W bytes, caches of c bytes a token, and p stages:
@@ -23,10 +23,12 @@ from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.engines import device_memory, serving_table
+from mlsysim.units.registry import to_si
 
 _RELEASE = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?(\d+)\.(\d+)", re.IGNORECASE)
 _NAMED, _TUNED = (0, 10), (0, 15)
 """The first releases that name it, and that take it from the lengths."""
+_LARGE = 70 * 2**30
 _SHARE, _MOST, _LEAST = 0.95, 4096, 64
 _MULTIPLES = ((256, 32), (1024, 128), (math.inf, 256))
 
@@ -65,3 +67,11 @@ def _tuned(
     requests = min(fitting, _MOST) / split["pp"]
     multiple = next(each for below, each in _MULTIPLES if requests < below)
     return max(_LEAST, multiple * math.ceil(requests / multiple))
+
+
+def own_limits(chip: HardwareNode, served: bool) -> dict[str, int]:
+    """What vLLM lets into a step where nobody says (get_batch_defaults in its arg_utils.py): more on devices of 70 GiB that are no A100, and
+    without a server."""
+    large = to_si(chip.memory.capacity, "byte") >= _LARGE and "A100" not in key_of(chip)
+    server, offline = (8192, 16384) if large else (2048, 8192)
+    return {"max_num_seqs": 1024 if large else 256, "chunk_tokens": server if served else offline}

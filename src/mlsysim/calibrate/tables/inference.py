@@ -53,14 +53,13 @@ from mlsysim.calibrate.cells import (
 )
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
-from mlsysim.calibrate.tables.built import built
+from mlsysim.calibrate.tables.built import built, own_limits
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, serving_table
-from mlsysim.units.registry import to_si
 from mlsysim.zoo.labels import counted
 from mlsysim.zoo.layouts import mapping
 
@@ -73,7 +72,6 @@ _ONLINE_REQUESTS = 500
 _MOST_SEQUENCES = 2048
 _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
-_LARGE = 70 * 2**30
 _MOST_CLIENTS = 1_000_000
 """Requests at once that a plan may have."""
 _FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
@@ -189,7 +187,11 @@ def _run(
     split = {"tp": tp, "ep": ep if mixture else 1, "pp": pp}
     # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
     ranks = ep if mixture and tp == 1 else 1
-    own = _own_limits(row, chip) if f"engine {engine}" in inferred and engine.startswith("vLLM") else {}
+    own = (
+        own_limits(chip, _SERVED.search(f"{row['scenario']}; {cell(row, 'notes')}".lower()) is not None)
+        if f"engine {engine}" in inferred and engine.startswith("vLLM")
+        else {}
+    )
     regime, load = _load(row, steady, ranks, own, inferred)
     if regime == "saturated throughput" and "max_num_seqs" not in cell(row, "notes"):
         formats, lengths = (precision, serving["cache_precision"]), (load["prompt_tokens"], load["output_tokens"])
@@ -229,15 +231,6 @@ def _stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -
     if precision == "mxfp4" and not chip.compute.supports("fp4"):
         return ""
     return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""
-
-
-def _own_limits(row: Mapping[str, str], chip: HardwareNode) -> dict[str, int]:
-    """What vLLM lets into a step where nobody says (get_batch_defaults in its arg_utils.py): more on devices of 70 GiB that are no A100, and
-    without a server."""
-    large = to_si(chip.memory.capacity, "byte") >= _LARGE and "A100" not in key_of(chip)
-    served = _SERVED.search(f"{row['scenario']}; {cell(row, 'notes')}".lower()) is not None
-    server, offline = (8192, 16384) if large else (2048, 8192)
-    return {"max_num_seqs": 1024 if large else 256, "chunk_tokens": server if served else offline}
 
 
 def _load(
