@@ -18,25 +18,21 @@ def collectives(
     context: Context,
     log: Annotated[
         Path | None,
-        Argument(metavar="[LOG]", help="what nccl-tests printed, to compare with; its sizes and ranks hold"),
+        Argument(metavar="[LOG]", help="output of nccl-tests to compare with; its sizes and ranks are used"),
     ] = None,
-    on: Annotated[str | None, Option(help="the fleet, such as 64xH100@NDR; that of the log without it")] = None,
+    on: Annotated[str | None, Option(help="the fleet, such as 64xH100@NDR (default: the log's)")] = None,
     op: Annotated[
         str | None,
-        Option(help="all_reduce, all_gather, reduce_scatter, all_to_all or send; that of the log without it"),
+        Option(help="all_reduce, all_gather, reduce_scatter, all_to_all or send (default: the log's)"),
     ] = None,
     size: Annotated[str | None, Option(help="a size, or a range that doubles, such as 1MB:8GB")] = None,
-    group: Annotated[
-        int | None, Option("--group", "--tp", help="ranks of a group; all of the fleet without it")
-    ] = None,
-    stride: Annotated[
-        int, Option(help="every so-many-th rank is in a group: 8 for replicas of eight accelerators each")
-    ] = 1,
+    group: Annotated[int | None, Option("--group", "--tp", help="ranks of a group (default: the whole fleet)")] = None,
+    stride: Annotated[int, Option(help="a group has every n-th rank: 8 for replicas of eight accelerators")] = 1,
     plot: Annotated[Path | None, Option(help="write a chart of bus bandwidth by size to this .svg")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The time, algorithm and bus bandwidth to expect of a collective by the size of its message.
+    """The time, algorithm and bus bandwidth to expect of a collective, by message size.
 
     mlsysim collectives --on 64xH100@NDR --op all_reduce --size 1MB:8GB
     mlsysim collectives --on 64xH100@NDR --op all_gather --group 8

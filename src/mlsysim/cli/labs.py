@@ -21,9 +21,7 @@ Codes = Annotated[
 ]
 SiteKey = Annotated[str, Option(help="the key that the site was built with")]
 
-labs = typer.Typer(
-    name="labs", help="The engine in the browser: explorer and labs as static files.", no_args_is_help=True
-)
+labs = typer.Typer(name="labs", help="Explorer and labs in the browser, as static files.", no_args_is_help=True)
 
 
 @labs.command("build")

@@ -39,7 +39,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the launch file of a plan, each value with its reason. It is written, never run.
+    """Write the launch file of a plan, with a reason for each value. Nothing is run.
 
     mlsysim export megatron Llama3_70B@512xH100
     mlsysim export vllm Llama3_70B@8xH200 -p fp8 --isl 2000 --osl 300 -o serve.sh
@@ -88,14 +88,14 @@ def _save(path: str, text: str) -> None:
 def review(
     context: Context,
     path: Annotated[str, Argument(metavar="FILE", help="a launch command, script or configuration")],
-    on: Annotated[str | None, Option(help="the fleet, such as 64xH100, where the file does not name it")] = None,
-    model: Annotated[str | None, Option(help="the model, where the file does not name one of the zoo")] = None,
-    target: Annotated[str | None, Option(help="megatron, vllm ...; by default found from the text")] = None,
+    on: Annotated[str | None, Option(help="the fleet, such as 64xH100, if the file does not name it")] = None,
+    model: Annotated[str | None, Option(help="the model, if the file does not name one of the zoo")] = None,
+    target: Annotated[str | None, Option(help="megatron, vllm ... (default: recognised from the text)")] = None,
     write: Annotated[str | None, Option(help="file for the launch file with the best settings")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """What launch flags cost beside the best settings for the same fleet, and what to change. Exit code 2 where they do not fit.
+    """What your launch flags cost compared with the best settings for the same fleet, and what to change. Exit code 2 if they do not fit.
 
     mlsysim review train.sh --on 64xH100
     mlsysim review serve.sh --on 8xH200 --isl 2000 --osl 300

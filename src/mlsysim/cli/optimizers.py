@@ -180,7 +180,7 @@ def synthesize(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The hardware that a target asks for: bandwidth, FLOP/s, memory, and how many of a chip.
+    """The hardware that a target needs: bandwidth, FLOP/s, memory, and how many of a chip.
 
     mlsysim synthesize Llama3_70B --latency '50 ms' --on H100
     """

@@ -27,7 +27,8 @@ _SHORT = {
     "workload.batch_size": "-b", "workload.seq_len": "-s", "workload.precision": "-p", "hardware.efficiency": "-e",
 }  # fmt: skip
 _PANELS = {
-    "": "The plan", "workload": "What runs", "hardware": "What it runs on",
+    "": "The plan", "workload": "What runs", "workload.dimensions": "Dimensions of the model, if not the zoo's",
+    "hardware": "What it runs on",
     "hardware.chip": "Other figures of the chip", "parallelism": "How it is split",
     "serving": "Traffic, engine and limits", "rl": "Post-training", "ops": "Where, how long, for how much", "constraints": "What must hold",
 }  # fmt: skip

@@ -173,12 +173,12 @@ def least(
     context: Context,
     model: Model,
     hardware: Annotated[str | None, Argument(help="chips to compare, as --on")] = None,
-    deadline: Annotated[str | None, Option(help="of a training run, such as 14d or '30 day'")] = None,
+    deadline: Annotated[str | None, Option(help="deadline of a training run, such as 14d or '30 day'")] = None,
     chips: Annotated[str | None, Option("--on", help="chips to compare, such as H100,B200")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The least fleet for each chip: that trains a model by a deadline (on 20 tokens a parameter unless --tokens says more), or that
+    """The smallest fleet of each chip that trains a model by a deadline (on 20 tokens a parameter unless --tokens says otherwise), or that
     answers requests within limits.
 
     mlsysim plan Llama3_70B --deadline 14d --budget 5MUSD
@@ -363,7 +363,7 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
 
 def explain(
     context: Context,
-    metric: Annotated[str | None, Argument(help="a metric of the last answer; all without one")] = None,
+    metric: Annotated[str | None, Argument(help="a metric of the last answer (default: all)")] = None,
     scenario: Annotated[
         str | None, Option("--of", help="a plan file, or such as Llama3_70B@512xH100, instead of the last answer")
     ] = None,

@@ -47,17 +47,17 @@ def sweep(
         str | None, Option(help="address of a Dask scheduler, or 'local' for a cluster of --workers processes")
     ] = None,
     shard: Annotated[str | None, Option(help="i/n: this job's share of the parts, from 1/n to n/n")] = None,
-    resume: Annotated[str | None, Option(help="checkpoint folder; continued, or started where absent")] = None,
+    resume: Annotated[str | None, Option(help="checkpoint folder; continued if it exists")] = None,
     out: Annotated[str | None, Option(help="folder for result.json, every point and the parts")] = None,
     points: Annotated[
-        str | None, Option(help="with --out: parquet, npz or none; parquet where DuckDB is installed, else npz")
+        str | None, Option(help="with --out: parquet, npz or none (default: parquet if DuckDB is installed)")
     ] = None,
     output: Annotated[
         str | None, Option("-o", "--output", help="write every point to this file: .csv, or .parquet with DuckDB")
     ] = None,
     plot: Annotated[
         str | None,
-        Option(help="write a chart to this .svg: the Pareto front, else the best by an axis, or a metric by a key"),
+        Option(help="write a chart to this .svg: the Pareto front, the best along an axis, or a metric by a key"),
     ] = None,
     top: Annotated[int | None, Option(help="how many of the best to keep")] = None,
     pareto: Annotated[str | None, Option(help="2 to 6 outputs for a Pareto front: a,b,c")] = None,
@@ -65,7 +65,7 @@ def sweep(
     maximize: Annotated[str | None, Option(help="rank by this output, more is better")] = None,
     as_json: Annotated[bool, Option("--json", help="one JSON document and nothing else on stdout")] = False,
 ) -> None:
-    """Evaluate every design of a space, or a plan at several values of its keys; or merge what the jobs of an array left.
+    """Evaluate every design of a space, or a plan at several values of its keys; or merge the results of array jobs.
 
     mlsysim sweep space:compression-pareto --top 3
     mlsysim sweep chips.toml -o points.csv --plot front.svg

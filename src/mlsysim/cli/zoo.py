@@ -119,7 +119,7 @@ def walls(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """All walls, or the card of one: equation, reference, resolver, fallacies.
+    """All walls, or one of them: equation, reference, resolver, fallacies.
 
     mlsysim walls
     mlsysim walls 14

@@ -51,9 +51,7 @@ class Plan(Record):
 
     name: str = Field(default="plan", max_length=200, description="what it is called")
     description: str = Field(default="", max_length=4000, description="what it is for")
-    task: Task | None = Field(
-        default=None, description="training, serving, inference or rl; found where it is not said"
-    )
+    task: Task | None = Field(default=None, description="training, serving, inference or rl; inferred if left out")
     workload: WorkloadPart
     hardware: HardwarePart
     parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_text)

@@ -67,12 +67,12 @@ async function open() {
   progress();
 }
 
-// A design stays open when its targets hold: a better plan may be looked for.
+// A design stays open when its targets hold: you can look for a better plan.
 function building(one) {
   state.plans[one.id] ??= {};
   const made = design(one, state.plans[one.id], save, (answer, body, plan) => busy(() => check(one, answer, body, plan)).catch(fail));
   showTries(made.firstChild, one, state.tries[one.id] ?? []);
-  if (state.solved[one.id]) tell(made.firstChild, "right", "Every target holds; a better plan may be looked for.");
+  if (state.solved[one.id]) tell(made.firstChild, "right", "Every target holds; you can look for a better plan.");
   return made;
 }
 

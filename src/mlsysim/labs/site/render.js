@@ -33,7 +33,7 @@ const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
 
 // The cheapest change: undefined while it is looked for, null where there is none.
 export function showChange(found, feasible) {
-  const none = feasible ? "No single change of settings, format, network or chip betters it by 2 % or more."
+  const none = feasible ? "No single change of settings, format, network or chip improves it by 2 % or more."
     : "None of the changes tried makes it fit.";
   const words = found?.sentence.replace(/^Cheapest change: /, "");
   put(byId("change"), { textContent: found === undefined ? "Looking for it …" : found ? capital(words) : none });

@@ -20,7 +20,7 @@ export function showWhy(found) {
   if (found.interval) about.push(`90 % interval: ${found.interval}.`);
   const equations = found.equations.length
     ? found.equations.map(equation)
-    : [element("p", {}, "A figure of the zoo or of the plan, or a plain sum or ratio of other numbers of this answer.")];
+    : [element("p", {}, "A figure from the zoo or the plan, or a plain sum or ratio of other numbers in this answer.")];
   byId("why-body").replaceChildren(
     element("p", {}, about.join(" ")),
     ...equations,
