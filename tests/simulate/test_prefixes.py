@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +60,69 @@ def test_with_room_for_all_the_longest_common_beginning_is_found(asked: list[lis
 @given(paths)
 def test_without_room_nothing_is_found(asked: list[list[int]]) -> None:
     assert not any(_found(asked, 0))
+
+
+class _Blocks:
+    """The same caches block by block: how many hold each, or minus the number of the request that left it last."""
+
+    def __init__(self) -> None:
+        self.there: dict[Any, int] = {}
+        self.left: list[tuple[int, Any]] = []
+        self.gone = 0
+
+    @property
+    def idle(self) -> int:
+        return sum(many < 0 for many in self.there.values())
+
+    def find(self, blocks: tuple[Any, ...], most: int) -> int:
+        while self.idle > most:
+            gone, block = self.left.pop(0)
+            if self.there.get(block) == -gone:
+                del self.there[block]
+        return next((at for at, block in enumerate(blocks) if block not in self.there), len(blocks))
+
+    def hold(self, blocks: tuple[Any, ...]) -> None:
+        for block in blocks[: self.find(blocks, 1 << 30)]:
+            self.there[block] = max(self.there[block], 0) + 1
+
+    def keep(self, blocks: tuple[Any, ...]) -> None:
+        for block in blocks:
+            self.there[block] = max(self.there.get(block, 0), 1)
+
+    def leave(self, blocks: tuple[Any, ...]) -> None:
+        self.gone += 1
+        for block in reversed(blocks):
+            if self.there.get(block, 0) > 1:
+                self.there[block] -= 1
+            else:
+                self.there[block] = -self.gone
+                self.left.append((self.gone, block))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_runs_of_blocks_are_the_blocks(seed: int) -> None:
+    """Requests come, are read and go in any order, on caches that shrink and grow: found, held and idle are those of single blocks."""
+    draw, runs, single = random.Random(seed), Prefixes(_TOKENS, _BYTES), _Blocks()
+    inside: list[tuple[Request, bool]] = []
+    for at in range(draw.randint(5, 100)):
+        if draw.random() < 0.45 or not inside:
+            path = [draw.randint(0, 2) for _ in range(draw.randint(1, 9))]
+            request = _request(at, path)
+            request = request._replace(prompt=draw.randint(1, len(path)) * _TOKENS + draw.randint(0, 15))
+            blocks, most = runs.chain(request, request.prompt), draw.choice((0, 5, 10, 30, 1000))
+            assert runs.find(request, most * _BYTES) == single.find(blocks, most) * _TOKENS
+            if draw.random() < 0.8:
+                runs.hold(request)
+                single.hold(blocks)
+                inside.append((request, False))
+        else:
+            request, read = inside.pop(draw.randrange(len(inside)))
+            if not read and draw.random() < 0.85:
+                runs.keep(request)
+                single.keep(runs.chain(request, request.prompt))
+                inside.append((request, True))
+            else:
+                tokens = request.prompt + draw.choice((0, 40))
+                runs.leave(request, tokens)
+                single.leave(runs.chain(request, tokens))
+        assert runs._idle == single.idle

@@ -45,7 +45,7 @@ class Coming(Answers):
         """Whether its loop is that of :mod:`mlsysim.simulate.swift`."""
         self._fits = 0
         self.sure = -1.0
-        """Before this time nothing but steps of the same answers begins, if nobody comes."""
+        """Before this time nothing but steps of the same answers begins, if nobody comes: a router need not have it advance, and they are taken later all at once."""
 
     def come(self, requests: Sequence[Request]) -> None:
         """Requests that come at their arrivals."""
@@ -90,11 +90,6 @@ class Coming(Answers):
     @abstractmethod
     def _tell_each(self) -> None:
         """Requests as :class:`Live`, wherever they are."""
-
-    def look(self, at: float) -> None:
-        """As far as a router must know that looks: steps of the same answers may be taken later, all at once."""
-        if at > self.sure or (self.incoming and self.incoming[0][0] <= at):
-            self.advance(at)
 
     def work(self, at: float) -> float:
         """Seconds that a router compares: tokens of prompts that are outstanding, those of the step that runs too, at the pace of a full step,

@@ -5,6 +5,9 @@ caching). Blocks of requests that are being answered are held, and are in the ro
 taken from it without asking. What the device forgets goes to the host, then to disk, where there is room; found there it is brought back over a link,
 while the step runs (``recall``). The last token of a prompt is always computed.
 
+The device's blocks are a tree, in which blocks that were only ever asked for together are one run: what a request does to them takes as many operations as
+the runs of its prompt, a few, not as its blocks, hundreds.
+
 A session without hashes finds what its last turn left, prompt and answer. Left out: blocks of a prompt that is being read are found by others only
 when it has been (as in vLLM), and shared blocks of requests that run at the same time are counted for each of them.
 """
@@ -12,13 +15,12 @@ when it has been (as in vLLM), and shared blocks of requests that run at the sam
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from typing import Any
 
 from mlsysim.simulate.requests import Request
 
 _LISTED = 1024
-"""Blocks that may be listed more than once before they are tidied."""
+"""Requests that have gone that may be listed before those without blocks are taken out."""
 
 
 class Tier:
@@ -31,60 +33,136 @@ class Tier:
         self.kept: OrderedDict[Any, None] = OrderedDict()
 
 
+class Run:
+    """Blocks one after another, of which the first ``kept`` are on the device, and ``held`` requests hold them all."""
+
+    __slots__ = ("after", "before", "blocks", "gone", "held", "kept")
+
+    def __init__(self, blocks: tuple[Any, ...], before: Run | None) -> None:
+        self.blocks, self.before = blocks, before
+        self.after: dict[Any, Run] = {}
+        """Runs that go on from here, by their first block."""
+        self.kept = self.held = self.gone = 0
+        """``gone`` is the number of the request that left it last."""
+
+    def split(self, at: int) -> Run:
+        """Its first blocks as a run of their own, which is returned; this one is the rest."""
+        assert self.before is not None
+        first = Run(self.blocks[:at], self.before)
+        self.before.after[self.blocks[0]] = first
+        first.after[self.blocks[at]] = self
+        first.held, first.gone, first.kept = self.held, self.gone, min(self.kept, at)
+        self.blocks, self.before, self.kept = self.blocks[at:], first, self.kept - first.kept
+        return first
+
+
+def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
+    """How many of the first ones are the same."""
+    if one[: len(other)] == other:
+        return len(other)
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+
+
 class Prefixes:
     """What one replica keeps. ``block_tokens`` of a block, ``block_bytes`` of all of the replica's devices together."""
 
     def __init__(self, block_tokens: int, block_bytes: float, tiers: tuple[Tier, ...] = ()) -> None:
         self.block_tokens, self.block_bytes, self.tiers = block_tokens, block_bytes, tiers
-        self.there: dict[Any, int] = {}
-        """How many hold a block of the device; where nobody does, minus the number of the request that left it last."""
-        self._left: deque[tuple[int, list[Any]]] = deque()
-        """Blocks of requests that have gone, in their order, those to be forgotten first at the end of each; some may have been taken up again."""
-        self._gone = self._idle = self._listed = 0
-        """Requests that have gone, blocks that nobody holds, and entries of the list of them."""
+        self._root = Run((), None)
+        self._left: deque[tuple[int, Run]] = deque()
+        """Requests that have gone, in their order, with the last run of each that may have blocks that it left last; those before it may have some too."""
+        self._gone = self._idle = 0
+        """Requests that have gone, and blocks that nobody holds."""
+        self._most_listed = _LISTED
         self._recall = 0.0
         self.hits = [0] * (1 + len(tiers))
         """Tokens that were found on the device, and in each of the tiers."""
 
-    def chain(self, request: Request, tokens: int) -> Sequence[Any]:
+    def chain(self, request: Request, tokens: int) -> tuple[Any, ...]:
         """The whole blocks of so many tokens of a request; of a session without hashes by their number."""
         many = tokens // self.block_tokens
         if request.blocks is not None:
             return request.blocks[:many]
-        return () if request.session is None else [(request.session, each) for each in range(many)]
+        return () if request.session is None else tuple([(request.session, each) for each in range(many)])
 
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
-        self._shrink(max(int(free / self.block_bytes), 0))
+        most = int(free / self.block_bytes)
+        if self._idle > most:
+            self._shrink(max(most, 0))
         return self.known(request)
 
     def known(self, request: Request) -> int:
         """Tokens of a prompt that are kept somewhere."""
-        there, tiers, found = self.there, self.tiers, 0
-        for block in self.chain(request, request.prompt):
-            if block not in there and not (tiers and any(block in tier.kept for tier in tiers)):
+        blocks = self.chain(request, request[1])
+        if self.tiers:
+            return len(self._levels(blocks)) * self.block_tokens
+        after, at, many = self._root.after, 0, len(blocks)
+        while at < many and blocks[at] in after:
+            run = after[blocks[at]]
+            kept, own, after = run.kept, run.blocks, run.after
+            if kept != len(own) or blocks[at : at + kept] != own:
+                at += _alike(blocks[at:], own[:kept])
                 break
-            found += 1
-        return found * self.block_tokens
+            at += kept
+        return at * self.block_tokens
+
+    def _levels(self, blocks: tuple[Any, ...]) -> list[int]:
+        """Of each block that is found: 0 where it is on the device, or the number of its tier."""
+        found: list[int] = []
+        run: Run | None = self._root
+        while len(found) < len(blocks):
+            at, same, kept = len(found), 1, 0
+            run = None if run is None else run.after.get(blocks[at])
+            if run is not None:
+                same, kept = _alike(blocks[at:], run.blocks), run.kept
+            for number, block in enumerate(blocks[at : at + same]):
+                level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), -1)
+                if number >= kept and level < 0:
+                    return found
+                found.append(0 if number < kept else level)
+            if run is not None and same < len(run.blocks):
+                run = None
+        return found
+
+    def _runs(self, blocks: tuple[Any, ...]) -> list[Run]:
+        """The runs of some blocks, each on the device or not; those that are not there are made."""
+        run, at, many, found = self._root, 0, len(blocks), list[Run]()
+        while at < many:
+            after = run.after.get(blocks[at])
+            if after is None:
+                after = run.after[blocks[at]] = Run(blocks[at:] if at else blocks, run)
+            else:
+                own, kept = after.blocks, after.kept
+                same = len(own) if blocks[at : at + len(own)] == own else _alike(blocks[at:], own)
+                if 0 < kept < same:
+                    same = kept
+                if same < len(own):
+                    after = after.split(same)
+            found.append(after)
+            run = after
+            at += len(run.blocks)
+        return found
 
     def hold(self, request: Request) -> None:
         """A request is let in: what it found is held, and brought from where it is."""
-        hits, tokens, there = self.hits, self.block_tokens, self.there
-        for block in self.chain(request, request.prompt):
-            many = there.get(block, 0)
-            if many:
-                there[block] = max(many, 0) + 1
-                self._idle -= many < 0
-                hits[0] += tokens
-                continue
-            level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), 0)
-            if not level:
-                break
-            tier = self.tiers[level - 1]
-            tier.kept.move_to_end(block)
-            self._recall += self.block_bytes / tier.rate
-            there[block] = 1
-            hits[level] += tokens
+        blocks, tokens = self.chain(request, request[1]), self.block_tokens
+        if self.tiers:
+            levels = self._levels(blocks)
+            for block, level in zip(blocks, levels, strict=False):
+                self.hits[level] += tokens
+                if level:
+                    self.tiers[level - 1].kept.move_to_end(block)
+                    self._recall += self.block_bytes / self.tiers[level - 1].rate
+            many = len(levels)
+        else:
+            many = self.known(request) // tokens
+            self.hits[0] += many * tokens
+        for run in self._runs(blocks[:many]) if many else ():
+            if not run.held:
+                self._idle -= run.kept
+            run.kept = len(run.blocks)
+            run.held += 1
 
     def recall(self) -> float:
         """Seconds until what was asked for from behind is there, once."""
@@ -93,63 +171,68 @@ class Prefixes:
 
     def keep(self, request: Request) -> None:
         """A prompt has been read: all of its whole blocks can be found."""
-        there = self.there
-        for block in self.chain(request, request.prompt):
-            if block not in there:
-                there[block] = 1
-            elif there[block] < 0:
-                there[block] = 1
-                self._idle -= 1
+        for run in self._runs(self.chain(request, request[1])):
+            if not run.held:
+                self._idle -= run.kept
+                run.kept, run.held = len(run.blocks), 1
 
     def leave(self, request: Request, tokens: int) -> None:
         """A request has gone, with so many of its tokens in the cache: what nobody else holds is kept as long as there is room."""
-        there, blocks = self.there, list(self.chain(request, tokens))
         self._gone += 1
-        gone, idle = -self._gone, 0
-        for block in blocks:
-            many = there.get(block, 0)
-            if many > 1:
-                there[block] = many - 1
-            else:
-                there[block] = gone
-                idle += many >= 0
-        self._idle += idle
-        self._left.append((gone, blocks))
-        self._listed += len(blocks)
-        if self._listed > 2 * self._idle + _LISTED:
-            self._tidy()
+        run = self._root
+        for run in self._runs(self.chain(request, tokens)):
+            if run.held > 1:
+                run.held -= 1
+                continue
+            self._idle += len(run.blocks) - (0 if run.held else run.kept)
+            run.kept, run.held, run.gone = len(run.blocks), 0, self._gone
+        self._left.append((self._gone, run))
+        if len(self._left) > self._most_listed:
+            self._left = deque(each for each in self._left if self._has_some(*each))
+            self._most_listed = 2 * len(self._left) + _LISTED
 
-    def _tidy(self) -> None:
-        """List what nobody holds once."""
-        there = self.there
-        listed = ((gone, [block for block in blocks if there.get(block) == gone]) for gone, blocks in self._left)
-        self._left = deque(each for each in listed if each[1])
-        self._listed = sum(len(blocks) for _, blocks in self._left)
+    def _has_some(self, gone: int, run: Run | None) -> bool:
+        """Whether there are blocks that a request left last."""
+        while run is not None:
+            if run.gone == gone and run.kept and not run.held:
+                return True
+            run = run.before
+        return False
 
     def forget(self) -> None:
         """All of it is lost."""
-        self._idle = self._listed = 0
+        self._idle = 0
         self._left.clear()
-        self.there.clear()
+        self._root = Run((), None)
         for tier in self.tiers:
             tier.kept.clear()
 
     def _shrink(self, most: int) -> None:
         """Forget all but so many of the blocks that nobody holds."""
-        there = self.there
         while self._idle > most:
-            gone, blocks = self._left[0]
-            last = blocks[most - self._idle :]
-            del blocks[most - self._idle :]
-            forgotten = [block for block in reversed(last) if there.get(block) == gone]
-            for block in forgotten:
-                del there[block]
-                if self.tiers:
-                    self._demote(block, 0)
-            self._listed -= len(last)
-            self._idle -= len(forgotten)
-            if not blocks:
+            gone, run = self._left[0]
+            if run.before is None:
                 self._left.popleft()
+                continue
+            if run.gone == gone and run.kept and not run.held:
+                less = min(run.kept, self._idle - most)
+                forgotten = run.blocks[run.kept - less : run.kept]
+                run.kept -= less
+                self._idle -= less
+                for block in reversed(forgotten) if self.tiers else ():
+                    self._demote(block, 0)
+                if run.kept:
+                    return
+            self._left[0] = gone, run.before
+            self._take_out(run)
+
+    @staticmethod
+    def _take_out(run: Run) -> None:
+        """A run without blocks on the device is no more, unless others go on from it."""
+        while run.before is not None and not (run.kept or run.held or run.after):
+            if run.before.after.get(run.blocks[0]) is run:
+                del run.before.after[run.blocks[0]]
+            run = run.before
 
     def _demote(self, block: Any, level: int) -> None:
         if level < len(self.tiers):

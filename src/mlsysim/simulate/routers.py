@@ -68,13 +68,21 @@ class LeastWork(RoundRobin):
         found, least = -1, (NEVER, NEVER)
         for each in among:
             replica = self.replicas[each]
-            replica.look(at)
             own = replica.work(at), replica.time if replica.time > at else at
             if own < least:
                 found, least = each, own
         return found
 
+    def _looked_at(self, among: Iterable[int], at: float) -> list[Replica]:
+        """Some replicas, as far as a router must know."""
+        found = [self.replicas[each] for each in among]
+        for replica in found:
+            if at > replica.sure or (replica.incoming and replica.incoming[0][0] <= at):
+                replica.advance(at)
+        return found
+
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
+        self._looked_at(up, at)
         return self.least(up, at)
 
 
@@ -90,7 +98,9 @@ class TwoChoices(LeastWork):
             return up[0]
         one = int(self.uniform() * len(up))
         other = int(self.uniform() * (len(up) - 1))
-        return self.least((up[one], up[other + (other >= one)]), at)
+        two = up[one], up[other + (other >= one)]
+        self._looked_at(two, at)
+        return self.least(two, at)
 
 
 class ByPrefix(LeastWork):
@@ -105,20 +115,19 @@ class ByPrefix(LeastWork):
             )
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
-        replicas = [self.replicas[each] for each in up]
-        for replica in replicas:
-            replica.look(at)
+        replicas = self._looked_at(up, at)
         outstanding = [replica.outstanding for replica in replicas]
-        fewest = min(outstanding)
+        fewest, longest, those = min(outstanding), 0, up
         most = max(self.overload * fewest, fewest + SLACK)
-        found = [
-            replica.prefixes.known(request) if many <= most and replica.prefixes is not None else -1
-            for replica, many in zip(replicas, outstanding, strict=True)
-        ]
-        longest = max(found)
+        for each, replica, many in zip(up, replicas, outstanding, strict=True):
+            known = 0 if many > most or replica.prefixes is None else replica.prefixes.known(request)
+            if known > longest:
+                longest, those = known, [each]
+            elif known == longest and those is not up:
+                those = [*those, each]
         if longest <= CACHED * request.prompt:
-            return super().choose(request, up, at)
-        return self.least([each for each, known in zip(up, found, strict=True) if known == longest], at)
+            those = up
+        return those[0] if len(those) == 1 else self.least(those, at)
 
 
 ROUTERS: dict[str, type[RoundRobin]] = {
