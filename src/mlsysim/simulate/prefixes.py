@@ -94,10 +94,14 @@ class Prefixes:
 
     def known(self, request: Request) -> int:
         """Tokens of a prompt that are kept somewhere."""
-        blocks = self.chain(request, request[1])
+        blocks, many = request[4], request[1] // self.block_tokens
         if self.tiers:
-            return len(self._levels(blocks)) * self.block_tokens
-        after, at, many = self._root.after, 0, len(blocks)
+            return len(self._levels(self.chain(request, request[1]))) * self.block_tokens
+        if blocks is None:
+            blocks = self.chain(request, request[1])
+        if many > len(blocks):
+            many = len(blocks)
+        after, at = self._root.after, 0
         while at < many and blocks[at] in after:
             run = after[blocks[at]]
             kept, own, after = run.kept, run.blocks, run.after
@@ -105,7 +109,7 @@ class Prefixes:
                 at += _alike(blocks[at:], own[:kept])
                 break
             at += kept
-        return at * self.block_tokens
+        return (at if at < many else many) * self.block_tokens
 
     def _levels(self, blocks: tuple[Any, ...]) -> list[int]:
         """Of each block that is found: 0 where it is on the device, or the number of its tier."""
@@ -127,7 +131,8 @@ class Prefixes:
 
     def _runs(self, blocks: tuple[Any, ...]) -> list[Run]:
         """The runs of some blocks, each on the device or not; those that are not there are made."""
-        run, at, many, found = self._root, 0, len(blocks), list[Run]()
+        found: list[Run] = []
+        run, at, many = self._root, 0, len(blocks)
         while at < many:
             after = run.after.get(blocks[at])
             if after is None:

@@ -73,7 +73,8 @@ class Swift(Straight):
         horizon = after if after < until else until
         soonest = running[0][0] if running else NEVER
         many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
-        fresh, full = list[Any](), False
+        fresh: list[Any] = []
+        full = False
         while True:
             # Who has come waits.
             while after <= time:
