@@ -28,7 +28,7 @@ def _found(asked: list[list[int]], blocks: int, tiers: tuple[Tier, ...] = ()) ->
     for at, path in enumerate(asked):
         request = _request(at, path)
         found.append(kept.find(request, blocks * _BYTES))
-        kept.hold(request)
+        kept.hold(request, found[-1])
         kept.keep(request)
         kept.leave(request, request.prompt)
     return found
@@ -110,9 +110,10 @@ def test_runs_of_blocks_are_the_blocks(seed: int) -> None:
             request = _request(at, path)
             request = request._replace(prompt=draw.randint(1, len(path)) * _TOKENS + draw.randint(0, 15))
             blocks, most = runs.chain(request, request.prompt), draw.choice((0, 5, 10, 30, 1000))
-            assert runs.find(request, most * _BYTES) == single.find(blocks, most) * _TOKENS
+            found = runs.find(request, most * _BYTES)
+            assert found == single.find(blocks, most) * _TOKENS
             if draw.random() < 0.8:
-                runs.hold(request)
+                runs.hold(request, found)
                 single.hold(blocks)
                 inside.append((request, False))
         else:

@@ -149,21 +149,18 @@ class Prefixes:
             at += len(run.blocks)
         return found
 
-    def hold(self, request: Request) -> None:
-        """A request is let in: what it found is held, and brought from where it is."""
+    def hold(self, request: Request, found: int) -> None:
+        """A request is let in: what was found is held, so many tokens, and brought from where it is."""
         blocks, tokens = self.chain(request, request[1]), self.block_tokens
         if self.tiers:
-            levels = self._levels(blocks)
-            for block, level in zip(blocks, levels, strict=False):
+            for block, level in zip(blocks, self._levels(blocks), strict=False):
                 self.hits[level] += tokens
                 if level:
                     self.tiers[level - 1].kept.move_to_end(block)
                     self._recall += self.block_bytes / self.tiers[level - 1].rate
-            many = len(levels)
         else:
-            many = self.known(request) // tokens
-            self.hits[0] += many * tokens
-        for run in self._runs(blocks[:many]) if many else ():
+            self.hits[0] += found
+        for run in self._runs(blocks[: found // tokens]) if found else ():
             if not run.held:
                 self._idle -= run.kept
             run.kept = len(run.blocks)
@@ -262,8 +259,8 @@ class Common(Prefixes):
     def find(self, request: Request, free: float) -> int:
         return self.known(request)
 
-    def hold(self, request: Request) -> None:
-        self.hits[0] += self.known(request)
+    def hold(self, request: Request, found: int) -> None:
+        self.hits[0] += found
 
     def keep(self, request: Request) -> None:
         pass

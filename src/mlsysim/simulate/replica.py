@@ -162,16 +162,15 @@ class Replica(Swift):
                 continue
             if budget <= 0:
                 return "prompts", MANY
-            found = 0
-            if self.prefixes is not None:
-                found = min(self.prefixes.find(live.request, room.bytes - self.held), live.prompt - 1)
+            kept = 0 if self.prefixes is None else self.prefixes.find(live.request, room.bytes - self.held)
+            found = min(kept, live.prompt - 1)
             new = live.prompt - found
             if not plan.cuts and new > budget and self.reading and (plan.whole or plan.budget >= new):
                 return "prompts", MANY
             waiting.pop()
             self._bring(live)
             if self.prefixes is not None:
-                self.prefixes.hold(live.request)
+                self.prefixes.hold(live.request, kept)
                 self.spent.found += found
             live.unread = new
             if live.begun < 0:

@@ -246,7 +246,7 @@ class _Siblings(Prefixes):
     def find(self, request: Request, free: float) -> int:
         return self.known(request)
 
-    def hold(self, request: Request) -> None:
+    def hold(self, request: Request, found: int) -> None:
         self.seen.add(request.session)
 
     def keep(self, request: Request) -> None:

@@ -184,7 +184,7 @@ class Steps:
 
     def decode_time(self, n: int, attended: float) -> float:
         """Seconds of a step of n sequences whose contexts take ``attended`` together."""
-        terms = self.decode(n)
+        terms = self._decodes.get(n) or self.decode(n)
         if len(terms) == 1:
             return terms[0][0] + attended
         return max(a + b * attended for a, b in terms)

@@ -65,8 +65,7 @@ class Swift(Straight):
             waiting.tokens,
         )
         n, peak, began, turned = self.n, self.peak_held / takes, time, self.turns
-        there = numbered - n - len(reading) - len(queue)
-        wrote, read, came, idle = 0.0, 0, 0.0, 0.0
+        wrote, ended, read, came, idle = 0.0, 0, 0, 0.0, 0.0
         of_reading, of_writing, disturbed = spent.reading, spent.writing, spent.disturbed
         at_end = 0.0 if reserves else beside + 1
         through, after = False, incoming[0][0] if incoming else NEVER
@@ -155,7 +154,7 @@ class Swift(Straight):
                         cause = "prompts"
                         break
                     if prefixes is not None:
-                        prefixes.hold(request)
+                        prefixes.hold(request, found)
                         spent.found += prompt - new
                     queue.popleft()
                     tokens -= prompt
@@ -299,6 +298,7 @@ class Swift(Straight):
                     if reserves:
                         taken -= tokens_held + beside
                     n -= 1
+                    ended += 1
                     wrote += left
                     if prefixes is not None:
                         prefixes.leave(request, request[1] + request[2])
@@ -332,6 +332,7 @@ class Swift(Straight):
                         taken -= beside + prompt + left
                     if prefixes is not None:
                         prefixes.leave(request, request[1] + (0 if reads else request[2]))
+                    ended += 1
                     done((request, begun, first, time))
                     after = incoming[0][0] if incoming else NEVER
                     horizon = after if after < until else until
@@ -364,7 +365,7 @@ class Swift(Straight):
         waits["running"] += came
         spent.busy += time - began - idle
         spent.wrote += int(wrote)
-        spent.ended += numbered - n - len(reading) - len(queue) - there
+        spent.ended += ended
         spent.read += read
         spent.steps += self.turns - turned
         if len(gaps.seconds) >= LATER:
