@@ -74,7 +74,7 @@ def test_a_line_tells_how_far_loading_is(ready_page):
 
 def test_nothing_is_asked_of_another_host(ready_page, site_folder):
     asked = ready_page.watch.requests
-    assert any(url.split("?")[0].endswith("pyodide.asm.wasm") for url in asked), "the worker's requests are seen"
+    assert any(url.split("?")[0].endswith("pyodide.asm.wasm.bin") for url in asked), "the worker's requests are seen"
     names = {url.split("?")[0].rpartition("/")[2] for url in asked}
     assert {path.name for path in site_folder.rglob("*.bin")} == {name for name in names if name.endswith(".bin")}
     assert ready_page.watch.foreign == []
@@ -110,7 +110,16 @@ def test_bad_input_is_one_sentence(ready_page, name, args, sentence):
 
 
 @pytest.mark.parametrize(
-    "lost", ["pyodide/pyodide.asm.wasm", "pyodide/pyodide.asm.js", "engine.bin", "manifest.json", "worker.js"]
+    "lost",
+    [
+        "pyodide/pyodide.asm.wasm.bin",
+        "pyodide/pyodide.asm.js",
+        "engine.bin",
+        "memory.bin",
+        "library.bin",
+        "manifest.json",
+        "worker.js",
+    ],
 )
 def test_a_missing_file_is_named(fresh_page, site_folder, tmp_path, lost):
     folder = tmp_path / "site"

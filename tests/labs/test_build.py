@@ -229,7 +229,7 @@ def test_archives_tell_no_time():
 def test_sources_stay_where_nothing_compiles(tmp_path, monkeypatch):
     monkeypatch.setattr(bytecode.shutil, "which", lambda name: None)
     given = {bytecode.SITE: {"a.py": b"x = 1\n"}}
-    assert bytecode.with_bytecode(given, dict.fromkeys(bytecode._NEEDED, b""), tmp_path) == given
+    assert bytecode.with_bytecode(given, dict.fromkeys(bytecode.NEEDED, b""), tmp_path) == given
 
 
 def test_bytecode_takes_the_place_of_sources_and_is_kept(tmp_path, monkeypatch):
@@ -241,7 +241,7 @@ def test_bytecode_takes_the_place_of_sources_and_is_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bytecode.shutil, "which", lambda name: "/usr/bin/node")
     monkeypatch.setattr(bytecode, "_compiled", compiled)
-    runtime = dict.fromkeys(bytecode._NEEDED, b"1")
+    runtime = dict.fromkeys(bytecode.NEEDED, b"1")
     given = {bytecode.SITE: {"a/b.py": b"one", "a/c.toml": b"two", "mlsysim/walls/node/x.py": b"CARDS"}}
     first = bytecode.with_bytecode(given, runtime, tmp_path)
     beside = "mlsysim/walls/node/__pycache__/x.cpython-314.pyc"
@@ -263,7 +263,7 @@ def test_bytecode_takes_the_place_of_sources_and_is_kept(tmp_path, monkeypatch):
 def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(bytecode.shutil, "which", lambda name: sys.executable)  # which cannot read the script
     with pytest.raises(InputError, match=r"Node\.js could not compile the modules of the site"):
-        bytecode.with_bytecode({bytecode.SITE: {"a.py": b""}}, dict.fromkeys(bytecode._NEEDED, b""), tmp_path)
+        bytecode.with_bytecode({bytecode.SITE: {"a.py": b""}}, dict.fromkeys(bytecode.NEEDED, b""), tmp_path)
 
 
 def test_the_modules_compute_without_what_the_browser_lacks(ours, tmp_path):

@@ -7,6 +7,7 @@ that is imported keeps a reader waiting for the first answer.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
@@ -32,6 +33,7 @@ for module, names in LATER.items():
 
 
 @offer
+@lru_cache
 def about() -> dict[str, Any]:
     """Versions and the functions on offer; a page asks this first."""
     python = ".".join(str(part) for part in sys.version_info[:3])

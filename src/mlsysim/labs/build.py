@@ -7,7 +7,8 @@
     gallery/                   what the explorer shows of each scenario until Python has started
     labs.json                  the list of labs with a picture of each, and the mark that an instructor's key leaves in result codes
     pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
-    engine.bin                 our own package, pint, pydantic and what they need (``package``), compiled where Node.js is there (``bytecode``)
+    memory.bin, library.bin    the memory of Python after its start and what it is linked to, where Node.js is there (``snapshot``)
+    engine.bin                 what is not in that memory of our own package, pint, pydantic and what they need (``package``), compiled (``bytecode``)
     lists.json                 what the explorer's menus offer
     licences.txt               what is inside, under which licence
     manifest.json              every file with size and SHA-256; the worker loads what it lists
@@ -36,12 +37,14 @@ from mlsysim.labs.gallery import gallery, picture, told_json
 from mlsysim.labs.lab import lab
 from mlsysim.labs.package import Files, archive, compressed, licences_of, our_files, packed, standard_files, their_files
 from mlsysim.labs.runner import list_labs, list_tracks
+from mlsysim.labs.snapshot import with_memory
 from mlsysim.plot.theme import stylesheet
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.writing import write_whole
 
 MANIFEST = "manifest.json"
 LOCK_MEMBER = "package/pyodide-lock.json"
+RUNTIME = "pyodide.asm.wasm"
 LIBRARY = "pyodide/python_stdlib.bin"
 ENGINE = "engine.bin"
 
@@ -95,7 +98,7 @@ def contents(
         else:
             wheels[pin.name] = content
     say("the modules of Python")
-    made |= _python(runtime, wheels, (cache_folder() if cache is None else cache) / "labs" / "bytecode")
+    made |= _python(runtime, wheels, (cache_folder() if cache is None else cache) / "labs")
     made["licences.txt"] = _licences(locked, wheels)
     told = {
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -111,9 +114,13 @@ def _python(runtime: Files, wheels: Files, cache: Path) -> Files:
     for wheel in wheels.values():
         installed |= their_files(wheel)
     given = {SITE: installed, STANDARD: standard_files(runtime["python_stdlib.zip"])}
-    found = with_bytecode(given, runtime, cache)
-    others = {f"pyodide/{name}": content for name, content in runtime.items() if name != "python_stdlib.zip"}
-    return others | {LIBRARY: compressed(archive(found[STANDARD])), ENGINE: compressed(packed(found[SITE]))}
+    found, memory = with_memory(with_bytecode(given, runtime, cache / "bytecode"), runtime, cache / "memory")
+    others = {name: content for name, content in runtime.items() if name not in (RUNTIME, "python_stdlib.zip")}
+    made = {f"pyodide/{name}": content for name, content in others.items()}
+    large = {LIBRARY: archive(found[STANDARD]), ENGINE: packed(found[SITE]), **memory}
+    if RUNTIME in runtime:
+        large[f"pyodide/{RUNTIME}.bin"] = runtime[RUNTIME]
+    return made | {name: compressed(content) for name, content in large.items()}
 
 
 def _pages(cards: str = "") -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from mlsysim.zoo.writing import write_whole
 
 SITE = "/lib/python3.14/site-packages/"
 STANDARD = "/lib/python314.zip/"
-_NEEDED = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+NEEDED = ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 _LONGEST_SECONDS = 600
 _READ_TOO = "mlsysim/walls/"
 """Modules whose sources are read as text, for the cards of the walls: they stay, and their bytecode lies beside them."""
@@ -32,10 +32,10 @@ _READ_TOO = "mlsysim/walls/"
 def with_bytecode(places: Mapping[str, Files], runtime: Files, cache: Path) -> dict[str, Files]:
     """The same files, each ``.py`` as ``.pyc``, by the folder that Python finds them in; as they are where there is no Node.js."""
     node = shutil.which("node")
-    if node is None or any(name not in runtime for name in _NEEDED):
+    if node is None or any(name not in runtime for name in NEEDED):
         return {place: dict(held) for place, held in places.items()}
     script = (Path(str(files("mlsysim.labs"))) / "bytecode.mjs").read_bytes()
-    same = hashlib.sha256(b"".join([script, *(runtime[name] for name in _NEEDED)])).digest()
+    same = hashlib.sha256(b"".join([script, *(runtime[name] for name in NEEDED)])).digest()
     sources = {
         place + name: text for place, held in places.items() for name, text in held.items() if name.endswith(".py")
     }
@@ -69,7 +69,7 @@ def _compiled(node: str, script: bytes, sources: Files, runtime: Files) -> Files
     """Bytecode of sources by the path that their code is to name."""
     with TemporaryDirectory() as folder:
         here = Path(folder)
-        written = {**{name: runtime[name] for name in _NEEDED}, "compile.mjs": script, "sources.zip": archive(sources)}
+        written = {**{name: runtime[name] for name in NEEDED}, "compile.mjs": script, "sources.zip": archive(sources)}
         for name, content in {**written, "package.json": b'{"type": "module"}'}.items():
             (here / name).write_bytes(content)
         command = [node, "compile.mjs", "sources.zip", "compiled.zip"]

@@ -24,7 +24,7 @@ Files = dict[str, bytes]
 
 LEFT_OUT = (
     "__main__.py", "cli/", "calibrate/data/", "examples/", "labs/build.py", "labs/bytecode", "labs/fetch.py", "labs/gallery.py",
-    "labs/lock.toml", "labs/package.py", "labs/serve.py", "labs/site/",
+    "labs/lock.toml", "labs/package.py", "labs/serve.py", "labs/site/", "labs/snapshot",
 )  # fmt: skip
 PARSED = re.compile(r"mlsysim/data/(software/)?\w+\.toml")
 """Data that an answer reads whole: its tables lie beside it as JSON (``zoo.files.shipped``)."""

@@ -7,6 +7,8 @@
 //       {kind: "answer", id, ok, value | error, errorKind}
 
 const base = new URL("./", self.location.href);
+const SITE = "/lib/python3.14/site-packages";
+const LIBRARY = `${SITE}/pydantic_core/_pydantic_core.cpython-314-wasm32-emscripten.so`;
 const plainFetch = self.fetch.bind(self);
 let manifest = { files: {} };
 let done = 0;
@@ -46,7 +48,8 @@ function address(name) {
 self.fetch = async (what, options) => {
   const url = new URL(what instanceof Request ? what.url : what, base);
   if (!url.href.startsWith(base.href)) throw missing(url.href, "it is outside of this site");
-  const name = decodeURIComponent(url.pathname.slice(base.pathname.length));
+  const asked = decodeURIComponent(url.pathname.slice(base.pathname.length));
+  const name = manifest.files[`${asked}.bin`] ? `${asked}.bin` : asked; // as it is, or compressed
   let response;
   try {
     response = await plainFetch(address(name), options);
@@ -54,18 +57,17 @@ self.fetch = async (what, options) => {
     throw missing(name, error.message);
   }
   if (!response.ok) throw missing(name, `the host answered ${response.status}`);
-  count(response.clone().body.getReader());
-  if (name.endsWith(".bin")) return whole(response);
-  const typed = !name.endsWith(".wasm") || response.headers.get("Content-Type") === "application/wasm";
-  return typed ? response : new Response(response.body, { headers: { "Content-Type": "application/wasm" } });
+  const body = response.body.pipeThrough(counted());
+  return name.endsWith(".bin") ? whole(new Response(body), asked.endsWith(".wasm") ? "application/wasm" : "") : new Response(body);
 };
 
 // What was compressed at build time; a host may have taken it for compressed by itself, and the browser have undone it.
-async function whole(response) {
+async function whole(response, type) {
   const bytes = await response.arrayBuffer();
   const [one, two] = new Uint8Array(bytes, 0, 2);
-  if (one !== 0x1f || two !== 0x8b) return new Response(bytes);
-  return new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("gzip")));
+  const headers = { "Content-Type": type };
+  if (one !== 0x1f || two !== 0x8b) return new Response(bytes, { headers });
+  return new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("gzip")), { headers });
 }
 
 // The files of a package of modules, put where Python looks for them: lengths and names first, then the contents.
@@ -83,12 +85,36 @@ function unpack(buffer, { FS }, folder) {
   }
 }
 
-// Bytes as they arrive, from a copy: a browser keeps compiled code for the response that it fetched itself alone.
-async function count(reader) {
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    done += part.value.byteLength;
-    progress();
-  }
+// Bytes as they arrive.
+function counted() {
+  return new TransformStream({
+    transform(part, controller) {
+      done += part.byteLength;
+      progress();
+      controller.enqueue(part);
+    },
+  });
+}
+
+// Python as it was after its start, where the build wrote its memory down (``snapshot.mjs``): the one library that is no Python is linked first, as it was
+// then, and the memory put over that of a runtime in which nothing has run.
+function remembered(createPyodideModule, memory) {
+  return async (settings) => {
+    const { locateFile } = settings;
+    const module = await createPyodideModule(Object.assign(settings, {
+      dynamicLibraries: [LIBRARY],
+      locateFile: (name) => (name === LIBRARY ? new URL("library.bin", base).href : locateFile(name)),
+    }));
+    const buffer = await memory;
+    const [length] = new Uint32Array(buffer, 0, 1);
+    const { heap, config } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+    const words = new Uint32Array(buffer, 4 + length);
+    if (module.HEAPU32.length * 4 < heap) module._emscripten_resize_heap(heap);
+    const held = module.HEAPU32;
+    for (let i = 0; i < words.length; i++) held[i] ^= words[i];
+    module.API.restoreSnapshot = () => config;
+    return module;
+  };
 }
 
 async function moduleOf(name) {
@@ -107,17 +133,22 @@ async function load() {
   total = fetched(manifest.files).reduce((sum, [, file]) => sum + file.bytes, 0);
 
   progress("Loading Python");
-  const modules = self.fetch(new URL("engine.bin", base)).then((response) => response.arrayBuffer());
-  modules.catch(() => {}); // `broken` tells
+  const content = (name) => self.fetch(new URL(name, base)).then((response) => response.arrayBuffer());
+  const memory = manifest.files["memory.bin"] && content("memory.bin");
+  const modules = content("engine.bin");
+  for (const awaited of [memory, modules]) awaited?.catch(() => {}); // `broken` tells
   const [{ loadPyodide }, { default: createPyodideModule }] =
     await Promise.all([moduleOf("pyodide/pyodide.js"), moduleOf("pyodide/pyodide.asm.js")]);
   // No zoo of a user is in here; said so, it is not looked for at every look-up.
   const env = { HOME: "/home/pyodide", MLSYSIM_ZOO: "" };
   const indexURL = new URL("pyodide/", base).href;
-  const python = await loadPyodide({ indexURL, stdLibURL: `${indexURL}python_stdlib.bin`, createPyodideModule, env });
+  const options = memory
+    ? { createPyodideModule: remembered(createPyodideModule, memory), _loadSnapshot: new Uint8Array(4) }
+    : { createPyodideModule };
+  const python = await loadPyodide({ indexURL, stdLibURL: `${indexURL}python_stdlib.bin`, env, ...options });
 
   progress("Unpacking the engine");
-  unpack(await modules, python, python.runPython("import site; site.getsitepackages()[0]"));
+  unpack(await modules, python, SITE);
   progress("Starting the engine");
   // What is imported stays: looking for garbage after every few hundred objects, and among all that was imported, finds none.
   const garbage = python.pyimport("gc");
