@@ -15,7 +15,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.zoo.files import shipped_files
 
-from .conftest import expect, served
+from .conftest import READY_MILLISECONDS, expect, served
 
 DESIGN = {
     "task": "training",
@@ -93,6 +93,16 @@ def test_the_browser_computes_what_python_computes(ready_page):
         theirs = ready_page.evaluate(CALL, [name, args])
         assert ours["ok"], ours
         assert close(ours["value"], theirs["value"])
+
+
+def test_a_browser_of_another_language_has_the_same_memory(chromium, site):
+    page = chromium.new_context(locale="zh-Hant-TW").new_page()
+    page.goto(f"{site}index.html", wait_until="commit")
+    page.wait_for_selector("html[data-engine], html[data-failed]", state="attached", timeout=READY_MILLISECONDS)
+    assert page.locator("html[data-failed]").count() == 0, page.locator("#status").inner_text()
+    opened = page.evaluate("engine.call('lab_open', { name: 'nine_million' })")
+    assert opened["id"] == "nine_million", "modules that are not in the memory are imported beside it"
+    page.context.close()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from importlib.resources import files
 
 import pytest
 
@@ -50,3 +52,12 @@ def test_a_memory_that_cannot_be_written_is_told(tmp_path, monkeypatch):
 def test_what_is_asked_before_it_is_written_has_answers():
     for name, given in snapshot.start():
         assert json.loads(bridge.call(name, json.dumps(given)))["ok"], name
+
+
+def test_a_page_tells_python_what_the_build_told_it():
+    labs = files("mlsysim.labs")
+    told = [
+        re.findall(r"const env = .*|thisProgram: .*", (labs / name).read_text())
+        for name in ("snapshot.mjs", "site/worker.js")
+    ]
+    assert sorted(told[0]) == sorted(told[1]) and len(told[0]) == 2, "what is told lies in the memory, before all else"

@@ -97,20 +97,26 @@ function counted() {
 }
 
 // Python as it was after its start, where the build wrote its memory down (``snapshot.mjs``): the one library that is no Python is linked first, as it was
-// then, and the memory put over that of a runtime in which nothing has run.
+// then, and the memory put over that of a runtime in which nothing has run. That has to be the same one: a single byte more in what it was told shifts
+// where everything after it is put, and two objects would share a place.
 function remembered(createPyodideModule, memory) {
   return async (settings) => {
     const { locateFile } = settings;
     const module = await createPyodideModule(Object.assign(settings, {
+      thisProgram: "python",
       dynamicLibraries: [LIBRARY],
       locateFile: (name) => (name === LIBRARY ? new URL("library.bin", base).href : locateFile(name)),
     }));
     const buffer = await memory;
     const [length] = new Uint32Array(buffer, 0, 1);
-    const { heap, config } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+    const { heap, before, config } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
     const words = new Uint32Array(buffer, 4 + length);
+    const common = Math.min(words.length, module.HEAPU32.length);
     if (module.HEAPU32.length * 4 < heap) module._emscripten_resize_heap(heap);
     const held = module.HEAPU32;
+    let sum = 0;
+    for (let i = 0; i < common; i++) if (words[i]) sum = (Math.imul(sum, 31) + held[i]) | 0;
+    if (sum !== before) throw new Error("Python does not begin in this browser as it did when this site was built; open it in another browser.");
     for (let i = 0; i < words.length; i++) held[i] ^= words[i];
     module.API.restoreSnapshot = () => config;
     return module;
@@ -140,7 +146,7 @@ async function load() {
   const [{ loadPyodide }, { default: createPyodideModule }] =
     await Promise.all([moduleOf("pyodide/pyodide.js"), moduleOf("pyodide/pyodide.asm.js")]);
   // No zoo of a user is in here; said so, it is not looked for at every look-up.
-  const env = { HOME: "/home/pyodide", MLSYSIM_ZOO: "" };
+  const env = { HOME: "/home/pyodide", LANG: "C.UTF-8", _: "python", MLSYSIM_ZOO: "", PYTHONHASHSEED: "0" };
   const indexURL = new URL("pyodide/", base).href;
   const options = memory
     ? { createPyodideModule: remembered(createPyodideModule, memory), _loadSnapshot: new Uint8Array(4) }
