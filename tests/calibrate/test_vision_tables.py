@@ -144,6 +144,30 @@ def test_rows_of_collectives():
         )
 
 
+def test_nodes_of_one_rack_are_one_domain_and_adapters_are_counted():
+    """All-reduce of 4 GiB among the 72 GB200 of a rack takes 10.1 ms (coreweave/nccl-tests, pull 43); 18 nodes say nothing of a network between them."""
+    rack = NCCL | {"gpu": "GB200", "n_gpus": "72", "n_nodes": "18", "message_bytes": "4294967296", "value": "10094"}
+    for wires in ("NVLink5 NVL72", "NVLink5"):
+        (found,) = TABLES["collectives"].predict(rack | {"interconnect": wires})
+        assert found.regime == "collective link domain" and found.ape < 25
+
+    def between(wires: str, gpu: str = "H100_SXM", ranks: int = 16) -> float:
+        changed = {
+            "gpu": gpu,
+            "n_gpus": str(ranks),
+            "n_nodes": "2",
+            "interconnect": wires,
+            "message_bytes": "1073741824",
+        }
+        return TABLES["collectives"].predict(NCCL | changed)[0].predicted
+
+    usual = between("InfiniBand")
+    assert between("8x400Gb IB") == between("8 x NDR") == between("16 CX7 NDR") == usual
+    assert between("8xXDR") < usual < between("4x200G RoCE") < between("1x400G")
+    # A chip with no link of its own has its host's bus, and a lone rank of a node needs none.
+    assert between("ConnectX-7 200 Gb/s", "GB10", 2) > 0
+
+
 def test_rows_of_energy():
     row = {
         "source": "patterson-2021-table4",

@@ -2,7 +2,8 @@
 
 What a row lacks is inferred from the machine its source describes: the start-up time of NVLink machines was measured once each (the
 chips of ``data/collectives.toml``), the DGX A100 and bridged machines have the network rate that
-their own largest send shows, and PCIe of generation 4 or 5.
+their own largest send shows, and PCIe of generation 4 or 5. Nodes of one rack of links are one domain (NVL72). Between nodes a rank has its share of the
+adapters that the row names; where it names none, an adapter of the chip's usual cluster since 2020, and before that a share of one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.collectives import Measured, collective_constants, measured_network, wire_and_steps
+from mlsysim.timing.profile import profile
 from mlsysim.units.registry import to_si
 
 COLUMNS = ("collective", "gpu", "n_gpus", "n_nodes", "interconnect", "message_bytes", "metric", "value")
@@ -26,6 +28,11 @@ _NETWORKS = {"vidur-network-a100_dgx": 8.4e9, "vidur-network-a100_pairwise_nvlin
 _ADAPTER = 50e9
 _LARGE = 8e9
 _PAIR = 2
+_NODE = 8
+_ONE_EACH = 2020
+"""From this year on nodes are sold with a network adapter for each accelerator (DGX A100)."""
+_RATES = {"EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
+_WORDS = "EDR|HDR|NDR|XDR|NICs?|HCAs?|CX-?\\d|ConnectX"
 
 
 def read(row: Mapping[str, str]) -> list[Prediction]:
@@ -64,9 +71,15 @@ def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Me
     if nodes > 1:
         found = re.search(r"devices_per_node=(\d+)", row["notes"])
         local = int(found[1]) if found else max(1, ranks // nodes)
+        rack = re.search(r"NVL(\d+)", wires)
+        domain = int(rack[1]) if rack else (chip.link.domain or 0) if chip.link else 0
+        if domain > _NODE and ranks <= domain:
+            return measured_network(chip, ranks), "collective link domain", ("one link domain",)
         # The measured machines share one adapter of the node among its ranks.
-        adapter = collective_constants()["fabric"]["share"] * _NETWORKS.get(row["source"], _ADAPTER) / local
-        link = _BRIDGE if "bridge" in wires else None
+        known = _NETWORKS.get(row["source"])
+        rate = _per_rank(wires, local, nodes, chip) if known is None else known / local
+        adapter = collective_constants()["fabric"]["share"] * rate
+        link = _BRIDGE if "bridge" in wires else (host or adapter) if chip.link is None else None
         return measured_network(chip, local, link=link, fabric=adapter), "collective network", ("network rate",)
     if "bridge" in wires:
         # Two ranks use the bridge; more that are bridged in pairs cross the host's bus, which then sets the pace.
@@ -84,3 +97,20 @@ def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Me
         net = replace(net, ring=net.ring._replace(**whole), swap=net.swap._replace(**whole))
         return net, "collective host bus", ("no peer access across sockets",)
     return measured_network(chip, ranks), "collective link domain", ()
+
+
+def _per_rank(wires: str, local: int, nodes: int, chip: HardwareNode) -> float:
+    """Bytes a second of network for each rank of a node."""
+    speed = re.search(r"\b(\d{2,4}) ?G(?:b|bit|bps|E)?\b", wires)
+    named = next((rate for word, rate in _RATES.items() if word in wires), None)
+    counted = re.search(rf"\b(\d{{1,2}}) ?x? ?(?:{_WORDS}|\d{{2,4}} ?G)", wires)
+    each = (int(speed[1]) if speed else named or 0) * 1e9 / 8 or _ADAPTER
+    if local == 1:
+        # One ring of one rank takes one adapter.
+        return each
+    if counted:
+        count = int(counted[1])
+        return each * (count / nodes if count > local and count % nodes == 0 else count) / local
+    if (chip.release_year or 0) >= _ONE_EACH:
+        return each if speed or named else to_si(profile(chip, "training").links.adapter, "byte/s") or each
+    return each / local
