@@ -112,5 +112,6 @@ def _per_rank(wires: str, local: int, nodes: int, chip: HardwareNode) -> float:
         count = int(counted[1])
         return each * (count / nodes if count > local and count % nodes == 0 else count) / local
     if (chip.release_year or 0) >= _ONE_EACH:
-        return each if speed or named else to_si(profile(chip, "training").links.adapter, "byte/s") or each
+        links = profile(chip, "training").links
+        return each if speed or named or links is None else to_si(links.adapter, "byte/s") or each
     return each / local
