@@ -190,3 +190,8 @@ def test_requests_of_some_replicas_come_as_those_of_all_do(burst):
 def test_one_turn_of_a_conversation_is_not_dealt_away():
     with pytest.raises(InputError, match="single turns"):
         Load(1.0, Fixed(10), Fixed(10), turns=3, think=1.0, dealt=(1, 4))
+
+
+def test_lengths_of_one_token_on_average_are_one() -> None:
+    drawn = list(Load(3.0, Spread(1.0, 1.0), Spread(90.0, 0.5), count=200).requests(1))
+    assert {request.prompt for request in drawn} == {1} and len({request.answer for request in drawn}) > 20

@@ -82,7 +82,9 @@ class Spread:
         )
         _refuse(not 0 <= self.cv <= 20, f"The cv of lengths lies between 0 and 20, got {self.cv}")
         above = max(self.mean - 1.0, 1e-300)
-        squares = log(1.0 + max(0.0, self.cv * self.mean * self.cv * self.mean - 1 / 6) / above / above)
+        spread = max(0.0, self.cv * self.mean * self.cv * self.mean - 1 / 6) / above / above
+        # One token at least, and one on average, is one always.
+        squares = log(1.0 + spread) if self.mean > 1.0 else 0.0
         object.__setattr__(self, "_sigma", sqrt(squares))
         object.__setattr__(self, "_mu", log(above) - squares / 2)
 
