@@ -98,8 +98,12 @@ def plainly(text: str) -> str:
     ).translate({ord(mark): None for mark in "'\"`"})
 
 
-ANSWERED = ("train Llama3_70B 512xH100",)
-"""What is no mistake in a request: a fleet has a key of its own, not a place."""
+ANSWERED = (
+    "train Llama3_70B 512xH100",
+    "train Llama3_70B --gpus 96xB200",
+    "train Llama3_70B --on 512xH100 --dtype fp8",
+)
+"""What is no mistake in a request: a fleet has a key of its own, not a place, and programs may call it and the format otherwise."""
 
 
 @pytest.mark.parametrize(

@@ -381,7 +381,13 @@ class SchemaRequest(Record):
 class ExportRequest(OfAPlan):
     """A plan as something to launch."""
 
-    to: str = Field(min_length=1, max_length=60, description="the target", json_schema_extra={"enum": list(TARGETS)})
+    to: str | None = Field(
+        None,
+        min_length=1,
+        max_length=60,
+        description="the target; megatron or vllm",
+        json_schema_extra={"enum": list(TARGETS)},
+    )
     command: str | None = Field(
         None, max_length=60, description="what runs inside kubernetes or slurm, such as vllm or megatron"
     )

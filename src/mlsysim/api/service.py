@@ -23,6 +23,7 @@ from typing import Any
 from mlsysim.api import requests as ask
 from mlsysim.api import words
 from mlsysim.api.documents import Malformed, dump, plain
+from mlsysim.api.forgiving import understood
 from mlsysim.api.limits import Limits
 from mlsysim.api.searches import OverLimit, optimize, sweep
 from mlsysim.api.words import Said
@@ -40,6 +41,7 @@ from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.collectives import asked
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.likely import with_task
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import planned
 from mlsysim.plans.schema import spoken
@@ -109,7 +111,8 @@ def call(name: str, document: Any, limits: Limits | None = None) -> Reply:
             got = _JSON_WORDS.get(type(document), "a number")
             raise Malformed(f"{name} takes a JSON object, got {got}.")
         with without_files():
-            document, said = operation.run(operation.request.model_validate(document), limits or Limits())
+            asked_for = operation.request.model_validate(understood(name, document))
+            document, said = operation.run(asked_for, limits or Limits())
             return Reply(plain(document), words=said)
     except ZooFileError:
         # Its sentence names a file of the machine.
@@ -170,7 +173,7 @@ def failure(kind: str, sentence: str, field: Any = None, suggestions: Any = None
 
 
 def _answered(request: ask.EvaluateRequest, limits: Limits) -> Said:
-    found = evaluate(request.plan, change=request.change).in_words(words.as_a_key)
+    found = evaluate(with_task(request.plan), change=request.change).in_words(words.as_a_key)
     return Said(_document(found, request.detail), words.of_answer(found))
 
 
@@ -188,7 +191,7 @@ def _planned(request: ask.PlanRequest, limits: Limits) -> Said:
 
 
 def _explained(request: ask.ExplainRequest, limits: Limits) -> Said:
-    found = evaluate(request.plan, change=False).in_words(words.as_a_key)
+    found = evaluate(with_task(request.plan, request.metric), change=False).in_words(words.as_a_key)
     said = [found.subject, str(found.explain(request.metric)), found.binding.sentence]
     return Said(found.explanation(request.metric), "\n".join(said))
 
@@ -196,7 +199,8 @@ def _explained(request: ask.ExplainRequest, limits: Limits) -> Said:
 def _compare(request: ask.CompareRequest, limits: Limits) -> Said:
     from mlsysim.plans.compare import compare_answers
 
-    answers = [evaluate(plan, change=False).in_words(words.as_a_key) for plan in (request.first, request.second)]
+    plans = [with_task(plan) for plan in (request.first, request.second)]
+    answers = [evaluate(plan, change=False).in_words(words.as_a_key) for plan in plans]
     found = compare_answers(*answers)
     sides = {name: _document(a, request.detail) for name, a in zip(("first", "second"), answers, strict=True)}
     lines = [f"{name.capitalize()}: {a.subject}. {a.headline}" for name, a in zip(sides, answers, strict=True)]
@@ -206,8 +210,9 @@ def _compare(request: ask.CompareRequest, limits: Limits) -> Said:
 def _export(request: ask.ExportRequest, limits: Limits) -> Said:
     from mlsysim.launch.targets import launched, target_named, written
 
-    target = target_named(request.to)
-    answer = evaluate_plainly(launched(target, request.plan, request.command))
+    plan = request.plan if request.to else with_task(request.plan)
+    target = target_named(request.to or ("vllm" if plan.kind == "serving" else "megatron"))
+    answer = evaluate_plainly(launched(target, plan, request.command))
     text = written(target, answer, command=request.command)
     told = {"target": target, "feasible": answer.feasible, "headline": answer.headline, "text": text}
     return Said(told, f"{answer.headline}\n\n{text}")
@@ -237,7 +242,8 @@ def _zoo(request: ask.ZooRequest, limits: Limits) -> Said:
     name = request.name
     if kind is None and name in catalogue.KINDS:
         kind, name = name, None
-    several = catalogue.alike(name) if kind is None and name is not None else []
+    ours = None if kind is None else catalogue.registries(kind)
+    several = [] if name is None else [zoo for zoo in catalogue.alike(name) if ours is None or zoo in ours]
     if kind is None and name is not None and not several:
         kind = catalogue.kind_of_entry(name)
     if kind is None and not several:

@@ -316,10 +316,11 @@ def compare(
     """
     from mlsysim.plans.compare import compare_answers
     from mlsysim.plans.evaluate import evaluate
+    from mlsysim.plans.likely import with_task
 
     form = chosen_form(context, output, as_json)
     with busy("evaluating ..."):
-        answers = [evaluate(named_plan(context, text), change=False) for text in (first, second)]
+        answers = [evaluate(with_task(named_plan(context, text)), change=False) for text in (first, second)]
     found = compare_answers(*answers)
     words: list[Line] = [(line, "bold") for line in found.sentences]
     words += [f"{x}: {a.subject}. {a.in_words(as_an_option).headline}" for x, a in zip("AB", answers, strict=True)]
@@ -378,9 +379,10 @@ def explain(
     """
     from mlsysim.cli.last import recall
     from mlsysim.plans.evaluate import evaluate
+    from mlsysim.plans.likely import with_task
 
     form = chosen_form(context, output, as_json)
-    plan = changed(context, recall()) if scenario is None else named_plan(context, scenario)
+    plan = changed(context, recall()) if scenario is None else with_task(named_plan(context, scenario), metric)
     answer = evaluate(plan, change=False)
     found = answer.explain(metric)
     if form == "json":
