@@ -6,6 +6,7 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 from mlsysim.models.attention import Attention
@@ -68,15 +69,19 @@ class TrainingState:
     def fuller(self, other: TrainingState) -> TrainingState:
         """This or the other, whichever has more on the device."""
         more = other.total > self.total
-        kept = Saved(*(where(more, 1.0 * b, 1.0 * a) for a, b in zip(self.saved, other.saved, strict=True)))
-        mine, its = (
-            (s.weights, s.gradients, s.optimizer, s.buffers, s.host, s.host_weights, s.host_activations)
-            for s in (self, other)
-        )
+
+        def pick(mine: Any, its: Any) -> Any:
+            return where(more, 1.0 * its, 1.0 * mine)
+
         return TrainingState(
-            *[where(more, 1.0 * b, 1.0 * a) for a, b in zip(mine[:3], its[:3], strict=True)],
-            kept,
-            *[where(more, 1.0 * b, 1.0 * a) for a, b in zip(mine[3:], its[3:], strict=True)],
+            pick(self.weights, other.weights),
+            pick(self.gradients, other.gradients),
+            pick(self.optimizer, other.optimizer),
+            Saved(*map(pick, self.saved, other.saved)),
+            pick(self.buffers, other.buffers),
+            pick(self.host, other.host),
+            pick(self.host_weights, other.host_weights),
+            pick(self.host_activations, other.host_activations),
         )
 
 
@@ -291,11 +296,8 @@ def training_state(
         buffers = buffer_fraction * (weights + gradients)
         return TrainingState(weights - parked, gradients, optimizer_state - host, saved, buffers, host, parked, away)
 
-    first, *others = stages_of(model, pp, chunks, schedule, m, group, count, keeps.placed)
-    found = on(first)
-    for other in others:
-        found = found.fuller(on(other))
-    return found
+    first, *rest = (on(stage) for stage in stages_of(model, pp, chunks, schedule, m, group, count, keeps.placed))
+    return reduce(TrainingState.fuller, rest, first)
 
 
 def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> Any:
