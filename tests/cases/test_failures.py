@@ -301,3 +301,23 @@ def test_a_run_on_few_accelerators_is_as_sure_as_its_step_and_one_of_weeks_on_ma
     assert "run" not in few.assumptions and "448 H100" in many.assumptions["run"]
     for name in ("tco", "energy"):
         assert many.metric(name).factors[1] > 1.25
+
+
+@pytest.mark.parametrize(("spares", "said"), [(2, False), (600, True)])
+def test_spares_that_no_failure_calls_are_said(spares: int, said: bool) -> None:
+    """64 nodes of which fewer than one is in repair: 600 beside them are paid and wait, which the goodput does not show."""
+    plan = {
+        "model": "Llama3_8B",
+        "on": "64x8xH100",
+        "batch_size": 512,
+        "seq_len": 4096,
+        "tokens": 1e12,
+        "spares": spares,
+    }
+    answer = evaluate_plainly(Plan.model_validate({"task": "training", **plan}))
+    found = next((each for each in answer.assumed if each.name == "spares_in_use"), None)
+    assert (found is not None) == said
+    if found is not None:
+        less = evaluate_plainly(Plan.model_validate({"task": "training", **plan, "spares": found.value}))
+        assert less.goodput.value == pytest.approx(answer.goodput.value, rel=2e-4)
+        assert f"of {spares:,}" in found.text

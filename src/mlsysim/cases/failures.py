@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.assumptions import CHIP, DEFAULT, INFERRED, Assumptions
 from mlsysim.cases.checkpoint import Checkpoint
 from mlsysim.cases.goodput import PATIENCE, Goodput, Saving, exact_goodput_of
-from mlsysim.cases.spares import backs, present
+from mlsysim.cases.spares import all_there, backs, present
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.ops import maximum, minimum
@@ -171,6 +171,15 @@ def with_spares(kept: Goodput, groups: Sequence[Any], said: Said, length: Length
     return kept.waiting_for(present(broken, said.spares, back, work / (mean * _HOUR), most / (mean * _HOUR)))
 
 
+def enough_spares(mtbf: Any, said: Said) -> tuple[float, int]:
+    """Nodes in repair on average, in the long run, and the fewest spares that stand in for all of them but in one hour of 10,000."""
+    broken = nodes_broken() * max(_repair(said), _SHORTEST) / mtbf
+    found = int(broken)
+    while all_there(broken, found) < 1 - 1e-4:
+        found += 1
+    return broken, found
+
+
 class Component(NamedTuple):
     """Something that fails: its name, its share of interruptions, and the mean (hours) and Weibull shape of a repair; None where none is needed."""
 
@@ -255,4 +264,7 @@ def note(
     elif said.repair is None:
         assumed.say("repair_time", _repair(said), DEFAULT, f"{_repair(said):g} h until a node that broke is back")
         sources["repair"] = _table("repair")["source"]["title"]
+    if said.spares and said.spares > 2 * (needed := enough_spares(kept.mtbf, said))[1]:
+        waits = f"{needed[0]:.2g} nodes are in repair on average, and more than {needed[1]:,} one hour in 10,000; the others wait"
+        assumed.say("spares_in_use", needed[1], INFERRED, f"{needed[1]:,} of {said.spares:,}: {waits}")
     return sources
