@@ -48,7 +48,7 @@ def test_a_text_longer_than_the_model_is_made_for_is_said():
 def test_a_disk_that_nobody_needs_is_said_to_change_nothing():
     asked = {"qps": 0.1, "turns": 3, "requests": 300, "offload_disk": "500 GB", "storage_bandwidth": "5 GB/s"}
     idle = mlsysim.serve("Llama3_8B", "1xH100", **asked).assumptions
-    assert idle["offload_disk"] == "no effect: no token of the prompts that were played was found on disk"
+    assert idle["offload_disk"] == "no effect: no token of the simulated prompts was found on disk"
     assert idle["prefixes"].endswith("0% on disk") and "host" not in idle["prefixes"]
 
 

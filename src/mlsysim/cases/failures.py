@@ -87,7 +87,7 @@ def interruption_rate(chip: HardwareNode) -> Rate:
     where = (
         ""
         if chip.generation in table["generations"]
-        else f"; none is published for {chip.name}, so that of {found or _OTHERS}"
+        else f"; none is published for {chip.name}, so that of {found or _OTHERS} is used"
     )
     words = f"{hours:,.0f} h for each accelerator, all causes ({table['meaning']}{where})"
     return Rate(hours, words, table["source"]["title"])
@@ -246,7 +246,7 @@ def note(
         rate = interruption_rate(chip)
         assumed.say("mtbf", kept.mtbf, CHIP, rate.words)
         sources["failures"] = rate.title
-        words = f"rates of fleets differ: one that was not counted is within {spread_of_rates():.1f} times of this, 90 % of the time"
+        words = f"fleets differ: the rate of another one is within a factor of {spread_of_rates():.1f} of this, 90 % of the time"
         assumed.say("interval_of_goodput", spread_of_rates(), INFERRED, f"{words} ({_table('spread')['meaning']})")
     if said.write is None:
         how = f"{plainly(saved.size / 1e9)} GB at {plainly(saved.size / saved.stall / 1e9)} GB/s"

@@ -216,7 +216,7 @@ def profile_band(regime: str, shares: Profile) -> tuple[Interval, str]:
     Whole passes were measured on one chip. Another gets the band of that chip's passes when predicted with constants of other chips.
     """
     band = interval(regime, *() if shares.passes_measured else ("chip",))
-    lacks = "passes were measured on another chip, predicted with constants that are not its own"
+    lacks = "no pass was measured on this chip (passes on another one, predicted with constants that are not its own, show what that adds)"
     return band, band.resting_on(f"measured passes ({regime})", chip=lacks)
 
 

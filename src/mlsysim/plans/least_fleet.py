@@ -97,7 +97,7 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
             return None
         seconds = to_si(answer.value("run_time"), "s")
         if seconds < fastest:
-            fastest, reason = seconds, f"the fastest, {nodes * step:,} x {chip}, take {compact_time(seconds)}."
+            fastest, reason = seconds, f"the fastest, {nodes * step:,} x {chip}, takes {compact_time(seconds)}."
         return None if seconds > deadline else answer
 
     nodes, slower, best = _floor(plan, chip, step), 0, None

@@ -158,7 +158,7 @@ def _kept_by_none(answer: Answer, name: str, label: str, most: Any) -> Checked:
     own = kind.label_of(answer.task)
     return Checked(
         metric=f"{kind.level}.{name}",
-        sentence=f"{who} has no {_small(own)} to hold against the {label} of {shown}.",
+        sentence=f"{who} has no {_small(own)} to check against the {label} of {shown}.",
         passed=False,
         limit=label if label != "limit" else name,
         asked=_asked(own, label, shown),

@@ -40,16 +40,14 @@ def _say(sheet: Sheet, served: Played) -> None:
     if served.fails is not None:
         every, repair = served.fails.every, served.fails.repair
         away = 1 - (every / (every + repair)) ** served.replicas
-        played = f"{many(seen.failed, 'failure')} in {compact_time(seen.seconds)} that were played"
+        played = f"{many(seen.failed, 'failure')} in {compact_time(seen.seconds)} of simulation"
         often = f"one fails every {compact_time(every)} and is back {compact_time(repair)} later"
         sheet.assumed["failures"] = (
-            f"{often}: {played}; one of {served.replicas:,} or more is away {100 * away:.2g} % of the time"
+            f"{often}: {played}; at least one of {served.replicas:,} is away {100 * away:.2g} % of the time"
         )
         if not seen.failed and not part.spare:
-            unseen = (
-                "No replica failed while requests were played; whether limits hold while one is away is asked with "
-            )
-            sheet.note(worded(unseen, Setting("spare", 1), "."))
+            unseen = "No replica failed during the simulation; use "
+            sheet.note(worded(unseen, Setting("spare", 1), " to see whether limits hold while one is away."))
     tiers = {"offload_memory": "with the host", "offload_disk": "on disk"}
     given = [key for key in tiers if getattr(part, key) is not None]
     if seen.found and seen.requests and any(seen.found):
@@ -58,7 +56,7 @@ def _say(sheet: Sheet, served: Played) -> None:
         sheet.assumed["prefixes"] = f"found of the prompts' tokens: {shares}"
     for key, share in zip(given, seen.found[1:] or [0.0] * len(given), strict=False):
         if not share:
-            sheet.assumed[key] = f"no effect: no token of the prompts that were played was found {tiers[key]}"
+            sheet.assumed[key] = f"no effect: no token of the simulated prompts was found {tiers[key]}"
         elif str(sheet.assumed.get(key, "")).startswith("no effect"):
             # The closed form has no share that is found; the play has.
             del sheet.assumed[key]
@@ -79,15 +77,15 @@ def _say_unsure(sheet: Sheet, served: Played) -> None:
             needed = max(needed, *own.values())
     if not missing:
         return
-    named = ", ".join(f"{' and '.join(levels)} of the {' and the '.join(kinds)}" for levels, kinds in missing.items())
+    named = "; ".join(f"{listed(levels)} of the {' and the '.join(kinds)}" for levels, kinds in missing.items())
     verb = "is" if served.seen.requests == 1 else "are"
-    few = f"{many(served.seen.requests, 'request')} {verb} too few to tell to a factor of two: {named}"
-    first = f"{few}; long waits come together, in few busy moments"
+    few = f"{many(served.seen.requests, 'request')} {verb} too few to know these to within a factor of two: {named}"
+    first = f"{few}. Long waits come together, in a few busy moments"
     if served.arrivals.trace is not None or not needed < _MOST:
         sheet.note(f"{first}.")
         return
     coarse = 10 ** max(math.floor(math.log10(needed)) - 1, 0)
-    sheet.note(worded(f"{first}. More are seen with ", Setting("requests", math.ceil(needed / coarse) * coarse), "."))
+    sheet.note(worded(f"{first}; draw more with ", Setting("requests", math.ceil(needed / coarse) * coarse), "."))
 
 
 def _say_alike(sheet: Sheet, served: Played) -> None:
@@ -135,10 +133,10 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     if served.replicas > 1:
         sheet.assumed["router"] = served.server.part.router or Settings.router
     if served.server.part.autoscale is not None:
-        aim = f"{plainly(served.rate_each, 3)} requests a second of a replica are aimed at"
-        there = f"{plainly(served.up[-1], 3)} of {served.writers:,} were there on average"
-        costs = "costs, energy and carbon are of those, as the others are let go; power is with all of them up"
-        sheet.assumed["autoscale"] = f"{aim}, {there}: {costs}"
+        aim = f"aims at {plainly(served.rate_each, 3)} requests a second for each replica"
+        there = f"{plainly(served.up[-1], 3)} of {served.writers:,} ran on average"
+        costs = "costs, energy and carbon count those; power is with all of them running"
+        sheet.assumed["autoscale"] = f"{aim}; {there}, and {costs}"
         sheet.add("replicas_up", served.up[-1])
     _say(sheet, served)
     if seen.over_time is not None:

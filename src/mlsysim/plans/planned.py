@@ -134,10 +134,10 @@ def _of_a_run(answer: Answer | None) -> tuple[str, ...]:
 
 
 _COLUMNS = (
-    "Headroom: how many times as many requests may come until a limit is missed. Odds: that every limit is kept. "
-    "Replicas after a + write what those before it read. Each row is a plan that serve repeats."
+    "Headroom: how many times the traffic can grow before a limit is missed. Odds: that every limit is kept. "
+    "Replicas before a + read prompts, those after it write answers. Each row is a plan that serve can repeat."
 )
-_FEWER = " Rows after the first are of fewer simulated requests."
+_FEWER = " Rows after the first had fewer simulated requests."
 
 
 def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:

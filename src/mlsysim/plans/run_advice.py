@@ -85,7 +85,7 @@ class Advised(NamedTuple):
         if needed is None:
             return
         what = "keep the deadline" if deadline is not None else f"end within {compact_time(limit)}"
-        beside = "" if plan.spares is None else f" ({plan.spares:,} are counted)"
+        beside = "" if plan.spares is None else f" ({plan.spares:,} are given)"
         more = "" if deadline is not None else ", at most 1 % later than with a node always at hand"
         elastic = ", going on with fewer replicas while nodes lack" if self.run.elastic else ""
         yield worded("Nine in ten runs ", what, " with ", Setting("spares", needed), f"{beside}{more}{elastic}.")
@@ -128,7 +128,7 @@ class Advised(NamedTuple):
         run = self.run
         words, share = self._saved(run._replace(restart=run.restart / 2, planned=run.planned / 2))
         if share >= _TOLD:
-            yield f"To be back twice as fast after a failure ({compact_time(run.restart / 2)}) {words}."
+            yield f"Restarting in half the time after a failure ({compact_time(run.restart / 2)}) {words}."
 
 
 def fewest_spares(run: Run, limit: float, seeds: int) -> int | None:

@@ -159,7 +159,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         qps = served.come
         why = "" if qps is None else f" where {plainly(qps)} {'comes' if qps == 1 else 'come'} a second"
         if served.overloaded:
-            why = f", as many as there is room for: {plainly(qps or 0.0)} requests a second are more than are answered"
+            why = f", as many as there is room for: {plainly(qps or 0.0)} requests a second are more than it can answer"
         sheet.assumed["concurrency"] = f"{served.flying} in flight{why}"
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}

@@ -109,9 +109,9 @@ def _thrashing(served: Served) -> tuple[str, ...]:
     full = served.saturated.requests if served.server.calibrated else served.most
     if full > _FEWER * served.most:
         return ()
-    why = "caches are full, and requests that were let in last are put back and read again"
-    said = f"Once it is overloaded it answers {plainly(full, 3)} a second: {why}; give "
-    return (worded(said, Setting("max_num_seqs"), " to let in fewer at a time."),)
+    why = "caches are full, and the newest requests are preempted and read again"
+    said = f"Overloaded, it answers only {plainly(full, 3)} a second: {why}; set "
+    return (worded(said, Setting("max_num_seqs"), " to admit fewer at a time."),)
 
 
 def _least(served: Served) -> tuple[str, ...]:

@@ -231,7 +231,7 @@ def _best_layout(
         if "nearest" not in error.details:
             raise
         best, missed = error.details["nearest"], Missed(error.details["lacks"], (error.details["least"],))
-        assumed["layout"] = "the one that lacks least memory, for none fits"
+        assumed["layout"] = "none fits; this one lacks the least memory"
     else:
         best = found.best_config
         rest = [f"{n:,} {words}" for words, n in found.rejected.items() if n]
