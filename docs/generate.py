@@ -27,7 +27,7 @@ def fallacies_page() -> str:
         "",
         "Written by `python docs/generate.py` from what the resolvers declare (`RESOLVER.fallacies()`).",
         "",
-        "Before the colon what is believed, after it what the wall's equation says.",
+        "Each line begins with a common belief. After the colon is what the wall's equation says.",
         "",
     ]
     classes = [resolver(name) for name in RESOLVERS]
