@@ -234,16 +234,16 @@ def _stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -
 
 
 def _load(
-    row: Mapping[str, str], steady: bool, ranks: int, own: Mapping[str, int], inferred: list[str]
+    row: Mapping[str, str], steady: bool, ranks: int, own: dict[str, int], inferred: list[str]
 ) -> tuple[str, dict[str, Any]]:
     """Kind of work, and how requests come; ``own`` limits of the engine."""
     metric, load = _metric(row), row["batch_or_concurrency"]
     if steady:
         prompt = _task_prompt(row, inferred)
-        lengths = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}
+        lengths: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": max(1, round(number(row, "osl")))}
         return f"steady state {metric}", {**lengths, "concurrency": max(1, round(number(row, "batch_or_concurrency")))}
     prompt, answer, spread = _lengths(row, inferred)
-    lengths: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
+    lengths = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
     online = _FIRST.search(load)
     if online:
         endless = online[1].lower() == "inf"
