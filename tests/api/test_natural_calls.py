@@ -96,3 +96,8 @@ def test_the_task_that_a_question_means(settings, metric, task):
 def test_two_fleets_are_compared_without_a_task():
     told = call("compare", {"plans": ["Llama3_8B@8xH100", "Llama3_8B@8xH200"]})
     assert told.kind is None and told.words.startswith("First: serving ")
+
+
+def test_the_task_of_one_is_that_of_the_other():
+    told = call("compare", {"plans": ["Llama3_8B@H100", "Llama3_8B@8xH100"]})
+    assert told.kind is None and told.words.count(": serving ") == 2

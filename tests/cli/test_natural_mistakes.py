@@ -479,6 +479,7 @@ MISTAKES = {
     "plan Llama3_70B --deadline 30d --on H1000": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "plan Llama3_70B --deadline 30d --tokens 0 --on H100": ["--tokens got 0", "expected more than 0"],
     "compare Llama3_8B@8xH100": ["Missing argument 'B', as in `mlsysim compare "],
+    "eval Llama3_8B H100x0": ["'H100x0' asks for 0 of them"],
     "compare Llama3_8B@8xH100 Llama3_8B@8xH1000 --task training": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "compare Llama3_8B@8xH100 Llama3_9B@8xH100 --task training": ["no model named 'Llama3_9B'", "'Llama3_8B'"],
     "compare Llama3_8B 8xH100 --task training": ["'Llama3_8B' is a model; on which hardware?"],

@@ -316,11 +316,12 @@ def compare(
     """
     from mlsysim.plans.compare import compare_answers
     from mlsysim.plans.evaluate import evaluate
-    from mlsysim.plans.likely import with_task
+    from mlsysim.plans.likely import of_one_task
 
     form = chosen_form(context, output, as_json)
     with busy("evaluating ..."):
-        answers = [evaluate(with_task(named_plan(context, text)), change=False) for text in (first, second)]
+        plans = of_one_task(*(named_plan(context, text) for text in (first, second)))
+        answers = [evaluate(plan, change=False) for plan in plans]
     found = compare_answers(*answers)
     words: list[Line] = [(line, "bold") for line in found.sentences]
     words += [f"{x}: {a.subject}. {a.in_words(as_an_option).headline}" for x, a in zip("AB", answers, strict=True)]

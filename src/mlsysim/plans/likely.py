@@ -35,3 +35,11 @@ def with_task(plan: Plan, metric: str | None = None) -> Plan:
     if sum(fleet.total_accelerators for fleet in fleets) == 1:
         return plan
     return plan.replacing(task="serving" if served and sum(fleet.count for fleet in fleets) == 1 else "training")
+
+
+def of_one_task(*plans: Plan) -> list[Plan]:
+    """Plans that are compared: one that says no task, and could be one pass, has that of the other."""
+    found = [with_task(plan) for plan in plans]
+    told = next((plan.kind for plan in found if plan.kind != "inference"), None)
+    open_ = [plan.task is None and plan.kind == "inference" and plan.workload.phase is None for plan in found]
+    return [plan.replacing(task=told) if told and free else plan for plan, free in zip(found, open_, strict=True)]

@@ -185,6 +185,9 @@ def find_system(name: str) -> tuple[str, Any]:
         raise InputError(why, field="on")
     if name.lower().endswith((".toml", ".json", ".yaml", ".yml", ".safetensors", ".onnx")):
         raise InputError(_unread(name), field="on")
+    chip, _, number = name.lower().rpartition("x")
+    if number and not number.strip("0") and _is_system(chip):
+        _count(number, name)
     if _NO_CHIP.match(name):
         text = (
             f"{name[:60]!r} does not say how many of which chip; write a whole number and a chip, such as '512xH100'."
