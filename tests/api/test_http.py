@@ -88,7 +88,7 @@ def test_unknown_names_in_addresses(client, url):
     assert answer.status_code == 404 and answer.json()["error"]["kind"] == "unknown_name"
 
 
-@pytest.mark.parametrize("url", ["/v1/zoo/chips", "/v1/walls/99", "/v1/walls/x", "/v1/walls?x=1", "/v1/zoo/hardware?limit=x",
+@pytest.mark.parametrize("url", ["/v1/zoo/planets", "/v1/walls/99", "/v1/walls/x", "/v1/walls?x=1", "/v1/zoo/hardware?limit=x",
                                  "/v1/zoo/hardware?sort=a&sort=b", "/v1/zoo?other=1", "/v1/zoo/hardware?limit=0"])  # fmt: skip
 def test_bad_values_in_addresses(client, url):
     sentence(client.get(url), 422, "input")
