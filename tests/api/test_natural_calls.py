@@ -25,6 +25,7 @@ SAME = [
     ("train", {"model": "Llama3_8B", "hardware": {"chip": "H100", "count": 8}}, EIGHT),
     ("train", {"model": "Llama3_8B", "num_gpus": 8, "gpu_type": "H100"}, EIGHT),
     ("train", {"arguments": EIGHT}, EIGHT),
+    ("train", {"params": EIGHT, "detail": "summary"}, {**EIGHT, "detail": "summary"}),
     ("serve", {**EIGHT, "requests_per_second": 5}, {**EIGHT, "qps": 5}),
     ("serve", {**EIGHT, "ttft_ms": 500}, {**EIGHT, "ttft": "500 ms"}),
     ("train", {**EIGHT, "dataset_tokens": 2e12}, {**EIGHT, "tokens": 2e12}),
@@ -101,3 +102,10 @@ def test_two_fleets_are_compared_without_a_task():
 def test_the_task_of_one_is_that_of_the_other():
     told = call("compare", {"plans": ["Llama3_8B@H100", "Llama3_8B@8xH100"]})
     assert told.kind is None and told.words.count(": serving ") == 2
+
+
+@pytest.mark.parametrize("held", [None, 1, "x", [1], {"x": 1}, True, {}, [], "", "scenario:", "@"])
+@pytest.mark.parametrize("name", ["plan", "first", "hardware", "gpus", "over", "model", "filter", "arguments", "days"])
+def test_nothing_is_a_fault_of_ours(name, held):
+    for operation in OPERATIONS:
+        assert call(operation, {name: held}).kind not in ("internal", "malformed")

@@ -25,10 +25,9 @@ _WRAPPED = ("arguments", "params", "parameters", "input", "request", "kwargs")
 def understood(operation: str, document: dict[str, Any]) -> dict[str, Any]:
     """A request in our words; what is not known stays as it is."""
     table = file("said.toml")
-    if len(document.keys() - {"detail"}) == 1 and (inner := next((document.get(name) for name in _WRAPPED), None)):
-        document = inner | {"detail": document["detail"]} if "detail" in document else inner
-    if not isinstance(document, dict):
-        return document
+    rest = document.keys() - {"detail"}
+    if len(rest) == 1 and rest <= {*_WRAPPED} and isinstance(inner := document[min(rest)], dict):
+        document = {**{name: value for name, value in document.items() if name == "detail"}, **inner}
     own = {other: name for name, others in table["fields"].get(operation, {}).items() for other in others}
     found: dict[str, Any] = {}
     for name, value in document.items():
@@ -120,7 +119,8 @@ def _optimized(found: dict[str, Any]) -> dict[str, Any]:
     if "what" not in found:
         ways = {"space": ("space",), "placement": ("carbon_tax", "objective", "regions"), "batching": ("sla", "qps")}
         told = next((what for what, names in ways.items() if {*names} & found.keys()), None)
-        task = found.get("task") or (found.get("plan") or {}).get("task")
+        held = found.get("plan")
+        task = found.get("task") or (held.get("task") if isinstance(held, dict) else None)
         found["what"] = told or ("batching" if task == "serving" else "parallelism")
     return found
 
