@@ -51,6 +51,19 @@ ROW = {
 }
 
 
+def test_a_client_that_measures_a_steady_state_asks_one_by_one():
+    """Of a 70B in 8 bits on two H100 with 5,000 + 500 tokens 547, 689 and 834 ms were published at 5, 25 and 50 clients (NIM 1.8)."""
+    more = {"isl": "5000", "osl": "500", "length_min_fraction": "1.0", "gpu": "h100_sxm", "tp": "2", "engine": "trtllm"}
+    plans = [plan_of(RUN | more | {"client": client, "concurrency": "25"}, []) for client in ("", "genai-perf")]
+    assert [each.serving.length_cv for each in plans] == [None, 0.1]
+    assert plans[1].serving.requests == 50 * 25
+    found = {
+        p.metric: p.predicted
+        for p in TABLES["serving_runs"].predict(RUN | more | {"client": "genai-perf", "concurrency": "25"})
+    }
+    assert 450 < found["ttft_ms"] < 1050
+
+
 def test_a_run_gives_both_metrics():
     found = {p.metric: p for p in TABLES["serving_runs"].predict(RUN)}
     assert set(found) == {"tpot_ms", "ttft_ms"}

@@ -33,6 +33,20 @@ def test_a_simulated_time_is_as_elastic_as_it_is_long() -> None:
     assert answer.main == "tpot" and ledger.total("elastic") == pytest.approx(ledger.seconds)
 
 
+def test_caches_that_go_to_the_host_are_not_read_again() -> None:
+    asked = {"qps": 10, "isl": 500, "osl": 2000}
+    for preemption, words, not_said in (
+        ("swap", "back from the host", "read again"),
+        (None, "read again", "the host"),
+    ):
+        (line,) = [
+            each
+            for each in mlsysim.serve("Llama3_8B", "1xH100", preemption=preemption, **asked).verdict
+            if each.startswith("Overloaded, it answers")
+        ]
+        assert words in line and not_said not in line
+
+
 def test_limits_on_times_that_there_are_none_of_are_listed(overloaded: Answer) -> None:
     first = next(check for check in overloaded.checks if check.limit == "ttft")
     assert not first.passed and first.sentence.startswith("An overloaded service has no time to the first token")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsysim.cases.serve import Engines, serve
-from mlsysim.cases.traffic import Traffic
+from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.simulate.fleet import Fleet, Pool
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.record import Record
@@ -20,7 +20,7 @@ from mlsysim.simulate.replica import Replica
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.routers import ROUTERS, router
 from mlsysim.simulate.scheduling import ENDLESS, Scheduling
-from mlsysim.simulate.serving import Settings, Simulated, simulate
+from mlsysim.simulate.serving import Failures, Settings, Simulated, simulate
 from mlsysim.simulate.traffic import Load, Spread
 from tests.simulate.test_replica import PlantedRoom, PlantedSteps, _engines, _poisson
 
@@ -173,9 +173,29 @@ def test_a_slow_port_is_a_queue() -> None:
     assert waits[2] - waits[1] > 0.8 * (alone * (1 + rho / (2 * (1 - rho))) - alone / 10)
 
 
-def test_clients_in_a_loop_have_one_pool() -> None:
-    with pytest.raises(ValueError, match="one pool does both"):
-        simulate(_apart(), Traffic(100, 10), [Request(0.0, 100, 10)], 1, Settings(clients=1))
+@pytest.mark.parametrize(("clients", "readers", "writers"), [(1, 1, 1), (12, 2, 1), (64, 2, 3)])
+def test_clients_in_a_loop_of_two_pools_are_those_of_the_closed_form(clients: int, readers: int, writers: int) -> None:
+    """And one that is alone sees what one request does, whatever came before."""
+    count, machine = 12 * clients, _apart()
+    t = Traffic(1000, 200, together=1.0, prefill_replicas=readers, replicas=writers)
+    requests = Load(1.0, Spread(1000.0, 0.2), Spread(200.0, 0.2), 1.0, count=count).requests(1)
+    seen = simulate(machine, t, requests, count, Settings(clients=clients))
+    assert seen.requests == seen.spent.ended == count
+    habits = Habits(rounds=12, length_cv=0.2)
+    closed = serve(machine, replace(t, concurrency=float(clients), habits=habits))
+    assert seen.percentiles["ttft"].mean == pytest.approx(float(closed.ttft), rel=0.12)
+    assert seen.percentiles["tpot"].mean == pytest.approx(float(closed.tpot), rel=0.03)
+    alone = [Request(0.0, 1000, 200)]
+    first = [simulate(machine, t, many * alone, many, Settings(clients=1)) for many in (1, 3)]
+    for kind in ("ttft", "tpot"):
+        assert first[0].percentiles[kind].mean == pytest.approx(first[1].percentiles[kind].mean, rel=1e-9)
+    assert 3 * first[0].seconds == pytest.approx(first[1].seconds, rel=1e-9)
+
+
+def test_clients_in_a_loop_have_replicas_that_do_not_change() -> None:
+    with pytest.raises(ValueError, match="none changes"):
+        never = Failures(1e9, 1.0)
+        simulate(_apart(), Traffic(100, 10), [Request(0.0, 100, 10)], 1, Settings(clients=1, failures=never))
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,10 @@ def _thrashing(served: Served) -> tuple[str, ...]:
     full = served.saturated.requests if served.server.calibrated else served.most
     if full > _FEWER * served.most:
         return ()
-    why = "caches are full, and the newest requests are preempted and read again"
-    said = f"Overloaded, it answers only {plainly(full, 3)} a second: {why}; set "
+    why = "caches are full, and the newest requests are preempted and"
+    said = f"Overloaded, it answers only {plainly(full, 3)} a second: {why} read again; set "
+    if served.server.part.preemption == "swap":
+        said = f"Overloaded, it answers fewer: {why} brought back from the host; set "
     return (worded(said, Setting("max_num_seqs"), " to admit fewer at a time."),)
 
 

@@ -9,7 +9,7 @@ played by itself (:mod:`mlsysim.simulate.alone`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from mlsysim.simulate.live import NEVER
@@ -20,6 +20,8 @@ from mlsysim.simulate.routers import RoundRobin
 from mlsysim.simulate.series import Series
 
 UP, DOWN, STARTING, DRAINING, FAILED = "up", "down", "starting", "draining", "failed"
+_SHORTEST = 1e-3
+"""Seconds of a window at least, in which a client of two pools may ask that late."""
 
 
 class Pool:
@@ -138,12 +140,49 @@ class Fleet:
             if not number % TOGETHER:
                 told()
             self.front.give(request, request.arrival)
-        for pool in self.pools:
-            for replica in pool.replicas:
-                replica.scheduling = replica.scheduling.flushed
+        self._flush()
         while self._busy():
             self.until(self.events[0][0])
             told()
+
+    def _flush(self) -> None:
+        """Nobody comes any more."""
+        for pool in self.pools:
+            for replica in pool.replicas:
+                replica.scheduling = replica.scheduling.flushed
+
+    def ask_again(
+        self, requests: Iterator[Request], clients: int, ended: list[float], told: Callable[[], None]
+    ) -> None:
+        """Requests of clients that wait for their answers, whose ends are told as they are known.
+
+        A window is as long as the shortest cache is on its way, and where nobody is being read also as the shortest prompt is read: those that come into it were
+        read before it, so that the writers are played first, and readers with the requests of the clients whose answers ended.
+        """
+        assert self.back is not None and self.between is not None
+        reader = self.front.replicas[0]
+        read = reader.front + reader.steps.mixed(0, 0.0, 1, 1, reader.steps.chunk(1, 0))
+        now, sent, number, left = 0.0, max(self.between.start + self.between.transfer(1), _SHORTEST), 0, True
+        ended.extend([0.0] * clients)
+        while left or self._busy():
+            while self.events[0][0] <= now:
+                when, _, act = heappop(self.events)
+                act(when)
+            self._hand_over(now)
+            reading = self.between.read or any(replica.outstanding for replica in self.front.replicas)
+            now += sent if reading else sent + read
+            self.back.advance(now)
+            while left and ended and ended[0] <= now:
+                at, request = heappop(ended), next(requests, None)
+                if request is None:
+                    left = False
+                    self._flush()
+                else:
+                    number += 1
+                    if not number % TOGETHER:
+                        told()
+                    self.front.give(request._replace(arrival=at), at)
+            self.front.advance(now)
 
     def _busy(self) -> bool:
         if self.between is not None and self.between.read:
@@ -161,17 +200,23 @@ class Fleet:
     def _flow(self, at: float) -> None:
         """All steps that begin before a time."""
         self.front.advance(at)
-        if self.back is not None and self.between is not None:
-            while self.back.up and (found := self.between.next(at)) is not None:
-                read, reader, request, begun = found
-                if read < self.back.opened:
-                    self.back.waited += self.back.opened - read
-                    read = self.back.opened
-                writer = self.back.router.choose(request, self.back.up, read)
-                there = self.between.send(read, reader, writer, request.prompt)
-                self.back.came += 1
-                self.back.replicas[writer].push(request, there, begun)
+        self._hand_over(at)
+        if self.back is not None:
             self.back.advance(at)
+
+    def _hand_over(self, at: float) -> None:
+        """Prompts that were read by then go on."""
+        if self.back is None or self.between is None:
+            return
+        while self.back.up and (found := self.between.next(at)) is not None:
+            read, reader, request, begun = found
+            if read < self.back.opened:
+                self.back.waited += self.back.opened - read
+                read = self.back.opened
+            writer = self.back.router.choose(request, self.back.up, read)
+            there = self.between.send(read, reader, writer, request.prompt)
+            self.back.came += 1
+            self.back.replicas[writer].push(request, there, begun)
 
     def fails(self, pool: Pool, unit: int, at: float) -> None:
         """A unit is lost with all that it holds; its requests come again."""

@@ -12,6 +12,7 @@ import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
+from heapq import heappush
 from itertools import chain, count
 from typing import NamedTuple
 
@@ -143,10 +144,10 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
     if settings.backlog is not None and (machine.apart or settings.clients is not None):
         raise InputError("Jobs beside the traffic are simulated where one pool does both, and requests come at a rate.")
     if settings.clients is not None:
-        if machine.apart or changes or settings.others:
-            raise InputError(
-                "Clients in a loop are simulated where one pool does both, and nothing changes; give a rate."
-            )
+        if changes or settings.others:
+            raise InputError("Clients in a loop are simulated where replicas are alike and none changes; give a rate.")
+        if machine.apart:
+            return _fleet(machines, clock, settings, record)
         replicas = replicas_of(machine, t, settings, record)
         _ask_again(replicas, clock.requests, settings.clients, _telling(record, clock, settings))
         return outcome(record, [result(each, Series()) for each in replicas], 0.0)
@@ -158,8 +159,8 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
 
 def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Settings, record: Record) -> Simulated:
     """Replicas that know of each other."""
-    (machine, t), scaling, done = machines[0], settings.scaling, record.teller()
-    most = None if scaling is None else scaling.most
+    (machine, t), scaling, ended = machines[0], settings.scaling, list[float]()
+    most, done = None if scaling is None else scaling.most, _telling_ends(record.teller(), ended, settings.clients)
 
     def pool(kinds: list[Kind], told: Done | None = None) -> Pool:
         units, made = list[range](), list[Replica]()
@@ -191,13 +192,29 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
             Failing(fleet, each, settings.failures, settings.seed, str(number))
         if scaling is not None:
             Growing(fleet, each, scaling, _cold_start(fleet, each, scaling))
-    told = _telling(record, clock, settings)
-    fleet.play(chain.from_iterable(clock), told)
+    told, come = _telling(record, clock, settings), chain.from_iterable(clock)
+    if settings.clients is None:
+        fleet.play(come, told)
+    else:
+        fleet.ask_again(come, settings.clients, ended, told)
     told()
     alone = [result(*both) for each in fleet.pools[-1:] for both in zip(each.replicas, each.series, strict=True)]
     read = [result(*both) for each in fleet.pools[:-1] for both in zip(each.replicas, each.series, strict=True)]
     changes = settings.failures is not None or scaling is not None
-    return outcome(record, alone, max(clock.first, settings.skip), read, fleet, changes)
+    begin = max(clock.first, settings.skip) if settings.clients is None else 0.0
+    return outcome(record, alone, begin, read, fleet, changes)
+
+
+def _telling_ends(done: Done, ended: list[float], clients: int | None) -> Done:
+    """What is done with an answer; where clients wait for it, its end is kept."""
+    if clients is None:
+        return done
+
+    def told(each: Ended) -> None:
+        done(each)
+        heappush(ended, each[3])
+
+    return told
 
 
 def _telling(record: Record, clock: _Clock, settings: Settings) -> Callable[[], None]:

@@ -23,6 +23,8 @@ their lists of configurations; the columns were filled in by rules of their own)
                           those of 8,192, 131,072 in 4 bits beside many that write. B200 32,768 of a worker, 65,536 where many read long ones
     no client named       runs of the table's own tool (https://github.com/ai-dynamo/aiconfigurator, generator/rule_plugin/benchmark): I + 1,500
                           prompt tokens a step, on TensorRT-LLM and those of the clients' answers; 50 requests a client, after warming up
+    genai-perf            measures windows until they are alike (https://github.com/triton-inference-server/perf_analyzer, docs/measurements_metrics.md):
+                          clients that began together ask one by one by then, as those of 50 requests each whose lengths differ by a tenth
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
 _ROOM = 1500
 """Prompt tokens of a step beside one prompt, in runs of the table's own tool."""
+_STEADY, _APART = "genai-perf", 0.1
+"""The client that measures a steady state, and the spread of lengths that keeps its rounds apart."""
 _SHORT = 2048
 """Prompt tokens up to which recipes of pools are those of short prompts."""
 _LISTED = "2026-04-22"
@@ -85,6 +89,9 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     if row.get("client") == "" and row["engine"] in ("sglang", "trtllm"):
         budget = whole(row, "isl") + _ROOM + (whole(row, "concurrency") if row["engine"] == "trtllm" else 0)
         found |= {"token_budget": str(budget), "rounds": "50"}
+    found["client"] = row.get("client") or ""
+    if found["client"] == _STEADY:
+        found["rounds"] = row.get("rounds") or "50"
     if row["engine"] != "sglang":
         return found
     if row["model"].endswith("GLM-5"):
@@ -127,6 +134,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
         "engine": runner.name,
         "cache_precision": row.get("kv_dtype") or "bf16",
         "range_ratio": float(ratio) if ratio and float(ratio) != 1 else None,
+        "length_cv": _APART if row["client"] == _STEADY and ratio in ("", "1.0", "1") else None,
         "draft_tokens": whole(row, "mtp_tokens", 0) or None,
     }
     name = key_of(chip)
