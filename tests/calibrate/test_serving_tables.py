@@ -529,6 +529,8 @@ def test_a_rate_of_one_user_by_other_names(metric: str):
         ({"tp": "8", "n_gpus": "8", "isl": "128", "osl": "4096"}, 1792),
         ({"tp": "8", "n_gpus": "8", "isl": "128", "osl": "128"}, 4096),
         ({"tp": "8", "n_gpus": "8", "isl": "20000", "osl": "2000"}, 384),
+        # Of each micro-batch of a pipeline: 4,096 / 4, four times.
+        ({"tp": "2", "pp": "4", "n_gpus": "8", "isl": "128", "osl": "128"}, 4096),
         # Given in the row.
         ({"notes": "max_num_seqs 96"}, 96),
     ],

@@ -30,7 +30,7 @@ def played(on: str, days: float, model: str = "GPT3_175B", seeds: int = 20, **op
 
 def interruptions(answer: Answer) -> int:
     """Of the run in the middle."""
-    return int(answer.assumptions["simulated"].split("told: ")[1].split()[0].replace(",", ""))
+    return int(answer.assumptions["simulated"].split("median run: ")[1].split()[0].replace(",", ""))
 
 
 def test_llama_3_by_faults_of_another_fleet():

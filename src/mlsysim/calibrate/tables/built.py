@@ -5,6 +5,8 @@ caches have, on n devices of memory M with weights of W bytes, caches of c bytes
 
     R = min( 0.95 (n M - W) / (c (I + O)), 4096 ) / p, rounded up to 32, from 256 on to 128, from 1024 on to 256; 64 at least
 
+of each of p micro-batches,
+
 where each rank has at least one head of the cache (``tensorrt_llm/bench/build/tuning.py`` of release 0.20). Buffers of the C++ runtime's decoder
 grow with it by gigabytes (:meth:`mlsysim.timing.engine_device.EngineDevice.slot_bytes`), so that an engine for 8,192 requests can have half the
 room for caches of one for 256. Left out: the tokens of a step, which it sets as well (R (1 + I / O)): asked so, with the engine's constants as they are, prompts of 2,048 tokens on eight
@@ -66,7 +68,7 @@ def _tuned(
     fitting = _SHARE * room / (model.kv_elements_per_token * heads * cached * length)
     requests = min(fitting, _MOST) / split["pp"]
     multiple = next(each for below, each in _MULTIPLES if requests < below)
-    return max(_LEAST, multiple * math.ceil(requests / multiple))
+    return split["pp"] * max(_LEAST, multiple * math.ceil(requests / multiple))
 
 
 def own_limits(chip: HardwareNode, served: bool) -> dict[str, int]:
