@@ -6,6 +6,7 @@ the most that it answers is r s or more, else that over s.
 
 import pytest
 
+from mlsysim.cases.traffic import CLIENT_ROUNDS
 from mlsysim.labs.gauges import gauges
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.units.registry import to_si
@@ -160,13 +161,15 @@ def test_many_requests_are_as_those_without_end():
 @pytest.mark.parametrize("output", [1, 2, 16, 256, 2048])
 @pytest.mark.parametrize("engine", ["SGLang", "vLLM", "TensorRT_LLM", "TensorRT_LLM_Cpp"])
 def test_ends_of_times_in_a_loop_keep_littles_law(engine, output, more):
-    """C clients that wait are answered at X = C / (F + n d): no end of one of the three asks of the others what lies outside of theirs."""
+    """C clients that wait are answered at X = C / (F + n d), less those whose last request has ended: who waits for a place in each of ten rounds is gone
+    for half of a round at the end, at most. No end of one of the three asks of the others what lies outside of theirs."""
     for clients in (1, 64) if more else (1, 8, 64, 500):
         answer = asked(engine=engine, prompt_tokens=2048, output_tokens=output, concurrency=clients, **more)
         first, whole, x = times(answer, "ttft"), times(answer, "latency"), rate(answer, "requests_per_second")
         assert first[0] < first[1] < first[2] and whole[0] < whole[1] < whole[2]
         if not more:
-            assert x[1] * whole[1] == pytest.approx(clients, rel=1e-6)
+            gone = 0.0 if clients == 1 else 0.5 / CLIENT_ROUNDS
+            assert clients * (1 - gone - 1e-6) <= x[1] * whole[1] <= clients * (1 + 1e-6)
         # Of requests that are played the last are not followed by others.
         answered = x[1] * whole[1]
         assert (x[0] * whole[2], x[2] * whole[0]) == pytest.approx((answered, answered))

@@ -153,7 +153,7 @@ def test_advice_is_kept_where_it_is_followed():
     ]
     assert ends[0]["run_time"]["p90"] <= late < (ends[1].get("run_time", {}).get("p90") or math.inf)
     enough = " ".join(evaluate_plainly(plan_of(on="2048xH100", seeds=24, spares=spares, mtbf="6 h")).verdict)
-    assert "checkpoint_mode = " in enough and "twice as fast" in enough
+    assert "checkpoint_mode = " in enough and "in half the time" in enough
 
 
 def test_the_run_in_the_middle_is_the_median_of_its_goodput_too():

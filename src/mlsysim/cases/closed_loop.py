@@ -329,7 +329,8 @@ def result(
     bound: str | None,
     unseen: Any = 0.0,
 ) -> Loop:
-    """What clients in a loop see; Little's law gives their rate, of rounds that take ``unseen`` seconds beside what requests see on average."""
-    rate = t.concurrency / (value_of(ttft + (t.mean_answer - 1) * tpot) + unseen)
+    """What clients in a loop see; Little's law gives their rate, of rounds that take ``unseen`` seconds beside what requests see on average:
+    clients whose last request has ended wait for none."""
+    rate = t.concurrency / (value_of(ttft + (t.mean_answer - 1) * tpot) + maximum(unseen, 0.0))
     decode, prompt, middle = (value_of(step) for step in (decode_step, prompt_step, middle_step))
     return Loop(tpot, ttft, steady, active, decode, prompt, middle, rate, bound)
