@@ -38,7 +38,7 @@ TOO_LARGE = {
 PIPELINE = {
     "task": "training",
     "workload": {"model": "Llama3_8B", "batch_size": 64, "seq_len": 4096},
-    "hardware": {"on": "16xH100"},
+    "hardware": {"on": "16xH200"},
 }
 
 
