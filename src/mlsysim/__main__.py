@@ -1,5 +1,5 @@
 """``python -m mlsysim``."""
 
-from mlsysim.cli.main import main
+from mlsysim.cli.main import run
 
-main()
+run()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -92,3 +94,24 @@ def test_an_entry_that_breaks_physics_ends_the_check_with_1(
     monkeypatch.setenv("MLSYSIM_ZOO", str(tmp_path))
     code, out, _ = fuzz.run_command(["zoo", "check", "--json"])
     assert code == 1 and json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("eval ResNet50 A100 --json", 0), ("eval ResNet50", 1), ("eval Llama3_70B H100", 2), ("--version", 0)],
+)
+def test_a_process_ends_with_its_code_all_of_its_output_and_what_was_registered(arguments, code):
+    begun = "import atexit, sys\natexit.register(print, 'ended')\nfrom mlsysim.cli.main import run\n"
+    command = [sys.executable, "-c", f"{begun}sys.argv = ['mlsysim', *{shlex.split(arguments)}]\nrun()"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    said, mark, rest = done.stdout.rpartition("ended\n")
+    assert (done.returncode, mark, rest) == (code, "ended\n", "")
+    if "--json" in arguments:
+        assert json.loads(said)["feasible"]
+    assert bool(done.stderr) == (code == 1) and "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_enough_gets_no_traceback():
+    asked = f"{shlex.quote(sys.executable)} -m mlsysim zoo models | head -1"
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=600)
+    assert done.stdout and not done.stderr

@@ -153,6 +153,25 @@ def main() -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
+def run() -> None:
+    """:func:`main` as a process of its own. It ends with what was registered for its end, and is not taken apart object by object after that, which
+    takes as long as a twentieth of an answer; processes, threads and databases are left to Python."""
+    try:
+        main()
+    except SystemExit as stop:
+        threads = sys.modules.get("threading")
+        others = {"multiprocessing", "duckdb"} & sys.modules.keys() or (threads and threads.active_count() > 1)
+        if others or not isinstance(stop.code, int):
+            raise
+        atexit._run_exitfuncs()
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:
+            raise stop from None
+        os._exit(stop.code)
+
+
 _VALUES = {
     "--lora-rank": "--lora-rank 16",
     "--batch-size": "--batch-size 64",
