@@ -222,6 +222,15 @@ def test_answers_of_one_subject_are_told_apart() -> None:
     assert compare_answers(full, wide).sentences[0].startswith("Only the second fits. ")
 
 
+def test_services_of_different_loads_are_said_to_be() -> None:
+    asked = {"task": "serving", "workload": {"model": "Llama3_8B"}}
+    one, node = (evaluate(asked | {"hardware": {"on": on}}, change=False) for on in ("1xH100", "8xH100"))
+    loads = [answer.layout["concurrency"] for answer in (one, node)]
+    assert loads[0] < loads[1]
+    assert f"{loads[0]:,} and {loads[1]:,} requests in flight" in compare_answers(one, node).sentences[1]
+    assert not any("loads differ" in line for line in compare_answers(node, node).sentences)
+
+
 def test_comparison_factors_and_tasks() -> None:
     slow, fast = trained("8xH100"), trained("16xH100")
     found = compare_answers(slow, fast)

@@ -96,6 +96,9 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
             lines.append(
                 f"{better[0].upper()}{better[1:]} is {max(speed, 1 / speed):.2f} times as fast ({main.label.lower()})."
             )
+    loads = [answer.layout.get("concurrency") for answer in (first, second)]
+    if None not in loads and loads[0] != loads[1]:
+        lines.append(f"Their loads differ: {loads[0]:,} and {loads[1]:,} requests in flight.")
     one, two = first.binding, second.binding
     if one.wall == two.wall:
         lines.append(f"The same wall binds in both: {one.wall} ({one.name}).")
