@@ -94,9 +94,7 @@ def test_no_prompt_is_lost(clients, prompt, answer, name, chunk):
     seen = closed_loop(step, asked)
     turns = Turns(step, asked, seen.active)
     assert seen.request_rate <= 1.01 / turns.pace(0.0)
-    # Little's law: of a thousand rounds all clients are there but in the last, which they leave one by one.
-    there = seen.request_rate * (seen.ttft + (answer - 1) * seen.tpot)
-    assert clients * (1 - 1 / 1000) <= there <= clients * (1 + 1e-9)
+    assert seen.request_rate * (seen.ttft + (answer - 1) * seen.tpot) == pytest.approx(clients)
     assert seen.ttft >= 0 and seen.tpot >= turns.decode(1.0) / turns.gain * 0.999
     flood = open_loop(step, arrivals_of(1e6, prompt, answer, chunk=chunk))
     assert flood.request_rate <= 1.01 / Turns(step, asked, flood.active).pace(0.0)

@@ -4,9 +4,10 @@ A server whose steps are s times as long at a rate r is this one at r s, on a cl
 the most that it answers is r s or more, else that over s.
 """
 
+import re
+
 import pytest
 
-from mlsysim.cases.traffic import CLIENT_ROUNDS
 from mlsysim.labs.gauges import gauges
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.units.registry import to_si
@@ -161,15 +162,13 @@ def test_many_requests_are_as_those_without_end():
 @pytest.mark.parametrize("output", [1, 2, 16, 256, 2048])
 @pytest.mark.parametrize("engine", ["SGLang", "vLLM", "TensorRT_LLM", "TensorRT_LLM_Cpp"])
 def test_ends_of_times_in_a_loop_keep_littles_law(engine, output, more):
-    """C clients that wait are answered at X = C / (F + n d), less those whose last request has ended: who waits for a place in each of ten rounds is gone
-    for half of a round at the end, at most. No end of one of the three asks of the others what lies outside of theirs."""
+    """C clients that wait are answered at X = C / (F + n d): no end of one of the three asks of the others what lies outside of theirs."""
     for clients in (1, 64) if more else (1, 8, 64, 500):
         answer = asked(engine=engine, prompt_tokens=2048, output_tokens=output, concurrency=clients, **more)
         first, whole, x = times(answer, "ttft"), times(answer, "latency"), rate(answer, "requests_per_second")
         assert first[0] < first[1] < first[2] and whole[0] < whole[1] < whole[2]
         if not more:
-            gone = 0.0 if clients == 1 else 0.5 / CLIENT_ROUNDS
-            assert clients * (1 - gone - 1e-6) <= x[1] * whole[1] <= clients * (1 + 1e-6)
+            assert x[1] * whole[1] == pytest.approx(clients, rel=1e-6)
         # Of requests that are played the last are not followed by others.
         answered = x[1] * whole[1]
         assert (x[0] * whole[2], x[2] * whole[0]) == pytest.approx((answered, answered))
@@ -180,3 +179,18 @@ def test_ends_of_times_in_a_loop_keep_littles_law(engine, output, more):
         assert first[0] + rest[1] >= whole[0] * (1 - 1e-9) and first[2] + rest[0] <= whole[2] * (1 + 1e-9)
         if output == 1:
             assert first[2] / first[1] == pytest.approx(x[1] / x[0])
+
+
+@pytest.mark.parametrize("engine", ["SGLang", "vLLM", "TensorRT_LLM_Cpp"])
+@pytest.mark.parametrize("more", [{"concurrency": 500}, {"concurrency": 1000, "requests": 1000, "offline": True}])
+def test_the_equation_of_a_rate_gives_it_beyond_the_room_too(engine, more):
+    """Clients that wait for a place in a loop, and a batch of more requests than there is room for, of which fewer are in flight on average."""
+    answer = asked(engine=engine, prompt_tokens=1024, output_tokens=256, **more)
+    assert 0 < answer.value("max_batch") < more["concurrency"]
+    told = str(answer.explain("requests_per_second"))
+    flying = float(re.search(r"c = ([\d.,]+)", told)[1].replace(",", ""))
+    assert flying / times(answer, "latency")[1] == pytest.approx(rate(answer, "requests_per_second")[1], rel=1e-3)
+    if "offline" in more:
+        assert flying < more["concurrency"]
+    else:
+        assert flying == more["concurrency"]

@@ -154,7 +154,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         cold = where(t.concurrency * t.mean_prompt > step.engine.token_budget, step.engine.cold_start / h.rounds, 0.0)
         ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
     steps = turn.alone, turn.prompts, s.middle(turn, active)
-    return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound, unseen)
+    return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound, unseen if h.rounds == 1 else 0.0)
 
 
 def crowd_of(
@@ -329,8 +329,7 @@ def result(
     bound: str | None,
     unseen: Any = 0.0,
 ) -> Loop:
-    """What clients in a loop see; Little's law gives their rate, of rounds that take ``unseen`` seconds beside what requests see on average:
-    clients whose last request has ended wait for none."""
-    rate = t.concurrency / (value_of(ttft + (t.mean_answer - 1) * tpot) + maximum(unseen, 0.0))
+    """What clients in a loop see; Little's law gives their rate. A batch takes ``unseen`` seconds longer than its requests do on average."""
+    rate = t.concurrency / (value_of(ttft + (t.mean_answer - 1) * tpot) + unseen)
     decode, prompt, middle = (value_of(step) for step in (decode_step, prompt_step, middle_step))
     return Loop(tpot, ttft, steady, active, decode, prompt, middle, rate, bound)

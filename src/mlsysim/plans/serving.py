@@ -251,7 +251,8 @@ def _facts(sheet: Sheet, served: Served) -> None:
         **memory_facts(fullest, float(sheet.ledger.capacity)),
         "accelerators": server.fleet.total_accelerators,
         "devices_that_serve": served.devices,
-        "requests_in_flight": served.clients,
+        # Of a batch the mean, since those that have ended are not followed by others.
+        "requests_in_flight": served.clients if served.come is not None else served.delivered() * served.latency,
         "tokens_of_an_answer": tokens,
     }
     if part.output_rate is not None:
