@@ -49,7 +49,8 @@ def present(number: Any) -> bool:
 @cache
 def _workspace(engine: str, name: str) -> float:
     table = serving_table("workspace")
-    return to_si(table.get(engine, table).get(name, table[name]), "byte")
+    own = table.get(engine, table)
+    return to_si(table.get(own.get("like"), own).get(name, table[name]), "byte")
 
 
 class EngineDevice:
