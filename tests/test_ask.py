@@ -251,3 +251,22 @@ def test_a_metric_is_an_attribute_of_its_answer():
 def test_no_host_starts_the_kernels_of_a_wafer():
     answer = mlsysim.train("Llama3_8B", on="4xCerebras_CS3", tokens="1B")
     assert answer.binding.wall == 1 and not [part for part in answer.time_parts if "launches" in part.label]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (lambda: mlsysim.train(None, on="8xH100"), "A model is a name of the zoo, a file or a Workload, got NoneType."),
+        (lambda: mlsysim.sweep("Llama3_8B", {"tp": [1, 2]}), "sweep('Llama3_8B', over, on='8xH100')"),
+        (lambda: mlsysim.sweep("Llama3_8B@64xH100", {"tp": [1, 2]}), "sweep('Llama3_8B', over, on='64xH100')"),
+        (lambda: mlsysim.train("Llama3_8B", on="8xH100", pue=1.2), "write 'region', such as 'Quebec'."),
+        (lambda: mlsysim.serve("Llama3_8B", on="1xH100", max_batch_size=8), "write 'max_num_seqs', such as '8'."),
+        (lambda: mlsysim.train("Llama3_8B", on="8xH100", batchsize=64), "'batch_size', 'micro_batch_size' or"),
+        (lambda: mlsysim.serve("Llama3_8B", on="1xH100", slo={"ttft_p99": 500}), "a time such as 500ms, got '500'"),
+        (lambda: mlsysim.rl("Llama3_8B", on="8xH100"), "give such as prompts = 512, samples = 16, response = 2000."),
+    ],
+)
+def test_mistakes_of_python_get_one_sentence(asked, said):
+    with pytest.raises(InputError) as error:
+        asked()
+    assert said in str(error.value) and "\n" not in str(error.value)

@@ -13,7 +13,6 @@ from .blocks import FENCE
 
 __all__ = ["DRAWN", "draw", "phone_name", "shown_figures", "with_figures"]
 
-DOCS = Path(__file__).resolve().parents[1]
 DRAWN = "assets/figures"
 """Folder, below the pages, of what is drawn from the package; nothing there lies in the tree."""
 _ALONE = re.compile(rf"(?P<code>{FENCE.pattern})|^!\[(?P<caption>[^\]\n]+)\]\((?P<path>[^)\s]+\.svg)\)$", re.M | re.S)
@@ -56,25 +55,31 @@ def draw(name: str, picture: Callable[[], Figure | None], folder: Path) -> str:
     return f"{figure.title}. {figure.alt}"
 
 
-def with_figures(text: str, page: str, words: dict[str, str]) -> str:
-    """The page's Markdown with its pictures as figures; ``words`` are those of the drawn ones by name."""
+def with_figures(text: str, page: str, words: dict[str, str], folder: Path) -> str:
+    """The page's Markdown with its pictures as figures; ``words`` are those of the drawn ones by name, the folder has the pages and what they show."""
 
     def figure(match: re.Match[str]) -> str:
         if match["code"]:
             return match[0]
         path, caption = match["path"], match["caption"]
         name = _drawn_name(path, page)
-        if name is None and (DOCS / page).parent.joinpath(path).is_file():
-            return _figure(path, caption, caption)
-        if name not in words:
+        file = (folder / page).parent / path
+        if name not in words if name else not file.is_file():
             raise ValueError(f"{page}: there is no picture {name or path}")
-        return _figure(path, words[name], caption)
+        return _figure(file, path, words[name] if name else caption, caption)
 
     return _ALONE.sub(figure, text)
 
 
-def _figure(path: str, words: str, caption: str) -> str:
+def _figure(file: Path, path: str, words: str, caption: str) -> str:
+    """Both layouts with their sizes, so that the text below stands where it will stand before they have come."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(caption, quote=False))
-    narrow = f'<source media="(max-width: 599px)" srcset="{phone_name(path)}">'
-    inner = f'<picture>{narrow}<img src="{path}" alt="{escape(words)}" loading="lazy"></picture>'
+    phone = phone_name(path)
+    narrow = f'<source media="(max-width: 599px)" srcset="{phone}" {_size(file.with_name(phone_name(file.name)))}>'
+    inner = f'<picture>{narrow}<img src="{path}" {_size(file)} alt="{escape(words)}" loading="lazy"></picture>'
     return f'<figure class="drawn">{inner}<figcaption>{said}</figcaption></figure>'
+
+
+def _size(file: Path) -> str:
+    wide, high = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', file.read_text(encoding="utf-8")).groups()  # type: ignore[union-attr]
+    return f'width="{round(float(wide))}" height="{round(float(high))}"'

@@ -27,6 +27,7 @@ __all__ = ["DOCS", "MADE", "finished", "sources", "write_pages"]
 DOCS = Path(__file__).resolve().parents[1]
 _WALL = re.compile(r"walls/(\d\d)-")
 _SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(README|CONTRIBUTING|CHANGELOG)\.md(?:#[\w-]*)?\)")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _EXPLORER = (
     '<p class="doors"><a class="md-button md-button--primary" href="labs/index.html">Look at scenarios</a> '
     '<a class="md-button" href="labs/index.html#explore">Try your own in the browser</a> '
@@ -51,17 +52,19 @@ def sources() -> dict[str, str]:
     return found | {page: make() for page, make in MADE.items()}
 
 
-def finished(page: str, text: str, words: dict[str, str], labs: bool) -> str:
-    """A page as it is rendered; ``words`` are those of the drawn pictures."""
+def finished(page: str, text: str, words: dict[str, str], labs: bool, folder: Path) -> str:
+    """A page as it is rendered; ``words`` are those of the drawn pictures, which lie in the folder."""
     if labs:
         text = text.replace("<!-- explorer -->", _EXPLORER).replace("<!-- labs -->", _LABS)
         if wall := _WALL.match(page):
             offer = invitation(int(wall[1]), "../labs/")
             text = re.sub(r"^## Try it\n", lambda found: f"{found[0]}\n{offer}", text, flags=re.MULTILINE)
     try:
-        text = with_mathml(with_figures(_SOURCE.sub(r"`\2.md`", text), page, words))
+        text = with_mathml(with_figures(_SOURCE.sub(r"`\2.md`", text), page, words, folder))
     except Exception as error:
         raise ValueError(f"{page}: {error}") from error
+    # Two figures of a table that belong together stay on a line.
+    text = _ROW.sub(lambda row: re.sub(r"(?<=\d) / (?=\d)", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}", row[0]), text)
     return _FIRST + text if page == "index.md" else text
 
 
@@ -79,4 +82,4 @@ def write_pages(folder: Path, labs: bool = False) -> None:
     words = {name: draw(name, picture, folder / DRAWN) for name, picture in PICTURES.items()}
     for page, text in sources().items():
         (folder / page).parent.mkdir(parents=True, exist_ok=True)
-        (folder / page).write_text(finished(page, text, words, labs), encoding="utf-8")
+        (folder / page).write_text(finished(page, text, words, labs, folder), encoding="utf-8")

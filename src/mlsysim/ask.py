@@ -142,6 +142,12 @@ def _swept_plan(of: Any, settings: dict[str, Any], fleets: list[str] | None) -> 
     if "on" in settings and not isinstance(of, Plan | Answer):
         return Plan.model_validate({"model": model_name(of), **settings, "on": fleet_name(settings["on"])})
     plan = of.plan if isinstance(of, Answer) else of
+    if named:
+        model, mark, on = str(of).rpartition("@")
+        told = (model, on) if mark else (str(of), "8xH100")
+        raise InputError(
+            f"A model is swept with its fleet beside it: sweep({told[0]!r}, over, on={told[1]!r}).", field="on"
+        )
     return (plan if isinstance(plan, Plan) else load_plan(fspath(plan))).with_settings(settings)
 
 
@@ -161,6 +167,10 @@ def model_name(model: Model) -> str:
     """What a plan calls a model."""
     if isinstance(model, Workload):
         return _key(Models, model)
+    if not isinstance(model, str | PathLike):
+        raise InputError(
+            f"A model is a name of the zoo, a file or a Workload, got {type(model).__name__}.", field="model"
+        )
     return str(fspath(model))
 
 

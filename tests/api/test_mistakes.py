@@ -101,6 +101,7 @@ def plainly(text: str) -> str:
 ANSWERED = (
     "train Llama3_70B 512xH100",
     "train Llama3_70B --gpus 96xB200",
+    "plan Llama3_70B --gpus H100 --deadline 30d",
     "train Llama3_70B --on 512xH100 --dtype fp8",
 )
 """What is no mistake in a request: a fleet has a key of its own, not a place, and programs may call it and the format otherwise."""
@@ -154,6 +155,8 @@ def test_other_operations_say_what_is_wrong_without_names_of_classes(name, docum
         ("zoo", {"name": "Llama3_8B"}, ("zoo", "models")),
         ("walls", {"number": "memory"}, ("name", "Memory")),
         ("walls", {"number": 2}, ("name", "Memory")),
+        ("schema", {"type": "train"}, ("title", "Plan")),
+        ("serve", {"model": "Llama3_8B", "on": "1xH100", "max_latency_ms": 5000}, ("task", "serving")),
     ],
 )
 def test_a_name_is_enough(name, document, found):

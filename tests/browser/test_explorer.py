@@ -248,9 +248,12 @@ def test_switching_the_task_keeps_model_and_chip_and_comes_back(page):
 
 def test_a_mistake_is_a_sentence_and_goes_away(page):
     go(page, MIXTRAL)
+    curved(page)
+    before = page.locator("#chart-hero").inner_html()
     page.locator("#parallelism-tp").fill("3")
     settled(page)
     told = page.locator("#status")
+    assert page.locator("#chart-hero").inner_html() == before, "a refused design leaves the curve as it was"
     assert told.get_attribute("role") == "alert" and len(told.inner_text()) > 20
     page.locator("#parallelism-tp").fill("2")
     settled(page)

@@ -288,7 +288,7 @@ def test_a_class_from_what_pages_saved(lab_page):
     expect(page.locator("#class-notes")).to_contain_text("eve: The code")
     roofline = page.locator("[data-lab=roofline]")
     expect(roofline).to_contain_text("2 students")
-    expect(roofline.get_by_role("img", name="1 2nd, 1 later")).to_be_visible()
+    expect(roofline.get_by_role("img", name="1 at the 2nd try, 1 later")).to_be_visible()
     expect(roofline).to_contain_text("1 × bits for bytes")
     roofline.get_by_text("In your own words").click()
     expect(roofline).to_contain_text(WROTE)

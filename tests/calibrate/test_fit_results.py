@@ -41,7 +41,7 @@ class _All(Played):
 def log(tmp_path_factory) -> Path:
     """Two runs as a log of requests, simulated with the planted constants."""
     path = tmp_path_factory.mktemp("results") / "log.csv"
-    loads = {rate: Load(rate, Spread(900.0, 0.8), Spread(60.0, 0.5), count=100) for rate in (0.5, 12.0)}
+    loads = {rate: Load(rate, Spread(900.0, 0.8), Spread(60.0, 0.5), count=200) for rate in (0.5, 12.0)}
     head = ["run", "arrival_s", "input_tokens", "output_tokens", "ttft_s", "tpot_s"]
     drawn = {rate: tuple(load.requests(1)) for rate, load in loads.items()}
     with path.open("w", newline="") as stream:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import mlsysim
 from mlsysim.calibrate.fit_rl import crossed, rows_of
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES, rl
@@ -30,11 +31,15 @@ def test_a_row_is_asked_as_a_plan_and_answered():
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
-        ({"mean_seq": ""}, Skipped, "mean length"),
-        ({"samples_per_prompt": "", "prompts": "", "rollout_samples": ""}, Skipped, "rollout_samples"),
-        ({"n_gen": "", "n_train": ""}, Skipped, "how many accelerators generate"),
+        ({"mean_seq": ""}, Excluded, "how long responses are is not given"),
+        (
+            {"samples_per_prompt": "", "prompts": "", "rollout_samples": ""},
+            Excluded,
+            "how much is sampled is not given",
+        ),
+        ({"n_gen": "", "n_train": "", "n_gpus": ""}, Skipped, "number of accelerators"),
         ({"prompts": "", "notes": "recipe with dynamic sampling"}, Skipped, "sampled again"),
-        ({"step_s": ""}, Skipped, "no time"),
+        ({"step_s": ""}, Excluded, "nothing of a step was measured"),
         ({"id": "RL0056"}, Excluded, "longer than its step"),
     ],
 )
@@ -45,8 +50,53 @@ def test_what_cannot_be_asked_says_why(changed, error, words):
 
 def test_what_other_columns_say_is_not_asked_for_twice():
     for left in (("n_gen", "prompts"), ("samples_per_prompt",)):
-        plan, _, _ = rl.plan_of(ROW | dict.fromkeys(left, ""))
-        assert plan == rl.plan_of(ROW)[0]
+        plan, _, _ = rl.plan_of(ROW | dict.fromkeys(left, ""), True)
+        assert plan == rl.plan_of(ROW, True)[0]
+
+
+def test_pools_that_are_not_given_are_halves_and_count_as_a_guess():
+    (question,) = TABLES["rl"].questions(ROW | {"n_gen": "", "n_train": ""})
+    assert (question.plan.rl.split, question.plan.hardware.on, question.guessed) == ("32", "64xH100", 1)
+
+
+# verl, docs/advance/checkpoint engine: one transfer of Qwen3-30B-A3B from 16 H20 to 16, with and without the engine that sends in buckets.
+SYNC = {
+    "framework": "verl", "model": "Qwen3_30B_A3B", "algorithm": "weight transfer only", "gpu": "H20", "n_gpus": "32", "n_train": "16", "n_gen": "16",
+    "placement": "split", "step_s": "", "gen_s": "", "train_s": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", ["15.76", "4.38"])
+def test_transfers_alone_are_asked_without_samples(seconds):
+    (found,) = TABLES["rl"].predict(SYNC | {"weight_sync_s": seconds})
+    assert found.metric == "weight_sync_s" and 0.5 < found.predicted < 20 and found.inside
+    assert any("do not change what was measured" in text for text in found.inferred)
+
+
+def test_a_pass_for_log_probabilities_waits_for_the_fullest_rank():
+    """verl on 64 and 128 ranks (512 prompts of 16 samples to 28,672 tokens): 0.53 and 0.47 of the training; constants were fitted on both."""
+    plan = {
+        "prompts": 512,
+        "samples": 16,
+        "response": 900,
+        "max_response": 28672,
+        "response_cv": 1.5,
+        "logprob_passes": 1,
+    }
+    told = {
+        "framework": "verl",
+        "split": "none",
+        "batch": 512,
+        "isl": 115,
+        "tp": 1,
+        "pp": 1,
+        "recompute": "full",
+        "zero": 3,
+    }
+    for ranks in (64, 128):
+        answer = mlsysim.rl("Qwen2_5_Math_7B", on=f"{ranks}xH20", **plan, **told)
+        passes, trained = (answer.metric(name).value.to("s").magnitude for name in ("logprob_time", "training_time"))
+        assert 0.35 < passes / trained < 0.65
 
 
 def test_the_samples_of_a_step_are_enough():
@@ -92,11 +142,11 @@ def test_frameworks_that_nobody_fitted_are_asked_with_the_default_ones_constants
         "gpu": "GB200",
     }
     row |= {"train_tp": "", "train_pp": "", "train_cp": "", "train_ep": "", "gen_tp": ""}
-    plan, inferred, _ = rl.plan_of(row)
+    plan, inferred, _ = rl.plan_of(row, True)
     assert (plan.rl.framework, plan.rl.algorithm, plan.rl.generator_precision) == ("other", "ppo", "fp8")
     assert plan.serving.engine == "SGLang" and plan.parallelism.zero == 3 and plan.hardware.on.endswith("GB200")
     assert plan.rl.logprob_passes is None and "stands in for slime: NeMo-RL" in inferred
-    assert rl.plan_of(row | {"train_engine": "Megatron"})[0].parallelism.automatic
+    assert rl.plan_of(row | {"train_engine": "Megatron"}, True)[0].parallelism.automatic
 
 
 def test_a_wait_is_no_rollout():

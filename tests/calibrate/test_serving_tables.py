@@ -579,3 +579,13 @@ def test_generation_alone_is_without_prompts():
         TABLES["inference"].predict(row | {"scenario": words})[0].predicted for words in ("vanilla decoding", "batch")
     )
     assert 1.02 * both < alone < 3 * both
+
+
+@pytest.mark.parametrize(
+    ("load", "requests"), [("request rate inf, 320 prompts", 320), ("request rate inf", 500), ("1,000 prompts", 1000)]
+)
+def test_as_many_requests_as_a_row_says_come_at_once(load: str, requests: int):
+    row = {**ROW, "scenario": "online serving, ShareGPT", "batch_or_concurrency": load, "notes": ""}
+    (question,) = TABLES["inference"].questions(row)
+    assert question.plan.serving is not None
+    assert (question.plan.serving.concurrency, question.plan.serving.requests) == (requests, requests)

@@ -59,9 +59,61 @@ def test_a_batch_for_which_there_is_no_room_waits_half_as_long_as_it_takes(promp
     assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.05)
 
 
+@pytest.mark.parametrize(("prompt", "answer", "clients"), [(467, 1024, 1000), (467, 256, 1000), (2048, 1024, 1000)])
+def test_a_batch_that_outgrows_its_room_begins_early_and_is_put_back(prompt, answer, clients):
+    """It waited before its first token instead: 41.8 s and 31.6 ms a token of 467 + 1,024, where 13.8 s and 61.3 ms are played."""
+    seen, played = both(
+        "Llama3_8B", "1xH100", prompt, answer, clients=clients, count=clients, engine="vLLM", offline=True
+    )
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.15)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.05)
+    assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.03)
+
+
 @pytest.mark.parametrize("rate", [5.0, 30.0])
 @pytest.mark.parametrize("answer", [2, 3, 4, 8, 16])
 def test_few_further_tokens_meet_few_prompts(answer, rate):
     """Of one further token what came while the prompt was read was met too, although the next step was scheduled before: 37.8 ms of 12.5 played."""
     seen, played = both("Llama3_8B", "1xH100", 1000, answer, rate=rate)
     assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.12)
+
+
+@pytest.mark.parametrize("rate", [2.0, 5.0, 10.0])
+@pytest.mark.parametrize("answer", [3, 4, 8, 16])
+def test_few_further_tokens_meet_few_prompts_that_run_alone(answer, rate):
+    """What is scheduled ahead goes before prompts that came meanwhile: 163 ms instead of 111 played of two further tokens at 10/s."""
+    seen, played = both("Llama3_70B", "4xH100", 1000, answer, rate=rate, engine="SGLang")
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "prompt", "answer", "rate", "sent", "engine", "cv"),
+    [
+        ("Llama3_8B", "1xH100", 1024, 256, 4, 1000, "vLLM", None),
+        ("Llama3_8B", "1xH100", 1024, 256, 24, 1000, "vLLM", None),
+        ("Llama3_8B", "1xH100", 1024, 256, 28, 1000, "vLLM", None),
+        ("Llama3_8B", "1xH100", 1024, 256, 40, 1000, "vLLM", 1.0),
+        ("Llama3_8B", "1xH100", 1024, 256, 40, 1000, "SGLang", None),
+        ("Llama3_8B", "1xH100", 512, 1024, 20, 1000, "vLLM", None),
+        ("Llama3_8B", "1xH100", 467, 256, 64, 1000, "TensorRT_LLM_Cpp", None),
+        ("Llama3_70B", "4xH100", 2000, 300, 6, 500, "vLLM", None),
+        ("Llama3_70B", "4xH100", 467, 256, 32, 500, "TensorRT_LLM_Cpp", None),
+        ("Llama3_70B", "4xH100", 500, 4000, 2, 300, "vLLM", None),
+    ],
+)
+def test_a_number_of_requests_fills_a_server_and_leaves_it(model, on, prompt, answer, rate, sent, engine, cv):
+    """While it fills, steps are short and requests young: with the room and the pace of a full server 1,000 at 28/s waited 4.06 s of 1.86 played."""
+    seen, played = both(
+        model, on, prompt, answer, rate=float(rate), count=sent, cv=cv, engine=engine, requests=sent, max_num_seqs=2048
+    )
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.25)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.15)
+    assert float(seen.span) == pytest.approx(played.seconds, rel=0.12)
+
+
+@pytest.mark.parametrize("rate", [2.0, 8.0])
+def test_ranks_that_read_while_others_wait_read_one_by_one(rate):
+    """Prompts that run alone go before answers as they come, and a step of one takes as long as one of eight: read together, tokens took 162 ms of 270 played."""
+    more = {"engine": "SGLang", "ep_size": 8, "attention_dp": 8, "tp_size": 1, "precision": "fp8"}
+    seen, played = both("DeepSeek_V3", "8xH200", 1000, 300, rate=rate, count=6000, cache_precision="fp8", **more)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.1)

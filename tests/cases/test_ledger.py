@@ -101,7 +101,7 @@ def test_what_binds_is_the_wall_with_most_of_the_critical_path():
     assert ledger.binding_wall == 14 and ledger.largest(14).is_loss
 
 
-@pytest.mark.parametrize(("seconds", "words"), [((3.0, 1.0, 1.0), "most of it"), ((2.0, 1.5, 1.5), "led by")])
+@pytest.mark.parametrize(("seconds", "words"), [((3.0, 1.0, 1.0), "most of it 0"), ((2.0, 1.5, 1.5), "led by 0")])
 def test_most_of_a_wall_is_half_of_it(seconds, words):
     ledger = Ledger(sum(seconds), tuple(Part(str(k), 1, "peak", "", each) for k, each in enumerate(seconds)), ())
     assert ledger.led(1) == words and ledger.largest(1).exposed == seconds[0]

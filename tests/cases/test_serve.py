@@ -162,7 +162,7 @@ def test_prompts_of_others_bind_under_load() -> None:
     tokens = of_phase(ledger, ANSWER)
     assert ledger.exposed(OTHERS) > 0.6 * tokens.seconds
     assert found.binding.wall == ledger.binding_wall == 4
-    assert "prompts of others (set by arithmetic)" in found.binding.sentence
+    assert "prompts of others while it answers (set by arithmetic)" in found.binding.sentence
 
 
 def test_those_who_find_no_place_wait_for_it() -> None:

@@ -144,17 +144,18 @@ def test_pages_are_plain_markdown_that_is_written_the_same_twice(tmp_path: Path,
     pages = pytest.importorskip("sitetools.pages", reason=MISSING, exc_type=ImportError)
     # One picture is enough to see that both layouts are written and named; the site has all of them.
     monkeypatch.setattr(pages, "PICTURES", {"rl-split.svg": pages.PICTURES["rl-split.svg"]})
-    page = "# T\n\n![A `split`.](../assets/figures/rl-split.svg)\n\n$x$ as in [it](../../README.md#a)\n"
+    page = "# T\n\n![A `split`.](../assets/figures/rl-split.svg)\n\n$x$ as in [it](../../README.md#a)\n\n| a |\n|---|\n| 3.5 / 13 |\n"
     monkeypatch.setattr(pages, "sources", lambda: {"walls/14-x.md": page + "\n## Try it\n", "index.md": "# I\n"})
     for folder in ("one", "two"):
         pages.write_pages(tmp_path / folder, labs=True)
     one = {file.relative_to(tmp_path / "one"): file.read_bytes() for file in (tmp_path / "one").rglob("*.*")}
     assert one == {file.relative_to(tmp_path / "two"): file.read_bytes() for file in (tmp_path / "two").rglob("*.*")}
     text = one[Path("walls/14-x.md")].decode()
-    assert (
-        'srcset="../assets/figures/rl-split-phone.svg"><img src="../assets/figures/rl-split.svg" alt="A step of GRPO'
-        in text
-    )
+    narrow = r'srcset="../assets/figures/rl-split-phone\.svg" width="(\d+)" height="(\d+)">'
+    wide = r'<img src="../assets/figures/rl-split\.svg" width="(\d+)" height="(\d+)" alt="A step of GRPO'
+    sizes = re.search(narrow + wide, text)
+    assert sizes and int(sizes[1]) < int(sizes[3]) == 720, "a page does not jump when its pictures come"
+    assert "3.5\u00a0/\u00a013" in text
     assert "<figcaption>A <code>split</code>.</figcaption>" in text and "as in `README.md`" in text and "$" not in text
     assert "../labs/index.html#task=training" in text and one[Path("index.md")].startswith(b"---\nhide:")
     assert Path("assets/figures/rl-split-phone.svg") in one
@@ -163,7 +164,7 @@ def test_pages_are_plain_markdown_that_is_written_the_same_twice(tmp_path: Path,
 def test_a_picture_that_nobody_draws_is_refused() -> None:
     figures = pytest.importorskip("sitetools.figures", reason=MISSING, exc_type=ImportError)
     with pytest.raises(ValueError, match=r"no picture gone\.svg"):
-        figures.with_figures("![A.](assets/figures/gone.svg)", "page.md", {})
+        figures.with_figures("![A.](assets/figures/gone.svg)", "page.md", {}, Path())
 
 
 def test_wall_pages_invite_into_the_explorer(site: Path) -> None:

@@ -143,7 +143,15 @@ def test_a_warning_stays_with_the_model(more, words, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "key", ["swa_layer_pattern", "attn_layer_indices", "global_attention_layers", "hybrid_block_types"]
+    "key",
+    [
+        "swa_layer_pattern",
+        "attn_layer_indices",
+        "global_attention_layers",
+        "hybrid_block_types",
+        "moe_every",
+        "num_new_experts",
+    ],
 )
 def test_a_key_that_may_say_that_layers_differ_is_warned_of(key):
     assert any(key in line for line in read_config({**LLAMA, key: [0, 1, 0]}).warnings)

@@ -47,6 +47,7 @@ def test_a_plan_a_model_a_trace_and_a_launch_file_are_told_apart():
     ("name", "text", "plan", "says"),
     [
         ("note.txt", "hello", SERVING, "note.txt was not taken: it is none of"),
+        ("l.json", "[1, 2]", SERVING, "cannot be read as one: it is JSON of no known kind"),
         (
             "t.csv",
             "a,b\n1,2\n",
@@ -76,6 +77,7 @@ def test_a_scenario_of_an_imported_model_can_be_read_back():
 def test_traffic_and_runs_are_played():
     played = live(SERVING)
     assert played["kind"] == "traffic" and len(played["charts"]) == 2 and played["plan"]["serving"]["requests"] == 300
+    assert live(played["plan"])["charts"] == []  # they stand with its answer
     times = played["over_time"]["times"]
     assert {len(values) for name, values in played["over_time"].items() if values} == {len(times)} and times[-1] > 30
     clients = live({**SERVING, "serving": {"prompt_tokens": 500, "output_tokens": 100, "concurrency": 4}})

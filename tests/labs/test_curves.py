@@ -87,8 +87,18 @@ def test_the_limit_in_doubt_is_what_is_shown():
 
 def test_a_call_computes_for_a_moment_and_the_next_goes_on():
     plans = [fleet(count, workload=TRAINING["workload"] | {"batch_size": 128}) for count in COUNTS]
-    lefts = [curves.curve(**asked(plans), moment=0.0)["left"] for _ in COUNTS]
-    assert lefts == list(range(len(COUNTS) - 1, -1, -1))
+    question = asked(plans)
+    assert curves.curve(**question, moment=0.0)["left"] == len(COUNTS) - 1  # nothing but where one is
+    lefts = [curves.curve(**question, moment=1e-9)["left"] for _ in COUNTS[1:]]
+    assert lefts == list(range(len(COUNTS) - 2, -1, -1))
+    moved = curves.curve(**question | {"at": 0}, moment=0.0)
+    assert moved["left"] == 0  # who moves along a curve sees all that is known of it
+
+
+def test_a_value_between_two_stops_keeps_the_curve():
+    whole(**asked())
+    values, plans = [*COUNTS[:4], 12, *COUNTS[4:]], [fleet(count) for count in (*COUNTS[:4], 12, *COUNTS[4:])]
+    assert curves.curve(**asked(plans, values=values, at=4), moment=0.0)["left"] == 0
 
 
 def test_the_pinned_plan_is_a_ghost():

@@ -11,6 +11,7 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import data_table, parse, parse_tables, table
+from mlsysim.launch.model_names import checkpoint_of
 from mlsysim.launch.settings import read_documents
 from mlsysim.launch.shell import read_script
 from mlsysim.launch.targets import TARGETS
@@ -103,3 +104,15 @@ def test_forms_of_a_flag() -> None:
     assert parsed.document() == {"parallelism": {"tp": 4, "pp": 2}}
     assert parsed.unread == ["--wat 1 2"]
     assert parsed.details() == {"--enforce-eager": True, "--seed": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("Qwen3_32B", "Qwen/Qwen3-32B"),
+        ("Qwen3_235B_A22B", "Qwen/Qwen3-235B-A22B"),
+        ("Llama2_13B", "meta-llama/Llama-2-13b-hf"),
+    ],
+)
+def test_a_checkpoint_is_that_of_the_model_and_not_of_one_made_from_it(key: str, name: str) -> None:
+    assert checkpoint_of(key) == (name, True)

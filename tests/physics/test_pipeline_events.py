@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, held, makespan
-from mlsysim.physics.stage_split import held_layers, stage_layers, uneven_chunks
+from mlsysim.physics.pipeline_paths import longest_path
+from mlsysim.physics.stage_split import chunk_layers, held_layers, stage_layers, uneven_chunks
 from mlsysim.plot import orders
 
 
@@ -119,10 +122,13 @@ def test_equal_devices(name, sends):
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("short", [False, True])
 def test_ends_that_differ(name, short):
-    """Longer ends of GPipe, 1F1B and breadth first are exact, and a shorter last device of GPipe and 1F1B; others within a few parts in a hundred."""
+    """Longer ends of GPipe, 1F1B and breadth first are exact, and a shorter last device of GPipe and 1F1B; others within a few parts in a hundred, and
+    paths of zero-bubble schedules and DualPipe within two in a thousand on average where micro-batches are two a device."""
     dice, errors = random.Random(f"{name} {short}"), []
-    for _ in range(60):
+    paths = name.startswith(("zb_", "dualpipe"))
+    for _ in range(120 if paths else 60):
         p, m, v, passes, shares = drawn(dice, name)
+        m += 2 * p if paths and len(errors) < 60 else 0
         t, chunks = sum(passes), 2 if name in FOLDED else v
         ends = (0.0, dice.uniform(-0.9 / chunks, 0)) if short else (dice.uniform(0, 0.3), dice.uniform(0, 0.8))
         sizes = [1 / chunks] * (p * chunks)
@@ -130,8 +136,30 @@ def test_ends_that_differ(name, short):
         found = makespan(name, p, m, t, shares, None, t * (1 + ends[0]), t * (1 + ends[1]), v)
         errors.append(abs(found / simulated(name, p, m, v, passes, 0.0, sizes) - 1))
     exact = name in ("gpipe", "1f1b", "breadth_first")
+    if paths:
+        many, errors = errors[:60], errors[60:]
+        assert max(many) < 0.03 and sum(many) / len(many) < 0.002
     assert max(errors) < (1e-9 if exact else 0.15)
-    assert sum(errors) / len(errors) < (1e-9 if exact else 0.03)
+    assert sum(errors) / len(errors) < (1e-9 if exact else 0.02)
+
+
+@pytest.mark.parametrize("name", ["zb_h2", "zb_v", "dualpipe", "dualpipe_v"])
+@given(st.integers(2, 6), st.integers(0, 14), *[st.floats(0.3, 2.2)] * 2, *[st.floats(-0.45, 1)] * 2)
+@settings(max_examples=40, deadline=None)
+def test_every_path_is_one_of_the_order(name, p, more, inputs, weights, first, last):
+    """No path is longer than the step, whatever the passes and the ends: what is left out makes a form too short and never too long."""
+    p = 2 * p if name == "dualpipe" else p
+    m = 2 * p + 2 * more
+    passes, chunks = (1.0, inputs, weights), 2 if name in FOLDED else 1
+    sizes = [1 / chunks] * (p * chunks)
+    sizes[0], sizes[-1] = sizes[0] + first, sizes[-1] + last
+    turn, each = (p / 2, m / 2) if name == "dualpipe" else (p, m)
+    table = "dualpipe" if name == "dualpipe_v" else name
+    given = {"zb_h2": (p > 2,), "zb_v": (True,)}.get(name, (True, False))
+    ends = ([end * part for part in passes] for end in (first, last))
+    found = longest_path(table, turn, each, [part / chunks for part in passes], *ends, 0.0, *given)
+    truth = simulated(name, p, m, 1, passes, 0.0, sizes)
+    assert 0.96 * truth <= found <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("name", "worst", "mean"), [("gpipe", 1e-9, 1e-9), ("1f1b", 0.07, 0.004), ("breadth_first", 0.04, 0.002), ("interleaved", 0.11, 0.025)])  # fmt: skip
@@ -143,6 +171,7 @@ def test_layers_that_do_not_divide(name, worst, mean, ends):
         p, v = dice.randint(2, 14), dice.randint(2, 5) if name in CHUNKED else 1
         layers, m = dice.randint(p * v, min(130, 6 * p * v)), dice.randint(1, 4 * p)
         sizes = divided(layers, p, v)
+        assert sizes == chunk_layers(layers, p, v)
         if layers % (p * v) == 0:
             continue
         split, passes = stage_layers(layers, p, v), (1.0, 1.0, dice.uniform(0.5, 1.5))

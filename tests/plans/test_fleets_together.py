@@ -10,7 +10,7 @@ import pytest
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.audit import AUDITED, audit
-from mlsysim.plans.compare import compare_answers
+from mlsysim.plans.compare import compare_answers, compare_plans
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.least_fleet import least_fleet
 from mlsysim.plans.limits import demands
@@ -239,3 +239,18 @@ def test_comparison_factors_and_tasks() -> None:
     other = evaluate({"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "H100"}}, change=False)
     with pytest.raises(InputError, match="one task"):
         compare_answers(slow, other)
+
+
+def test_plans_that_say_no_traffic_are_compared_under_one_load() -> None:
+    """More accelerators never answer more than in proportion where the same clients ask them."""
+    plans = [Plan.model_validate({"task": "serving", "model": "Llama3_8B", "on": on}) for on in ("1xH100", "8xH100")]
+    found = compare_plans(*plans)
+    assert found.sentences[0] == "Neither plan says its traffic, so both have 64 requests in flight."
+    assert found.first.layout["concurrency"] == found.second.layout["concurrency"] == 64
+    rate = next(row for row in found.rows if row.name.endswith("tokens_per_second"))
+    assert rate.factor is not None and 1 < rate.factor <= 8
+    crowded = compare_plans(plans[0], plans[1].replacing(hardware={"on": "512xH100"}))
+    room = crowded.first.value("max_batch")
+    assert crowded.first.layout["concurrency"] == crowded.second.layout["concurrency"] == room
+    asked = [plan.replacing(serving={"qps": 20.0}) for plan in plans]
+    assert not any("traffic" in line or "loads differ" in line for line in compare_plans(*asked).sentences)

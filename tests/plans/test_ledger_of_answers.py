@@ -123,7 +123,7 @@ _WORDS = {
 def the_largest_bar_belongs_to_it(answer: Answer) -> list[str]:
     """The largest bar of the tornado is of a resource of the binding wall, or the sentence says what the time follows."""
     bars = {name: sides for name, sides in answer.sensitivities.items() if name != "memory_capacity"}
-    ledger = answer.ledger_of_main
+    ledger = answer.ledger
     if ledger is None or not bars:
         return ["there is no ledger or no bar"]
     if answer.binding.limit is not None:
@@ -253,6 +253,34 @@ def broken(answer: Answer) -> list[str]:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenarios_keep_the_laws(path: Path) -> None:
     assert broken(scenario_answer(path)) == []
+
+
+_EDGES = {
+    "a limit of power, training": {"task": "training", "model": "Llama3_8B", "on": "64xH100", "power_cap": "400 W"},
+    "a limit of power, serving": {"task": "serving", "model": "Llama3_8B", "on": "H100", "power_cap": "350 W"},
+    "long prompts at a rate": {
+        **{"task": "serving", "model": "Gemma2_9B", "on": "8xMI300X", "qps": 0.5, "isl": 100_000, "osl": 32},
+    },
+    "stages that are not even": {
+        **{"task": "training", "model": "GPT2", "on": "64xH100", "pp": 8, "batch_size": 512, "efficiency": 0.5},
+    },
+    "too large to serve": {"task": "serving", "model": "Llama3_405B", "on": "8xH100", "concurrency": 4},
+    "a framework faster than the cases": {
+        **{"task": "rl", "model": "Qwen2_5_7B", "on": "8xH100", "algorithm": "ppo", "framework": "verl"},
+        **{"prompts": 32, "samples": 8, "response": 500},
+    },
+}
+"""What neither scenarios nor random plans reach."""
+
+
+@pytest.mark.parametrize("name", _EDGES)
+def test_edges_keep_the_laws(name: str) -> None:
+    answer = evaluate(_EDGES[name], change=False)
+    laws = [law for law in LAWS if answer.runs or law.__name__ not in _TIMED]
+    assert [problem for law in laws for problem in law(answer)] == []
+    assert answer.ledger is not None and all(part.exposed >= 0 for part in answer.ledger.parts)
+    if (bar := time_bar(answer)) is not None:
+        assert bar["seconds"] == pytest.approx(_si(answer.value("latency")), rel=1e-12)
 
 
 def test_the_laws_can_fail() -> None:
@@ -401,7 +429,7 @@ def test_the_tornado_is_what_another_chip_would_give(kind: str) -> None:
     A time that is hidden now, and nearly as long as what hides it, would show: there the first order of it is right, and no more.
     """
     for answer in [each for each in lawful(kind) if each.feasible][:8]:
-        plan, ledger = settled(answer), answer.ledger_of_main
+        plan, ledger = settled(answer), answer.ledger
         assert ledger is not None
         near = max(ledger.resources("hidden").values(), default=0.0) > 0.85 * max(ledger.resources().values())
         for name in FIGURES:

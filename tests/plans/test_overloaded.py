@@ -6,6 +6,7 @@ import pytest
 
 import mlsysim
 from mlsysim.plans.answer import Answer
+from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate
 
 
@@ -21,7 +22,7 @@ def test_a_queue_without_end_has_no_first_token(overloaded: Answer) -> None:
 
 
 def test_a_figure_is_never_worth_more_than_itself(overloaded: Answer) -> None:
-    ledger = overloaded.ledger_of_main
+    ledger = overloaded.ledger
     assert ledger.total("elastic") == pytest.approx(ledger.seconds) == ledger.total("exposed")
     less = [least for least, _ in overloaded.sensitivities.values()]
     assert sum(less) <= 1 / 0.9 - 1 + 1e-9, "10 % less of everything takes a ninth longer"
@@ -29,8 +30,8 @@ def test_a_figure_is_never_worth_more_than_itself(overloaded: Answer) -> None:
 
 def test_a_simulated_time_is_as_elastic_as_it_is_long() -> None:
     answer = mlsysim.serve("Llama3_8B", "1xH100", qps=20, slo="tpot_p99=60ms")
-    ledger = answer.ledger_of_main
-    assert answer.main == "tpot" and ledger.total("elastic") == pytest.approx(ledger.seconds)
+    ledger = answer.ledger
+    assert answer.main == "latency" and ledger.total("elastic") == pytest.approx(ledger.seconds)
 
 
 def test_caches_that_go_to_the_host_are_not_read_again() -> None:
@@ -93,3 +94,15 @@ def test_a_budget_that_too_many_accelerators_miss_is_kept_by_fewer() -> None:
 def test_a_high_rate_is_written_in_digits() -> None:
     answer = mlsysim.serve("Llama3_8B", "1xH100", qps=100_000)
     assert "and 100,000 come" in answer.headline and answer.checks[-1].sentence.endswith("and 100,000 come.")
+
+
+def test_a_state_of_one_size_keeps_conversations_of_any_length() -> None:
+    answer = mlsysim.serve("Mamba2_2_7B", "1xH100", qps=0.2, isl=100, osl=4, turns=3)
+    assert answer.feasible and answer.fidelity == "simulated"
+
+
+def test_a_plan_written_down_keeps_its_decode_pool() -> None:
+    asked = {"concurrency": 1, "isl": 100, "osl": 2, "decode_on": "H100"}
+    answer = mlsysim.serve("GPT_OSS_20B", "64xGB200", **asked)
+    again = evaluate(settled(answer), change=False)
+    assert again.layout == answer.layout and again.memory == answer.memory

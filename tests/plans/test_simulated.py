@@ -420,3 +420,10 @@ def test_host_memory_in_which_prefixes_are_found_is_not_said_to_have_no_effect(t
     load = dict.fromkeys(("prompt_tokens", "output_tokens", "qps", "requests", "slo")) | {"trace": str(path)}
     told = _asked(offload_memory="200 GB", **load).assumptions
     assert "with the host" in told["prefixes"] and "no effect" not in str(told.get("offload_memory"))
+
+
+def test_percentiles_without_a_rate_take_the_layout_that_answers_most_within_them():
+    asked = {"task": "serving", "model": "Llama3_8B", "on": "2xH100", "slo": "ttft_p99=500ms"}
+    found, wide = (evaluate(asked | more, change=False) for more in ({}, {"tp": 2}))
+    assert found.layout["replicas"] == 2 and found.value("requests_per_second") > wide.value("requests_per_second")
+    assert all(check.passed for answer in (found, wide) for check in answer.checks)

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import mlsysim
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, SCHEDULES, Shares, makespan
 from mlsysim.plot.orders import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from mlsysim.plot.pipelines import schedule_drawn
 from mlsysim.plot.schedule import Passes, simulate
+from tests.physics.test_pipeline_events import simulated as events
 
 EXAMPLES = settings(max_examples=40)
 
@@ -63,6 +66,26 @@ def test_a_longer_or_shorter_last_stage_is_drawn_so(name, last):
     assert line.length == pytest.approx(makespan(name, 4, 16, 1.0, last=last, v=virtual), rel=0.02)
     assert line.bubble == pytest.approx(line.length - 16 * max(last, 1.0))
     assert sum(slot.end - slot.start for slot in line.of(3)) == pytest.approx(16 * last)
+
+
+@pytest.mark.parametrize("virtual", [1, 2, 4, 8])
+def test_the_picture_of_a_plan_waits_as_long_as_its_ledger(virtual):
+    """126 layers over 16 devices: seven on the first and the last, eight on the others, in as many chunks as is said."""
+    layout = {"tp": 8, "pp": 16, "virtual_stages": virtual, "micro_batches": 32, "batch_size": 256, "seq_len": 8192}
+    answer = mlsysim.train("Llama3_405B", on="1024xH100", **layout, recompute="full")
+    drawn = schedule_drawn(answer)
+    waits = simulate(**{name: value for name, value in drawn.items() if name != "seconds"}).bubble * drawn["seconds"]
+    bubble = sum(part.value for part in answer.time_parts if part.label == "pipeline bubble")
+    assert waits == pytest.approx(bubble, rel=0.05 if virtual > 1 else 1e-6)
+
+
+def test_chunks_of_several_sizes_are_drawn_so():
+    sizes = (0.75, 0.5, 0.5, 0.25, 0.25, 0.25)
+    line = simulate("interleaved", 3, 6, 2, passes=Passes(last=0.75, sizes=sizes))
+    assert line.length == pytest.approx(events("interleaved", 3, 6, 2, (1 / 3,) * 3, 0.0, sizes))
+    assert [sum(slot.end - slot.start for slot in line.of(device)) for device in range(3)] == pytest.approx(
+        [6, 4.5, 4.5]
+    )
 
 
 @EXAMPLES

@@ -6,6 +6,7 @@ import pytest
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
 from mlsysim.units.registry import Q_
 from mlsysim.zoo.query import condition, field_of, in_order
 
@@ -20,6 +21,14 @@ def test_text_ignores_case_and_numbers_are_numbers():
     assert condition("vendor=nvidia")(Hardware.H100)
     assert condition("vendor!=amd")(Hardware.H100)
     assert condition("release_year>=2022")(Hardware.H100) and not condition("release_year>2022")(Hardware.H100)
+
+
+def test_a_part_is_found_by_its_unit_and_counts_are_written_as_people_do():
+    assert condition("memory>=80GB")(Hardware.H100) and not condition("memory>=80GB")(Hardware.V100)
+    assert condition("memory>3TB/s")(Hardware.H100) and not condition("memory>4TB/s")(Hardware.H100)
+    assert condition("parameters>100B")(Models.GPT3_175B) and not condition("parameters>100B")(Models.Llama3_70B)
+    with pytest.raises(InputError, match="parameters is a number such as 70B, got 'big'"):
+        condition("parameters>big")(Models.Llama3_70B)
 
 
 def test_what_is_not_known_matches_nothing():

@@ -41,7 +41,7 @@ from mlsysim.plans import catalogue
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.collectives import asked
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
-from mlsysim.plans.likely import of_one_task, with_task
+from mlsysim.plans.likely import with_task
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import planned
 from mlsysim.plans.schema import spoken
@@ -197,11 +197,10 @@ def _explained(request: ask.ExplainRequest, limits: Limits) -> Said:
 
 
 def _compare(request: ask.CompareRequest, limits: Limits) -> Said:
-    from mlsysim.plans.compare import compare_answers
+    from mlsysim.plans.compare import compare_plans
 
-    plans = of_one_task(request.first, request.second)
-    answers = [evaluate(plan, change=False).in_words(words.as_a_key) for plan in plans]
-    found = compare_answers(*answers)
+    found = compare_plans(request.first, request.second)
+    answers = [answer.in_words(words.as_a_key) for answer in (found.first, found.second)]
     sides = {name: _document(a, request.detail) for name, a in zip(("first", "second"), answers, strict=True)}
     lines = [f"{name.capitalize()}: {a.subject}. {a.headline}" for name, a in zip(sides, answers, strict=True)]
     return Said(found.to_dict() | sides, "\n".join([*lines, str(found)]))

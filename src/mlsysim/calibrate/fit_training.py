@@ -26,7 +26,7 @@ from mlsysim.calibrate.fitting import line, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
-from mlsysim.calibrate.residuals import FORMAT, Residual
+from mlsysim.calibrate.residuals import FORMAT, PART, Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.job import Job
 from mlsysim.cases.trainer import Software, Trainer
@@ -40,6 +40,8 @@ from mlsysim.units.records import dataclass
 
 FILES = ("training.csv", "training_mlperf.csv", "training_mlperf_other.csv", "training_tpu.csv")
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "training_constants.toml"
+OWN_TABLE = "own"
+OWN = Path(str(files("mlsysim.calibrate"))) / "data" / "h200_transformers.csv"
 FREE: dict[str, Any] = table_of("training")
 """Prior of each constant: median, spread of its logarithm, source, and the most it can be."""
 _SPREAD, _FEWEST, _PARTS = 0.08, 4, 4
@@ -187,7 +189,7 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
 
 
 def runs(folder: Path) -> list[Run]:
-    """All rows of a folder that are steps of a stack."""
+    """All rows of a folder that are steps of a stack, and our own of Transformers, whose adapters are beside other matrices than a plan's."""
     found = []
     for file, path in ((file, published(folder) / file) for file in FILES):
         for row in table_rows(path) if path.exists() else ():
@@ -195,7 +197,8 @@ def runs(folder: Path) -> list[Run]:
                 run = run_of(file.removesuffix(".csv"), row)
                 if run is not None and ("other" not in file or run.software == "captured"):
                     found.append(run)
-    return found
+    own = (run_of(OWN_TABLE, row) for row in table_rows(OWN) if found and "LoRA" not in row["notes"])
+    return [*found, *(run for run in own if run is not None)]
 
 
 def masks(own: Sequence[Run]) -> dict[str, Any]:
@@ -214,9 +217,12 @@ def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
 
 
 def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[Residual]:
-    """Errors where nothing was fitted on a row's chip, model, source, stack, format or settings."""
+    """Errors where nothing was fitted on a row's chip, model, source, stack, format or settings. Our own rows are of one chip, source and stack: without
+    these nothing is left of them but a prior, which says nothing of others'."""
     for i, kind, error in found.each_left_out(left):
         run, asked = own[i], own[i].question
+        if run.table == OWN_TABLE and kind not in (PART, "model"):
+            continue
         chip = run.trained.chip.bits if kind == FORMAT else run.chip
         yield Residual(run.table, run.row, asked.metric, asked.regime, run.software, run.model, chip, kind, error)
 

@@ -47,17 +47,17 @@ class Key(NamedTuple):
 Table = dict[str, dict[str, Key]]
 
 
-def half_width(errors: Iterable[float]) -> float:
+def half_width(errors: Iterable[float], level: float = LEVEL) -> float:
     """The logarithm that nine tenths of further errors of the same kind stay below, by so many."""
     ordered = sorted(map(abs, errors))
-    return ordered[_place(len(ordered))]
+    return ordered[_place(len(ordered), level)]
 
 
-def _place(values: int) -> int:
-    return min(math.ceil(LEVEL * (values + 1)), values) - 1
+def _place(values: int, level: float) -> int:
+    return min(math.ceil(level * (values + 1)), values) - 1
 
 
-def covered(groups: Sequence[Sequence[float]]) -> float:
+def covered(groups: Sequence[Sequence[float]], level: float = LEVEL) -> float:
     """The share of values inside the half-width that the other groups give; of one group, that its other values give."""
     if len(groups) == 1:
         groups = [(error,) for error in groups[0]]
@@ -67,7 +67,7 @@ def covered(groups: Sequence[Sequence[float]]) -> float:
     sizes, names, inside = sizes[order], names[order], 0
     for i in range(len(groups)):
         others = sizes[names != i]
-        inside += int(np.sum(sizes[names == i] <= others[_place(len(others))]))
+        inside += int(np.sum(sizes[names == i] <= others[_place(len(others), level)]))
     return inside / len(sizes)
 
 

@@ -17,15 +17,20 @@ from typing import Any
 
 from mlsysim.calibrate.measurements import OWN_TABLES, operators, own_rows, published
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, forget_answers
-from mlsysim.calibrate.residuals import SHIPPED, Residual, residuals_of, summary, together, write_summary
+from mlsysim.calibrate.residuals import PART, SHIPPED, Residual, residuals_of, summary, together, write_summary
+from mlsysim.calibrate.samples import with_layers
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables import operators as public
 from mlsysim.calibrate.user import user_profile
 from mlsysim.calibrate.validate import FileReport, validate_file
+from mlsysim.calibrate.verify import RUNTIMES, Pass, predict
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
+from mlsysim.models.registry import Models
+from mlsysim.timing.device_time import regime_of
 from mlsysim.timing.power import power_constants
 from mlsysim.timing.profile import profile, standing_in
+from mlsysim.timing.stacks import software
 
 STAND_INS = {"A100": ("H100",), "H100": ("A100", "B200"), "B200": ("H100",), "H200": ("H100", "A100")}
 """Chips, and those whose constants stand in for their own. H100 for H200 is the same generation; the others are not."""
@@ -68,7 +73,7 @@ def _moved(report: FileReport, found: FileReport) -> list[Prediction]:
 
 
 @contextmanager
-def _lacking(table: dict[str, Any], names: Sequence[str]) -> Iterator[None]:
+def lacking(table: dict[str, Any], names: Sequence[str]) -> Iterator[None]:
     """Within it a table has no entries of these names."""
     kept = {name: table.pop(name) for name in names}
     try:
@@ -81,7 +86,7 @@ def powered_left_out(report: FileReport) -> FileReport:
     """A report of energies with those of Blackwell predicted by shares of its TDP, as those of chips without measurements are."""
     forget_answers()
     dies, chips = power_constants()["die"], power_constants()["chip"]
-    with _lacking(chips, ["B200"]), _lacking(dies, [name for name, die in dies.items() if die["of"] == "B200"]):
+    with lacking(chips, ["B200"]), lacking(dies, [name for name, die in dies.items() if die["of"] == "B200"]):
         found = validate_file(Path(report.file))
     forget_answers()
     return replace(found, scored=[p for p in _moved(report, found) if p.regime.startswith("energy ")])
@@ -95,6 +100,27 @@ def stood_in(folder: Path) -> Iterator[Residual]:
         yield Residual(*about, math.log(p.predicted / p.measured))
 
 
+def verified() -> Iterator[Residual]:
+    """Forward passes of language models that were run to be held against their prediction, to which no constant was fitted."""
+    for number, row in enumerate(own_rows("verify")):
+        model = Models.get(row["model"])
+        if row["phase"] == "train" or model.fixed_shape:
+            continue
+        graph, fuse = row["graph"] == "1", row["compiled"] == "1"
+        work = Pass(
+            with_layers(model, int(row["layers"])),
+            row["phase"],
+            int(row["batch"]),
+            int(row["seq_len"]),
+            row["precision"],
+            fuse,
+        )
+        predicted = predict(work, Hardware.get("H200"), graph)["predicted_s"]
+        regime = regime_of(model, row["phase"], software(RUNTIMES[fuse][graph]))
+        about = ("silicon", f"verified {number}", "time", regime, "", row["model"], "H200", PART)
+        yield Residual(*about, math.log(predicted / float(row["seconds"])))
+
+
 def residuals(folder: Path) -> list[Residual]:
     """Every table of a folder as answered, and with the constants of other chips."""
     kept = list(stood_in(folder))
@@ -102,7 +128,7 @@ def residuals(folder: Path) -> list[Residual]:
     for number, row in enumerate(row for table in OWN_TABLES for row in own_rows(table)):
         with suppress(Skipped, Excluded):
             own.scored += [replace(p, row=f"{number}", source=p.metric) for p in TABLES["silicon"].predict(row)]
-    kept += residuals_of(own)
+    kept += [*residuals_of(own), *verified()]
     for path in sorted(published(folder).glob("*.csv")):
         try:
             report = validate_file(path)

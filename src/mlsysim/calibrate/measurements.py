@@ -1,8 +1,8 @@
 """Measured tables as records: our own H200 measurements, which ship with the package, and folders of tables.
 
-    own_rows("micro")                rows of the shipped H200 table of that name (micro, llm, train, other, extra)
+    own_rows("micro")                rows of the shipped H200 table of that name (micro, llm, train, other, extra, extra2)
     own("micro")                     the same, as measurements
-    silicon(FOLDER)                  the same five tables of a folder, or the shipped ones where it has none
+    silicon(FOLDER)                  the same six tables of a folder, or the shipped ones where it has none
     operators(FOLDER)                rows of operators.csv
     published(FOLDER)                where the published tables of a folder lie
     table_rows(FILE)                 rows of any table
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from mlsysim.errors import InputError
 from mlsysim.zoo.files import shipped
 
-OWN_TABLES = ("micro", "llm", "train", "other", "extra")
+OWN_TABLES = ("micro", "llm", "train", "other", "extra", "extra2")
 
 
 def settings(name: str) -> dict[str, Any]:

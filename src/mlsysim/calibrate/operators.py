@@ -17,13 +17,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import Fit, fit, table_of
+from mlsysim.calibrate.fitting import Bounds, Fit, fit, table_of
 from mlsysim.calibrate.measurements import Measurement
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware
-from mlsysim.physics.operators import attention_decode_time, attention_prefill_time, gemm_time, memory_bound_time
+from mlsysim.physics.operators import (
+    attention_decode_time,
+    attention_prefill_time,
+    experts_time,
+    gemm_time,
+    memory_bound_time,
+)
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.kernels import REACH
+from mlsysim.timing.profile import profile
+from mlsysim.timing.stacks import software
 from mlsysim.units.ops import minimum
 from mlsysim.units.registry import Quantity, to_si
 
@@ -179,6 +187,51 @@ def fit_library_decode(chip: str, rows: Iterable[Measurement]) -> Fit:
         return memory_bound_time(moved, bandwidth, decode_memory_share, decode_start)
 
     return fit(seconds, table_of("library_decode"), list(best.values()))
+
+
+def fit_grouped(chip: str, rows: Iterable[Measurement], product: dict[str, float], bounds: Bounds | None = None) -> Fit:
+    """Grouped products of PyTorch, over what one ``product`` sustains: two with an activation between them of a layer of experts, and single ones, whose
+    groups are equal. Both products of a layer have nearly one ratio of arithmetic and bytes, so that the norm of their sums is the sum of their norms."""
+    table: list[tuple[float, ...]] = []
+    for c, time in ((r.config, r.median) for r in rows if r.metric == "time"):
+        if c.get("what") == "experts":
+            table.append(
+                (2, c["T"] * c["topk"], c["active"], 3 * c["h"] * c["F"], 2 * c["h"] + 3 * c["F"], c["F"], time)
+            )
+        elif "experts" in c:
+            table.append((1, c["rows"], min(c["experts"], c["rows"]), c["N"] * c["K"], c["N"] + c["K"], 0, time))
+    calls, tokens, hit, weights, through, width, times = np.asarray(table, float).T
+    (peak, bandwidth), bound = speeds(chip), profile(Hardware.get(chip)).memory_bound
+    cost, element = software("torch_graph").cost("experts_activation"), bytes_per_element("bf16")
+    moved = cost.traffic * 3 * element * tokens * width
+    between = (calls - 1) * memory_bound_time(moved, bandwidth, bound.eager_share, cost.launches * bound.times[0])
+    rate, reading = product["rate_share"] * product["sustained"] * peak, product["memory_share"] * bandwidth
+
+    def seconds(start: float, rate_share: float, memory_share: float, ragged: float, corner: float) -> Any:
+        filled = tokens + (calls - 1) * ragged * hit
+        arithmetic = 2.0 * filled * weights / (rate_share * rate)
+        moved = element * (hit * weights + tokens * through)
+        return between + experts_time(arithmetic, moved / (memory_share * reading), 0.0, calls * start, corner)
+
+    return fit(seconds, bounds or table_of("grouped"), times)
+
+
+def fit_routing(chip: str, rows: Iterable[Measurement], values: dict[str, float]) -> Fit:
+    """What PyTorch does around grouped products, in a dozen kernels: what a layer takes beyond its experts and its router, over the bytes that a fused
+    sum of the chosen rows moves; ``values`` are the constants of one product."""
+    of: dict[tuple[Any, ...], Measurement] = {
+        (r.config["what"], r.config["model"], r.config["T"]): r
+        for r in rows
+        if r.section == "moe" and r.metric == "time"
+    }
+    layers = {key[1:]: r for key, r in of.items() if key[0] == "layer"}
+    found = [(r.config, r.median - of["experts", *shape].median) for shape, r in layers.items()]
+    tokens, hidden, experts, chosen = np.asarray(
+        [[c[name] for name in ("T", "h", "E", "topk")] for c, _ in found], float
+    ).T
+    router = product(chip, FORMATS["bf16"], tokens, experts, hidden, False)(**{name: values[name] for name in PRODUCT})
+    moved = bytes_per_element("bf16") * tokens * hidden * (chosen + 1)
+    return fit_memory_bound(chip, moved, np.asarray([time for _, time in found]) - router)
 
 
 def fit_convolutions(chip: str, rows: Iterable[Measurement]) -> tuple[Fit, float]:

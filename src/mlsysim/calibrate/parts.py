@@ -31,6 +31,7 @@ PARTS = {
     "rl": "fit_rl",
     "residuals": "leave_out",
     "intervals": "intervals",
+    "others": "others",
 }
 """What can be asked for, and the modules that write it: each has ``write(FOLDER, FILE)`` and ``SHIPPED``, the file."""
 LEAVING_OUT = ("collectives", "power", "vision", "training", "engines")

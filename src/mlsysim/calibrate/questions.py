@@ -16,6 +16,7 @@ convention of counting operations). The text says so in its ``description``. The
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,9 +30,10 @@ from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.inference import measured_metrics
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.timing.engines import DEFAULT_ENGINE, engine
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, quantity
-from mlsysim.zoo.intervals import Factors, independent, interval
+from mlsysim.zoo.intervals import ELSEWHERE, UNFITTED, Factors, houses, independent, interval, widening
 
 PART = "part: "
 """Before the name of a part of the ledger, whose seconds on the critical path are asked."""
@@ -205,7 +207,9 @@ def predicted(question: Question, answer: Callable[[Plan], Answer] = answer_to) 
     q, value, ends = question, plain(found), (plain(low), plain(high))
     if q.guessed and None not in ends and value:
         foreign = min(q.guessed, sum(text.startswith(STANDING) for text in q.inferred))
-        added = [guess("software")] * foreign + [guess("settings")] * (q.guessed - foreign)
+        # What another engine's software adds is in the bands of rows that others published.
+        added = [guess("software")] * (foreign if q.plan.kind != "serving" else 0)
+        added += [guess("settings")] * (q.guessed - foreign)
         band = independent((ends[0] / value, ends[1] / value), *added)
         ends = (value * band[0], value * band[1]) if band else ends
     for plan in q.others if None not in ends else ():
@@ -222,6 +226,37 @@ def guess(kind: str) -> Factors:
     known, inferred = (math.log(interval("training", *unseen).high) for unseen in ((), (kind,)))
     added = math.sqrt(inferred**2 - known**2)
     return math.exp(-added), math.exp(added)
+
+
+def house(source: str) -> str:
+    """Who publishes a source: its name before the first number (trtllm-0.14 and trtllm-1.0 are of one house)."""
+    return re.split(r"\W*(?:\bv)?\d", source.lower())[0]
+
+
+def ran_by_others(q: Question, source: str) -> tuple[str, str] | None:
+    """The regime of a run that others published, and what of it constants had not seen: its software, or how that house runs it. None where rows of the
+    house are among those of the fits, and of other kinds of work."""
+    known = house(source) in houses()
+    if q.plan.kind == "serving" and q.plan.serving is not None:
+        regime = "serving ttft" if q.asked == "ttft" else "serving"
+        if _unfitted(q) or any(text.startswith("stands in") for text in q.inferred):
+            return regime, UNFITTED
+        return None if known else (regime, ELSEWHERE)
+    return ("training", ELSEWHERE) if q.plan.kind == "training" and not known else None
+
+
+def _unfitted(q: Question) -> bool:
+    """Whether the answer itself has the interval of an engine without fitted runs."""
+    return q.plan.serving is not None and not engine(q.plan.serving.engine or DEFAULT_ENGINE).chips
+
+
+def _as_others_run(found: Prediction, q: Question, source: str) -> Prediction:
+    """A prediction with the wider interval of a run by others."""
+    how = ran_by_others(q, source)
+    if how is None or found.low is None or found.high is None or (how[1] == UNFITTED and _unfitted(q)):
+        return found
+    band = independent((found.low / found.predicted, found.high / found.predicted), widening(*how))
+    return replace(found, low=found.predicted * band[0], high=found.predicted * band[1]) if band else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +279,10 @@ class Table:
         found, reasons = [], []
         for each in self.questions(row):
             try:
-                found.append(predicted(each) if isinstance(each, Question) else _banded(each))
+                if isinstance(each, Question):
+                    found.append(_as_others_run(predicted(each), each, row.get("source") or ""))
+                else:
+                    found.append(_banded(each))
             except Skipped as reason:
                 reasons.append(reason)
         if reasons and not found:

@@ -1,6 +1,6 @@
 """Refits every measured profile from tables: ``data/profiles/measured.toml``.
 
-A folder holds ``operators.csv`` and, if measured anew, the five silicon tables; without the latter the H200 measurements that
+A folder holds ``operators.csv`` and, if measured anew, the six silicon tables; without the latter the H200 measurements that
 ship with the package are used. The same tables give the same file, byte for byte.
 """
 
@@ -22,6 +22,7 @@ from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.write import digits
 from mlsysim.hardware.registry import Hardware
 from mlsysim.importers.markup import table_lines
+from mlsysim.timing.profile import EVERY
 
 SHIPPED = Path(str(files("mlsysim.data"))) / "profiles" / "measured.toml"
 _TIMES = {"start", "chain", "quantise_start", "row_time", "decode_start", "graph_launch", "eager_launch"}
@@ -49,6 +50,15 @@ def refit(folder: Path | None) -> tuple[Profiles, Errors]:
     _own_products((*micro, *silicon(folder, "extra")), micro, own, errors)
     _attention(own, micro, errors)
     _memory(own, micro, errors)
+    experts = [r for table in ("llm", "extra2") for r in silicon(folder, table) if r.section in ("moe", "grouped_bf16")]
+    grouped = forms.fit_grouped(_OWN, experts, own["products"]["bf16"])
+    errors[f"{_OWN} grouped products"] = summary(grouped.errors)
+    routing = _entry(forms.fit_routing(_OWN, experts, own["products"]["bf16"]), errors, f"{_OWN} routing")
+    # Shares of what a product and the memory of a chip reach, which hold for others too.
+    profiles[EVERY] = {
+        "experts": {"torch": grouped.values},
+        "memory_bound": {"kernels": {"experts_sum/torch": routing}},
+    }
     found, depthwise = forms.fit_convolutions(_OWN, silicon(folder, "other"))
     own["convolution"] = _entry(found, errors, f"{_OWN} convolutions") | {"depthwise_share": depthwise}
     return dict(profiles), errors
@@ -179,7 +189,7 @@ def render(profiles: dict[str, Any]) -> str:
     ]
     for chip, profile in sorted(profiles.items()):
         source, own = table_of("source"), chip == _OWN
-        head: Profiles = {"source": [source["ours" if own else "public"], source["kept"]]}
+        head: Profiles = {"source": [source["ours" if own else "public"], source["kept"]]} if chip != EVERY else {}
         head |= {"passes_measured": True} if own else {}
         lines += table_lines(chip, head | _rounded(profile), digits)
     return "\n".join(lines) + "\n"

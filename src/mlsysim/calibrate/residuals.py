@@ -81,8 +81,8 @@ def residuals_of(report: FileReport, left_out: str = PART) -> list[Residual]:
     """Residuals of a validated table, whose rows took no part in a fit, or are many for each constant."""
     found = []
     for p in report.scored:
-        # What has no stated interval, as memory, needs no band; percentiles have that of the steps that they are simulated with.
-        if p.measured > 0 and p.predicted > 0 and p.low is not None and not p.regime.startswith("simulated"):
+        # What has no stated interval, as memory, needs no band.
+        if p.measured > 0 and p.predicted > 0 and p.low is not None:
             own = _of_plan(p)
             kind = left_out if p.chip_measured or left_out in STRANGE else "chip"
             if kind == "chip" and report.table in ("inference", "serving_runs", "serving_open"):
@@ -159,10 +159,11 @@ def summary(rows: Iterable[Residual]) -> list[Group]:
         others = (*each[0][:3], f"{OTHERS} {row.regime}")
         fewest = 1 if row.left_out == FORMAT else RARE
         found[next((name for name in each if counts[name] >= fewest), others)].append(row.log_error)
-    return [Group._make((*key, len(errors), _spaced(sorted(errors)))) for key, errors in sorted(found.items())]
+    return [Group._make((*key, len(errors), spaced(sorted(errors)))) for key, errors in sorted(found.items())]
 
 
-def _spaced(ordered: list[float]) -> tuple[float, ...]:
+def spaced(ordered: list[float]) -> tuple[float, ...]:
+    """At most :data:`MOST` of ordered values."""
     kept = min(len(ordered), MOST)
     return tuple(round(ordered[int((i + 0.5) * len(ordered) / kept)], 3) for i in range(kept))
 

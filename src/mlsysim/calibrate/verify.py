@@ -203,7 +203,7 @@ def predict(work: Pass, chip: Any, graph: bool) -> dict[str, Any]:
     elif workload.fixed_shape:
         options = {"runtime": "compiled" if fuse else "graph" if graph else "eager_nhwc"}
     else:
-        runtime = _RUNTIMES[fuse][graph]
+        runtime = RUNTIMES[fuse][graph]
         options = {"runtime": runtime, "seq_len": length - (phase == "decode"), "phase": phase}
     found = SingleNodeModel().solve(workload, chip, batch, precision, "calibrated", **options)
     return _read(found, found.interval)
@@ -221,7 +221,7 @@ def _step(work: Pass, chip: Any) -> Any:
     )  # fmt: skip
 
 
-_RUNTIMES = {False: ("torch", "torch_graph"), True: ("torch_compiled", "engine")}
+RUNTIMES = {False: ("torch", "torch_graph"), True: ("torch_compiled", "engine")}
 """Software of language models by whether operators are fused: launched one by one, and captured in a graph."""
 
 

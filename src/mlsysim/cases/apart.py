@@ -20,6 +20,8 @@ decode pool follows from Little's law, and the slower of the two pools says whic
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -27,6 +29,7 @@ from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.closed_loop import (
     FIXED_POINT,
     Loop,
+    among,
     crowd_of,
     front_end,
     in_flight,
@@ -36,7 +39,9 @@ from mlsysim.cases.closed_loop import (
     window,
 )
 from mlsysim.cases.crowd import backlog, carried_of, endless
+from mlsysim.cases.passing import Passed, Server, passing, tabled
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
+from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
 from mlsysim.timing.tags import Tag, untagged
@@ -87,11 +92,27 @@ class _Apart:
         found = {"memory": maximum(room.sequences * self.t.replicas, 1.0)}
         return found if not self.h.slots else found | {"slots": float(self.h.slots * self.t.replicas)}
 
-    def writing(self, n: Any, tag: Tag = untagged) -> Any:
+    def writing(self, n: Any, tag: Tag = untagged, context: Any = None) -> Any:
         """A step of the decode pool with n sequences in all, at least one of each group of attention that has any."""
-        each = maximum(n / self.groups, minimum(1.0, n))
-        time = self.decode.time(each, self.t.mean_context, drafted=self.h.drafted, tag=tag).total
-        return time * draft_cost(self.h)
+        each, context = maximum(n / self.groups, minimum(1.0, n)), self.t.mean_context if context is None else context
+        return self.decode.time(each, context, drafted=self.h.drafted, tag=tag).total * draft_cost(self.h)
+
+    def passed(self, limits: dict[str, Any], places: float) -> Passed:
+        """What a number of requests sees of both pools: those who read wait for room where the others write."""
+        t, most = self.t, minimum(places, self.h.sent)
+        young, old = (
+            tabled(partial(self.writing, context=t.mean_prompt + written), most) for written in (0.0, t.mean_answer)
+        )
+        room = room_of(self.decode, t, limits["memory"])
+        server = Server(
+            lambda n, share, read, waits: young(n) + share * (old(n) - young(n)),
+            self.answer / self.gain,
+            *room,
+            pace=self.service,
+            slots=limits.get("slots", math.inf),
+            cv=self.h.cv,
+        )
+        return passing(server, self.h.sent, t.rate)
 
     def length(self, n: Any) -> Any:
         """Seconds of an answer."""
@@ -159,7 +180,13 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
         """Those that a request finds, and itself, in its group."""
         return minimum(n + both.groups, places)
 
-    n, fastest = in_flight(lambda n: n / both.length(seen(n)), t.rate, places, t.habits.sent)
+    def answered(n: Any) -> Any:
+        return n / both.length(seen(n))
+
+    (n, fastest), passed = in_flight(answered, t.rate, places), None
+    if t.habits.sent is not None:
+        passed = both.passed(limits, places)
+        n = among(answered, passed.step * both.answer / both.gain, places)
     readable = 1 / both.service
     if bound is not None and readable < fastest:
         bound = "prompts"
@@ -169,7 +196,11 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
     ttft = both.readers.first(carried, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
     length = both.answer * step_time / both.gain
     crowd = crowd_of(limits, places, t, both.engine.reserves, both.writing, 0.0)
-    ttft = ttft + crowd.waiting(crowd.waits(n), carried, fastest, length, a)
-    ttft = ttft + backlog(t, fastest, places, both.service, length, a)
+    place = crowd.waiting(crowd.waits(n), carried, fastest, length, a)
+    if passed is not None:
+        place = place + backlog(maximum(passed.wait - value_of(place), 0.0), length, a)
+    ttft = ttft + place
     steps = value_of(step_time), both.first, value_of(step_time)
-    return Loop(step_time / both.gain, ttft, ttft, n, *steps, minimum(t.rate, fastest), bound, endless(t, fastest))
+    rates = minimum(t.rate, fastest), bound, endless(t, fastest)
+    span = None if passed is None else passed.span + value_of(ttft) - value_of(place) - value_of(step_time)
+    return Loop(step_time / both.gain, ttft, ttft, n, *steps, *rates, span=span)

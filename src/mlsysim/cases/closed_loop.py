@@ -21,8 +21,7 @@ time that it takes. Answers of one length stay a wave.
 N = rate O T(N + 1)/g: an arrival sees the mean (PASTA) and its answer is one more. Beside its answer are read the prompts that come meanwhile, and those that came
 while its own was read: an answer begins where prompts are read and ends in steps, of which few read. Where caches or slots bind, requests wait for a place
 (:mod:`mlsysim.cases.crowd`). A rate that no N answers has no steady state: the loop is ``saturated``, and ``request_rate`` the rate at which the
-server is full. A number of requests that are sent in all fill the server and leave it (:mod:`mlsysim.cases.passing`);
-those that find no place wait for what the others leave behind.
+server is full. A number of requests that are sent in all fill the server and leave it (:mod:`mlsysim.cases.passing`).
 
 Pools of their own for prompts and answers are in :mod:`mlsysim.cases.apart`.
 
@@ -37,13 +36,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
-from mlsysim.cases.passing import meets
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -62,13 +61,14 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
+from mlsysim.cases.sent import passed_by
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
 from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, _TRIES, _HALVINGS, _SURE = 12, 10, 24, 3.0
+FIXED_POINT, _TRIES, _HALVINGS, _SURE, _AT_ONCE = 12, 10, 24, 3.0, 1e6
 _PLACE, _OTHERS, _AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
 
 
@@ -92,6 +92,8 @@ class Loop:
     saturated: Any = False
     most: Any = None
     """Requests a second that are answered as they come, at most; more where they are than ``request_rate`` of full caches."""
+    span: Any = None
+    """Of a number of requests that come at a rate, seconds from the first to the last answer."""
 
 
 def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
@@ -106,6 +108,12 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     h = t.habits
     limits = _places(step, t)
     places, bound = least({"clients": t.concurrency, **limits})
+    if h.rounds == 1 and places < t.concurrency and not step.engine.reserves:
+        # A batch that outgrows its room: all come at once.
+        batch = replace(h, sent=t.concurrency, rounds=CLIENT_ROUNDS)
+        seen = open_loop(step, replace(t, concurrency=None, rate=_AT_ONCE, habits=batch), a)
+        cold = _cold_start(step, t, a)
+        return replace(seen, ttft=seen.ttft + cold, request_rate=t.concurrency / (seen.span + value_of(cold)))
     s = Turns(step, t, places)
     active = minimum(places, s.most_written) if s.mixed else places
     if bound is not None and some(active < places):
@@ -148,13 +156,18 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         asked = t.concurrency * (value_of(s.pace(0.0)) + written * value_of(turn.alone) / active)
         unread = maximum(asked - value_of(mean + idle + place + front) - further - unseen, 0.0) / span
     idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
-    ttft = mean + idle + place + front
-    if not h.warm:
-        # Kernels for full steps are compiled when the first of them comes, for which all of the first round wait.
-        cold = where(t.concurrency * t.mean_prompt > step.engine.token_budget, step.engine.cold_start / h.rounds, 0.0)
-        ttft = ttft + a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
+    ttft = mean + idle + place + front + _cold_start(step, t, a)
     steps = turn.alone, turn.prompts, s.middle(turn, active)
     return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound, unseen if h.rounds == 1 else 0.0)
+
+
+def _cold_start(step: Stepping, t: Traffic, a: Algebra) -> Any:
+    """Kernels for full steps are compiled when the first of them comes, for which all of the first round wait."""
+    if t.habits.warm:
+        return 0.0
+    full = t.concurrency * t.mean_prompt > step.engine.token_budget
+    cold = where(full, step.engine.cold_start / t.habits.rounds, 0.0)
+    return a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
 
 
 def crowd_of(
@@ -192,16 +205,20 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     engine, h, rate = step.engine, t.habits, t.rate
     limits = _places(step, t)
     places, bound = least(limits)
+    passed = None if h.sent is None else passed_by(step, t, limits, places)
     n: Any = 1.0
     for _ in range(2):
         s = Turns(step, t, n)
+        length = 0.0 if passed is None else passed.step * s.steps
         most = minimum(places, s.most_written)
         outgrown = where(_outgrown(limits, places, most), 0.0 if engine.reserves else 1.0, 0.0)
-        full = Turns(step, t, most).put_back(most, outgrown).answered(most, most)
+        # A full server lets in where answers end.
+        full = Turns(step, replace(t, rate=None), most).put_back(most, outgrown).answered(most, most)
         # What chance does not fill is not put back: as many as leave room for three deviations of what they keep.
         calm = maximum(most - outgrown * _SURE * sqrt(most * (1 + t.spread_of_contexts)), FEWEST * most)
         fastest = maximum(full, s.answered(calm, most))
-        n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
+        answered = partial(s.answered, most=most)
+        n = in_flight(answered, rate, most, fastest)[0] if passed is None else among(answered, length, most)
     carried = carried_of(t, fastest)
     crowd = crowd_of(limits, places, t, engine.reserves, s.decode, s.read(s.seen(most, most)))
     turn, there = s.seen(n, most), 1 - exp(-n)
@@ -210,29 +227,39 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     begun = maximum(s.first(carried, n, turn.alone * there, PLAIN, 0.0) - turn.alone * (1 + there / 2), 0.0)
     behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
     s.behind = behind = s.beside(s.outlasted(behind, carried, n), carried, n)
-    n = in_flight(partial(s.answered, most=most), rate, most, h.sent, fastest)[0]
-    s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
+    if passed is None:
+        n, over = in_flight(partial(s.answered, most=most), rate, most, fastest)[0], 1.0
+        s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
+    else:
+        # What is put back and read again makes steps longer than so many do, and is waited for; longer steps have more in flight.
+        over = maximum(passed.step * passed.held / turn.mean, 1.0)
+        n = minimum(n * s.seen(n, most).mean / turn.mean, most)
+        s = Turns(step, t, n)
     s.behind = behind
     if bound is not None and some(most < places):
         bound = "prompts"
     turn = s.seen(n, most, a.under(ANSWER))
     tpot = _lengthened(s, turn.alone, turn.mean, a) / s.gain
+    if over > 1:
+        tpot = a.grown(AGAIN, BATCHING, _AGAIN, tpot, tpot * over)
     length = s.steps * turn.mean
     # An arrival finds the engine at work unless nobody is there. Where prompts say how many are answered, they queue as long as there are so many.
     queued = where(most < places, carried / fastest, 0.0)
     first = s.first(carried, n, turn.alone * there, a, 0.0, least=queued)
-    pace, chance = value_of(s.pace(n)), 0.0
-    if h.sent is not None:
+    place = crowd.waiting(waits, carried, fastest, length, a)
+    if passed is not None:
+        pace = value_of(s.pace(n))
         met = s.first(met_by(t, fastest, most, pace), n, value_of(turn.alone) * there, PLAIN, 0.0, least=queued)
         # What a steady load makes them wait, as far as a random walk gets in so many steps.
         steady, walk = maximum(met - value_of(first), 0.0), 2 / 3 * sqrt(2 / math.pi * h.sent) * pace
         chance = steady * walk / sqrt(steady**2 + walk**2)
-    place = crowd.waiting(waits, carried, fastest, length, a) + backlog(t, fastest, most, pace, length, a, chance)
+        place = place + backlog(maximum(passed.wait - value_of(place), 0.0) + chance, length, a)
     missed = turn.alone * engine.steps_ahead + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts), s.middle(turn, minimum(n + 1, most))
-    answered = where(rate < fastest, rate, full)
-    return Loop(tpot, ttft, ttft, n, *steps, answered, bound, endless(t, fastest), fastest)
+    rates = where(rate < fastest, rate, full), bound, endless(t, fastest), fastest
+    span = None if passed is None else passed.span + value_of(ttft) - value_of(place) - value_of(turn.alone)
+    return Loop(tpot, ttft, ttft, n, *steps, *rates, span)
 
 
 def _balanced(answered: Callable[[Any], Any], rate: Any, low: Any, high: Any) -> Any:
@@ -252,11 +279,9 @@ def _balanced(answered: Callable[[Any], Any], rate: Any, low: Any, high: Any) ->
     return n
 
 
-def in_flight(
-    answered: Callable[[Any], Any], rate: Any, most: Any, sent: Any = None, highest: Any = math.inf
-) -> tuple[Any, Any]:
+def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any, highest: Any = math.inf) -> tuple[Any, Any]:
     """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach, or the
-    ``highest`` that is answered as it comes; where so many are ``sent`` in all, those that a token sees.
+    ``highest`` that is answered as it comes.
 
     N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most).
     """
@@ -266,15 +291,16 @@ def in_flight(
     if some(carried):
         n = _balanced(answered, rate, rate * fewest / answered(fewest), minimum(rate * most / full, most))
     # Little's law once more: it leaves less of what is off.
-    steady = where(carried, rate * n / answered(n), most)
-    if sent is None:
-        return steady, fastest
-    low, high, alone = fewest, steady, fewest / answered(fewest)
+    return where(carried, minimum(rate * n / answered(n), most), most), fastest
+
+
+def among(answered: Callable[[Any], Any], length: Any, most: Any) -> Any:
+    """How many, of at most so many, take ``length`` for an answer."""
+    low, high = FEWEST * most, most
     for _ in range(_HALVINGS):
         n = sqrt(low * high)
-        less = meets(sent, rate, n / answered(n), alone, n) > n
-        low, high = where(less, n, low), where(less, high, n)
-    return high, fastest
+        low, high = (n, high) if n / answered(n) < length else (low, n)
+    return high
 
 
 def least(limits: dict[str, Any]) -> tuple[Any, str | None]:

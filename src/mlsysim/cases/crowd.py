@@ -81,9 +81,11 @@ class Crowd(NamedTuple):
 
 
 def carried_of(t: Traffic, fastest: Any) -> Any:
-    """The rate at which requests queue as in a steady state; a number of them has not the time for the queue of a load nearer to 1 than 1/sqrt(R)."""
-    sent = t.habits.sent
-    return minimum(t.rate, fastest * (ALMOST if sent is None else minimum(ALMOST, 1 - 1 / (1 + sqrt(sent)))))
+    """The rate of others, which queue as in a steady state; a number of them has not the time for the queue of a load nearer to 1 than 1/sqrt(R)."""
+    if t.habits.sent is None:
+        return minimum(t.rate, fastest * ALMOST)
+    sent = maximum(t.habits.sent, 1.0)
+    return minimum(t.rate * (1 - 1 / sent), fastest * minimum(ALMOST, 1 - 1 / (1 + sqrt(sent))))
 
 
 def endless(t: Traffic, fastest: Any) -> Any:
@@ -98,16 +100,6 @@ def met_by(t: Traffic, fastest: Any, most: Any, pace: Any) -> Any:
     return carried_of(t, fastest + placed * maximum(1 / pace - fastest, 0.0))
 
 
-def backlog(t: Traffic, fastest: Any, most: Any, pace: Any, length: Any, a: Algebra, chance: Any = 0.0) -> Any:
-    """The mean wait of a number of requests that come faster than they are answered, or than prompts are read: the first N find a place, and
-    number k > N waits k (1/f - 1/r) until so many were answered; number k waits k (p - 1/r) until so many were read; at least what ``chance`` lets
-    them wait."""
-    sent = t.habits.sent
-    if sent is None:
-        return 0.0
-    late = (1 - minimum(most / sent, 1.0) ** 2) * sent / 2
-    unread = sent / 2 * (pace - 1 / t.rate)
-    behind = maximum(maximum(late * (1 / fastest - 1 / t.rate), unread), chance)
-    return a.loss(
-        QUEUE, TAIL, "t = max((R^2 - N^2)/R (1/f - 1/r), R (p - 1/r))/2", length * (behind / value_of(length))
-    )
+def backlog(wait: Any, length: Any, a: Algebra) -> Any:
+    """The mean ``wait`` of a number of requests that come faster than they are answered, or than prompts are read."""
+    return a.loss(QUEUE, TAIL, "t = Int (r t - M) dt / R", length * (wait / value_of(length)))

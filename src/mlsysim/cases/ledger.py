@@ -73,12 +73,30 @@ class Part:
         return f"{phase}: {words}" if phase else words
 
     @property
+    def said(self) -> str:
+        """The label within a sentence."""
+        return within(self.label)
+
+    @property
     def is_loss(self) -> bool:
         return not self.resource
 
     @property
     def key(self) -> tuple[str, int, str, str]:
         return self.name, self.wall, self.resource, self.equation
+
+
+_WHILE = {"answer": " while it answers", "first token": " before the first token"}
+
+
+def within(label: str) -> str:
+    """The label of a part within a sentence.
+
+    >>> within("answer: reading weights"), within("rollout: sampling"), within("attention")
+    ('reading weights while it answers', 'sampling (rollout)', 'attention')
+    """
+    phase, _, part = label.rpartition(": ")
+    return f"{part}{_WHILE.get(phase, f' ({phase})')}" if phase else part
 
 
 _AMOUNTS = ("exposed", "hidden", "elastic", "flop", "moved", "sent", "joules")
@@ -138,8 +156,9 @@ class Ledger:
         return max(own, key=lambda part: (whole[part.label], part.exposed))
 
     def led(self, wall: int) -> str:
-        """How :meth:`largest` is introduced: "most of it" where it has at least half of the wall's time, else "led by"."""
-        return "most of it" if 2 * self.largest(wall).exposed >= self.walls()[wall] else "led by"
+        """What :meth:`largest` is of a wall: "most of it" where it has at least half of its time, else "led by" it."""
+        most = self.largest(wall)
+        return f"{'most of it' if 2 * most.exposed >= self.walls()[wall] else 'led by'} {most.said}"
 
     def made_of(self) -> str:
         """The resource that losses of this ledger are mostly made of."""

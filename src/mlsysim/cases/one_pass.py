@@ -38,7 +38,7 @@ from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent, wide_pe
 from mlsysim.units.ops import maximum, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
-from mlsysim.vocabulary import Setting, listed, worded
+from mlsysim.vocabulary import Setting, worded
 
 UNKNOWN = math.nan
 """A figure that a chip does not state."""
@@ -230,8 +230,9 @@ def _fixed(model: Workload, phase: str | None, seq_len: int | None) -> str:
         raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
     phases = ("inference", "training", *(("generate",) if model.denoises else ()))
     if phase is not None and phase not in phases:
-        ways = listed((Setting("phase", "inference"), Setting("is_training", True)), " or ")
-        raise InputError(worded(f"{model.name} has no {phase}; use ", ways, "."), field="phase")
+        raise InputError(
+            worded(f"{model.name} has no {phase}; use ", Setting("phase", "inference"), "."), field="phase"
+        )
     return phase or "inference"
 
 

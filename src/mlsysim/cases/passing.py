@@ -1,15 +1,18 @@
-"""A number of requests at a rate: how many of them a token meets, and the last answer.
+"""A number of requests at a rate, as a fluid that fills a server and leaves it: what waits, how long steps are meanwhile, and the last answer.
 
-R requests that come at a rate r, each in flight for T, fill the server for R/r and leave it as they came. Their number over time is a trapezoid (fluid limit) of height
-H = min(r T, R), which rises and falls for the shorter of R/r and T and is flat until the longer is over: a share s = shorter/longer of the time that all of
-them are in flight passes on the slopes. A step is a (1 + x N/H) long where N are in flight, and N tokens are written in it. The mean time of a token is that
-of all requests over the tokens of all, so that short steps, which are more, count by their number:
+R requests that come at a rate r are let in as they come, as room is left and as prompts are read. Counted in steps v, with M(v) of them let in, those whose answers
+have O steps are in flight while v - O < their step < v, and time passes as
 
-    T/a = Int N dt / Int N/(1 + x N/H) dt = 1 / ((1 - s)/(1 + x) + 2 s (x - ln(1 + x))/x^2)
+    N(v) = Int P(O > v - u) dM(u),    dt/dv = T(N, dM/dv),    M <= r t,    dM/dv <= K,    room: Int b(v - u) P(O > v - u) dM(u) <= B
 
-which is 1 + x (1 - s/3) where steps hardly grow, 1 + x of a steady state or a batch (s = 0), and H (T/a - 1)/x are those that a token meets. The last request
-finds the height for as long as it is flat, then the others leave: over its answer the mean step is 1 / ((1 - l)/(1 + x) + l ln(1 + x)/x), with the
-share l of its time in which they do.
+with the step T of N sequences beside so many prompts (:meth:`mlsysim.cases.turns.Turns.cycle`), K prompts of a full step, and the room b of a request, which grows with what
+is written of it; engines that reserve take all of it at once. While the server fills, steps are short and requests young, so that more find room than on average. Where
+those that were let in outgrow the room, the last are put back, and read again before others are let in. Then
+
+    wait  Int (r t - M) dt / R,    token  Int (N + those put back) dt / Int N dv,    end  the time at which e^-N is a half
+
+Limits: R without end is the steady state N = r O T(N), or where none answers r a wait of R/2 (1/f - 1/r); all at once is a batch; one request is alone. Where an answer's steps
+repeat those of the one before, those that follow are counted and not walked.
 
 R requests that begin together and whose answers have lengths L of mean O leave one by one: N(k) = R P(L > k) are in flight at token k, and with steps a + b N all
 of them end after
@@ -18,45 +21,256 @@ of them end after
 
 the batch of equal answers, and the longest of them, L_R, alone for the rest of its way.
 
-Left out: slopes are straight where answers take equally long, and bend where steps grow while the server fills.
+Left out: chance (:mod:`mlsysim.cases.crowd`), but for what a step reads; lengths are lognormal, or equal.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import pairwise
 from statistics import NormalDist
-from typing import Any
+from typing import NamedTuple
 
-from mlsysim.units.ops import log, maximum, minimum, where
-
-_STRAIGHT, _HALVINGS = 1e-3, 50
-
-
-def mean_step(grown: Any, share: Any) -> Any:
-    """The mean step over tokens, over one alone, where that of the height is ``grown`` longer and such a ``share`` of the time is on slopes."""
-    x = maximum(grown, _STRAIGHT)
-    slope = where(grown > _STRAIGHT, 2 * (x - log(1 + x)) / x**2, 1 - 2 / 3 * grown)
-    return 1 / ((1 - share) / (1 + grown) + share * slope)
+_PARTS = 32
+"""Steps of the walk in an answer."""
+_ALIKE, _SURE, _MOST_ANSWERS, _TRIES, _FEWEST, _HALVES = 3e-4, 3.5, 60, 12, 1e-9, 9
 
 
-def meets(sent: Any, rate: Any, length: Any, alone: Any, n: Any) -> Any:
-    """Requests in flight that a token of so many meets, on average, where each takes ``length`` among n and ``alone`` by itself."""
-    height, span = minimum(rate * length, sent), sent / rate
-    share = minimum(span, length) / maximum(span, length)
-    grown = maximum(length / alone - 1, 0.0) * height / n
-    curved = maximum(grown, _STRAIGHT)
-    return height * where(grown > _STRAIGHT, (mean_step(curved, share) - 1) / curved, 1 - share / 3)
+class Server(NamedTuple):
+    """What requests pass through: ``step`` gives the seconds of a step with n sequences, that have written such a share of an answer on average, beside so many prompts, that wait for room or come at random."""
+
+    step: Callable[[float, float, float, bool], float]
+    steps: float
+    """Of an answer."""
+    room: float
+    young: float
+    old: float
+    """The room, and what a request takes of it when it is let in and with its mean answer written."""
+    full: float = math.inf
+    """Prompts that a step reads at most."""
+    pace: float = 0.0
+    """Seconds a prompt, at least, of those who only read."""
+    slots: float = math.inf
+    cv: float = 0.0
+    longer: float = 0.0
+    """An answer over a prompt, in tokens that are read again."""
+    again: Callable[[float], float] = lambda n: 1.0
+    """What is read for a prompt, of n sequences that fill the room while others wait for it."""
 
 
-def last_step(mean: float, alone: float, come: float, latency: float) -> float:
-    """The mean step of the last answer, where that of all is ``mean``, requests come for so long and are in flight for ``latency``."""
-    share, leaving = min(come, latency) / max(come, latency), min(come / latency, 1.0)
-    low, high = max(mean / alone - 1, 0.0), max(mean / alone * (1 + share) - 1, 0.0)
-    for _ in range(_HALVINGS):
-        grown = (low + high) / 2
-        low, high = (grown, high) if mean_step(grown, share) < mean / alone else (low, grown)
-    slope = log(1 + high) / high if high > _STRAIGHT else 1 - high / 2
-    return float(alone / ((1 - leaving) / (1 + high) + leaving * slope))
+class Passed(NamedTuple):
+    """The mean wait, a step on average over tokens, how many times as long tokens take with those of requests that were put back, and seconds until the last answer."""
+
+    wait: float
+    step: float
+    held: float
+    span: float
+
+
+class _Sums(NamedTuple):
+    """Of the walk so far: seconds, requests that came and were let in, and over time those that wait, write and were put back; tokens."""
+
+    time: float = 0.0
+    came: float = 0.0
+    let_in: float = 0.0
+    waited: float = 0.0
+    flown: float = 0.0
+    held: float = 0.0
+    tokens: float = 0.0
+
+    @property
+    def waiting(self) -> float:
+        return self.came - self.let_in
+
+
+class _Walk:
+    """Requests in groups that were let in together, (number, parts of an answer since), the oldest first; those put back, the next to be read last."""
+
+    def __init__(self, server: Server, sent: float, rate: float) -> None:
+        self.server, self.sent, self.rate = server, sent, rate
+        self.part = server.steps / _PARTS
+        width = math.sqrt(math.log1p(server.cv**2))
+        longest = math.ceil(_PARTS * math.exp(_SURE * width)) + 1
+        # Those that were let in within a part are half of one old at its end, on average.
+        ages = [0.0, *((k - 0.5) / _PARTS for k in range(1, longest + 3))]
+        self.left = [_outlives(age, width) for age in ages]
+        self.left[longest + 1 :] = [0.0, 0.0]
+        self.ages = ages
+        self.takes = [server.young + (server.old - server.young) * age for age in ages]
+        self.groups: list[tuple[float, int]] = []
+        self.back: list[tuple[float, int]] = []
+        self.sums = _Sums()
+
+    def flying(self, later: int = 0) -> float:
+        return sum(many * self.left[k + later] for many, k in self.groups)
+
+    def used(self) -> float:
+        """Room that those who are there take at the end of the part."""
+        return sum(many * self.left[k + 1] * self.takes[k + 1] for many, k in self.groups)
+
+    def outgrown(self) -> bool:
+        """Those that were let in last are put back for the others; whether any were."""
+        over = self.used() - self.server.room * (1 + _FEWEST)
+        if over <= 0:
+            return False
+        while over > 0 and self.groups:
+            many, k = self.groups.pop()
+            each = self.left[k + 1] * self.takes[k + 1]
+            gone = min(many, over / each) if each > 0 else 0.0
+            over -= gone * each
+            if gone > 0:
+                self.back.append((gone * self.left[k], k))
+            if gone < many:
+                self.groups.append((many - gone, k))
+                break
+        return True
+
+    def returned(self) -> float:
+        """Those put back come again while there is room; prompts that are read for it."""
+        s, read = self.server, 0.0
+        free, places = s.room - self.used(), s.slots - self.flying(1)
+        while self.back:
+            many, k = self.back[-1]
+            stays = self.left[k + 1] / self.left[k]
+            work, each = 1 + s.longer * self.ages[k], stays * self.takes[k + 1]
+            come = min(many, free / each if each > 0 else math.inf, places, (s.full * self.part - read) / work)
+            if come > 0:
+                self.groups.append((come / self.left[k], k))
+                free, places, read = free - come * each, places - come, read + come * work
+            self.back.pop()
+            if come < many:
+                self.back.append((many - max(come, 0.0), k))
+                break
+        return read
+
+    def walk(self) -> None:
+        """A part of an answer."""
+        s, sums, part = self.server, self.sums, self.part
+        outgrown = self.outgrown()
+        read = 0.0 if outgrown else self.returned()
+        here, stay = self.flying(), self.flying(1)
+        room = max(min((s.room - self.used()) / self.takes[1], s.slots - stay), 0.0)
+        left, queue = self.sent - sums.came, sums.waiting
+        most = 0.0 if self.back or outgrown else min(s.full * part - read, room, queue + left)
+        waits = queue > 1 and room < queue
+        again = s.again(here) if waits else 1.0
+        written = sum(many * self.left[k] * self.ages[k] for many, k in self.groups)
+
+        def lasts(come: float) -> float:
+            n = (here + stay + come) / 2
+            share = written / max(here + come, _FEWEST) + 0.5 / _PARTS
+            return part * s.step(min(n + 1, self.sent), share, min((come * again + read) / part, s.full), waits)
+
+        def missing(come: float) -> float:
+            seconds = lasts(come)
+            return min(queue + min(self.rate * seconds, left), seconds / s.pace if s.pace else math.inf) - come
+
+        come = _root(missing, max(most, 0.0))
+        seconds = lasts(come)
+        new = min(self.rate * seconds, left)
+        come = min(come, queue + new)
+        # Until when they are read: those that wait for room come as it is left.
+        reading = seconds
+        if come < room:
+            whole = (
+                lasts(come) - lasts(0.0)
+                if math.isinf(s.full)
+                else come * s.step(max(come, 1.0), 0.0, s.full, True) / s.full
+            )
+            reading = min(whole, seconds)
+        waited = max((queue + new - come) * seconds + come * reading / 2 - new * new / self.rate / 2, 0.0)
+        n = (here + stay + come) / 2
+        held = sum(many for many, _ in self.back)
+        aged = [*((many, k + 1) for many, k in self.groups), (come, 1)]
+        self.groups = [(many, k) for many, k in aged if many * self.left[k] > _FEWEST]
+        self.sums = _Sums(
+            sums.time + seconds,
+            sums.came + new,
+            sums.let_in + come,
+            sums.waited + waited,
+            sums.flown + n * seconds,
+            sums.held + held * seconds,
+            sums.tokens + n * part,
+        )
+
+    def leap(self, before: _Sums, many: int) -> None:
+        """As many answers' steps as are alike, which were walked once since ``before``."""
+        now = self.sums
+        each = [b - a for a, b in zip(before, now, strict=True)]
+        grows = now.waiting - before.waiting
+        then = [b + many * d for b, d in zip(now, each, strict=True)]
+        then[3] += each[0] * grows * many * (many + 1) / 2
+        self.sums = _Sums(*then)
+
+    def alike(self, marks: list[_Sums]) -> int:
+        """Answers' steps that follow and are as the last ones were: until no more come, or nobody waits."""
+        one, other = ([b - a for a, b in zip(*each, strict=True)] for each in pairwise(marks[-3:]))
+        same = all(abs(a - b) <= _ALIKE * b for a, b in zip(one[:5], other[:5], strict=True))
+        if not (same and not self.back) and len(marks) < _MOST_ANSWERS:
+            return 0
+        (_, come, let_in, *_), now = other, marks[-1]
+        ends = [(self.sent - now.came) / come] if come > 0 else [now.waiting / let_in] if let_in > 0 else []
+        ends += [now.waiting / (let_in - come)] if let_in > come > 0 and now.waiting > 1 else []
+        return max(math.floor(min(ends, default=0.0)) - 1, 0)
+
+
+def _outlives(age: float, width: float) -> float:
+    """The share of answers that are longer than ``age`` mean ones."""
+    if not width:
+        return 1.0 if age < 1 else 0.0
+    return 1.0 - NormalDist().cdf((math.log(age) + width**2 / 2) / width) if age > 0 else 1.0
+
+
+def _root(missing: Callable[[float], float], most: float) -> float:
+    """The number at which nothing is missing, or the most: false position, where an end that stays counts half."""
+    low, high, above = 0.0, most, missing(most)
+    if above >= 0:
+        return most
+    below, stays, found = missing(0.0), 0, 0.0
+    for _ in range(_TRIES):
+        found = low + (high - low) * below / (below - above)
+        off = missing(found)
+        if abs(off) <= 1e-6 * found:
+            break
+        if off > 0:
+            low, below, above, stays = found, off, above / 2 if stays > 0 else above, 1
+        else:
+            high, above, below, stays = found, off, below / 2 if stays < 0 else below, -1
+    return found
+
+
+def passing(server: Server, sent: float, rate: float) -> Passed:
+    """``sent`` requests, at least one, that come at a rate."""
+    walk, marks, since = _Walk(server, max(sent, 1.0), rate), [_Sums()], 0
+    while since < _PARTS or walk.flying() > math.log(2):
+        for _ in range(_PARTS):
+            walk.walk()
+            over = walk.sums.came >= walk.sent * (1 - _FEWEST) and walk.sums.waiting < _FEWEST * walk.sent
+            since = since + 1 if over and not walk.back else 0
+            if since >= _PARTS and walk.flying() <= math.log(2):
+                break
+        marks.append(walk.sums)
+        if len(marks) > 3 and not since and (many := walk.alike(marks)):
+            walk.leap(marks[-2], many)
+            marks = [walk.sums]
+    end = walk.sums
+    return Passed(
+        end.waited / walk.sent, end.flown / end.tokens, 1 + end.held / end.flown, max(end.time - 1 / rate, 0.0)
+    )
+
+
+def tabled(time: Callable[[float], float], most: float) -> Callable[[float], float]:
+    """A time of n up to ``most`` that is nearly straight between halves of it."""
+    at = [0.0, *(most * 0.5**k for k in range(_HALVES, -1, -1))]
+    known = [time(max(n, _FEWEST)) for n in at]
+
+    def found(n: float) -> float:
+        k = min(max(bisect_left(at, n), 1), len(at) - 1)
+        return known[k - 1] + (known[k] - known[k - 1]) * (n - at[k - 1]) / (at[k] - at[k - 1])
+
+    return found
 
 
 def longest(mean: float, cv: float, count: int) -> float:

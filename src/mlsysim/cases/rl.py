@@ -1,10 +1,11 @@
 """A step of post-training as one ledger: rollout, its long tail, environment, forward passes, training, weights on their way, framework.
 
-    colocated, or staleness 0     T = a_g G + E + a_t (I T_0 + p F) + c + W
-    split pools, staleness k      T = (x^4 + y^4)^(1/4) + c + W,     x = max(a_g G_k, (a_g G + E)/(1 + k)),   y = a_t (I T_0 + p F)
+    colocated, or staleness 0     T = a_g G + E + a_t I (T_0 + p F) + c + W
+    split pools, staleness k      T = (x^4 + y^4)^(1/4) + c + W,     x = max(a_g G_k, (a_g G + E)/(1 + k)),   y = a_t I (T_0 + p F)
 
 G is the rollout of all samples at once (:mod:`mlsysim.simulate.rl`), E the time of tools and rewards of a response, T_0 the training case's step over all
-samples, I the tokens of the fullest data-parallel rank over the mean, F a forward pass at the trainer's layout, p passes by the algorithm. With
+samples, I the tokens of the fullest data-parallel rank over the mean, F a forward pass at the trainer's layout, p passes by the algorithm;
+ranks wait for the fullest one in both (of verl's steps on 64 and 128 ranks passes take 0.53 and 0.47 of the training). With
 staleness k there are 1 + k batches in flight: G_k is the samples over the steady rate of the serving case with so many requests, and what
 one batch takes from its first token to its last, G, must pass within 1 + k steps unless responses go on over an update (partial rollouts).
 At k = 0 both are the synchronous rollout. Pools that work side by side wait for the slower one; (x^4 + y^4)^(1/4) is at most 19 % above it, for steps
@@ -16,8 +17,9 @@ that differ, and at most x + y, so that asynchronous steps are never slower than
 Of a colocated step only what the trainer's shards lack is sent, over links where they share a node; one shard sends nothing. With infinite
 bandwidth W is nothing.
 
-Five constants belong to a framework, fitted on published steps: a_g and a_t (how much longer than the serving and the training case), c
-colocated (sleeping, waking, moving the optimizer) and split, w. Left out: idle time between micro-batches of different length (I has that of
+Constants belong to a framework, fitted on published steps: a_g and a_t (how much longer than the serving and the training case), c
+colocated (sleeping, waking, moving the optimizer) and split, w, and, where times of it are published, how many times F a pass for
+log-probabilities takes. Left out: idle time between micro-batches of different length (I has that of
 ranks), failures, groups that are sampled again, a reward model's own memory; how c falls with a small model or few accelerators (the interval has it).
 """
 
@@ -65,7 +67,7 @@ class Algorithm(NamedTuple):
 class Framework:
     """Constants of a framework: see the module's text. ``interval`` are the factors within which 90 % of left-out steps lay, ``shortest`` the seconds of
     the shortest step that was fitted, colocated and split, ``moved`` how far constants moved when rows were left out, over their values; ``chips`` those of the steps, and
-    ``foreign`` one that is asked for and is not among them."""
+    ``foreign`` one that is asked for and is not among them; ``transfers`` the factor within which 90 % of weight transfers lay, of any framework that published some."""
 
     name: str
     generation: float
@@ -80,6 +82,7 @@ class Framework:
     memory: tuple[float, float]
     slots: int
     zero: int
+    transfers: float
     passes: float = 1.0
     known: bool = True
     chips: tuple[str, ...] = ()
@@ -109,7 +112,8 @@ class Framework:
 
     def part_band(self, constant: str) -> Factors:
         """The interval of a part: that of a step, and what its constant moved, which trades against the others."""
-        return independent(self.interval, self.moved[constant]) or self.interval
+        alone = (1 / self.transfers, self.transfers) if constant == "transfer" else None
+        return independent(self.interval, self.moved[constant], alone) or self.interval
 
 
 def algorithms() -> dict[str, Any]:
@@ -151,6 +155,7 @@ def framework(name: str | None) -> Framework:
     spread = {k: v for k, v in row.items() if isinstance(v, dict) and "least" in v}
     row["moved"] = {k: (v["least"] / v["value"], v["most"] / v["value"]) for k, v in spread.items()}
     row = {k: v["value"] if isinstance(v, dict) and "value" in v else v for k, v in row.items()}
+    row.setdefault("transfers", max(each.get("transfers", 1.0) for each in fitted.values()))
     kept: dict[str, Any] = {k: v for k, v in row.items() if k in Framework.__dataclass_fields__}
     if found is None:
         kept |= {"interval": crossed(), "known": False}
@@ -159,7 +164,7 @@ def framework(name: str | None) -> Framework:
 
 class Times(NamedTuple):
     """Seconds of a step before the framework: a rollout of all samples at once, the same of even lengths, reading of prompts within it; of a stream
-    with more batches in flight (None where there is none); environment; training with what uneven lengths add, and one forward pass."""
+    with more batches in flight (None where there is none); environment; training with what uneven lengths add, and one forward pass of the fullest rank."""
 
     rollout: float
     even: float
@@ -233,10 +238,11 @@ def _rollout(own: Framework, t: Times, serving: Ledger, staleness: float | None,
     made, reading, found = own.generation * whole, min(t.reading, even), Ledger(0.0, ())
     for part in (*work_of(serving, FIRST, reading), *work_of(serving, ANSWER, even - reading)):
         found = found + Ledger(part.exposed, (replace(part, name=f"{ROLLOUT}: {part.name.rpartition(': ')[2]}"),))
-    parts = [replace(part, elastic=part.exposed / even * made) for part in found.parts]
+    less, more = _apart(own.generation)
+    parts = [replace(p, exposed=less * p.exposed, elastic=p.exposed / even * made) for p in found.parts]
     lost = [
         Part(LONG_TAIL, TAIL, "", "t = a (G(cv) - G(0))", own.generation * (whole - even)),
-        Part(f"{ROLLOUT}: framework", SOFTWARE, "", "t = (a - 1) G(0)", (own.generation - 1) * even),
+        Part(f"{ROLLOUT}: framework", SOFTWARE, "", "t = (a - 1) G(0)", more * even),
         Part(ENVIRONMENT, TRANSFORMATION, "environment", "t = E", late, elastic=late),
     ]
     return [*parts, *(part for part in lost if part.exposed)]
@@ -245,15 +251,24 @@ def _rollout(own: Framework, t: Times, serving: Ledger, staleness: float | None,
 def _training(own: Framework, t: Times, training: Ledger) -> list[Part]:
     """Training, what uneven lengths add, and forward passes."""
     trained, read = training.seconds, t.passes * own.passes * t.forward
-    grown, more = own.training * (1 + t.uneven / trained), own.training - 1
-    parts = [replace(each, name=f"{TRAINING}: {each.name}", elastic=each.elastic * grown) for each in training.parts]
+    grown, (less, more) = own.training * (1 + t.uneven / trained), _apart(own.training)
+    parts = [
+        replace(p, name=f"{TRAINING}: {p.name}", exposed=less * p.exposed, elastic=p.elastic * grown)
+        for p in training.parts
+    ]
+    a = "a " if less < 1 else ""
     lost = [
-        Part(PASSES, COMPUTE, "peak", "t = p F", read, elastic=own.training * read),
-        Part(UNEVEN, TAIL, "", "t = (I - 1) T", t.uneven),
+        Part(PASSES, COMPUTE, "peak", f"t = {a}p F", less * read, elastic=own.training * read),
+        Part(UNEVEN, TAIL, "", f"t = {a}(I - 1) T", less * t.uneven),
         Part(f"{TRAINING}: framework", SOFTWARE, "", "t = (a - 1) I T", more * (trained + t.uneven)),
         Part(f"{PASSES}: framework", SOFTWARE, "", "t = (a - 1) p F", more * read),
     ]
     return [*parts, *(part for part in lost if part.exposed)]
+
+
+def _apart(factor: float) -> tuple[float, float]:
+    """What a framework's factor makes of the parts, and what it adds to them: above 1 time of its own, below 1 parts that are shorter; none is negative."""
+    return min(factor, 1.0), max(factor - 1, 0.0)
 
 
 def _hidden(parts: Iterable[Part], share: float) -> Iterable[Part]:

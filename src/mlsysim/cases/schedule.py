@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.physics.pipeline import Shares, longest, makespan, sends_waited
+from mlsysim.physics.pipeline import FOLDED, Shares, longest, makespan, sends_waited
 from mlsysim.physics.stage_split import held_layers, stage_layers, uneven_chunks
 from mlsysim.units.ops import floor, maximum, where
 from mlsysim.units.records import dataclass
@@ -66,12 +66,13 @@ def sharing(job: Job, layout: Layout) -> Sharing:
 
 
 class Stages(NamedTuple):
-    """Seconds of a micro-batch on the first stage, on those between and on the last, and what its passes have of them."""
+    """Seconds of a micro-batch on the first stage, on those between and on the last, what its passes have of them, and the layers of all."""
 
     first: Any
     between: Any
     last: Any
     shares: Shares
+    layers: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,14 @@ def pipelined(
     hidden delays that stage, and the schedule says how often this is on the longest path.
     """
     m = layout.micro_batches * job.accumulation
-    busy, stages = m * stage, Stages(stage if first is None else first, stage, stage if last is None else last, shares)
+    ends = stage if first is None else first, stage, stage if last is None else last
+    busy, stages = m * stage, Stages(*ends, shares, layers)
     if last is not None:
         # Even stages differ by rounding; none is shorter than their mean.
-        # A device of DualPipe has half of the micro-batches on each of two stages: the outer ones have both ends.
+        # A device of DualPipe has half of the micro-batches on each of two stages: the outer ones have both ends, as has the first of a V.
         first = stage if first is None else first
         most = 0.5 * (first + last) if layout.schedule == "dualpipe" else a.longest(first, last)
+        most = first + last - stage if layout.schedule in FOLDED else most
         busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
         return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy, stages)

@@ -41,7 +41,7 @@ from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, some, where
 from mlsysim.units.records import dataclass
-from mlsysim.zoo.intervals import STRANGE, Interval, interval, measured
+from mlsysim.zoo.intervals import STRANGE, UNFITTED, Interval, interval, measured
 
 
 @kernel("ttft: s [1e-3, 10], itl: s [1e-3, 1], output_tokens whole [1, 1e4] -> time: s")
@@ -231,6 +231,8 @@ class Engines:
             lacks["model"] = f"no run of this architecture on {engine.name} was measured"
         if (wide := self.writer.format).wide:
             lacks["kernels"] = f"{lacks.get('kernels', '')} and {no_runs(wide.name)}".removeprefix(" and ")
+        if not engine.chips:
+            lacks[UNFITTED] = f"no run of {engine.name} was fitted (runs that others published show what that adds)"
         band = interval(regime, *lacks)
         of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")
         return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)
@@ -305,6 +307,8 @@ class Served:
     most: Any = None
     middle: Any = None
     """Of the gaps between two tokens the one in the middle."""
+    span: Any = None
+    """Of a number of requests that come at a rate, seconds from the first to the last answer."""
 
 
 def loads(machine: Machine, t: Traffic, memories: list[DeviceMemory] | None = None) -> list[tuple[DeviceMemory, Any]]:
@@ -368,7 +372,7 @@ def serve(
             e2e = loop.ttft + (t.mean_answer - 1) * loop.tpot
             active, rate = loop.active * copies, loop.request_rate * copies
             seen = loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated
-            return Served(*seen, None if loop.most is None else loop.most * copies, loop.middle_step)
+            return Served(*seen, None if loop.most is None else loop.most * copies, loop.middle_step, loop.span)
     if times is None:
         times = batch_times(machine, t, a, total)
     ttft, more = times.prefill + times.transfer + recalled(t, a), t.answer - 1

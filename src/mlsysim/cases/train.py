@@ -228,8 +228,8 @@ def first_order(
         computing = computing + x.balance * compute_time(x.flops * (1 - x.narrow), device.wide, device.efficiency)
     moving = x.balance * memory_time(x.moved, device.bandwidth)
     even = maximum(
-        a.tag("arithmetic", 1, "peak", "roofline", computing, flop=x.flops),
-        a.tag("memory traffic", 2, "bandwidth", "roofline", moving, moved=x.moved),
+        a.tag("arithmetic", 1, "peak", "roofline", computing, flop=x.balance * x.flops),
+        a.tag("memory traffic", 2, "bandwidth", "roofline", moving, moved=x.balance * x.moved),
     )
     work = a.grown("uneven stages", 14, "uneven", even, even / x.balance)
     compute = a.grown("stragglers", 14, "stragglers", work, job.straggler * work)

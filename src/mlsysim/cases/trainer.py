@@ -72,7 +72,7 @@ def training_band(
         **({"kernels": no_runs(job.precision)} if wide and chip.unseen != "kernels" else {}),
         "cpu": "no published run is on a plain processor (published rates of serving on Xeons show what that adds)",
         "software": f"no published run of the stack {named} is on this chip",
-        "format": f"no published run of the stack {named} computes in {chip.bits}",
+        "format": f"no published run of the stack {named} computes in {chip.bits}, on this chip or another",
     }
     return band, band.resting_on(f"published runs of this kind{alone}", **lacks)
 

@@ -54,6 +54,7 @@ REST, QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
 _LEAST_ROOM, _FIXED_POINT = 16.0, 6
 FEWEST, _NEXT_TO_NONE = 1e-12, 1e-6
 _ENDS, _ENDS_SPREAD = 0.4, 1.6
+_LONGEST = 50.0
 _BELOW = 1 - 1e-9
 """A load just below that without a steady state; of few requests the queue is what their arrivals make it."""
 
@@ -159,12 +160,13 @@ class Turns(Readers):
         if not engine.cuts_prompts:
             self.full = where(self.chunks > 1, 1 / self.chunks, maximum(1.0, floor(room / self.prompt))) * self.ranks
         self.steps = self.answer / self.gain
-        # Prompts that run alone go before what is scheduled of answers.
-        self.ahead = engine.steps_ahead if self.mixed else 0.0
+        self.ahead = engine.steps_ahead
         # What is read for an answer, in prompts.
         self.reads: Any = 1.0
         # Prompts that came while a request's own was read.
         self.behind: Any = 0.0
+        # Whether prompts come while others are read, and not only where answers end.
+        self.at_random = t.rate is not None
 
     def put_back(self, n: Any, waits: Any) -> Turns:
         """The same where caches of n sequences fill their room, with the share of the time in which others wait for it."""
@@ -225,14 +227,28 @@ class Turns(Readers):
             prompts = self.reading(count, n, tag)
             mean = alone + share * (prompts - alone)
             return Cycle(alone, prompts, mean, poll, share * value_of(prompts) / value_of(mean), share, count)
+        pauses = self._pauses(n, read * poll, value_of(alone) * poll) if self.at_random else came
         most = maximum(self.full, 1.0)
-        prompts = self.reading(minimum(read * poll / came, most), n, tag)
-        steps = maximum(1.0, read * poll / came / most) * self.chunks
-        mean = alone + came / poll * steps * prompts
+        prompts = self.reading(minimum(read * poll / pauses, most), n, tag)
+        steps = maximum(1.0, read * poll / pauses / most) * self.chunks
+        mean = alone + pauses / poll * steps * prompts
         # Of the gaps those have a pause in whose step a prompt came; what comes in a pause makes it longer, and no other gap.
         written = value_of(alone) / value_of(mean)
         paused = -expm1(-arrivals * written) / poll
         return Cycle(alone, prompts, mean, poll, 1 - written, paused, read / paused)
+
+    def _pauses(self, n: Any, read: Any, written: Any) -> Any:
+        """Steps of prompts alone between so many seconds of writing, in which ``read`` prompts come at random: the first with 1 - e^-r t_d, and another after
+        each of s while some came meanwhile, e^rs in all, but no more than read all of them, r s at a time. Where a step takes as long with one prompt as with
+        many (a rank reads, the others wait) they come one by one, and answers wait for most of them."""
+        read, rate, most = maximum(read, FEWEST), self.t.rate, maximum(self.full, 1.0)
+        least = steps = -expm1(-read)
+        begun = -expm1(-rate * written)
+        for _ in range(_FIXED_POINT):
+            each = self.reading(minimum(maximum(read / steps, 1.0), most), n) * self.chunks
+            further = minimum(begun * exp(minimum(rate * each, _LONGEST)), read / maximum(rate * each, 1.0))
+            steps = sqrt(steps * maximum(further, least))
+        return steps
 
     def middle(self, turn: Cycle, n: Any) -> Any:
         """The gap between two tokens of n sequences that as many are shorter than as longer.

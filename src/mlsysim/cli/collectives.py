@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import Line, print_result, print_text
+from mlsysim.errors import InputError
 
 if TYPE_CHECKING:
     from mlsysim.plans.collectives import Collectives
@@ -42,6 +44,8 @@ def collectives(
     from mlsysim.plans.collectives import asked
 
     form = chosen_form(context, output, as_json)
+    if log is not None and on is None and not log.exists() and re.match(r"\d+\s*x", str(log)):
+        raise InputError(f"The fleet is an option: --on {str(log)[:60]}.", field="on")
     found = asked(on, op, size, group, stride, None if log is None else read_nccl_log(log))
     if plot is not None:
         _chart(found).save(plot)

@@ -241,6 +241,8 @@ def _of_usage(error: Exception, said: str) -> str:
             return _of_a_plan(words)
         if (number := str(getattr(getattr(error, "ctx", None), "params", {}).get("hardware"))).isdigit():
             return f"A fleet is one word: {number[:12]}x{words[:60]}."
+        if "on" in sys.argv[2:-1]:
+            return f"The fleet is an option: --on {sys.argv[sys.argv.index('on', 2) + 1][:60]}, with its dashes."
         if getattr(getattr(error, "ctx", None), "info_name", None) == "compare":
             return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."

@@ -173,7 +173,7 @@ def synthesize(
     context: Context,
     model: Annotated[str, Argument(metavar="MODEL")],
     latency: Annotated[str | None, Option(help="target time of a pass, such as '50 ms'")] = None,
-    throughput: Annotated[str | None, Option(help="samples a second instead, such as '100 1/s'")] = None,
+    throughput: Annotated[str | None, Option(help="samples a second instead, such as '100/s'")] = None,
     deadline: Annotated[str | None, Option(help="time for all --tokens instead, such as '14 day'")] = None,
     on: Annotated[str | None, Option(help="a chip to count")] = None,
     efficiency: Annotated[float, Option("-e", "--efficiency", help="fraction of peak")] = 0.5,
@@ -193,9 +193,7 @@ def synthesize(
     if "tokens" in given:
         given["training_tokens"] = given.pop("tokens")
     if sum(target is not None for target in (latency, throughput, deadline)) != 1:
-        raise InputError(
-            "synthesize takes one target: --latency '50 ms', --throughput '100 1/s' or --deadline '14 day'."
-        )
+        raise InputError("synthesize takes one target: --latency '50 ms', --throughput '100/s' or --deadline '14 day'.")
     try:
         result = SynthesisSolver().solve(find_model(model), efficiency=efficiency, **given)
     except UnitError as error:

@@ -314,15 +314,12 @@ def compare(
     mlsysim compare Llama3_70B@512xH100 Llama3_70B@512xB200 --task training
     mlsysim compare Llama3_8B@H100 Llama3_8B@MI300X --task serving
     """
-    from mlsysim.plans.compare import compare_answers
-    from mlsysim.plans.evaluate import evaluate
-    from mlsysim.plans.likely import of_one_task
+    from mlsysim.plans.compare import compare_plans
 
     form = chosen_form(context, output, as_json)
     with busy("evaluating ..."):
-        plans = of_one_task(*(named_plan(context, text) for text in (first, second)))
-        answers = [evaluate(plan, change=False) for plan in plans]
-    found = compare_answers(*answers)
+        found = compare_plans(*(named_plan(context, text) for text in (first, second)))
+    answers = [found.first, found.second]
     words: list[Line] = [(line, "bold") for line in found.sentences]
     words += [f"{x}: {a.subject}. {a.in_words(as_an_option).headline}" for x, a in zip("AB", answers, strict=True)]
     rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]

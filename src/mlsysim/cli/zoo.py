@@ -46,6 +46,9 @@ def zoo(
     elif kind is not None:
         zoos = registries(kind, "check")
         _listing(zoos, sort, filter_ or [], form) if name is None else _entry(zoos, kind, name, form)
+    elif sort or filter_:
+        words = f"--filter '{filter_[0][:60]}'" if filter_ else f"--sort {(sort or '')[:60]}"
+        raise InputError(f"Entries of which part? Write `mlsysim zoo hardware {words}`.", field="kind")
     else:
         parts = {part: ", ".join(f"{count} {word}" for word, count in held.items()) for part, held in counts().items()}
         rows = [[part, text, f"mlsysim zoo {part}"] for part, text in parts.items()]
@@ -192,7 +195,7 @@ def _of_the_hub(name: str) -> InputError:
     """What is said of a model's name on a hub, from which nothing is fetched."""
     from mlsysim.models.registry import Models
 
-    known = Models.get(name.removeprefix("hf://"), None)
+    known = Models.get(re.sub(r"^(hf:|https?:)/+(huggingface\.co/)?", "", name).rstrip("/"), None)
     if known is not None:
         key = known.metadata.key
         return InputError(f"{name[:60]!r} is {key} of the zoo: ask `mlsysim eval {key} H100`.", field="file")
@@ -232,7 +235,7 @@ def import_(
 
     form = chosen_form(context, output, as_json)
     if (
-        re.fullmatch(r"(hf://)?[\w.-]+/[\w.-]+", path)
+        re.fullmatch(r"(hf://|https?://huggingface\.co/)?[\w.-]+/[\w.-]+/?", path)
         and Path(path).suffix.lower() not in _FILES
         and not Path(path).exists()
     ):

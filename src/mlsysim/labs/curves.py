@@ -13,7 +13,7 @@ from math import inf
 from time import perf_counter
 
 from mlsysim.errors import InputError
-from mlsysim.labs.explorer import Document, answer_of, computed
+from mlsysim.labs.explorer import Document, answer_of, known
 from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
 from mlsysim.plot.along import along
@@ -48,13 +48,15 @@ def goals_of(answer: Answer) -> list[Document]:
     return [{"path": path, "label": known[path].label} for path in usable]
 
 
-def _found(plans: Sequence[Document], at: int, until: float) -> list[Answer | str | None]:
-    """Answers at the stops, nearest first, or why there is none; None where time was up before. What is kept costs none, and one more is computed at least."""
+def _found(plans: Sequence[Document], at: int, until: float, least: int) -> list[Answer | str | None]:
+    """Answers at the stops or why there is none: where one is, what is kept, and nearest first what there is time for, or the least; None for the others."""
     found: list[Answer | str | None] = [None] * len(plans)
-    before = computed()
+    fresh = 0
     for k in sorted(range(len(plans)), key=lambda k: (abs(k - at), k)):
-        if computed() > before and perf_counter() > until:
-            break
+        if k != at and not known(plans[k]):
+            if fresh >= least and perf_counter() > until:
+                continue
+            fresh += 1
         try:
             found[k] = answer_of(plans[k])
         except InputError as error:
@@ -76,16 +78,16 @@ def curve(
 ) -> Document:
     """The chart of a metric along a control: values of its stops, the plan at each, where one is, and the pinned plan at each.
 
-    ``moment`` is how long a call computes, in seconds, at least one answer; ``left`` is how many stops are still to be computed; ``places`` is where each is drawn, so that one can be dragged to.
+    ``moment`` is how long a call computes, in seconds, at least one answer more than that of the plan where one is, unless it is 0; ``left`` is how many stops are still to be computed; ``places`` is where each is drawn, so that one can be dragged to.
     """
     _checked(values, plans)
     if not 0 <= at < len(values) or len(ghosts or values) != len(values):
         raise InputError("A curve needs to know where one is among its values, and a pinned plan for each or none.")
-    until = perf_counter() + moment
-    found = _found(plans, at, until)
+    until, least = perf_counter() + moment, 1 if moment else 0
+    found = _found(plans, at, until, least)
     here = found[at]
     goals = goals_of(here) if isinstance(here, Answer) else []
-    shadow = _found(ghosts, at, until) if ghosts and None not in found else []
+    shadow = _found(ghosts, at, until, least) if ghosts and None not in found else []
     paths = [goal["path"] for goal in goals]
     wanted = metric if metric in paths else next(iter(paths), metric)
     left = found.count(None) + (len(ghosts) if ghosts and not shadow else shadow.count(None))
@@ -104,7 +106,7 @@ def curve_csv(
 ) -> str:
     """The stops of a curve as comma-separated values: the metric with its 90 % interval, what binds there, or why there is nothing."""
     _checked(values, plans)
-    found = _found(plans, 0, inf)
+    found = _found(plans, 0, inf, 0)
     held = [each.metric(metric) if isinstance(each, Answer) and _has(each, metric) else None for each in found]
     drawn = [None if each is None else figure_of(each) for each in held]
     units = next((each[3] for each in drawn if each is not None), "")

@@ -123,9 +123,8 @@ def _trace(name: str, text: str, plan: Document) -> Document:
     try:
         found = read_trace(path).summary
     except InputError as error:
-        raise InputError(
-            f"{name} was taken for a trace, and cannot be read as one: {str(error).removeprefix(f'{path}, ').replace(path, 'it')}"
-        ) from None
+        why = str(error).removeprefix(f"{path}, ").replace(f"The trace {path}", "it").replace(path, "it")
+        raise InputError(f"{name} was taken for a trace, and cannot be read as one: {why}") from None
     if not found.count:
         raise InputError(f"{name} was taken for a trace, and has no request in it.")
     if plan.get("task") != "serving":

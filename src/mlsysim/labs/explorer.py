@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from functools import lru_cache
 from typing import Any
 
 from mlsysim.errors import InputError
@@ -33,32 +32,39 @@ _TOLD = (
 )
 
 
-@lru_cache(maxsize=_KEPT)
-def _kept(text: str, equations: bool = False) -> Answer | InputError:
-    """The answer, or why there is none: a curve asks for both again and again."""
-    try:
-        with nullcontext() if equations else numbers_alone():
-            return answer_to(plan_of(json.loads(text)), change=False)
-    except InputError as error:
-        return error
+_answers: dict[tuple[str, bool], Answer | InputError] = {}
+"""Answers, or why there is none, by document and with equations or without: a curve asks for both again and again."""
+
+
+def _key(document: Document, equations: bool = False) -> tuple[str, bool]:
+    return json.dumps(document, sort_keys=True), equations
 
 
 def answer_of(document: Document, equations: bool = False) -> Answer:
     """The answer to a plan, kept by its document; its equations, which take a fifth of its time, where they are asked for."""
-    found = _kept(json.dumps(document, sort_keys=True), equations)
+    key = _key(document, equations)
+    if key not in _answers:
+        if len(_answers) >= _KEPT:
+            del _answers[next(iter(_answers))]
+        try:
+            with nullcontext() if equations else numbers_alone():
+                _answers[key] = answer_to(plan_of(document), change=False)
+        except InputError as error:
+            _answers[key] = error
+    found = _answers[key]
     if isinstance(found, InputError):
         raise found.with_traceback(None)
     return found
 
 
-def computed() -> int:
-    """How many answers were not kept, and so computed."""
-    return _kept.cache_info().misses
+def known(document: Document) -> bool:
+    """Whether the answer to a plan is kept."""
+    return _key(document) in _answers
 
 
 def forget() -> None:
     """Compute answers anew: a name may mean another model now."""
-    _kept.cache_clear()
+    _answers.clear()
 
 
 @offer

@@ -192,10 +192,10 @@ def time_bar(answer: Answer) -> Bar | None:
                 lines.setdefault(each.wall, []).append(
                     _operator(each.label, float(each.exposed), each.equation, **amounts)
                 )
-    least = _LEAST * sum(line["seconds"] for held in lines.values() for line in held)
+    whole, metric = sum(line["seconds"] for held in lines.values() for line in held), answer.held["latency"]
+    least = _LEAST * whole
     lines = {wall: [line for line in held if line["longest"] > least] for wall, held in lines.items()}
     seconds = {wall: sum(line["seconds"] for line in held) for wall, held in lines.items()}
-    whole, metric = sum(seconds.values()), answer.held["latency"]
     parts = [
         {
             "wall": wall,

@@ -36,7 +36,9 @@ def live(plan: Document, width: int = 720) -> Document | None:
         return None
     found = (_traffic if answer.task == "serving" else _run)(answer, width)
     same = played.document() == given.document()
-    return found | {"says": [*how, *found["says"]], "plan": None if same else played.document()}
+    # Charts of a plan that is played stand with its answer.
+    charts = [] if same and answer.task == "serving" else found["charts"]
+    return found | {"says": [*how, *found["says"]], "charts": charts, "plan": None if same else played.document()}
 
 
 def _played(plan: Plan) -> tuple[Plan | None, list[str]]:

@@ -29,6 +29,10 @@ def model_named(text: str) -> str:
     )
 
 
+def _folded(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
+
+
 def checkpoint_of(key: str, precision: str | None = None) -> tuple[str, bool]:
     """The checkpoint's name on the Hugging Face hub, and whether it is known; else the key.
 
@@ -41,7 +45,7 @@ def checkpoint_of(key: str, precision: str | None = None) -> tuple[str, bool]:
     formatted = [name for name in on_hub if format_named(name) is not None]
     if precision is not None:
         on_hub = [n for n in formatted if format_named(n) == precision] or [n for n in on_hub if n not in formatted]
-    own = [name for name in on_hub if name.split("/")[-1].lower().endswith(model.name.lower())]
+    own = [name for name in on_hub if _folded(name.split("/")[-1]).endswith(_folded(model.name))]
     for name in own or on_hub:
         return name, True
     for source in model.metadata.sources:

@@ -11,7 +11,7 @@ from mlsysim.plans.changes import settled
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import WorkloadPart
 from mlsysim.plans.resolve import find_fleets
-from mlsysim.units.text import count_text
+from mlsysim.units.text import count_text, many
 from mlsysim.zoo.files import shipped
 
 TRAINING = (
@@ -205,6 +205,6 @@ def _serving(plan: Plan, answer: Answer) -> dict[str, Any]:
     found |= {"groups": split.attention_dp or 1, "model": plan.workload.model}
     found["speed"] = f"first token {texts.get('ttft', '?')}, then {texts.get('tpot', '?')} each"
     found["in_flight"] = traffic.concurrency or answer.layout.get("concurrency", 0)
-    found["here"] = f"{replicas} of {every} replicas" if every != replicas else f"{replicas} replica(s)"
+    found["here"] = f"{replicas} of {every} replicas" if every != replicas else many(replicas, "replica")
     shared = f"{share:.3g} of a prompt is found in caches of others"
     return found | {"prefixes": shared if share else "prompts share no caches in the plan"}

@@ -64,11 +64,12 @@ def product_time(arithmetic: Any, memory: Any, conversion: Any, walk: Any, start
 
 
 @kernel("""
-    arithmetic: s [1e-7, 0.01], memory: s [1e-7, 0.01], activations: s [1e-7, 0.01], start: s [1e-7, 1e-4] -> time: s
+    arithmetic: s [1e-7, 0.01], memory: s [1e-7, 0.01], activations: s [1e-7, 0.01],
+    start: s [1e-7, 1e-4], corner [1, 12] -> time: s
 """)
-def experts_time(arithmetic: Any, memory: Any, activations: Any, start: Any) -> Any:
+def experts_time(arithmetic: Any, memory: Any, activations: Any, start: Any, corner: Any = _ROUND) -> Any:
     """Products of many experts at once: arithmetic against the weights of those hit, and their routed activations."""
-    return start + (soft_maximum(arithmetic, memory, _ROUND) + activations)
+    return start + (soft_maximum(arithmetic, memory, corner) + activations)
 
 
 @kernel("arithmetic: s [1e-7, 0.01], streaming: s [1e-7, 0.01], start: s [1e-7, 1e-4], corner [1, 12] -> time: s")

@@ -50,6 +50,16 @@ def stage_layers(layers: Any, p: Any, v: Any = 1) -> Split:
     return Split(first, where(p == 2, maximum(first, last), most), last)
 
 
+def chunk_layers(layers: int, p: int, v: int = 1) -> list[int]:
+    """Layers of every chunk, in the order of the model (:func:`stage_layers`)."""
+    short, more = divmod(layers, p * v)
+    if not more or not alike(layers, p, v):
+        return [short + (place < more) for place in range(p * v)]
+    lacks = p * v - more
+    first = lacks == 2
+    return [short + 1 - first, *[short + 1] * (p * v - 2), short + 1 - lacks + first]
+
+
 def held_layers(schedule: str, layers: Any, p: Any, m: Any, v: Any = 1, group: Any = None) -> Split:
     """Layers times the micro-batches that wait in them, at most: on the first device, the fullest of those between, and the last.
 

@@ -93,22 +93,17 @@ class Answer(Document, Record):
     energy_parts: tuple[Part, ...] = Field(default=(), description="energy by scope, from chip to building, kWh")
     plan: Plan
 
-    _ledgers: tuple[Ledger | None, Ledger | None] = PrivateAttr(default=(None, None))
+    _ledger: Ledger | None = PrivateAttr(default=None)
     _draw: Callable[..., Any] | None = PrivateAttr(default=None)
 
     @property
     def ledger(self) -> Ledger | None:
         """The parts of the time and the bytes held that the answer is read off; None where groups are put together."""
-        return self._ledgers[0]
+        return self._ledger
 
-    @property
-    def ledger_of_main(self) -> Ledger | None:
-        """The ledger of the time that decides the main metric: the whole one, unless that is a part of it."""
-        return self._ledgers[1] or self._ledgers[0]
-
-    def read_off(self, ledger: Ledger | None, of_main: Ledger | None = None) -> "Answer":
+    def read_off(self, ledger: Ledger | None) -> "Answer":
         """The answer, with the ledger that it was read off."""
-        self._ledgers = (ledger, of_main)
+        self._ledger = ledger
         return self
 
     def drawn_by(self, draw: Callable[..., Any]) -> "Answer":

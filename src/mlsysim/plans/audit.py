@@ -133,7 +133,7 @@ def _node(plan: Plan, answer: Answer) -> list[Row]:
         rate = to_si(answer.value("tokens_per_second"), "1/s") * _TOKEN_BYTES / devices
         data = DataModel().solve(_TUTORIAL_RATE if plan is AUDITED else f"{rate:.6g} B/s", chip)
         share = data.utilization or 0.0
-        used = f"{share:.1g} of supply" if share < 5e-4 else f"{share:.1%} of supply"
+        used = "under 0.1% of supply" if share < 1e-3 else f"{share:.1%} of supply"
         shown = data.demand_bw.to("MB/s" if to_si(data.demand_bw, "byte/s") >= 1e6 else "kB/s")
         words = f"Data at {shown.magnitude:.3g} {shown.units:~P}"
         rows.append(Row("Data", "DataModel", words, used, "", 8, "Ingestion", "holds"))

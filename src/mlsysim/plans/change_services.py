@@ -42,7 +42,8 @@ def of_a_service(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     assert part is not None
     parallel = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
     chosen = answer.plan.parallelism.tp is None
-    loose = plan.replacing(parallelism=parallel, serving={"replicas": None})
+    pools = {name: getattr(given, name, None) for name in ("decode_tp", "decode_replicas")}
+    loose = plan.replacing(parallelism=parallel, serving={"replicas": None, **pools})
     rate = given is not None and given.qps is not None
     if given is None or (given.concurrency is None and given.qps is None):
         # The load was ours to find, and is found again for each change.

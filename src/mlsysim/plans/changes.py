@@ -30,7 +30,7 @@ from mlsysim.units.registry import Quantity
 from mlsysim.walls.binding import NEGLIGIBLE
 from mlsysim.zoo.files import shipped
 
-LOWER_IS_BETTER = ("latency", "ttft", "tpot", "usd_per_mtoken")
+LOWER_IS_BETTER = ("latency", "usd_per_mtoken")
 _NOTED = 0.05
 """What is worse by enough to be said."""
 _STEP = 0.1
@@ -58,6 +58,7 @@ def settled(answer: Answer) -> Plan:
             traffic["concurrency"] = layout["concurrency"]
         split = {"mode": "given", **{name: layout[name] for name in ("tp", "pp", "ep")}}
         split |= {"attention_dp": layout["attention_dp"] if layout["attention_dp"] > 1 else None, "dp": None}
+        traffic |= {name: layout[name] for name in ("decode_tp", "decode_replicas") if name in layout}
         return plan.replacing(parallelism=split, serving=traffic, task="serving")
     if answer.task == "rl" and layout:
         pools: dict[str, Any] = {name: layout[name] for name in layout if name in RlPart.model_fields}
@@ -179,7 +180,7 @@ def _accelerators(plan: Plan) -> int:
 
 def _faster(before: Answer, tried: Answer) -> float:
     base = score(before)
-    return score(tried) / base if base > 0 else 1.0
+    return score(tried, before.main) / base if base > 0 and before.main in tried.held else 1.0
 
 
 def _ratio(before: Answer, tried: Answer) -> float | None:
@@ -187,11 +188,12 @@ def _ratio(before: Answer, tried: Answer) -> float | None:
     return spent / cost if spent is not None and cost else None
 
 
-def score(answer: Answer) -> float:
-    """The main metric such that more is better."""
-    value = answer.value(answer.main)
+def score(answer: Answer, main: str = "") -> float:
+    """A metric, the main one unless named, such that more is better."""
+    name = main or answer.main
+    value = answer.value(name)
     number = float(value.to_base_units().magnitude) if isinstance(value, Quantity) else float(value)
-    return 1 / number if answer.main in LOWER_IS_BETTER and number else number
+    return 1 / number if name in LOWER_IS_BETTER and number else number
 
 
 def _cost(answer: Answer) -> float | None:
@@ -267,7 +269,6 @@ def _taking(tried: Answer) -> str:
     return f" (the run takes {time.text} and {paid.text})" if paid is not None and time is not None else ""
 
 
-_FASTER = {"latency": "", "tpot": " tokens", "ttft": " first tokens"}
 _WORSE = {
     "ttft": "first token after",
     "tpot": "further tokens every",
@@ -288,7 +289,7 @@ def _effects(before: Answer, tried: Answer) -> str:
         told.append(f"{faster - 1:.0%} more throughput" if faster < 2 else f"{faster:.2g} times the throughput")
     elif faster >= 1.01:
         quick = f"{faster - 1:.0%} faster" if faster < 2 else f"{faster:.2g} times as fast"
-        told.append(f"{quick}{_FASTER[before.main]}")
+        told.append(quick)
     if "goodput" in was and "goodput" in now and now["goodput"].value >= was["goodput"].value + WORTH_IT:
         told.append(f"goodput {now['goodput'].text} instead of {was['goodput'].text}")
     for name, words in _WORSE.items():
@@ -328,7 +329,7 @@ def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]
     That is exact to first order in the change, and exact while no overlap changes sides; a time that is hidden now and would show
     counts nothing. Of the capacity of memory it says whether the plan still fits (None where not).
     """
-    ledger, memory = answer.ledger_of_main, answer.memory
+    ledger, memory = answer.ledger, answer.memory
     if ledger is None or not ledger.seconds:
         return {}
     elastic = ledger.resources()

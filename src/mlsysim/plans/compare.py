@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -10,10 +11,16 @@ from mlsysim.engine.explain import factor_between
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
+from mlsysim.plans.likely import of_one_task
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.rows import lines_of
+from mlsysim.plans.serving_load import is_limited
 from mlsysim.units.records import dataclass
 from mlsysim.units.text import plainly
 from mlsysim.walls.document import Document
+
+_TRAFFIC = ("concurrency", "qps", "trace", "requests", "backlog")
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,34 @@ class Comparison(Document):
         return rest | {"rows": [{"name": name, **row} for name, row in document.get("changes", {}).items()]}
 
 
+def compare_plans(first: Plan, second: Plan) -> Comparison:
+    """Both plans answered, with one task and one load: a service whose plan says nothing of its traffic has more requests in flight the larger it is."""
+    from mlsysim.plans.evaluate import evaluate
+
+    answers = [evaluate(plan, change=False) for plan in of_one_task(first, second)]
+    load = _one_load(answers)
+    if load is None:
+        return compare_answers(*answers)
+    plans = [answer.plan.replacing(serving={"concurrency": load}) for answer in answers]
+    found = compare_answers(*(evaluate(plan, change=False) for plan in plans))
+    said = f"Neither plan says its traffic, so both have {load:,} requests in flight."
+    return replace(found, sentences=(said, *found.sentences))
+
+
+def _one_load(answers: list[Answer]) -> int | None:
+    """The larger of two loads that nobody stated, as far as both have room for it; None where they are equal or a plan decides them."""
+    if not all(answer.runs and answer.layout.get("concurrency") for answer in answers):
+        return None
+    loads = [int(answer.layout["concurrency"]) for answer in answers]
+    if loads[0] == loads[1]:
+        return None
+    for plan in (answer.plan for answer in answers):
+        part = plan.serving or ServingPart()
+        if plan.workload.batch_size or is_limited(part) or any(getattr(part, name) is not None for name in _TRAFFIC):
+            return None
+    return min(max(loads), *(int(a.value("max_batch")) * a.layout["replicas"] for a in answers))
+
+
 def compare_answers(first: Answer, second: Answer) -> Comparison:
     """The metrics of two answers to the same task."""
     if first.task != second.task:
@@ -97,7 +132,8 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
                 f"{better[0].upper()}{better[1:]} is {max(speed, 1 / speed):.2f} times as fast ({main.label.lower()})."
             )
     loads = [answer.layout.get("concurrency") for answer in (first, second)]
-    if None not in loads and loads[0] != loads[1]:
+    rates = [(answer.plan.serving or ServingPart()).qps for answer in (first, second)]
+    if None not in loads and loads[0] != loads[1] and (None in rates or rates[0] != rates[1]):
         lines.append(f"Their loads differ: {loads[0]:,} and {loads[1]:,} requests in flight.")
     one, two = first.binding, second.binding
     if one.wall == two.wall:

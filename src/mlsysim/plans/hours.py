@@ -29,7 +29,7 @@ from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time, count_text
+from mlsysim.units.text import compact_time, count_text, listed
 
 if TYPE_CHECKING:
     from mlsysim.walls.fleet.communication import DistributedResult
@@ -308,11 +308,11 @@ def _worth(sheet: Sheet, hours: Hours, own: Covered, usual: Covered, given: bool
         words.append(f"costs {_change(*costs)}")
     if words and all(word.endswith(("as much", "as much energy")) for word in words):
         words = ["emits, takes and costs as much"]
-    parts.append(f"a {noun} {', '.join(words)}" if words else "")
+    parts.append(f"a {noun} {listed(words)}" if words else "")
     why = ""
     if held and own.carbon / own.work > usual.carbon / usual.work:
         why = f"; waiting, the fleet draws {power[2].power / power[0].power:.0%} of its power"
-    return ", ".join(filter(None, parts)) + why
+    return "; ".join(filter(None, parts)) + why
 
 
 def _change(new: float, old: float) -> str:

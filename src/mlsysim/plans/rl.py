@@ -25,6 +25,8 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import compact_time, count_text, many
 
 _STEPS = 1000
+_SAID = 0.1
+"""Share of a step from which on the headline names its passes for log-probabilities."""
 _DAY = 86400.0
 _PARTS = {
     "rollout": (f"{case.ROLLOUT}: ",),
@@ -167,7 +169,7 @@ def _times(sheet: Sheet, way: Way, total: int) -> None:
     seconds = float(ledger.seconds)
     band = _band(way)
     late = ledger.gross(case.ENVIRONMENT)
-    uneven = ledger.gross(case.UNEVEN)
+    uneven = ledger.gross(case.UNEVEN) / min(own.training, 1.0)
     tokens = samples.all * (samples.prompt + samples.lengths.mean)
     base = trainer.step._facts.context
     worked = base["model_flops"] * samples.all / asked.batch * asked.algorithm.trained
@@ -268,6 +270,8 @@ def _headline(sheet: Sheet, way: Way) -> str:
         if late:
             named.append(f"{compact_time(late)} environment")
         parts.insert(0, f"rollout {sheet.text('rollout_time')}{' of which ' * bool(named)}{' and '.join(named)}")
+    if way.step.passes >= _SAID * way.seconds:
+        parts.append(f"log-probabilities {sheet.text('logprob_time')}")
     return (
         f"Fits: {memory} on each accelerator; a step takes {sheet.text('latency')}{sheet.band('latency')}: "
         f"{', '.join(parts)}; {sheet.text('tokens_per_second_per_device')} tokens a second for each accelerator."

@@ -27,6 +27,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.network import datasheet_network
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import many
+from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.fleet.communication import DistributedModel
 
 COLOCATED, AUTO = "none", "auto"
@@ -59,15 +60,15 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     algorithm = case.algorithm(name)
     each = part.samples if part.samples is not None else algorithm.samples
     needed = (
-        ("prompts", part.prompts, "prompts (such as 512)"),
-        ("samples", each, "samples of each prompt (16)"),
-        ("response", part.response, "mean tokens of a response (2000)"),
+        ("prompts", part.prompts, 512, "prompts"),
+        ("samples", each, 16, "samples of each prompt"),
+        ("response", part.response, 2000, "mean tokens of a response"),
     )
-    missing = {key: words for key, value, words in needed if value is None}
+    missing = [(key, such, words) for key, value, such, words in needed if value is None]
     if missing:
+        told = f"How long a step of {name.upper()} takes goes by its {either((words for *_, words in missing), 'and')}; give such as "
         raise InputError(
-            f"How long a step of {name.upper()} takes goes by its {either(missing.values(), 'and')}; give {either(missing, 'and')}.",
-            field=next(iter(missing)),
+            worded(told, listed([Setting(key, such) for key, such, _ in missing], ", "), "."), field=missing[0][0]
         )
     assert part.prompts and each and part.response
     if algorithm.samples and each != algorithm.samples:
@@ -302,9 +303,9 @@ class Stepper:
         options = {**trainer.options, "activation_recomputation": "none"}
         plain = ledger_of(trainer._replace(step=DistributedModel().solve(trainer.model, trainer.fleet, **options)))
         scale = self._of_tokens(trainer) * asked.samples.all / asked.batch
-        forward = scale * (plain.seconds - plain.exposed(*case.UPDATED)) / case.FORWARD
         ranks = trainer.step.parallelism["dp"]
         uneven = imbalance(asked.samples.lengths, asked.samples.prompt, asked.batch, ranks) - 1
+        forward = (1 + uneven) * scale * (plain.seconds - plain.exposed(*case.UPDATED)) / case.FORWARD
         base = ledger_of(trainer)
         work = (base.seconds - base.exposed(*case.UPDATED)) * scale * asked.algorithm.trained
         if seen is None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import model_validator
 
-from mlsysim.errors import InputError, either, nearest
+from mlsysim.errors import InputError, did_you_mean, either, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
 from mlsysim.vocabulary import MEANT, PARTS, VALUES, WRITTEN, Setting, Wording, names_of, plain, valued
@@ -123,7 +123,7 @@ def unknown_key(path: str, name: str, fields: list[str], names: list[str], value
         text = f"{path + name[:200]!r} is not a key of a plan; write {idle}."
         return InputError(text, record="Plan", field=name[:200])
     close = nearest(name, fields) or nearest(name, names)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "the keys are " + ", ".join(fields) + "."
+    hint = did_you_mean(close) if close else "the keys are " + ", ".join(fields) + "."
     text = f"{path + name[:200]!r} is not a key of a plan; {hint}"
     return InputError(text, record="Plan", field=name[:200], suggestions=close)
 

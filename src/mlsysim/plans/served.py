@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.ledger import Ledger
-from mlsysim.cases.passing import last_step, longest
+from mlsysim.cases.passing import longest
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.plans.targets import parse_targets
@@ -162,18 +162,13 @@ class Served:
         part = self.server.part
         if part.qps is None or part.requests is None:
             return None
-        # Those that have all a place wait for none.
-        placed = part.requests <= (self.places or 0)
-        alone, steps = self.server.at(self.layout, self.replicas).tpot, self.mean_output - 1
-        if self.carries or placed:
-            # After the last has come it is still to be answered, while those before it leave.
-            last = self.ttft + steps * last_step(self.tpot, alone, part.requests / part.qps, self.latency)
-            rate = part.qps
-        else:
-            # A full server is filled and emptied: N answers of n steps of a + b N end in n (a + b N/2) instead of half of n (a + b N),
-            # which is n a/2 more at either end.
-            rate, last = self._of_those(part.qps, slower), (steps + 1) * alone
-        return (part.requests - 1) / rate + last * slower
+        # What comes at a rate to steps that are so many times as long is what comes so many times as fast, on a slower clock.
+        seen = self if slower == 1.0 else self.server.at(self.layout, None, part.qps * slower)
+        looped = seen.result.named("looped")
+        if looped is not None and looped.span is not None:
+            return float(looped.span) * slower
+        last = seen.latency if math.isfinite(seen.latency) else self.mean_output * seen.tpot
+        return (part.requests - 1) / self._of_those(part.qps, slower) + last * slower
 
     @cached_property
     def saturated(self) -> Served:
@@ -299,7 +294,9 @@ class Served:
         """What fits before what does not, what keeps the rate and the limits before what does not, then what is fastest for the rate or
         gives most; of equals more replicas, which wait less. Where the queue grows without end no limit is kept by any, and what gives most
         is nearest to keeping them."""
-        best = -self.latency if self.carries else self.output_rate
+        part = self.server.part
+        stated = any(each is not None for each in (part.qps, part.concurrency, part.trace, part.requests))
+        best = -self.latency if self.carries and stated else self.output_rate
         missed = 0.0 if self.overloaded else max(self.over, 1.0)
         return -max(self.result.memory_utilization, 1.0), self.carries, -missed, best, self.replicas
 
@@ -308,8 +305,3 @@ class Served:
         """Parts of a request, and what the fullest device holds."""
         assert self.result.ledger is not None
         return self.result.ledger
-
-    def ledger_of(self, time: str) -> Ledger:
-        """Parts of the time to the first token (``ttft``) or of each further one (``tpot``) alone, whose elastic seconds add up to it."""
-        found: Ledger = self.result.named(f"{time}_ledger")
-        return found

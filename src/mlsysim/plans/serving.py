@@ -174,10 +174,6 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         of = {"of": served.result.named("fullest").name}
         sheet.shown["memory"] = sheet.shown["memory"].model_copy(update=of)
     steady = math.isfinite(served.ttft)
-    asked = "tpot" if served.further else "ttft" if steady else None
-    main = (server.part.qps and asked) or "tokens_per_second"
-    if main != "tokens_per_second":
-        sheet.ledger_of_main = served.ledger_of(main)
     bands = _bands(served)
     _facts(sheet, served)
     sheet.add("memory", to_si(result.memory_per_device, "byte"))
@@ -230,7 +226,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         subject=f"serving {server.model.name} on {_where(served)}",
         headline=headline(sheet, served),
         verdict=verdict(sheet, served, tried),
-        main=main,
+        main="latency" if server.part.qps and steady else "tokens_per_second",
         binding=_binding(served),
     )
 

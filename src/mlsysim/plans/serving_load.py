@@ -42,8 +42,8 @@ _CLIENTS = 8
 _MOST_CLIENTS = 4096
 
 _MOST_STAGES = 16
-_HARDLY, _HALVINGS = 1e-3, 10
-"""A small share of the most requests a second that are answered, and how often the rate between is halved."""
+_HARDLY, _HALVINGS, _PLAYED = 1e-3, 10, 7
+"""A small share of the most requests a second that are answered, and how often the rate between is halved, by the closed form and in plays."""
 _LAST = 3
 """Layouts that a simulation decides between."""
 _WIDEST = 64
@@ -65,6 +65,7 @@ class Server:
     def __init__(self, plan: Plan, sheet: Sheet, model: Any, fleet: Fleet, play: Play, quick: bool = False) -> None:
         self.plan, self.sheet, self.model, self.fleet, self.play, self.quick = plan, sheet, model, fleet, play, quick
         self.part = plan.serving or ServingPart()
+        self._kept = 0.0
         copies = plan.parallelism.dp
         if copies is not None and self.part.replicas not in (None, copies):
             raise InputError(
@@ -281,14 +282,18 @@ class Server:
         """The highest rate of requests at random that keeps the limits, which are those of a server that people ask, and whose requests
         are all there is room for; one that hardly anybody asks where not even that does."""
         low, high = 0.0, self.at(layout, None, ANY_RATE).most
-        best = self.seen(self.at(layout, None, high * _HARDLY))
-        for _ in range(_HALVINGS if best.within else 0):
+        hardly = self.at(layout, None, high * _HARDLY)
+        if high <= self._kept:
+            return hardly  # another way keeps the limits at more than this one could answer
+        best = self.seen(hardly)
+        for _ in range((_HALVINGS if self.arrivals is None else _PLAYED) if best.within else 0):
             middle = (low + high) / 2
             tried = self.seen(self.at(layout, None, middle))
             if tried.within and (tried.places is None or tried.clients <= tried.places):
                 low, best = middle, tried
             else:
                 high = middle
+        self._kept = max(self._kept, low)
         return best
 
     def _turn(

@@ -50,7 +50,6 @@ class Sheet:
         """The price of an accelerator-hour in words, where the plan rents; what owning covers, and for how long."""
         self.ledger = Ledger(0.0, ())
         self.binding_wall = 0
-        self.ledger_of_main: Ledger | None = None
 
     @property
     def counted(self) -> str:
@@ -110,7 +109,7 @@ class Sheet:
             if wall not in NAMES:  # what is drawn while nothing waits has joules and no seconds
                 continue
             share = float(seconds / ledger.seconds)
-            most = f"{ledger.led(wall)} {ledger.largest(wall).label}" if seconds > 0 else ""
+            most = ledger.led(wall) if seconds > 0 else ""
             note = "; ".join(filter(None, (notes.get(wall), most)))
             self.score(wall, f"{share:.1%} of the {noun}", share, note=note)
         for wall in notes.keys() - self.scores.keys():
@@ -170,7 +169,7 @@ class Sheet:
             **shown,
             **found,
         )
-        return answer.read_off(self.ledger, self.ledger_of_main)
+        return answer.read_off(self.ledger)
 
 
 def _score(wall: int, status: str, **more: Any) -> Score:

@@ -4,7 +4,8 @@ The closed form ranks layouts; the last few are played. An interval is what the 
 as the interval of a token's time says, since a queue multiplies errors of steps: near saturation 2 % of a step are 15 to 45 % of a
 first token. (Steps that are f times as long are the same as requests that come f times as fast, on a clock that runs f times as slow.)
 The first token has an error of its own beside that, combined as independent; of clients that wait for their answers what Little's law leaves
-of it (:attr:`mlsysim.plans.served.Served.looped`). Sampling error is apart from it, with the percentiles.
+of it (:attr:`mlsysim.plans.served.Served.looped`). No percentile's interval is narrower than what published ones of its level were off by
+when they were played: a server's tail has pauses of its host that no step has. Sampling error is apart from it, with the percentiles.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from mlsysim.cases.request import (
     SERVING,
     SOFTWARE,
     TAIL,
-    of_phase,
     scaled,
     work_of,
 )
@@ -45,7 +45,7 @@ from mlsysim.simulate.settings import Backlog, Failures, Scaling
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import independent
+from mlsysim.zoo.intervals import Factors, independent, interval, measured
 
 PUT_BACK = f"{ANSWER}: put back for want of caches"
 _WAITS = (
@@ -65,6 +65,8 @@ _GROWS = 0.05
 _SENSITIVE = 3.0
 """Times as much as a step's error that the first token's must be, to be called sensitive."""
 _KEPT = ("ttft", "tpot", "e2e")
+_PUBLISHED = ("p50", "p90", "p99")
+"""Levels that servers under load are published at; a level between two has the interval of the higher one, since tails err more."""
 
 
 class Played(Served):
@@ -241,7 +243,8 @@ class Played(Served):
             factors = self.looped[kind == "e2e"]
         elif kind == "ttft":
             factors = independent(factors, self._own("ttft"))
-        return min(middle * factors[0], middle), max(middle * factors[1], middle)
+        seen = published(kind, level)
+        return middle * min(factors[0], seen[0]), middle * max(factors[1], seen[1])
 
     def delivered(self, slower: float = 1.0) -> float:
         """As many as the play with such steps answers; of the intervals' ends, which are played."""
@@ -318,9 +321,6 @@ class Played(Served):
         whole = sum(part.exposed for part in parts)
         return replace(base, seconds=whole, parts=tuple(parts))
 
-    def ledger_of(self, time: str) -> Ledger:
-        return of_phase(self.ledger, FIRST if time == "ttft" else ANSWER)
-
 
 def _elastic(parts: list[Part]) -> Iterator[Part]:
     """Parts of a phase; a loss is made of steps, so that what makes the work faster makes it shorter in proportion."""
@@ -339,3 +339,13 @@ def _backlog(text: str | None) -> Backlog | None:
 
 def _faster(requests: Iterator[Request], by: float) -> Iterator[Request]:
     return (request._replace(arrival=request.arrival / by) for request in requests)
+
+
+def published(kind: str, level: str) -> Factors:
+    """Ends of the interval of percentiles like this that were published, over what a play gave; of a mean, or where none were, nothing."""
+    if level == "mean" or not measured(f"simulated {kind}"):
+        return 1.0, 1.0
+    highest = _PUBLISHED[-1]
+    return interval(
+        f"simulated {kind} {next((each for each in _PUBLISHED if percent(each) >= percent(level)), highest)}"
+    ).factors

@@ -229,7 +229,8 @@ def _solved(
         for warning in noticed:
             sheet.note(str(warning.message))
     except InputError as error:
-        sheet.note(_unknown(error))
+        paid = worded(_unknown(error)[:-1], "; give what you pay an hour, such as ", Setting("price", "2.5"), ".")
+        sheet.note(paid if error.details.get("field") == "unit_cost" and rent is None else _unknown(error))
     try:
         footprint = sheet.keep(SustainabilityModel().solve(share.fleet, datacenter=region, **options))
     except InputError as error:

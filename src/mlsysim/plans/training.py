@@ -105,6 +105,7 @@ def _answer(found: Trained, quick: bool) -> Answer:
     stages = step._facts.context.get("stages") if step.parallelism["pp"] > 1 else None
     if stages is not None:
         named = {"first": stages.first, "between": stages.between, "last": stages.last, **stages.shares._asdict()}
+        named |= {} if stages.layers is None else {"layers": stages.layers}
         sheet.shown["stages"] = {name: float(value) for name, value in named.items()}
     if plan.hardware.launcher is not None:
         check_launcher(plan.hardware.launcher, sheet.shown["layout"])

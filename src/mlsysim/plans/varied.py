@@ -185,7 +185,7 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _refuse_range(name: str, value: str) -> None:
     """Refuse two numbers with a sign between them, which leave open what lies there."""
-    ends = re.fullmatch(r"(\d{1,9})(?::|-|\.\.)(\d{1,9})", value)
+    ends = re.fullmatch(r"(\d{1,9})(?::|-|\.\.)(\d{1,9})(?::\d{1,9})?", value)
     if ends is None:
         return
     first, last = max(1, int(ends[1])), int(ends[2])

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.physics.pipeline import CHUNKED, FOLDED
+from mlsysim.physics.stage_split import chunk_layers, stage_layers
 from mlsysim.plans.answer import Answer
 from mlsysim.plot.charts.timeline import memory_timeline, timeline
 from mlsysim.plot.figure import WIDE, Figure
@@ -46,7 +47,12 @@ def schedule_drawn(answer: Answer) -> dict[str, Any] | None:
     if not seen:
         return drawn
     shares = (seen["forward"], seen["inputs"], seen["weights"])
-    passes = Passes(*shares, seen["first"] / seen["between"], seen["last"] / seen["between"])
+    chunks: tuple[float, ...] = ()
+    if "layers" in seen and schedule in (*CHUNKED, "gpipe", "1f1b"):
+        layers = int(seen["layers"])
+        most = stage_layers(layers, stages, virtual).most
+        chunks = tuple(each / most for each in chunk_layers(layers, stages, virtual))
+    passes = Passes(*shares, seen["first"] / seen["between"], seen["last"] / seen["between"], chunks)
     return drawn | {"passes": passes, "seconds": seen["between"]}
 
 

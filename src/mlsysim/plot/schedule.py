@@ -30,21 +30,26 @@ _THIRD = Fraction(1, 3)
 @dataclass(frozen=True, slots=True)
 class Passes:
     """How long the passes of a micro-batch are: shares of forward, gradient of inputs and gradient of weights, and the time on the first and on
-    the last stage over that on a stage between. Where a device has several chunks, what an end has more or less is at its outer chunk."""
+    the last stage over that on a stage between. Where a device has several chunks, what an end has more or less is at its outer chunk. Chunks
+    are of one size unless ``sizes`` are said, of all in the order of the model, over a device between."""
 
     forward: float | Fraction = _THIRD
     inputs: float | Fraction = _THIRD
     weights: float | Fraction = _THIRD
     first: float | Fraction = 1
     last: float | Fraction = 1
+    sizes: tuple[float, ...] = ()
 
     def lengths(self, stage_count: int, chunks: int) -> Callable[[Task], float | Fraction]:
         """The length of a task, where a device holds so many chunks."""
         both = self.inputs + self.weights
         kinds = {FORWARD: self.forward, BACKWARD: both, INPUT_GRADIENT: self.inputs, WEIGHT_GRADIENT: self.weights}
         each = Fraction(1, chunks)
-        sizes: list[float | Fraction] = [each] * stage_count
-        sizes[0], sizes[-1] = (max(each + end - 1, 0.0) for end in (self.first, self.last))
+        sizes: list[float | Fraction] = list(self.sizes or [each] * stage_count)
+        devices = stage_count // chunks
+        for place, own, end in ((0, 0, self.first), (-1, devices - 1, self.last)):
+            whole = sum(self.sizes[own::devices]) if self.sizes else 1
+            sizes[place] = max(sizes[place] + end - whole, 0.0)
         found = {(kind, stage): share * size for kind, share in kinds.items() for stage, size in enumerate(sizes)}
         if self == _EVEN:  # whole numbers of thirds, which add up exactly
             found = {what: int(length * 3 * chunks) for what, length in found.items()}

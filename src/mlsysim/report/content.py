@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, INFERRED, SOFTWARE
+from mlsysim.cases.ledger import within
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.files import plan_to_toml
@@ -65,16 +66,10 @@ def _time_said(answer: Answer) -> str:
     parts = answer.time_parts
     largest = max(parts, key=lambda part: part.value, default=None)
     whole = sum(part.value for part in parts)
-    most = f"{largest.value / whole:.0%} of it {_plain(largest.label)}" if largest is not None and whole else ""
+    most = f"{largest.value / whole:.0%} of it {within(largest.label)}" if largest is not None and whole else ""
     if len(parts) == 1:
-        return f"{WHOLES[answer.task]}, all of it {_plain(parts[0].label)}"
+        return f"{WHOLES[answer.task]}, all of it {within(parts[0].label)}"
     return ", ".join(filter(None, (f"{WHOLES[answer.task]} in {many(len(parts), 'part')}", most)))
-
-
-def _plain(label: str) -> str:
-    """The label of a part within a sentence: "reading weights (answer)" of "answer: reading weights"."""
-    phase, _, part = label.rpartition(": ")
-    return f"{part} ({phase})" if phase else part
 
 
 def _run_said(answer: Answer) -> str:

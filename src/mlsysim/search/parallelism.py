@@ -37,6 +37,8 @@ from mlsysim.walls.result import Rate, Result, Time
 
 _KEPT = 10
 _DOUBLINGS = 12
+_NEAR = 0.05
+"""Share of a batch within which another one is near it."""
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
 _SEARCHED = tuple(name for name in SETTINGS if name != "dp")
@@ -247,23 +249,24 @@ def _least_that_fits(x: Any, least: tuple[int, dict[str, Any], int] | None) -> s
 def _least_fleet(
     x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]
 ) -> tuple[int, dict[str, Any], int] | None:
-    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout fits, that layout and the batch: the same, or where none of any
-    fleet divides it the next power of two."""
-    for batch in dict.fromkeys((x.batch_size, 1 << (x.batch_size - 1).bit_length())):
-        for times in (part << power for power in range(1, _DOUBLINGS) for part in (2, 3)):
-            fleet = x.fleet.model_copy(update={"count": x.fleet.count * times // 2})
-            groups = list(layouts.splits(x.but(fleet=fleet, batch_size=batch)))
-            # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
-            groups = [
-                replace(
-                    each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:]
-                )
-                for each in groups
-            ]
-            asked = {**shared, "fleet": fleet, "batch_size": batch}
-            table = layouts.evaluate(asked, groups, modes[-1:], fractions, x.launcher)[0]
-            if len(table):
-                return int(fleet.total_accelerators), table.row(0), batch
+    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout fits, that layout and the batch: the same, or the nearest
+    of which every replica has a whole share; where none of any fleet divides it the next power of two."""
+    wanted, node = x.batch_size, x.fleet.total_accelerators // x.fleet.count
+    counts = [x.fleet.count * part << power - 1 for power in range(1, _DOUBLINGS) for part in (2, 3)]
+    tries = [(n, batch) for n in counts for batch in (wanted, round(wanted / (n * node)) * n * node)]
+    tries = [each for each in tries if abs(each[1] - wanted) <= _NEAR * wanted]
+    for count, batch in dict.fromkeys([*tries, *((n, 1 << (wanted - 1).bit_length()) for n in counts)]):
+        fleet = x.fleet.model_copy(update={"count": count})
+        groups = list(layouts.splits(x.but(fleet=fleet, batch_size=batch)))
+        # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
+        groups = [
+            replace(each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:])
+            for each in groups
+        ]
+        asked = {**shared, "fleet": fleet, "batch_size": batch}
+        table = layouts.evaluate(asked, groups, modes[-1:], fractions, x.launcher)[0]
+        if len(table):
+            return int(fleet.total_accelerators), table.row(0), batch
     return None
 
 

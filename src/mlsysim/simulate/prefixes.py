@@ -87,7 +87,8 @@ class Prefixes:
 
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
-        most = int(free / self.block_bytes)
+        # States of one size keep what was read whatever its length.
+        most = int(free / self.block_bytes) if self.block_bytes else self._idle
         if self._idle > most:
             self._shrink(max(most, 0))
         return self.known(request)

@@ -179,9 +179,11 @@ class _File:
                 failed.append(line.where)
                 continue
             request = self._checked(line.where, line.request)
+            if not isfinite(request.arrival):
+                raise InputError(f"{self.path}, {_at(line.where)} comes at {request.arrival:g} s, which is no time.")
             if begin is None:
                 begin = request.arrival
-            arrival = floor((request.arrival - begin) * 1e9 + 0.5) / 1e9 if isfinite(request.arrival) else -1.0
+            arrival = floor((request.arrival - begin) * 1e9 + 0.5) / 1e9
             if arrival < last:
                 raise InputError(
                     f"{self.path}, {_at(line.where)} comes at {request.arrival:.9g} s, before {_at(before)} at {last + begin:.9g} s; times must not run "

@@ -139,12 +139,12 @@ def inference_time(
 
 
 def regime_of(model: Workload, phase: str, chosen: Software) -> str:
-    """What passes of this kind were scored under: phase of a language model, encoder or look-ups, and how it is launched."""
+    """What passes of this kind were scored under: phase of a language model, encoder or look-ups, how it is launched, and whether by PyTorch's own kernels."""
     launched = "graph" if chosen.graph else "eager"
     if model.fixed_shape:
         return f"lookup {launched}"
     encoder = isinstance(model, TransformerWorkload) and model.structure == "encoder"
-    return f"{'encoder' if encoder else phase} {launched}"
+    return f"{'' if chosen.fused else 'torch '}{'encoder' if encoder else phase} {launched}"
 
 
 def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float, tag: Tag) -> Any:

@@ -123,6 +123,8 @@ class EngineKernels(EngineMessages):
         return scale * experts_time(
             tag(_EXPERTS, 1, "peak", _ROOF, operations / (peak * own.rate_share), flop=operations),
             self._streamed(_EXPERT_WEIGHTS, active * each * self.weight, own.memory_share, tag),
-            self._streamed(_ROUTED, rows * (inner + width) * self.element, own.activation_share, tag),
+            self._streamed(
+                _ROUTED, rows * (inner + width) * self.element, own.activation_share or own.memory_share, tag
+            ),
             started(to_si(own.start, "s") + self.engine.expert_block, tag),
         )

@@ -103,13 +103,16 @@ class Attention(Record):
 class Experts(Record):
     """Products of many experts at once: shares of the dense peak, and of the bandwidth for weights and for routed activations.
 
-    Shares of ``any`` format are of what one product reaches.
+    Shares of ``any`` format, and of PyTorch's grouped product (``torch``), are of what one product reaches. Groups of rows are uneven: ``ragged``
+    rows of each, on average, fill up its last tile. Activations without a share of their own are moved with the weights.
     """
 
     rate_share: float = Field(gt=0, le=1.2)
     memory_share: float = Field(default=1.0, gt=0, le=1)
-    activation_share: float = Field(gt=0, le=1)
+    activation_share: float | None = Field(default=None, gt=0, le=1)
     start: Seconds
+    ragged: float = Field(default=0.0, ge=0)
+    corner: float = Field(default=2.0, ge=1, le=12, description="exponent of the norm over arithmetic and memory")
 
 
 class Scan(Record):

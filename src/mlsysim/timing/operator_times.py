@@ -131,6 +131,9 @@ def operator_time(
         share = bound.fused_share if how.fused else bound.eager_share
         return _streamed(kind, op.bytes, bandwidth, share, start, tag)
     share = bound.fused_share if software.fused else bound.eager_share
+    known = bound.kernels.get(f"{op.name}/{software.experts}")
+    if known is not None:
+        return _streamed(kind, op.bytes, bandwidth, known.share, to_si(known.start, "s"), tag)
     cost = software.cost(op.name)
     traffic = cost.traffic * (software.backward if op.direction == "backward" else 1.0)
     return _streamed(kind, traffic * op.bytes, bandwidth, share, cost.launches * start, tag)
@@ -175,13 +178,16 @@ def _product_time(
     start, chain, convert_start = k.times
     name = part_name(op.kind)
     if op.kind == "grouped_gemm":
-        experts = profile.experts["any"]
-        weights_share = experts.memory_share * k.memory_share
-        routed = op.input_bytes + op.output_bytes
+        experts = profile.experts[how.software.experts if how.software else "any"]
+        weights_share, own = experts.memory_share * k.memory_share, experts.activation_share
+        routed, filled = op.input_bytes + op.output_bytes, op.flops * (1 + experts.ragged / op.m)
+        moved = op.weight_bytes + (routed if own is None else 0.0)
+        apart = 0.0 if own is None else tag(name, 2, "bandwidth", _PRODUCT, routed / (own * bandwidth), moved=routed)
         return experts_time(
-            *_roof(name, op.flops, rate * experts.rate_share, op.weight_bytes, weights_share * bandwidth, tag),
-            tag(name, 2, "bandwidth", _PRODUCT, routed / (experts.activation_share * bandwidth), moved=routed),
+            *_roof(name, filled, rate * experts.rate_share, moved, weights_share * bandwidth, tag),
+            apart,
             started(to_si(experts.start, "s"), tag),
+            experts.corner,
         )
     moved = op.weight_bytes + op.input_bytes + op.output_bytes
     conversion: Any = 0.0

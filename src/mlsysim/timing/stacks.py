@@ -260,7 +260,8 @@ class Software:
     """A way of running a network on one device.
 
     ``graph``: captured and replayed, else launched by the host at ``host`` seconds a kernel (the chip's usual cost where None).
-    ``cache_share`` is the bandwidth share of its decode attention where that is not the chip's best. ``backward`` is the traffic of a backward kernel over what a lowered graph counts for it. ``loss_bytes`` are moved for each
+    ``cache_share`` is the bandwidth share of its decode attention where that is not the chip's best, ``experts`` the kernels of its
+    grouped products. ``backward`` is the traffic of a backward kernel over what a lowered graph counts for it. ``loss_bytes`` are moved for each
     token and vocabulary entry by the loss, forward and backward; ``cast_bytes`` for each parameter by converting weights to
     16 bits in every pass.
     """
@@ -274,6 +275,7 @@ class Software:
     costs: dict[str, Cost] = field(default_factory=dict)
     host: float | None = None
     cache_share: float | None = None
+    experts: str = "any"
     backward: float = 1.0
     loss_bytes: float = 0.0
     cast_bytes: float = 0.0

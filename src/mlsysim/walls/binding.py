@@ -87,17 +87,15 @@ def made_of(resource: str, otherwise: str) -> str:
 
 
 def cause(part: Part, ledger: Ledger) -> str:
-    """A part in words; a loss says which resource it grows with."""
-    if part.is_loss:
-        return f"{part.label} (set by {made_of(ledger.made_of(), 'other parts')})"
-    return part.label
+    """Which resource a loss grows with."""
+    return f" (set by {made_of(ledger.made_of(), 'other parts')})" if part.is_loss else ""
 
 
 def share_text(ledger: Ledger, wall: int, noun: str) -> str:
     """How much of the time a wall has, and the largest part of it."""
     share = ledger.walls()[wall] / ledger.seconds
     most = ledger.largest(wall)
-    words = "" if most.name in _WHOLE else f", {ledger.led(wall)} {cause(most, ledger)}"
+    words = "" if most.name in _WHOLE else f", {ledger.led(wall)}{cause(most, ledger)}"
     return f"{share:.1%} of the {noun}{words}"
 
 

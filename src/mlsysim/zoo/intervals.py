@@ -7,6 +7,9 @@ logarithms, add in squares, since what each lacks is independent of the others:
 
     w^2 = w_part^2 + sum over k of max(w_k^2 - w_part^2, 0)
 
+What others ran, whose settings are told in part, scatters more: ``data/others.toml`` has by how much runs of houses whose rows no constant saw
+(``elsewhere``), and those of software without fitted runs (``unfitted``), lay outside of such bands. Their squares are added whole.
+
 A regime is a path of words. A key with few rows is not in the file; the path without its last word has it, in the end ``any``. Where no whole run on a
 chip without measured kernels is in the regime or above it, what that adds is what it adds to measured kernels.
 """
@@ -17,12 +20,13 @@ from functools import cache
 from typing import Any
 
 from mlsysim.units.fields import Record
-from mlsysim.zoo.files import entries, parse_slice
+from mlsysim.zoo.files import entries, parse_slice, shipped
 
 ALL = "any"
 STRANGE = ("chip", "kernels", "cpu")
 """What of a chip constants may not have seen: runs on it, kernels of its generation, anything that is no accelerator."""
-UNSEEN = ("model", *STRANGE, "software", "format", "settings")
+OTHERS = ELSEWHERE, UNFITTED = "elsewhere", "unfitted"
+UNSEEN = ("model", *STRANGE, "software", "format", "settings", *OTHERS)
 """What constants may not have seen."""
 LEFT_OUT = ("serving ", "training ")
 """Regimes whose fits leave parts of the rows out in turn. Others have few constants for their rows: what was left out of them is a model or a chip,
@@ -114,8 +118,28 @@ def known(regime: str, what: str) -> frozenset[str]:
     return frozenset(_keys(regime).get(what, ()))
 
 
+def of_others() -> dict[str, Any]:
+    """The table of what others ran: ``houses`` whose rows are among those of the fits, and bands by regime."""
+    return shipped("mlsysim.data", "others.toml")
+
+
+def houses() -> frozenset[str]:
+    """Who published rows that constants were fitted on."""
+    return frozenset(of_others().get("houses", ()))
+
+
+def widening(regime: str, kind: str) -> Factors:
+    """What it adds to an interval that others ran something."""
+    half = math.sqrt(_widened(regime, kind)[0])
+    return math.exp(-half), math.exp(half)
+
+
 def _widened(regime: str, kind: str) -> tuple[float, int]:
     """What not having seen something adds to the square of a half-width, and the rows that say so."""
+    if kind in OTHERS:
+        found = (of_others().get(entry_name(path), {}).get(kind) for path in paths(regime))
+        factor, rows = next(filter(None, found), (1.0, 0))[:2]
+        return math.log(factor) ** 2, rows
     for path in paths(regime):
         own = _keys(path)
         if path == ALL and kind == "kernels":

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mlsysim.errors import DimensionalityError, InputError, unknown_name
-from mlsysim.units.registry import Quantity, parse_quantity
+from mlsysim.units.registry import Quantity, number_from, parse_quantity
 
-_COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*$")
+_COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*$")
 _LONGEST = 200
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda value, wanted: bool(value == wanted),
@@ -43,6 +43,19 @@ def field_of(entry: Any, path: str, zoo: str = "the zoo's") -> Any:
     return value
 
 
+def _part_in(value: Any, wanted: str) -> Any:
+    """The first part of a field with parts that is in the unit of a wanted value: the capacity of a memory for 80GB; else the field."""
+    parts = getattr(type(value), "model_fields", ())
+    if not parts or isinstance(value, Quantity) or not re.search(r"[A-Za-z]", wanted):
+        return value
+    try:
+        unit = parse_quantity(wanted)
+    except InputError:
+        return value
+    named = [getattr(value, name) for name in parts]
+    return next((each for each in named if isinstance(each, Quantity) and each.is_compatible_with(unit)), value)
+
+
 def condition(text: str, word: str = "filter") -> Callable[[Any], bool]:
     """A test of an entry out of ``field op value``; quantities compare with units. ``word`` is what the sentences call it."""
     match = _COMPARED.match(text) if len(text) <= _LONGEST else None
@@ -51,12 +64,20 @@ def condition(text: str, word: str = "filter") -> Callable[[Any], bool]:
             f"{word} takes a field, a comparison and a value, such as vendor=NVIDIA, got {text[:60]!r}.", field="filter"
         )
     path, operator, wanted = match.groups()
-    compare = _COMPARE[operator]
+    compare = _COMPARE["=" if operator == "==" else operator]
 
     def test(entry: Any) -> bool:
-        value = field_of(entry, path)
+        value = _part_in(field_of(entry, path), wanted)
         if value is None:
             return False
+        counted = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if counted or (isinstance(value, Quantity) and value.dimensionless):
+            limit = number_from(wanted)
+            if limit is None:
+                raise InputError(
+                    f"{word} {text[:60]!r}: {path} is a number such as 70B, got {wanted[:30]!r}.", field="filter"
+                )
+            return compare(value if counted else value.to("").magnitude, limit)
         if isinstance(value, Quantity):
             try:
                 limit = parse_quantity(wanted).to(value.units).magnitude
@@ -65,13 +86,6 @@ def condition(text: str, word: str = "filter") -> Callable[[Any], bool]:
                     f"{word} {text[:60]!r}: {path} is in {value.units:~P}, and {wanted[:30]!r} is not.", field="filter"
                 ) from None
             return compare(value.magnitude, limit)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            try:
-                return compare(value, float(wanted))
-            except ValueError:
-                raise InputError(
-                    f"{word} {text[:60]!r}: {path} is a number, and {wanted[:30]!r} is not.", field="filter"
-                ) from None
         parts = value if isinstance(value, dict) else getattr(type(value), "model_fields", ())
         if parts:
             listed = ", ".join(f"{path}.{name}" for name in parts)

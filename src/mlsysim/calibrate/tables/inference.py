@@ -247,8 +247,9 @@ def _load(
     online = _FIRST.search(load)
     if online:
         endless = online[1].lower() == "inf"
-        rate: dict[str, Any] = {"concurrency": _ONLINE_REQUESTS} if endless else {"qps": float(online[1])}
-        return f"online {metric}", lengths | rate | {"requests": _ONLINE_REQUESTS, "max_num_seqs": _MOST_SEQUENCES}
+        sent = _sent(row) or _ONLINE_REQUESTS
+        rate: dict[str, Any] = {"concurrency": sent} if endless else {"qps": float(online[1])}
+        return f"online {metric}", lengths | rate | {"requests": sent, "max_num_seqs": _MOST_SEQUENCES}
     scenario, each = row["scenario"].lower(), own.get("max_num_seqs", _MOST_SEQUENCES) * ranks
     if (
         load.lower().startswith(("max", "saturated"))
@@ -267,8 +268,8 @@ def _load(
     if bench := _BENCH.fullmatch(metric):
         kind = "prefill" if bench[1].lower() == "pp" else "batch-1 decode"
     single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
-    given = re.search(r"\d+(?:\.\d+)?", load)
-    batch = max(1, round(float(given[0]) if given else number(row, "batch_or_concurrency", single)))
+    given = re.search(r"\d[\d,]*(?:\.\d+)?", load)
+    batch = max(1, round(float(given[0].replace(",", "")) if given else number(row, "batch_or_concurrency", single)))
     # Clients that ask again when they are answered; others are a batch.
     again = max(batch, _sent(row) or 0)
     beyond = not (again > batch and _SERVED.search(scenario))
@@ -277,7 +278,7 @@ def _load(
 
 def _sent(row: Mapping[str, str]) -> int | None:
     """Requests of a run, as its words say: 1000 prompts, --num-prompts 200."""
-    words = f"{row['scenario']}; {cell(row, 'notes')}".lower()
+    words = f"{row['scenario']}; {cell(row, 'notes')}; {row['batch_or_concurrency']}".lower()
     found = re.search(r"\b(\d[\d,]*) (?:prompts|requests)\b|num[-_ ]prompts?\D{0,3}(\d[\d,]*)", words)
     return int((found[1] or found[2]).replace(",", "")) if found else None
 

@@ -9,8 +9,11 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     other frameworks   the constants of NeMo-RL with a wide interval; a layout that is not given is searched, ZeRO 3 where the software shards
     verl's layout      FSDP over all ranks, a generator on each accelerator; its mini-batch counts prompts, NeMo-RL's samples
 
-A rollout that runs beside the training has no time of its own: what an asynchronous row prints is a wait. Left out: rows without samples, lengths or
-pools, single weight transfers, MFU alone, and rows that contradict themselves (:data:`_ODD`).
+    what is missing    half of the accelerators generate, which counts as a guess; where a weight transfer or the MFU of training alone was measured, which
+                       samples and their lengths do not change, 1,024 of 1,024 tokens, and layouts are searched
+
+A rollout that runs beside the training has no time of its own: what an asynchronous row prints is a wait. Left out: steps without the number of
+samples or their lengths, which their time is proportional to, and rows that contradict themselves (:data:`_ODD`).
 """
 
 from __future__ import annotations
@@ -39,44 +42,59 @@ _ODD = {
     "RL0056": "its parts are longer than its step",
     "RL0067": "colocated by its label, split by its times",
 }
-_MEASURED = {"step_s": "latency", "gen_s": "rollout_time", "train_s": "training_time"}
+_MEASURED = {
+    "step_s": ("latency", "s"),
+    "gen_s": ("rollout_time", "s"),
+    "train_s": ("training_time", "s"),
+    "logprob_s": ("logprob_time", "s"),
+    "weight_sync_s": ("transfer_time", "s"),
+    "train_mfu": ("training_mfu", ""),
+}
+_RESPONSE = _SAMPLES = 1024
+"""Where a row does not say them."""
+GUESSED = "guessed: "
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
     if cell(row, "id") in _ODD:
         raise Excluded(_ODD[cell(row, "id")])
-    if not cell(row, "step_s"):
-        raise Skipped("no time of a step")
-    plan, inferred, apart = plan_of(row)
-    asked = {name: metric for name, metric in _MEASURED.items() if cell(row, name)}
+    asked = {name: metric for name, metric in _MEASURED.items() if number(row, name, 0.0)}
+    if not asked:
+        raise Excluded("nothing of a step was measured")
+    plan, inferred, apart = plan_of(row, whole_step=not {"step_s", "gen_s", "train_s"}.isdisjoint(asked))
     if apart:
         asked.pop("gen_s", None)
     assert plan.rl is not None
-    regime = f"post-training {plan.rl.framework}"
+    regime, guessed = f"post-training {plan.rl.framework}", sum(text.startswith(GUESSED) for text in inferred)
     return [
-        Question(name, number(row, name), plan, metric, "s", 1.0, regime, True, tuple(inferred))
-        for name, metric in asked.items()
+        Question(name, number(row, name), plan, metric, unit, 1.0, regime, True, tuple(inferred), guessed)
+        for name, (metric, unit) in asked.items()
     ]
 
 
-def plan_of(row: Mapping[str, str]) -> tuple[Plan, list[str], bool]:
-    """The plan of a row, what was inferred for it, and whether pools work side by side."""
+def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], bool]:
+    """The plan of a row, what was inferred for it, and whether pools work side by side; ``whole_step`` where times depend on how much is sampled."""
     named, chip = cell(row, "framework"), chip_of(row["gpu"])
     framework = next((each for each in case.frameworks() if each.lower() == named.lower()), "other")
-    verl, fitted = framework == "verl", framework != "other"
+    verl, fitted = framework == "verl", framework != "other" and whole_step
     inferred = [f"prompts of {_PROMPT} tokens", "lognormal lengths"]
-    if not fitted:
+    if framework == "other":
         inferred.append(f"stands in for {named or 'a framework that is not named'}: {case.DEFAULT}")
-    each = whole_or_none(row, "samples_per_prompt")
+    each, sampled = whole_or_none(row, "samples_per_prompt"), whole_or_none(row, "rollout_samples")
+    if sampled is None:
+        if whole_step:
+            raise Excluded("how much is sampled is not given, and a step's time is proportional to it")
+        sampled = _SAMPLES
+        inferred.append(f"{sampled} samples of a step, which do not change what was measured")
     if each is None:
         wanted = whole_or_none(row, "prompts")
-        each = max(1, round(number(row, "rollout_samples") / wanted)) if wanted else _GROUP
+        each = max(1, round(sampled / wanted)) if wanted else _GROUP
         inferred.append(f"{each} samples of a prompt")
     if not cell(row, "prompts") and "dynamic sampling" in cell(row, "notes"):
         raise Skipped("how many prompts are sampled again is not given")
-    prompts = whole_or_none(row, "prompts") or max(1, whole(row, "rollout_samples") // each)
-    split, trainers, generators = _pools(row)
+    prompts = whole_or_none(row, "prompts") or max(1, sampled // each)
+    split, trainers, generators = _pools(row, inferred)
     most = whole_or_none(row, "max_response")
     if most is None and (longest := whole_or_none(row, "max_seq")):
         most = longest - _PROMPT
@@ -85,12 +103,15 @@ def plan_of(row: Mapping[str, str]) -> tuple[Plan, list[str], bool]:
         mean = _MEANS[most]
         inferred.append(f"responses of {mean} tokens, from times of training")
     if not mean:
-        raise Skipped("the mean length is not given")
+        if whole_step:
+            raise Excluded("how long responses are is not given, and a step's time is proportional to it")
+        mean = _RESPONSE
+        inferred.append(f"responses of {mean} tokens, which do not change what was measured")
     algorithm = cell(row, "algorithm").lower()
     if algorithm not in case.algorithms():
         algorithm = "grpo"
         inferred.append("algorithm grpo")
-    passes: int | None = int(number(row, "logprob_s", 0.0) > 0) if verl else None
+    passes: int | None = int(number(row, "logprob_s", 0.0) > 0) if verl and whole_step else None
     if framework == case.DEFAULT and algorithm != "ppo":
         passes = 2
     trained = format_of(cell(row, "train_precision") or "bf16", row["model"])
@@ -125,8 +146,8 @@ def plan_of(row: Mapping[str, str]) -> tuple[Plan, list[str], bool]:
     return Plan.model_validate(document), inferred, split
 
 
-def _pools(row: Mapping[str, str]) -> tuple[bool, int, int]:
-    """Whether accelerators generate alone, how many train, and how many generate."""
+def _pools(row: Mapping[str, str], inferred: list[str]) -> tuple[bool, int, int]:
+    """Whether accelerators generate alone, how many train, and how many generate; half of them where that is not said."""
     trainers, generators, total = (whole_or_none(row, name) for name in ("n_train", "n_gen", "n_gpus"))
     if not cell(row, "placement").startswith("split"):
         found = trainers or generators or total
@@ -136,7 +157,10 @@ def _pools(row: Mapping[str, str]) -> tuple[bool, int, int]:
     if total:
         trainers, generators = trainers or total - (generators or total), generators or total - (trainers or total)
     if not trainers or not generators:
-        raise Skipped("how many accelerators generate is not given")
+        if not total:
+            raise Skipped("the number of accelerators is not given")
+        trainers = generators = max(1, total // 2)
+        inferred.append(f"{GUESSED}half of the accelerators generate")
     return True, trainers, generators
 
 

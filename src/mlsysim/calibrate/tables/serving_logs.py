@@ -79,7 +79,7 @@ def _questions(
             if values:
                 at = values[min(len(values) - 1, int(share * len(values)))]
                 name = f"{kind}_{level}"
-                yield Question(name, at, plan, name, "s", 1.0, f"simulated {kind}", known, tuple(inferred))
+                yield Question(name, at, plan, name, "s", 1.0, f"simulated {kind} {level}", known, tuple(inferred))
 
 
 def _log(row: Mapping[str, str]) -> Path:

@@ -4,7 +4,8 @@ steady state, percentiles of a simulation with as many requests as were sent, at
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``):
 
     engine             the one of that name of the year nearest to the version
-    prefix cache       prompts that are cached but for ``computed_prefill_tokens_est`` tokens; where the cache is evicting none is
+    prefix cache       prompts that are cached but for ``computed_prefill_tokens_est`` tokens; where the cache is evicting none is. That is a mean:
+                       where a run began with the first of each prompt, as many are computed whole, and percentiles are asked of those
     lengths            all equal, unless the row says a coefficient of variation
 
 Left out: bursts without a rate, rows that contradict themselves or lost requests, runs that are overloaded or too short to be steady.
@@ -12,11 +13,13 @@ Left out: bursts without a rate, rows that contradict themselves or lost request
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, number, served_format, served_plan, whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
+from mlsysim.simulate.traffic import Load
 from mlsysim.timing.engines import chip_class
 
 COLUMNS = ("arrival", "rate_rps", "prefix_state", "computed_prefill_tokens_est", "regime", "quality", "ttft_ms_mean")
@@ -56,12 +59,13 @@ def read(row: Mapping[str, str]) -> list[Question]:
         served_format(row, "precision", chip, inferred),
     )
     plan = served_plan(*run, serving, precision=work)
-    requests = {"burst": 1.0, "requests": whole(row, "requests", 0) or None}
+    sent = whole(row, "requests", 0)
+    requests = {"burst": 1.0, "requests": sent or None, **_first_of_each(row, prompt, sent)}
     played = served_plan(*run, serving | requests, precision=work)
     measured = chip_class(chip) != "other"
     asked = [(column, name, f"open {name}", plan) for column, name in _MEASURED.items()]
     asked += [
-        (f"{kind}_ms_{level}", f"{kind}_{level}", f"simulated {kind}", played)
+        (f"{kind}_ms_{level}", f"{kind}_{level}", f"simulated {kind} {level}", played)
         for kind in ("ttft", "tpot", "e2e")
         for level in ("p50", "p90", "p99")
     ]
@@ -70,3 +74,12 @@ def read(row: Mapping[str, str]) -> list[Question]:
         for column, name, regime, each in asked
         if row.get(column)
     ]
+
+
+def _first_of_each(row: Mapping[str, str], prompt: int, sent: int) -> dict[str, Any]:
+    """Prompts of which the first of each was computed whole, and of the others what a last block leaves; nothing where none was."""
+    cold = re.match(r"cold for the first (\d+) requests, then warm", row["prefix_state"])
+    if cold is None or sent <= int(cold[1]):
+        return {}
+    found = prompt - min(prompt, Load.block_tokens // 2)
+    return {"cached_prefix": None, "prefix_hits": found / prompt, "prefix_tokens": int(cold[1]) * found}

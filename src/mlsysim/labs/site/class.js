@@ -3,22 +3,23 @@ import { byId, download, element } from "./dom.js";
 import { engine, fail } from "./page.js";
 
 const root = document.documentElement;
-const AT = ["at once", "2nd", "3rd", "later", "open"];
+const AT = ["at once", "at the 2nd try", "at the 3rd", "later", "open"];
 let csv = "";
 
 const text = (tag, said, attributes = {}) => element(tag, attributes, said);
 
-// Counts as a bar of parts, and in words for those who do not see it.
+// Counts as a bar of parts, and in words.
 function bar(counts, students) {
   const said = counts.map((count, index) => (count ? `${count} ${AT[index]}` : "")).filter(Boolean).join(", ");
-  return element("div", { class: "attempts", role: "img", "aria-label": said }, ...counts.map((count, index) =>
-    count ? element("span", { "data-at": index, style: `flex-grow: ${count / students}` }, String(count)) : null));
+  return [element("div", { class: "attempts", role: "img", "aria-label": said }, ...counts.map((count, index) =>
+    count ? element("span", { "data-at": index, style: `flex-grow: ${count / students}` }, String(count)) : null)),
+  text("small", said, { class: "muted", "aria-hidden": "true" })];
 }
 
 function task(one, students) {
   const slips = Object.entries(one.slips).map(([name, count]) => `${count} × ${name}`).join(", ");
   return element("tr", {}, element("th", { scope: "row" }, text("code", one.id), text("div", one.text.replaceAll("**", ""), { class: "muted" })),
-    element("td", {}, bar([...one.at, one.open], students)), text("td", slips || "none"));
+    element("td", {}, ...bar([...one.at, one.open], students)), text("td", slips || "none"));
 }
 
 function prediction(one) {

@@ -21,6 +21,12 @@ export function put(node, values) {
   }
 }
 
+// Once what was written is on the screen; a page that nobody looks at has no frames.
+export const painted = () => new Promise((done) => {
+  requestAnimationFrame(() => setTimeout(done));
+  setTimeout(done, 50);
+});
+
 // A chart as it goes into the page, which has the style of charts once (figures.css): a style that comes with each makes the browser look at every element anew.
 export const unstyled = (svg) => svg.replace(/<style>[^]*?<\/style>\s*/, "");
 

@@ -8,7 +8,7 @@ import { engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
 import { Panel } from "./panel.js";
-import { byId } from "./dom.js";
+import { byId, painted } from "./dom.js";
 import { whenOpen } from "./folds.js";
 import { startExports } from "./exports.js";
 import { CHARTS, chartCard, nameOf, showChange, showChart, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
@@ -50,18 +50,23 @@ const quick = new Newest(async (_, newest) => {
   const told = setTimeout(() => { if (newest()) say("Computing …"); }, PATIENCE);
   try {
     await brains.teach();
-    const found = await engine.call("at_once", { plan });
+    const asked = engine.call("at_once", { plan });
+    // The second engine draws the curve while the first finds the words; a design that is refused leaves the curve as it was.
+    const shadow = ghost();
+    const moved = warm && !elsewhere;
+    if (moved) hero.show(plan, answer.task, shadow, asked.then(() => true, () => false));
+    const found = await asked;
     clearTimeout(told);
     const milliseconds = Math.max(1, Math.round(performance.now() - began));
     brains.slow = milliseconds > SLOW;
     found.figures = answer?.figures ?? {}; // of the chip before, until its own come
-    showControls(plan, found);
-    // The engine computes the curve and the rest while the words are written.
-    const shadow = ghost();
+    const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
+    if (!plan.task && state.plan === plan) state.plan = { ...plan, task: found.task };
+    panel.know(controls(found));
     const soon = warm && newest();
     if (soon) hero.show(state.plan, found.task, shadow);
-    const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
     showWords(found);
+    if (rest) await painted(); // what one looks at first
     if (rest) Object.assign(found, await rest);
     answer = found.metrics ? found : { ...answer, ...found };
     if (newest()) {
@@ -91,12 +96,7 @@ const quick = new Newest(async (_, newest) => {
 
 const aloud = later(900, (text) => { byId("spoken").textContent = text; });
 
-function showControls(plan, found) {
-  const complete = plan.task ? plan : { ...plan, task: found.task };
-  if (state.plan === plan) state.plan = complete;
-  panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists }, elsewhere);
-  elsewhere = false;
-}
+const controls = ({ chosen, figures }) => ({ plan: state.plan, chosen, figures, lists });
 
 function showWords(found) {
   sentence.show(found.sentence);
@@ -108,9 +108,10 @@ function showWords(found) {
   if (root.dataset.view === "explore") document.title = `${found.subject} · mlsysim`;
 }
 
-// What stands further down, and the figures of the chip.
+// The form, and what stands further down.
 function showRest(found) {
-  panel.show({ plan: state.plan, chosen: found.chosen, figures: found.figures, lists });
+  panel.show(controls(found), elsewhere);
+  elsewhere = false;
   whenOpen(byId("numbers"), () => showMetrics(found, why));
   showOrigins(found.origins);
   showCharts();
@@ -213,6 +214,7 @@ const address = later(250, () => {
 addEventListener("popstate", address.cancel); // who goes back just after an edit goes back
 
 function ask() {
+  folded.cancel();
   for (const mark of ["ready", "folded", "complete", "live"]) delete root.dataset[mark];
   return quick.ask();
 }
@@ -340,7 +342,7 @@ export async function mount() {
     byId("content").hidden = false;
     Object.assign(state, decode(location.hash) ?? { plan: early.plan });
     answer = early.answer;
-    showControls(state.plan, answer);
+    panel.know(controls(answer));
     showWords(answer);
     showRest(answer);
     root.dataset.early = "";
@@ -367,6 +369,6 @@ async function fillLists() {
     const mine = Array.isArray(items) ? (lists[what] ?? []).filter(({ key }) => !items.some((item) => item.key === key)) : [];
     lists[what] = Array.isArray(items) ? [...mine, ...items] : items;
   }
-  if (answer) panel.show({ plan: state.plan, chosen: answer.chosen, figures: answer.figures, lists });
+  if (answer) panel.show(controls(answer));
   root.dataset.lists = "";
 }

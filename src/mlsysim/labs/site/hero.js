@@ -7,6 +7,8 @@ import { Newest } from "./state.js";
 
 const AROUND = 8; // stops to either side
 const FEW = 3; // of a design whose answer takes long
+const REST = 400; // milliseconds after which the hand is taken to rest
+const WHILE_MOVING = 0.05; // seconds of a call until then: the next stop never waits for long
 const FIRST = {
   training: ["accelerators", "workload.batch_size"],
   serving: ["serving.qps", "serving.concurrency", "accelerators", "serving.output_tokens"],
@@ -14,6 +16,8 @@ const FIRST = {
   rl: ["accelerators", "rl.prompts"],
 };
 const WAYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 };
+
+const same = (one, other) => one === other || JSON.stringify(one) === JSON.stringify(other);
 
 // The options of a menu, written where there are others.
 function offer(menu, items, chosen) {
@@ -28,6 +32,7 @@ export function mount(root, { ask, panel, width, slow }) {
   let path = null; // of the control
   let metric = "";
   let frame = { path: null, low: 0, high: 0 }; // the window of stops stays while one moves within it
+  let asking = null; // what was asked before the answer to the design: it is not asked again with it
   let drawn = null; // {values, at, found}
   let dragging = false;
   const axis = element("select", { id: "hero-control", onchange: () => follow(axis.value) });
@@ -64,11 +69,14 @@ export function mount(root, { ask, panel, width, slow }) {
     return { values, at: values.indexOf(found.value) };
   }
 
-  const curve = new Newest(async ([asked], newest) => {
+  const curve = new Newest(async ([asked, sure], newest) => {
     try {
+      const began = performance.now();
       for (let left = 1, first = true; left > 0; first = false) {
-        const found = await ask("curve", first ? { ...asked, moment: 0 } : asked); // at first what is known, then more at a time
-        if (!newest() || asked.plans[asked.at] !== now.plan) return;
+        // At first what is known, then more at a time.
+        const rests = performance.now() - began > REST;
+        const found = await ask("curve", rests ? asked : { ...asked, moment: first ? 0 : WHILE_MOVING });
+        if (!(await sure) || !newest() || !same(asked.plans[asked.at], now.plan)) return;
         left = found.left;
         render(asked, found);
       }
@@ -77,16 +85,21 @@ export function mount(root, { ask, panel, width, slow }) {
     }
   });
 
-  function draw() {
+  // `sure` tells whether the design has an answer.
+  function draw(sure = true) {
     const found = scale();
     card.hidden = !found || found.value === null;
     if (card.hidden) return;
     const { values, at } = around(found);
     const plans = values.map((value, k) => (k === at ? now.plan : panel.planAt(path, value)));
     const ghosts = now.pin && now.pin.plan.task === now.plan.task ? values.map((value) => panel.planAt(path, value, now.pin)) : null;
+    const question = { values, plans, at, title: found.label, unit: found.unit, metric, ghosts, width: width() };
+    const early = sure !== true;
+    if (!early && same(question, asking)) return void (asking = null);
+    asking = early ? question : null;
     card.dataset.left = "";
     if (!drawn) waits.textContent = "Computing …";
-    curve.ask({ values, plans, at, title: found.label, unit: found.unit, metric, ghosts, width: width() });
+    curve.ask(question, sure);
   }
 
   function render(asked, found) {
@@ -160,7 +173,7 @@ export function mount(root, { ask, panel, width, slow }) {
       path = null;
       metric = "";
       now = { plan: null, pin: null };
-      drawn = null;
+      drawn = asking = null;
       showChart(place, null);
       dot.hidden = moves.hidden = true;
     },
@@ -173,7 +186,7 @@ export function mount(root, { ask, panel, width, slow }) {
       const { values, plans, title, unit } = drawn;
       return ask("curve_csv", { values, plans, title, unit, metric: drawn.found.metric });
     },
-    show(plan, task, pin) {
+    show(plan, task, pin, sure = true) {
       now = { plan, pin };
       const known = panel.scales();
       if (!known.some((each) => each.path === path)) {
@@ -181,7 +194,7 @@ export function mount(root, { ask, panel, width, slow }) {
         metric = "";
       }
       offer(axis, known.map((each) => ({ path: each.path, label: each.label.toLowerCase() })), path);
-      draw();
+      draw(sure);
     },
   };
 }

@@ -35,7 +35,7 @@ export function design(asked, plan, moved, check) {
     moved(plan);
   }));
   for (const move of asked.moves) plan[move.parameter] ??= move.value;
-  const body = element("fieldset", { class: "question design", "data-question": asked.id, "aria-describedby": `${name}-feedback ${name}-hint` },
+  const body = element("fieldset", { class: "question build", "data-question": asked.id, "aria-describedby": `${name}-feedback ${name}-hint` },
     markup("legend", asked.text),
     element("div", { class: "lab-controls" }, ...controls),
     element("button", { type: "submit" }, "Try this plan"),

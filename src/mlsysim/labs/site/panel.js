@@ -249,9 +249,14 @@ export class Panel {
     for (const input of inputs) put(input, { disabled: !enabled });
   }
 
-  // context: {plan, chosen, figures, lists}; what is being edited keeps its text, unless it comes from elsewhere.
-  show(context, elsewhere = false) {
+  // context: {plan, chosen, figures, lists}, for whoever asks for a control before the rows are written.
+  know(context) {
     this.#context = context;
+  }
+
+  // What is being edited keeps its text, unless it comes from elsewhere.
+  show(context, elsewhere = false) {
+    this.know(context);
     for (const input of this.#task.querySelectorAll("input")) input.checked = input.value === context.plan.task;
     for (const row of this.#rows) this.#showRow(row, elsewhere);
     this.#showGroups();

@@ -71,7 +71,7 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         seq_len? | whole [0, 1e8] | new tokens per sequence; the context in decode
         phase? | one of prefill, decode, training, inference | prefill, decode, training or inference
         is_training = no | flag | a training step instead of inference
-        target_throughput? | (0, inf) 1/s | samples per time instead of a latency | 100 1/s
+        target_throughput? | (0, inf) 1/s | samples per time instead of a latency | 100/s
         deadline? | (0, inf) s | time for all training tokens instead of a latency | 14 day
         training_tokens? | [1, 1e18] | tokens to train on by the deadline
         hardware? | hardware | chip to count: how many are needed

@@ -103,7 +103,7 @@ class DistributedResult(Result):
             binding=self.binding,
             throughput=c["local_batch"] / compute,
             bottleneck="Compute" if self.feasible and arithmetic >= memory else "Memory",
-            arithmetic_intensity=flops / moved,
+            arithmetic_intensity=flops * c["amounts"].balance / moved,
             peak_flops_actual=flops / compute,
             peak_bw_actual=c["bandwidth"],
             mfu=c["model_flops"] / self.accelerators / (compute * c["peak"]),

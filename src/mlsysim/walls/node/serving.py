@@ -33,7 +33,6 @@ from typing import Annotated, Any, NamedTuple
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
-from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
@@ -149,8 +148,8 @@ class ServingModel(Resolver[ServingResult]):
         kv_cache_size: KV = B c
             |KV| = B\,c
             B = batch, c = cache_of_a_sequence in byte
-        max_batch_size: B = g floor((C - M_fixed) / c_device), of the fullest device, g groups
-            B = g\left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor
+        max_batch_size: B = g max(0, floor((C - M_fixed) / c_device)), of the fullest device, g groups
+            B = g\max\left(0, \left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor\right)
             g = cache_groups, C = device_capacity in byte, M_fixed = device_fixed in byte, c_device = device_cache in byte
         longest_context: S = max(0, min(S_model, floor((C - M_fixed - c_0) / c_1))), with caches of c_0 + c_1 S on the fullest device
             S = \min\left(S_{\mathrm{model}}, \left\lfloor \frac{C - M_{\mathrm{fixed}} - c_0}{c_1} \right\rfloor\right)
@@ -237,10 +236,6 @@ class ServingModel(Resolver[ServingResult]):
             seen = serve(machine, clients or traffic, a)
             return seen.ttft + seen.itl if x.output_len is None else seen.e2e
 
-        def alone(time: str) -> Ledger:
-            # Of one of a request's times: what it waits for is made of steps of either phase.
-            return ledger_of(lambda a: getattr(serve(machine, clients or traffic, a), time))
-
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
@@ -277,8 +272,6 @@ class ServingModel(Resolver[ServingResult]):
                 "clients": clients,
                 "served": served,
                 "looped": looped,
-                "ttft_ledger": partial(alone, "ttft"),
-                "tpot_ledger": partial(alone, "tpot"),
                 "times": times,
                 "reading": reading,
                 "writing": writing,
@@ -379,7 +372,7 @@ def _two_phases(outcome: ServingResult) -> Binding:
         own = of_phase(ledger, phase)
         wall = own.binding_wall
         share = f"{own.walls()[wall] / own.seconds:.0%} of {words}"
-        said.append(f"wall {wall} ({NAMES[wall]}) has {share}, {own.led(wall)} {own.largest(wall).label}")
+        said.append(f"wall {wall} ({NAMES[wall]}) has {share}, {own.led(wall)}")
     wall, _, margin = lead(ledger)
     return Binding(wall, NAMES[wall], margin, f"W{said[0][1:]}; {said[1]}.")
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SGLang: serving Llama-3.1-70B on 8 x NVIDIA H200 SXM5 141GB.
 # Fits: 20.47 GB of 141 GB with 2 replicas of TP4; the first token after 91.97 ms, then one every 14.57 ms.
-# Wall 4 (Serving) binds: 64.1% of the request, most of it answer: prompts of others (set by arithmetic).
+# Wall 4 (Serving) binds: 64.1% of the request, most of it prompts of others while it answers (set by arithmetic).
 # How sure: First order: what binds, ratios and bounds; not calibrated on measurements.
 # Not expressed here: serving.output_tokens = 300 (traffic, not a setting).
 # Not expressed here: serving.prompt_tokens = 2000 (traffic, not a setting).
@@ -13,15 +13,15 @@ ARGS=(
     --model-path meta-llama/Llama-3.1-70B
     # TP 4: inside a node of 8; memory 20.5 of 141.0 GB; first token 91.97 ms, then 14.57 ms each
     --tp-size 4
-    # 2 replica(s) on 8 accelerators: 4,317 output tokens a second in all
+    # 2 replicas on 8 accelerators: 4,317 output tokens a second in all
     --dp-size 2
-    # PP 1 stages a replica
+    # PP 1: pipeline stages of a replica
     --pp-size 1
     # fp8, peak 1,979 TFLOP/s
     --quantization fp8
     # caches of a replica take 11.27 GB
     --kv-cache-dtype fp8_e4m3
-    # 64 in flight over 2 replica(s); 1,400 fit in a replica's memory
+    # 64 in flight over 2 replicas; 1,400 fit in a replica's memory
     --max-running-requests 32
     # a prefill chunk of 8,192 tokens
     --chunked-prefill-size 8192

@@ -1,0 +1,106 @@
+r"""Longest paths through zero-bubble schedules and DualPipe, whose first and last stages may be longer or shorter than others.
+
+The makespan of an order of work is the longest path through it: a path has so many passes of every kind and so many sends, and its time is
+the sum of theirs. Below are the paths that are ever the longest, each by what it has of
+
+    forward, inputs, weights    passes on any stage, of a chunk each
+    first                       forward passes on the first stage, and backward ones (of inputs and of weights as many)
+    last                        passes on the last stage (forward and of inputs as many), and gradients of weights
+    sends                       messages from one device to another
+
+with m micro-batches, p devices, and n = (m - 2p + 1)+. Every one is a path of the order, so that their maximum is never longer than the
+step. They were found by following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with random times of passes,
+ends and sends at some p and m, keeping what is linear in p and m, and dropping what lies within a part in ten thousand of the others; they are
+compared with other points in the tests. A path of the second group needs a device between the ends and m > 4 (zb_h2), m >= 2p - 1 (zb_v) or m >= 2p (DualPipe),
+one of DualPipe's third m <= p.
+
+DualPipe with p devices and m micro-batches is DualPipeV with p/2 and m/2 whose chunks are whole devices. Its sends are not in the paths: a path
+that is paid a send at every pair turns with p, see :func:`mlsysim.physics.pipeline._dual`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from mlsysim.units.ops import maximum, where
+
+_TABLES = {
+    "zb_h2": (
+        """
+    m+p-1 m m 1 0 m m p-1, m m m m m 0 0 0, m+p-1 m+p-1 n+1 1 1 m n 2p-2, n+p m+p-1 m n+1 m 1 0 2p-2""",
+        """
+    m+p-2 m m 1 0 0 0 p-2, m+p-3 m+p-1 n+3 1 1 1 0 2p-2, m+p-3 m+1 m 1 0 1 0 p, n+p+1 m+p-2 m n+3 m 0 0 2p-4,
+    m+p-2 m+p-2 n+3 1 1 0 0 2p-4, m+p-1 m+p-2 n+3 1 0 m n 2p-3, m+p-2 m+p-3 n+5 1 0 0 0 2p-5,
+    m+p-2 m m 3 0 0 0 p-2""",
+    ),
+    "zb_v": (
+        """
+    n+m+2p-1 2m 2m n+1 m m m 2p-2, n+m+2p-1 2m+p-1 2m-p n+1 m-p+1 m m-1 4p-4, m+2p-1 m+2p-1 m+1 1 1 m m-1 4p-4,
+    m+2p-1 2m+p-2 2m-p+1 1 m-p m m-1 4p-5, 2m 2m 2m m m m m 0""",
+        """
+    2m 2m+p-1 2m 1 0 1 0 5p-7, 2m 2m+2p-2 2m-2p+2 1 1 1 0 6p-8, 2m 2m+2p-2 2m-2p+1 1 2 2 0 6p-6,
+    2m+p-2 2m+1 2m 1 0 1 0 5p-7, 2m 2m+1 2m+p-2 1 0 p-1 p-2 3p-3, 2m+p-1 2m 2m-1 1 0 2 0 5p-5,
+    2m+2p-3 2m-p+2 2m 1 0 0 0 3p-5, 2m+p-1 2m+p-1 2m-2p+1 1 1 2 0 6p-6, 2m+1 2m 2m+p-2 1 0 0 0 3p-5,
+    2m+2p-2 2m-p+1 2m-1 1 0 1 0 3p-3, 2m 2m+p-1 2m-1 1 1 2 0 5p-5, 2m+2p-3 2m+1 2m-2p+2 1 1 0 0 4p-6,
+    2m 2m 2m+p-2 m m-p m m-1 p-1, 2m 2m 2m+p-2 m-2p+2 m-p m m-1 3p-3, 2m 2m+p-1 2m-p+1 2p-1 p 1 0 2p-2,
+    2m+1 2m+p-2 2m 1 0 0 0 5p-9, 2m-p+1 2m+p-1 2m-p+1 m-1 m m-p+1 m-p 2p-2, 2m+1 2m+p-2 2m 2p-3 0 0 0 3p-5,
+    2m 2m+p-1 2m-p m m-p+1 m m-1 2p-2, 2m 2m+2p-2 2m-2p+2 2p-1 1 1 0 4p-6, 2m-1 2m+1 2m-1 m-1 m m-p+1 m-p 2""",
+    ),
+    "dualpipe": (
+        """
+    2m 2m 2m m m m m, m+2p-2 2m 2m m m m m, m+2p-2 2p m+p m m m m-1, 2p-1 m+2p-1 m+p m m 1 0""",
+        """
+    2m+p-1 2m+2p-3 2m-p+1 m-1 m-2p+2 m-2p+3 m-2p+2, 2m 2m+p-1 2m-p+1 m m-p+1 m m, 2m+2p-2 2m+p-1 2m-p+1 1 2 1 1,
+    2m+2p-3 2m 2m 1 0 0 0, 2m 2m+p-2 2m-p+2 m-2p+2 m-p m m, 2m+p-2 2m+p-1 2m m-1 m-p+1 m-2p+2 m-2p+1,
+    2m+p-2 2m+2p-2 2m-p+1 1 2 2 1, 2m+2p-2 2m 2m m-2p+1 m-p+1 m-2p+1 m-2p+1, 2m+2p-3 2m+p-1 2m-p+1 1 1 0 0,
+    2m+p-1 2m+p-2 2m-p+2 2 1 p+1 p+1, 2m+p-2 2m+2p-2 2m-p+1 m-1 m-2p+2 m-2p+2 m-2p+1,
+    2m-1 2m+p-1 2m m-1 m m-p+1 m-p, 2m+p-2 2m+2p-4 2m-p+2 1 0 0 0, 2m+2p-2 2m 2m 1 1 1 1,
+    2m 2m+p-1 2m-p+1 m-2p+2 m-p+1 m m, 2m+p-2 2m+p-2 2m 2p-3 p 0 0, 2m 2m+2p-3 2m-p+1 m-1 m-p+1 m-p+2 m-p+1,
+    2m 2m 2m m-2p+2 m-p m m, 2m+p-2 2m+2p-3 2m-p+1 2p-3 1 0 0""",
+        "m+2p-1 m+2p-1 2m+p-1 1 1 m m-1, m+2p-1 m+2p-2 2m+p-1 1 0 m m-1",
+    ),
+}
+
+
+class Count(NamedTuple):
+    """A number of passes: a m + b p + c n + d."""
+
+    m: int
+    p: int
+    n: int
+    d: int
+
+    def of(self, m: Any, p: Any, n: Any) -> Any:
+        """The number, with so many micro-batches and devices."""
+        parts = [times * each for times, each in zip(self[:3], (m, p, n), strict=True) if times]
+        return sum(parts, self.d)
+
+
+def _count(text: str) -> Count:
+    found = {"m": 0, "p": 0, "n": 0, "": 0}
+    for sign, times, name in re.findall(r"([+-]?)(?=[\dmpn])(\d*)([mpn]?)", text):
+        found[name] += int(sign + (times or "1"))
+    return Count(*found.values())
+
+
+PATHS = {
+    name: tuple([[_count(each) for each in path.split()] for path in group.split(",")] for group in groups)
+    for name, groups in _TABLES.items()
+}
+
+
+def longest_path(schedule: str, p: Any, m: Any, passes: Any, first: Any, last: Any, send: Any, *given: Any) -> Any:
+    """The longest of the paths: ``passes`` are times of a chunk (forward, inputs, weights), ``first`` and ``last`` what they take longer on these stages;
+    ``given`` is whether there are those of the second group, and of the third."""
+    n, found = maximum(m - 2.0 * p + 1, 0.0), 0.0 * send
+    for group, there in zip(PATHS[schedule], (True, *given), strict=True):
+        longest = found
+        for path in group:
+            f, b, w, f_0, b_0, f_1, w_1, *sends = (count.of(m, p, n) for count in path)
+            time = f * passes[0] + b * passes[1] + w * passes[2]
+            time = time + f_0 * first[0] + b_0 * (first[1] + first[2]) + f_1 * (last[0] + last[1]) + w_1 * last[2]
+            time = time + sends[0] * send if sends else time
+            longest = maximum(longest, time)
+        found = where(there, longest, found)
+    return found
