@@ -122,7 +122,7 @@ class ParallelismOptimizer(Resolver[ParallelismResult]):
     known_fallacies = (
         "The layout with the least communication wins: it has to fit first.",
         "A published layout is optimal: it is near the best of many that differ by a few per cent.",
-        "The best that a search finds is as fast as predicted: of many near ties the one is chosen whose error helps it most.",
+        "The best that a search finds is as fast as predicted: among many near ties it picks the one whose error flatters it most.",
     )
 
     def _solve(self, x: Any, assumed: Assumptions) -> ParallelismResult:

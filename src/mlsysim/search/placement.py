@@ -102,7 +102,7 @@ class PlacementOptimizer(Resolver[PlacementResult]):
     """)
     known_fallacies = (
         "The cheapest electricity is the cheapest place: hardware is most of the cost and the same everywhere.",
-        "The cleanest grid is the best site: a carbon tax decides only where the difference in carbon is worth more.",
+        "The cleanest grid is the best site: a carbon tax decides only where the carbon saved is worth more than the extra cost.",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> PlacementResult:

@@ -99,9 +99,9 @@ class CompressionModel(Resolver[CompressionResult]):
             T_before = latency_before in s, T_after = latency in s
     """)
     known_fallacies = (
-        "Four-bit weights make everything four times faster: they speed up what waits for memory; prefill and training compute.",
+        "Four-bit weights make everything four times faster: they speed up what waits for memory; prefill and training wait for arithmetic.",
         "Quantisation never helps compute-bound work: with narrow activations too, the arithmetic peak doubles.",
-        "Pruning 90 % of the weights makes inference ten times faster: without a pattern that the chip knows, nothing gets faster.",
+        "Pruning 90 % of the weights makes inference ten times faster: without a sparsity pattern that the chip supports, nothing gets faster.",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> CompressionResult:

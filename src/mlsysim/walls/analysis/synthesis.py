@@ -85,7 +85,7 @@ class SynthesisSolver(Resolver[SynthesisResult]):
             F = total_ops in flop, T = target_latency in s, eta = efficiency
     """)
     known_fallacies = (
-        "Twice the FLOP/s halve the latency: the target fixes bandwidth too, and one of the two is the larger ask.",
+        "Twice the FLOP/s halve the latency: the target fixes the bandwidth too, and the harder of the two decides.",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> SynthesisResult:

@@ -101,8 +101,8 @@ class TopologyModel(Resolver[TopologyResult]):
     """)
     known_fallacies = (
         "A torus keeps its share of bandwidth as it grows: the share falls as N^(-1/3) in three dimensions.",
-        "Every port speed is available between any two nodes: only without oversubscription and without a worst-case cut.",
-        "A ring all-reduce needs bisection bandwidth: neighbours on a torus give it all of a link; all-to-all needs the cut.",
+        "The full port speed is available between any two nodes: only without oversubscription, and not across the worst cut.",
+        "A ring all-reduce needs bisection bandwidth: neighbours on a torus already give it a whole link; all-to-all needs the cut.",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> TopologyResult:

@@ -82,7 +82,7 @@ class TransformationModel(Resolver[TransformationResult]):
             T_transform = transform_time in s, T_accelerator = accelerator_step_time in s
     """)
     known_fallacies = (
-        "A larger batch overloads the processors: when the accelerator computes, its step grows with the batch and the demand in samples a second stays.",
+        "A larger batch overloads the processors: while the accelerator is the bottleneck, its step grows with the batch and the demand in samples a second stays the same.",
         "Fast storage keeps the accelerator busy: decoding and augmenting may be slower than reading.",
         "More workers always help: beyond the cores, and beyond the host's memory bandwidth, they do not.",
     )

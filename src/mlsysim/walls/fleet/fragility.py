@@ -95,7 +95,7 @@ class ReliabilityModel(Resolver[ReliabilityResult]):
             delta = checkpoint_time_s in s, tau = checkpoint_interval in s, M = fleet_mtbf in h, R = avg_recovery_time_s in s
     """)
     known_fallacies = (
-        "Reliable parts make a reliable fleet: 512 GPUs of 50,000 h each fail every four days.",
+        "Reliable parts make a reliable fleet: 512 GPUs that each last 50,000 h fail every four days.",
         "Saving more often is safer: below Young's interval the writes cost more than the work they protect.",
         "A published MFU times scaling times goodput gives the useful rate: the MFU contains the scaling already.",
     )

@@ -76,7 +76,7 @@ class EfficiencyModel(Resolver[EfficiencyResult]):
             eta = mfu, Peak = peak_flops in flop/s
     """)
     known_fallacies = (
-        "A newer chip is the remedy for a slow program: the gap between peak and achieved is often the larger one.",
+        "A newer chip is the remedy for a slow program: its gap between peak and achieved is often larger than the gap between chips.",
         "FlashAttention speeds up a model as much as it speeds up attention: only attention's share of the time shrinks.",
         "eta corrects for memory bandwidth too: it scales the arithmetic ceiling alone.",
     )

@@ -93,7 +93,7 @@ class WeightStreamingModel(Resolver[WeightStreamingResult]):
             (1 - r) M = memory_available in byte, KV = cache_each in byte, A = activations_each in byte
     """)
     known_fallacies = (
-        "Run it at B*: the caches of so many sequences exceed on-wafer memory by two orders of magnitude.",
+        "Run it at B*: the caches of that many sequences exceed on-wafer memory by two orders of magnitude.",
         "A wafer at batch 41,667 beats 3,000 GPUs at batch 1: compare both at the batch that each can hold.",
         "On-chip bandwidth makes single requests fast: at batch 1 the injection link sets the pace.",
     )

@@ -64,7 +64,7 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
     """)
     known_fallacies = (
         "A model that fits for inference fits for training: Adam keeps eight times the 16-bit weights.",
-        "ZeRO shards activations: it shards state; activations need recomputation, tensors or shorter micro-batches.",
+        "ZeRO shards activations: it shards state; activations need recomputation, tensor parallelism or smaller micro-batches.",
     )
 
     @staticmethod

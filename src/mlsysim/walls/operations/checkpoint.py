@@ -80,7 +80,7 @@ class CheckpointModel(Resolver[CheckpointResult]):
             T_stall = stall_time in s, interval = checkpoint_interval_hours in s
     """)
     known_fallacies = (
-        "More writers make checkpoints faster: only until the file system is full.",
+        "More writers make checkpoints faster: only until the file system is saturated.",
         "A checkpoint is as large as the model: with Adam it is seven times as large.",
         "Asynchronous checkpoints are free: the copy stalls the run, and the write must end before the next begins.",
     )

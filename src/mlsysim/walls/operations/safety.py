@@ -99,9 +99,9 @@ class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
             p_min = min_subgroup_prevalence
     """)
     known_fallacies = (
-        "Privacy costs accuracy alone: clipping each sample's gradient makes every step dearer as well.",
+        "Privacy costs accuracy alone: clipping each sample's gradient makes every step slower as well.",
         "The slowdown of private training is one number: implementations of the same step differ six-fold.",
-        "More data of the same kind serves a rare group: at a prevalence of 1 % it takes a hundred samples for one.",
+        "More data of the same kind serves a rare group: at a prevalence of 1 % it takes a hundred samples to find one.",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ResponsibleEngineeringResult:

@@ -103,7 +103,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
     known_fallacies = (
         "Water follows carbon: it follows the cooling of the site, and clean grids may have thirsty sites.",
         "On a clean grid a run has next to no carbon: the share embodied in the hardware may exceed that of operation.",
-        "Two regions differ by their carbon intensities alone: their buildings' PUE multiplies it.",
+        "Two regions differ by their carbon intensities alone: the PUE of their buildings differs too, and multiplies it.",
     )
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> SustainabilityResult:
