@@ -203,6 +203,19 @@ def test_experts_over_several_hosts_have_kernels_of_their_own():
     assert node.expert_constants == node.kernels.experts["fp8"]
 
 
+def test_experts_that_attention_ranks_feed_have_the_kernels_of_their_recipes():
+    """DeepGEMM, which reads its weights as fast and computes more slowly: prompts take longer, no other layout changes."""
+    over = {"tp": 1, "attention_dp": 8, "moe_tp": 1, "moe_ep": 8}
+    ranks = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", **over)
+    group = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", tp=8, attention_dp=1, moe_tp=1, moe_ep=8)
+    hopper = step_of("DeepSeek_R1", "H200", "TensorRT_LLM", **over)
+    assert ranks.expert_constants == ranks.kernels.experts["fp8_ranks"]
+    assert group.expert_constants == group.kernels.experts["fp8"]
+    assert hopper.expert_constants == hopper.kernels.experts["fp8"]
+    four = step_of("DeepSeek_R1", "B200", "TensorRT_LLM", precision="nvfp4", **over)
+    assert four.expert_constants == four.kernels.experts["nvfp4"]
+
+
 def test_experts_that_do_not_match_their_devices_are_refused():
     with pytest.raises(InputError, match="do not match"):
         step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=2, moe_ep=2)

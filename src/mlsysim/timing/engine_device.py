@@ -146,8 +146,11 @@ class EngineDevice:
         return "fp8" if self.quantises else "int4"
 
     def _expert_constants(self) -> kernels.Experts:
-        found, name = self.kernels.experts, self.expert_format
-        return (found.get(f"{name}_wide") if self.deployment.moe_ep > self.network.hosted else None) or found[name]
+        """Those of the group: wider than a host, fed by attention ranks within one, or of a tensor-parallel layer."""
+        found, name, d = self.kernels.experts, self.expert_format, self.deployment
+        wide = found.get(f"{name}_wide") if d.moe_ep > self.network.hosted else None
+        ranks = found.get(f"{name}_ranks") if d.attention_dp > 1 and d.moe_ep > 1 else None
+        return wide or ranks or found[name]
 
     @property
     def small_kernels(self) -> Any:
