@@ -111,6 +111,26 @@ def test_a_number_of_requests_fills_a_server_and_leaves_it(model, on, prompt, an
     assert float(seen.span) == pytest.approx(played.seconds, rel=0.12)
 
 
+@pytest.mark.parametrize(
+    ("model", "on", "prompt", "rate", "engine"),
+    [
+        ("Llama3_8B", "1xH100", 1000, 10, "SGLang"),
+        ("Llama3_8B", "1xH100", 1000, 30, "SGLang"),
+        ("Llama3_8B", "1xH100", 200, 100, "SGLang"),
+        ("Llama3_8B", "1xH100", 8000, 3, "SGLang"),
+        ("Llama3_70B", "4xH100", 1000, 2, "SGLang"),
+        ("Llama3_70B", "4xH100", 1000, 5, "SGLang"),
+        ("Llama3_8B", "1xH100", 200, 100, "vLLM"),
+        ("Llama3_8B", "1xH100", 8000, 1, "vLLM"),
+        ("Llama3_8B", "1xH100", 8000, 3, "vLLM"),
+    ],
+)
+def test_one_further_token_is_scheduled_before_prompts_that_came_meanwhile(model, on, prompt, rate, engine):
+    """It met as many prompts as any other token: 1.1 to 3.8 times as long as played."""
+    seen, played = both(model, on, prompt, 2, rate=float(rate), engine=engine)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.12)
+
+
 @pytest.mark.parametrize("rate", [2.0, 8.0])
 def test_ranks_that_read_while_others_wait_read_one_by_one(rate):
     """Prompts that run alone go before answers as they come, and a step of one takes as long as one of eight: read together, tokens took 162 ms of 270 played."""

@@ -226,7 +226,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     # Read beside its answer is also what came while its own prompt was read, but for what comes before the steps in which answers end.
     begun = maximum(s.first(carried, n, turn.alone * there, PLAIN, 0.0) - turn.alone * (1 + there / 2), 0.0)
     behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
-    s.behind = behind = s.beside(s.outlasted(behind, carried, n), carried, n)
+    s.met = met = s.beside(s.outlasted(behind, carried, n), carried, n, turn)
     if passed is None:
         n, over = in_flight(partial(s.answered, most=most), rate, most, fastest)[0], 1.0
         s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
@@ -235,7 +235,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         over = maximum(passed.step * passed.held / turn.mean, 1.0)
         n = minimum(n * s.seen(n, most).mean / turn.mean, most)
         s = Turns(step, t, n)
-    s.behind = behind
+    s.met = met
     if bound is not None and some(most < places):
         bound = "prompts"
     turn = s.seen(n, most, a.under(ANSWER))

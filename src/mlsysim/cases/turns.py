@@ -163,8 +163,8 @@ class Turns(Readers):
         self.ahead = engine.steps_ahead
         # What is read for an answer, in prompts.
         self.reads: Any = 1.0
-        # Prompts that came while a request's own was read.
-        self.behind: Any = 0.0
+        # Prompts that came while a request's own was read, and the share of those beside it that are read while it is answered.
+        self.met: tuple[Any, Any] = 0.0, 1.0
         # Whether prompts come while others are read, and not only where answers end.
         self.at_random = t.rate is not None
 
@@ -275,7 +275,8 @@ class Turns(Readers):
 
     def seen(self, n: Any, most: Any, tag: Tag = untagged) -> Cycle:
         """Steps as a request sees them where n are answered on average: with those and itself, of at most so many."""
-        return self.cycle(minimum(n + 1, most), minimum(n + self.behind, most), tag)
+        behind, share = self.met
+        return self.cycle(minimum(n + 1, most), minimum(share * n + behind, most), tag)
 
     def answered(self, n: Any, most: Any) -> Any:
         """Requests a second that n sequences of at most so many give."""
@@ -295,13 +296,29 @@ class Turns(Readers):
         """Of prompts that come at a ``rate``, below 1."""
         return minimum(rate * value_of(self.pace(n)), _BELOW)
 
-    def beside(self, behind: Any, rate: Any, n: Any) -> Any:
-        """How many more than n a request meets in each gap between its tokens, with so many prompts ``behind`` its own over all of them. In the first
+    def beside(self, behind: Any, rate: Any, n: Any, turn: Cycle) -> tuple[Any, Any]:
+        """How many more than a share of n, and that share, a request meets in each gap between its tokens, with so many prompts ``behind`` its own over all of them. In the first
         are read those that came in steps before its own, of which there are none where it found nobody; and what comes in a gap is read in a
-        later one, so that few gaps are no longer for their own length, but for what queued before."""
+        later one, so that few gaps are no longer for their own length, but for what queued before. An answer that ends within the steps that are
+        scheduled ahead meets nobody else."""
         ahead, gaps = self.ahead, maximum(self.steps - 1, 1.0)
         more = (behind * self.steps - minimum(ahead, gaps) * exp(-n) * n) / gaps
-        return more * (1 - self.load(rate, n) * minimum((ahead + 1) / gaps, 1.0) * self.unqueued)
+        more = more * (1 - self.load(rate, n) * minimum((ahead + 1) / gaps, 1.0) * self.unqueued)
+        within = minimum(maximum(1 + floor(ahead) - gaps, 0.0), 1.0)
+        return more + within * (self._next_step(rate, turn) * self.steps - more), 1 - within
+
+    def _next_step(self, rate: Any, turn: Cycle) -> Any:
+        """Prompts of the step after a request's own that came while others were read, as it did. Of 1 + X, X at random of mean a, one is
+        not the last with 1 - (1 - e^-a)/a: of a step of one prompt those do not fit; with room for K, a is a/K and chance evens out (the power of
+        Sakasegawa 1977, less that of one). Or they came in the last part p of the step, and miss one more: p a begin a row of steps that read, which goes on
+        while some come, e^a in all, and of answers beside them each waits for one."""
+        most, part = maximum(self.full, 1.0), self.ahead - floor(self.ahead)
+        came = maximum(rate * value_of(turn.prompts) * self.chunks, FEWEST)
+        y = came / most
+        full = most * (1 + expm1(-y) / y) * y ** (sqrt(2 * (most + 1)) - 2)
+        row = part * came * exp(minimum(came, _LONGEST))
+        later = row / (1 + row if self.mixed else 1.0) * came / -expm1(-came)
+        return turn.busy * (full + later)
 
     @property
     def unqueued(self) -> Any:
