@@ -15,7 +15,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.zoo.files import shipped_files
 
-from .conftest import READY_MILLISECONDS, expect, served
+from .conftest import LISTEN, READY_MILLISECONDS, Watch, expect, served, wait_until_ready
 
 DESIGN = {
     "task": "training",
@@ -76,7 +76,10 @@ def test_nothing_is_asked_of_another_host(ready_page, site_folder):
     asked = ready_page.watch.requests
     assert any(url.split("?")[0].endswith("pyodide.asm.wasm.bin") for url in asked), "the worker's requests are seen"
     names = {url.split("?")[0].rpartition("/")[2] for url in asked}
-    assert {path.name for path in site_folder.rglob("*.bin")} == {name for name in names if name.endswith(".bin")}
+    there = {path.name for path in site_folder.rglob("*.bin")}
+    assert {name for name in names if name.endswith(".bin")} == there - {"ordinary.bin"}, (
+        "an ordinary start is elsewhere"
+    )
     assert ready_page.watch.foreign == []
 
 
@@ -103,6 +106,31 @@ def test_a_browser_of_another_language_has_the_same_memory(chromium, site):
     opened = page.evaluate("engine.call('lab_open', { name: 'nine_million' })")
     assert opened["id"] == "nine_million", "modules that are not in the memory are imported beside it"
     page.context.close()
+
+
+def test_where_the_memory_does_not_fit_python_starts_from_its_modules(fresh_page, site_folder, tmp_path):
+    folder = tmp_path / "site"
+    shutil.copytree(site_folder, folder, copy_function=os.link)
+    worker = (folder / "worker.js").read_text()
+    assert worker.count('_: "python"') == 1, "what Python is told, of which all that follows in its memory depends"
+    (folder / "worker.js").unlink()
+    (folder / "worker.js").write_text(worker.replace('_: "python"', '_: "python in another browser"'))
+    fresh_page.add_init_script(LISTEN)
+    with served(folder) as address:
+        watch = Watch(fresh_page, address)
+        fresh_page.goto(f"{address}index.html#explore")
+        wait_until_ready(fresh_page)
+        for name, args in (("evaluate", {"plan": DESIGN}), ("lab_open", {"name": "nine_million"})):
+            ours = json.loads(bridge.call(name, json.dumps(args)))
+            assert ours["ok"] and close(ours["value"], fresh_page.evaluate(CALL, [name, args])["value"])
+        watch.check()
+    said = fresh_page.evaluate("said")
+    assert any(line.startswith("Starting Python from its modules") for line in said)
+    assert any("ordinary.bin" in url for url in watch.requests)
+
+
+def test_the_folder_has_at_most_20_megabytes(site_folder):
+    assert sum(path.stat().st_size for path in site_folder.rglob("*") if path.is_file()) <= 20e6
 
 
 @pytest.mark.parametrize(

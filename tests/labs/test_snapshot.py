@@ -12,11 +12,12 @@ import pytest
 from mlsysim.errors import InputError
 from mlsysim.labs import bridge, snapshot
 from mlsysim.labs.bytecode import NEEDED, SITE, STANDARD
+from mlsysim.labs.package import packed
 
 RUNTIME = dict.fromkeys(NEEDED, b"1")
 GIVEN = {
     SITE: {"core/core.so": b"linked", "a/early.pyc": b"1", "a/late.pyc": b"2"},
-    STANDARD: {"json/__init__.pyc": b"3", "csv.pyc": b"4"},
+    STANDARD: {"json/__init__.pyc": b"3", "json/tool.pyc": b"5", "csv.pyc": b"4"},
 }
 
 
@@ -36,8 +37,10 @@ def test_what_is_in_the_memory_is_left_out_and_the_memory_is_kept(tmp_path, monk
     monkeypatch.setattr(snapshot.shutil, "which", lambda name: "/usr/bin/node")
     monkeypatch.setattr(snapshot, "_written", written)
     left, memory = snapshot.with_memory(GIVEN, RUNTIME, tmp_path)
-    assert left == {SITE: {"a/late.pyc": b"2"}, STANDARD: {"csv.pyc": b"4"}}
-    assert memory == {"memory.bin": b"memory", "library.bin": b"linked"}
+    assert left == {SITE: {"a/late.pyc": b"2"}, STANDARD: {"json/tool.pyc": b"5", "csv.pyc": b"4"}}
+    place, folder = SITE[1:], snapshot.BESIDE[1:]
+    whole = {f"{place}a/early.pyc": b"1", f"{folder}json/__init__.pyc": b"3", f"{folder}json/tool.pyc": b"5"}
+    assert memory == {"memory.bin": b"memory", "library.bin": b"linked", "ordinary.bin": packed(whole)}
     assert snapshot.with_memory(GIVEN, RUNTIME, tmp_path) == (left, memory) and asked == ["core/core.so"]
     snapshot.with_memory(GIVEN, RUNTIME | {"pyodide.js": b"2"}, tmp_path)
     assert len(asked) == 2, "another runtime has another memory"

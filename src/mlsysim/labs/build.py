@@ -8,6 +8,7 @@
     labs.json                  the list of labs with a picture of each, and the mark that an instructor's key leaves in result codes
     pyodide/                   CPython for WebAssembly: the few files of the npm package that a browser loads
     memory.bin, library.bin    the memory of Python after its start and what it is linked to, where Node.js is there (``snapshot``)
+    ordinary.bin               what is in that memory, for a browser whose own does not fit to it, which starts Python from its modules
     engine.bin                 what is not in that memory of our own package, pint, pydantic and what they need (``package``), compiled (``bytecode``)
     lists.json                 what the explorer's menus offer
     licences.txt               what is inside, under which licence
@@ -85,7 +86,7 @@ def contents(
     listed = _json({"key": derived_key(key), "tracks": list_tracks(), "labs": shown})
     say("the answers of the gallery")
     cards, told = gallery()
-    made = {**_pages(cards), **{f"gallery/{name}.json": told_json(each) for name, each in told.items()}}
+    made = {**_pages(cards), **{f"gallery/{name}.json.gz": compressed(told_json(each)) for name, each in told.items()}}
     made |= {"plan_keys.js": keys_module(), "labs.json": listed, "lists.json": _json(every_list())}
     runtime: Files = {}
     wheels: dict[str, bytes] = {}

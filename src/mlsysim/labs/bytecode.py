@@ -1,8 +1,8 @@
 """Modules as bytecode: a page starts in a third of the time when it does not have to parse Python.
 
 Bytecode belongs to one release of Python, so the pinned runtime itself compiles, in Node.js; a build without Node.js has sources, and its pages the
-same answers later. What was compiled is kept in the cache by runtime, place and source. Docstrings, assertions and columns of lines are left out
-(``-OO``, ``-X no_debug_ranges``), and nothing is checked against a source at import (PEP 552), since there is none.
+same answers later. What was compiled is kept in the cache by runtime, place and source. Docstrings, assertions and where in a source each instruction
+came from are left out (``-OO``), and nothing is checked against a source at import (PEP 552), since there is none.
 
 Reference: https://peps.python.org/pep-0552/
 """

@@ -2,7 +2,7 @@
 
 A card says what was asked, whether it holds, three figures, what binds, and where the time goes. It is read off the answer that
 every face gives, so it stands there before Python has started and without JavaScript; its link is the plan's address in the
-explorer. ``gallery/NAME.json`` beside it is what the explorer would be told, for the time until it can ask.
+explorer. ``gallery/NAME.json.gz`` beside it is what the explorer would be told, for the time until it can ask.
 
 A plan as an address of the explorer, which keeps its state behind the # (``site/state.js`` writes and reads the same form).
 

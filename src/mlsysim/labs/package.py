@@ -2,9 +2,9 @@
 
 The wheels are put together as an installer would lay them out, and go into one compressed file that the worker unpacks by itself: a name and a
 length each, then the contents. The standard library stays a zip archive, which is what Python imports it from, of stored entries, compressed
-as a whole. Left out is what a page cannot use: of our package the command line (typer and rich are not there), this room's tools for building
-and serving, and the measurement tables that calibration fits read with NumPy; of the others their tests, type stubs and former versions; of the
-standard library what talks to terminals, processes and mail. Names are sorted and carry one fixed time: the same sources give the same bytes.
+as a whole. Left out is what a page cannot use: of our package the command line (typer and rich are not there) with the servers and the fits
+that it alone leads to, and this room's tools for building and serving; of the others their tests, type stubs, former versions and other systems; of
+the standard library what talks to terminals, processes and mail, and alphabets of one country. Names are sorted and carry one fixed time: the same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,27 @@ from pathlib import Path
 Files = dict[str, bytes]
 
 LEFT_OUT = (
-    "__main__.py", "cli/", "calibrate/data/", "examples/", "labs/build.py", "labs/bytecode", "labs/fetch.py", "labs/gallery.py",
+    "__main__.py", "api/", "calibrate/", "cli/", "examples/", "labs/build.py", "labs/bytecode", "labs/fetch.py", "labs/gallery.py",
     "labs/lock.toml", "labs/package.py", "labs/serve.py", "labs/site/", "labs/snapshot",
 )  # fmt: skip
 PARSED = re.compile(r"mlsysim/data/(software/)?\w+\.toml")
 """Data that an answer reads whole: its tables lie beside it as JSON (``zoo.files.shipped``)."""
-OTHERS_LEFT_OUT = ("pint/testsuite/", "pydantic/mypy.py", "pydantic/v1/")
-STANDARD_LEFT_OUT = (
-    "_pyrepl/", "bdb.py", "cProfile.py", "doctest.py", "ftplib.py", "imaplib.py", "mailbox.py", "multiprocessing/", "optparse.py", "pdb.py",
-    "pickletools.py", "poplib.py", "profile.py", "pydoc.py", "smtplib.py", "sqlite3/", "trace.py", "turtle.py", "unittest/", "wsgiref/",
-    "xmlrpc/",
+OTHERS_LEFT_OUT = (
+    "annotated_types/test_cases.py", "flexcache/testsuite/", "flexparser/testsuite/", "pint/matplotlib.py", "pint/pint_convert.py", "pint/testing.py",
+    "pint/testsuite/", "platformdirs/android.py", "platformdirs/ios.py", "platformdirs/macos.py", "platformdirs/testing.py",
+    "platformdirs/windows.py", "pydantic/mypy.py", "pydantic/v1/",
 )  # fmt: skip
+STANDARD_LEFT_OUT = (
+    "_pyrepl/", "bdb.py", "cProfile.py", "cmd.py", "compileall.py", "concurrent/interpreters/", "ctypes/", "doctest.py", "fileinput.py", "ftplib.py",
+    "getpass.py", "http/cookie", "http/server.py", "imaplib.py", "logging/config.py", "logging/handlers.py", "mailbox.py", "modulefinder.py",
+    "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py", "plistlib.py", "poplib.py", "profile.py", "pstats.py", "pyclbr.py",
+    "pydoc.py", "shelve.py", "smtplib.py", "socketserver.py", "sqlite3/", "symtable.py", "tabnanny.py", "timeit.py", "trace.py", "tracemalloc.py",
+    "turtle.py", "unittest/", "wave.py", "wsgiref/", "xml/dom/", "xmlrpc/", "zipapp.py",
+)  # fmt: skip
+ALPHABET = re.compile(
+    r"encodings/(cp(?!437|1252)|mac|iso|koi|kz|hp|ptcp|palmos|tis|big5|gb|hz|euc|shift|johab|bz2|uu|rot|quopri)"
+)
+"""Encodings of no text that a page reads."""
 
 
 def our_files() -> Files:
@@ -75,7 +85,11 @@ def licences_of(wheel: bytes) -> str:
 
 def standard_files(library: bytes) -> Files:
     """The modules of the standard library's archive that a page can use."""
-    return {name: content for name, content in members(library).items() if not name.startswith(STANDARD_LEFT_OUT)}
+    return {
+        name: content
+        for name, content in members(library).items()
+        if not name.startswith(STANDARD_LEFT_OUT) and not ALPHABET.match(name)
+    }
 
 
 def members(archive: bytes) -> Files:

@@ -2,7 +2,7 @@
 
 The pinned runtime starts in Node.js as it would in a page, imports the engine, answers a training and a serving plan, forgets the answers and is
 written down (``snapshot.mjs``), less what a runtime in which nothing has run has at the same places. Modules that are in the memory need no
-bytecode beside it. Time stands still and chance is fixed meanwhile, so that the same sources give the same bytes. A build without Node.js has
+bytecode beside it, but for a browser whose memory is another one: it takes them from ``ordinary.bin`` and starts. Time stands still and chance is fixed meanwhile, so that the same sources give the same bytes. A build without Node.js has
 no memory, and its pages the same answers later.
 
 Reference: https://pyodide.org/en/stable/usage/api/js-api.html (``_makeSnapshot``, ``_loadSnapshot``)
@@ -26,6 +26,8 @@ from mlsysim.labs.package import Files, archive, packed
 from mlsysim.plans.audit import AUDITED
 from mlsysim.zoo.writing import write_whole
 
+BESIDE = "/lib/python3.14/"
+"""Where Python is told to look before its archive (``worker.js``)."""
 _LONGEST_SECONDS = 600
 _SERVING = {
     "task": "serving",
@@ -42,7 +44,10 @@ def start() -> list[tuple[str, dict[str, Any]]]:
 
 
 def with_memory(places: Mapping[str, Files], runtime: Files, cache: Path) -> tuple[dict[str, Files], Files]:
-    """The files that Python still has to find, by folder, and by name the memory with the library that it is linked to; no such file without Node.js."""
+    """The files that Python still has to find, by folder; by name the memory, the library that it is linked to, and the others for a start without it.
+
+    Without Node.js there is none of those three.
+    """
     found = {place: dict(held) for place, held in places.items()}
     node = shutil.which("node")
     library = next((name for name in found[SITE] if name.endswith(".so")), None)
@@ -61,12 +66,24 @@ def with_memory(places: Mapping[str, Files], runtime: Files, cache: Path) -> tup
     if not all(path.is_file() for path in kept.values()):
         for name, content in _written(node, given, library, calls, list(kept)).items():
             write_whole(kept[name], content, folders=True)
-    linked = found[SITE][library]
-    for path in json.loads(kept["held.json"].read_bytes()):
-        for place, held in found.items():
-            if path.startswith(place):
-                held.pop(path.removeprefix(place), None)
-    return found, {"memory.bin": kept["memory.bin"].read_bytes(), "library.bin": linked}
+    held = set(json.loads(kept["held.json"].read_bytes())) | {SITE + library}
+    left = {
+        place: {name: text for name, text in each.items() if place + name not in held} for place, each in found.items()
+    }
+    ordinary = {path.removeprefix("/"): text for path, text in _ordinary(found, left).items() if path != SITE + library}
+    memory = {"memory.bin": kept["memory.bin"].read_bytes(), "library.bin": found[SITE][library]}
+    return left, memory | {"ordinary.bin": packed(ordinary)}
+
+
+def _ordinary(found: Mapping[str, Files], left: Mapping[str, Files]) -> Files:
+    """By path what a start without the memory needs beside the files that are left.
+
+    The standard library's archive is short of what is held, and Python looks into a folder before it: there those modules lie, and their packages
+    whole, since a package is in one place.
+    """
+    made = {SITE + name: text for name, text in found[SITE].items() if name not in left[SITE]}
+    tops = {name.split("/")[0] for name in found[STANDARD] if name not in left[STANDARD]}
+    return made | {BESIDE + name: text for name, text in found[STANDARD].items() if name.split("/")[0] in tops}
 
 
 def _written(node: str, given: Files, library: str, calls: str, wanted: list[str]) -> Files:

@@ -7,6 +7,7 @@ import { dropped, engine } from "./page.js";
 import { showLive, pause } from "./live.js";
 import { showMachines } from "./machines.js";
 import { remember, startPast } from "./past.js";
+import { whole } from "./whole.js";
 
 const root = document.documentElement;
 const LARGEST = 50_000_000;
@@ -102,7 +103,7 @@ export async function takeDropped() {
 // --- before Python has started -------------------------------------------------------------------------------------
 
 // A design and its answer as they were written when the site was built.
-export const written = async (name) => (await fetch(`gallery/${name}.json`)).json();
+export const written = async (name) => (await whole(await fetch(`gallery/${name}.json.gz`))).json();
 
 // That of the scenario at this address, or the one of that name where the address has no design; null for any other.
 export async function writtenBefore(hash, name) {

@@ -6,8 +6,11 @@
 //       {kind: "failed", message}                        once, instead of ready
 //       {kind: "answer", id, ok, value | error, errorKind}
 
+import { whole } from "./whole.js";
+
 const base = new URL("./", self.location.href);
-const SITE = "/lib/python3.14/site-packages";
+const BESIDE = "/lib/python3.14";
+const SITE = `${BESIDE}/site-packages`;
 const LIBRARY = `${SITE}/pydantic_core/_pydantic_core.cpython-314-wasm32-emscripten.so`;
 const plainFetch = self.fetch.bind(self);
 let manifest = { files: {} };
@@ -23,9 +26,10 @@ function progress(text = stage) {
   self.postMessage({ kind: "progress", text, done: Math.min(done, total), total });
 }
 
-// What is fetched: runtime and modules. Scripts (.js) are imported, and nobody tells how far they are.
-function fetched(files) {
-  return Object.entries(files).filter(([name]) => /^pyodide\/|\.bin$/.test(name) && !name.endsWith(".js"));
+// Bytes of what is fetched. Scripts (.js) are imported, and nobody tells how far they are.
+function bytes(kind) {
+  const files = Object.entries(manifest.files).filter(([name]) => kind.test(name) && !name.endsWith(".js"));
+  return files.reduce((sum, [, file]) => sum + file.bytes, 0);
 }
 
 function missing(name, why) {
@@ -60,15 +64,6 @@ self.fetch = async (what, options) => {
   const body = response.body.pipeThrough(counted());
   return name.endsWith(".bin") ? whole(new Response(body), asked.endsWith(".wasm") ? "application/wasm" : "") : new Response(body);
 };
-
-// What was compressed at build time; a host may have taken it for compressed by itself, and the browser have undone it.
-async function whole(response, type) {
-  const bytes = await response.arrayBuffer();
-  const [one, two] = new Uint8Array(bytes, 0, 2);
-  const headers = { "Content-Type": type };
-  if (one !== 0x1f || two !== 0x8b) return new Response(bytes, { headers });
-  return new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("gzip")), { headers });
-}
 
 // The files of a package of modules, put where Python looks for them: lengths and names first, then the contents.
 function unpack(buffer, { FS }, folder) {
@@ -116,11 +111,25 @@ function remembered(createPyodideModule, memory) {
     const held = module.HEAPU32;
     let sum = 0;
     for (let i = 0; i < common; i++) if (words[i]) sum = (Math.imul(sum, 31) + held[i]) | 0;
-    if (sum !== before) throw new Error("Python does not begin in this browser as it did when this site was built; open it in another browser.");
+    if (sum !== before) throw new Error("Python does not begin in this browser as it did when this site was built");
     for (let i = 0; i < words.length; i++) held[i] ^= words[i];
     module.API.restoreSnapshot = () => config;
     return module;
   };
+}
+
+// Where that memory does not fit: Python starts as it does elsewhere, from the modules that would have been in it, which takes a few seconds more.
+async function ordinary(start, content, env) {
+  total += bytes(/^pyodide\/|^(ordinary|library)\.bin$/);
+  progress("Starting Python from its modules");
+  const [modules, library] = await Promise.all([content("ordinary.bin"), content("library.bin")]);
+  return start({
+    env: { ...env, PYTHONPATH: BESIDE },
+    fsInit: async (FS) => {
+      unpack(modules, { FS }, "");
+      FS.writeFile(LIBRARY, new Uint8Array(library), { canOwn: true });
+    },
+  });
 }
 
 async function moduleOf(name) {
@@ -136,7 +145,7 @@ async function load() {
     throw new Error("This browser has no WebAssembly, or it is switched off; use a current Firefox, Chrome, Edge or Safari.");
   }
   manifest = await (await self.fetch(new URL("manifest.json", base), { cache: "no-cache" })).json();
-  total = fetched(manifest.files).reduce((sum, [, file]) => sum + file.bytes, 0);
+  total = bytes(/^pyodide\/|^(memory|library|engine)\.bin$/);
 
   progress("Loading Python");
   const content = (name) => self.fetch(new URL(name, base)).then((response) => response.arrayBuffer());
@@ -148,10 +157,10 @@ async function load() {
   // No zoo of a user is in here; said so, it is not looked for at every look-up.
   const env = { HOME: "/home/pyodide", LANG: "C.UTF-8", _: "python", MLSYSIM_ZOO: "", PYTHONHASHSEED: "0" };
   const indexURL = new URL("pyodide/", base).href;
-  const options = memory
-    ? { createPyodideModule: remembered(createPyodideModule, memory), _loadSnapshot: new Uint8Array(4) }
-    : { createPyodideModule };
-  const python = await loadPyodide({ indexURL, stdLibURL: `${indexURL}python_stdlib.bin`, env, ...options });
+  const start = (options) => loadPyodide({ indexURL, stdLibURL: `${indexURL}python_stdlib.bin`, env, createPyodideModule, ...options });
+  const python = await (memory
+    ? start({ createPyodideModule: remembered(createPyodideModule, memory), _loadSnapshot: new Uint8Array(4) }).catch(() => ordinary(start, content, env))
+    : start({}));
 
   progress("Unpacking the engine");
   unpack(await modules, python, SITE);
