@@ -16,7 +16,7 @@ from mlsysim.cases.cache import (
     replica_memory,
     sequences_that_fit,
 )
-from mlsysim.cases.deployment import build_replica
+from mlsysim.cases.deployment import Deployment
 from mlsysim.cases.ledger import RESERVE, Ledger
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
@@ -82,7 +82,7 @@ def test_arrays_are_the_numbers():
 
 def test_first_order_is_all_of_the_memory():
     """80 GiB, 16.06 GB of weights, 2 x 32 x 8 x 128 x 2 bytes a token."""
-    replica = build_replica(Models.get("Llama3_8B"), Hardware.get("H100"), {}, precision="bf16")
+    replica = Deployment(Models.get("Llama3_8B"), Hardware.get("H100"), "bf16").replica({})
     memory = replica_memory(replica, 9216)
     assert memory.reserve == 0.0
     assert memory.sequences == (80 * 2**30 - 16.06e9) // (131_072 * 9216)

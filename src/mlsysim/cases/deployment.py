@@ -101,56 +101,44 @@ class Deployment:
 
     @property
     def writing(self) -> Deployment:
-        """The same as the pool that writes answers sees it: with its own layout, where it has one."""
+        """The pool that writes answers: its own chip, and its own layout where it has one."""
+        own = replace(self, chip=self.writing_chip)
         if self.decode_chip is None or (self.decode_tp is None and self.decode_ep is None):
-            return self
+            return own
         experts = self.decode_ep or (self.ep if self.decode_tp is None else 1)
-        return replace(self, tp=self.decode_tp or self.tp, ep=experts, attention_dp=None)
+        return replace(own, tp=self.decode_tp or self.tp, ep=experts, attention_dp=None)
 
     @property
-    def draft_split(self) -> int:
-        """Tensor-parallel devices of the draft model: those of the replica that divide its heads."""
-        return math.gcd(self.draft.heads or 1, self.tp)
+    def drafting(self) -> Deployment:
+        """The draft model on the tensor-parallel devices of a replica that divide its heads."""
+        split = math.gcd(self.draft.heads or 1, self.tp)
+        alone = {"pp": 1, "ep": 1, "attention_dp": None, "redundant": 0, "adapters": 0, "cp": 1}
+        return replace(self, model=self.draft, chip=self.writing_chip, tp=split, **alone)
 
     def machine(self, assumed: dict[str, str]) -> Replicated | Engines:
         """What reads and writes; what had to be assumed is noted in ``assumed``."""
         if self.engine is None:
             return self.replicated(assumed)
-        reader = writer = self._engine(self.model, self.chip, assumed)
+        reader = writer = self._engine(assumed)
         if self.decode_chip is not None:
-            writer = self.writing._engine(self.model, self.decode_chip, assumed)
-        draft = None
-        if self.draft is not None:
-            alone = replace(self, tp=self.draft_split, pp=1, ep=1, attention_dp=None, redundant=0, adapters=0, cp=1)
-            draft = alone._engine(self.draft, self.writing_chip, {})
+            writer = self.writing._engine(assumed)
+        draft = None if self.draft is None else self.drafting._engine({})
         return Engines(reader, writer, draft, self.decode_chip is not None)
 
     def replicated(self, assumed: dict[str, str]) -> Replicated:
         """Replicas at first order; of a calibrated deployment those whose passes are bounds, at the datasheet's rates."""
-        bound = self.engine is not None
-        options: dict[str, Any] = {
-            "precision": self.precision,
-            "cache_precision": self.cache_format if bound else self.cache_precision,
-            "efficiency": 1.0 if bound else self.efficiency,
-            "bandwidth_efficiency": self.bandwidth_efficiency,
-            "fabric": self.fabric,
-            "memory_fraction": self.memory_fraction,
-            "redundant": self.redundant,
-        }
-        more: dict[str, Any] = {"adapters": self.adapters, "adapter_rank": self.adapter_rank, "cp": self.cp}
-        reader = writer = build_replica(self.model, self.chip, assumed, **options, **self.degrees._asdict(), **more)
+        own = self
+        if self.engine is not None:
+            own = replace(self, engine=None, cache_precision=self.cache_format, efficiency=1.0)
+        reader = writer = own.replica(assumed)
         if self.decode_chip is not None:
-            degrees = self.writing.degrees._asdict()
-            writer = build_replica(self.model, self.decode_chip, assumed, **options, **degrees, **more)
+            writer = own.writing.replica(assumed)
         if self.draft is None:
             return Replicated(reader, writer)
-        if self.draft_split != self.tp:
-            assumed["draft_model"] = (
-                f"{self.draft.name} runs on {self.draft_split} of {self.tp} tensor-parallel devices"
-            )
-        return Replicated(
-            reader, writer, build_replica(self.draft, self.writing_chip, assumed, **options, tp=self.draft_split)
-        )
+        drafts = own.drafting
+        if drafts.tp != self.tp:
+            assumed["draft_model"] = f"{self.draft.name} runs on {drafts.tp} of {self.tp} tensor-parallel devices"
+        return Replicated(reader, writer, drafts.replica(assumed))
 
     def remedies(self, t: Traffic, place: int, held: int) -> tuple[str, ...]:
         """The smallest changes with which so many sequences fit the devices that write (0) or read (1)."""
@@ -167,8 +155,43 @@ class Deployment:
             found = (worded("hold fewer adapters (", Setting("adapters", most), ")"), *found)
         return found
 
-    def _engine(self, model: TransformerWorkload, chip: HardwareNode, assumed: dict[str, str]) -> EngineStep:
+    def replica(self, assumed: dict[str, str]) -> Replica:
+        """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
+        model, chip, split = self.model, self.chip, self.degrees
+        check_degrees(model, *split, redundant=self.redundant)
+        check_context(model, self.tp, self.cp)
+        peak, note = arithmetic_peak(chip, self.precision)
+        if note:
+            assumed["arithmetic"] = note
+        if split.experts > self.ep:
+            assumed["ep_size"] = f"{split.experts}: experts over all devices of the {split.groups} groups of attention"
+        if split.devices > 1 and not model.hidden_dim:
+            assumed["communication"] = f"none: {model.name} states no hidden_dim, so its messages have no size"
+        return Replica(
+            *(
+                model,
+                chip,
+                self.precision,
+                self.cache_precision,
+                self.tp,
+                self.pp,
+                split.experts,
+                peak,
+                self.efficiency,
+            ),
+            bandwidth=to_si(chip.memory.bandwidth, "byte/s") * self.bandwidth_efficiency,
+            network=chip_network(chip, split.devices, self.fabric, assumed),
+            memory_fraction=self.memory_fraction,
+            redundant=self.redundant,
+            attention_groups=split.groups,
+            adapters=self.adapters,
+            adapter_rank=self.adapter_rank,
+            cp=self.cp,
+        )
+
+    def _engine(self, assumed: dict[str, str]) -> EngineStep:
         """The steps of the engine."""
+        model, chip = self.model, self.chip
         if not model.has_dimensions:
             raise InputError(
                 f"efficiency='calibrated' sums operators, and {model.name} states no layers, hidden_dim and heads.",
@@ -229,59 +252,6 @@ def language_model(model: Workload) -> TransformerWorkload:
         f"Only models that write token after token (decoders) are served, and {model.name} is none; "
         "ask for the time of one pass instead (inference).",
         field="model",
-    )
-
-
-def build_replica(
-    model: TransformerWorkload,
-    chip: Any,
-    assumed: dict[str, str],
-    *,
-    precision: str,
-    cache_precision: str | None = None,
-    efficiency: float = 0.5,
-    bandwidth_efficiency: float = 1.0,
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    attention_dp: int | None = None,
-    fabric: Any = None,
-    memory_fraction: float | None = None,
-    redundant: int = 0,
-    adapters: int = 0,
-    adapter_rank: int = 0,
-    cp: int = 1,
-) -> Replica:
-    """A checked replica. What had to be assumed of links and arithmetic is noted in ``assumed``."""
-    split = Degrees(tp, pp, ep, attention_dp)
-    check_degrees(model, *split, redundant=redundant)
-    check_context(model, tp, cp)
-    peak, note = arithmetic_peak(chip, precision)
-    if note:
-        assumed["arithmetic"] = note
-    devices = split.devices
-    if split.experts > ep:
-        assumed["ep_size"] = f"{split.experts}: experts over all devices of the {split.groups} groups of attention"
-    if devices > 1 and not model.hidden_dim:
-        assumed["communication"] = f"none: {model.name} states no hidden_dim, so its messages have no size"
-    return Replica(
-        model=model,
-        chip=chip,
-        precision=precision,
-        cache_precision=cache_precision,
-        tp=tp,
-        pp=pp,
-        ep=split.experts,
-        attention_groups=split.groups,
-        peak=peak,
-        efficiency=efficiency,
-        bandwidth=to_si(chip.memory.bandwidth, "byte/s") * bandwidth_efficiency,
-        network=chip_network(chip, devices, fabric, assumed),
-        memory_fraction=memory_fraction,
-        redundant=redundant,
-        adapters=adapters,
-        adapter_rank=adapter_rank,
-        cp=cp,
     )
 
 

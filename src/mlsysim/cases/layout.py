@@ -138,25 +138,22 @@ def divides(part: Any, whole: Any) -> Any:
     return times == floor(times)
 
 
+def asked_layout(
+    accelerators: Any, batch: Any, tp: Any, pp: Any, ep: Any, cp: Any, micro_batches: Any = None, **more: Any
+) -> Layout:
+    """The layout that degrees leave, of one or of arrays of them; what does not divide is a fraction, see :func:`rules`."""
+    dp = accelerators / (tp * pp * cp)
+    return Layout(dp, tp, pp, ep, cp, micro_batches, batch / dp, **more)
+
+
 def rules(
-    model: Workload,
-    accelerators: Any,
-    batch: Any,
-    seq_len: Any,
-    tp: Any,
-    pp: Any,
-    ep: Any,
-    cp: Any,
-    virtual_stages: Any,
-    micro_batches: Any,
-    schedule: str | None,
-    group: Any = None,
-    shard: Any = None,
-    sites: int = 1,
+    model: Workload, asked: Layout, accelerators: Any, batch: Any, seq_len: Any, sites: int = 1
 ) -> Iterator[Rule]:
     """All that has to hold of a layout, for one or for arrays of them; a rule may rest on those before it."""
+    dp, tp, pp, ep, cp, local = asked.dp, asked.tp, asked.pp, asked.ep, asked.cp, asked.local_batch
+    virtual_stages, schedule, shard = asked.virtual_stages, asked.schedule, asked.shard
+    micro_batches, group = asked.micro_batches, asked.group
     yield Rule(divides(tp * pp * cp, accelerators), "tp_size", lambda: _not_divided(accelerators, tp, pp, cp))
-    dp = accelerators / (tp * pp * cp)
     if sites > 1:
         yield Rule(
             divides(sites, dp),
@@ -224,7 +221,6 @@ def rules(
             ),
         )
     yield Rule(divides(dp, batch), "batch_size", lambda: _batch_not_divided(int(batch), int(dp)))
-    local = batch / dp
     if micro_batches is not None:
         yield Rule(
             micro_batches <= local,
@@ -266,44 +262,21 @@ def plan_layout(
     batch: int,
     seq_len: int,
     *,
-    tp: int,
-    pp: int,
-    ep: int,
-    cp: int,
-    virtual_stages: int,
-    micro_batches: int | None,
-    schedule: str | None,
-    group: int | None = None,
-    shard: int | None = None,
-    sites: int = 1,
     assumed: Assumptions,
+    sites: int = 1,
+    **degrees: Any,
 ) -> Layout:
     """A layout in which everything divides; one sentence with the nearest degrees where it does not."""
-    for rule in rules(
-        model,
-        accelerators,
-        batch,
-        seq_len,
-        tp,
-        pp,
-        ep,
-        cp,
-        virtual_stages,
-        micro_batches,
-        schedule,
-        group,
-        shard,
-        sites,
-    ):
+    asked = asked_layout(accelerators, batch, **degrees)
+    for rule in rules(model, asked, accelerators, batch, seq_len, sites):
         if not rule.holds:
             raise InputError(rule.words(), field=rule.field)
-    dp = accelerators // (tp * pp * cp)
-    local = batch // dp
+    local, micro_batches = int(asked.local_batch), asked.micro_batches
     if micro_batches is None:
-        micro_batches = choose_micro_batches(local, pp)
+        micro_batches = choose_micro_batches(local, asked.pp)
         words = f"{micro_batches} micro-batch{'es' * (micro_batches > 1)} of {local // micro_batches}"
         assumed.say("microbatch_count", micro_batches, INFERRED, words)
-    return Layout(dp, tp, pp, ep, cp, micro_batches, local, virtual_stages, schedule, group, shard)
+    return replace(asked, dp=int(asked.dp), local_batch=local, micro_batches=micro_batches)
 
 
 def _not_divided(accelerators: int, tp: int, pp: int, cp: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsysim.cases.deployment import Deployment, check_context, check_degrees, language_model
+from mlsysim.cases.deployment import Deployment, check_context, check_degrees
 from mlsysim.cases.rent import price_text
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.run import Around
@@ -35,8 +35,8 @@ from mlsysim.units.ops import taken
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.vocabulary import with_aliases
-from mlsysim.walls.inputs import Input, declared, read_input
-from mlsysim.walls.node.engine_inputs import ADAPTER_RANK
+from mlsysim.walls.inputs import CALIBRATED, Input, Inputs, declared, read_input
+from mlsysim.walls.node.engine_inputs import deployment_of
 from mlsysim.walls.node.serving import ServingModel
 from mlsysim.walls.operations.capital import EconomicsModel
 
@@ -316,18 +316,9 @@ def _read(name: str, value: Any) -> Any:
 
 def _build(given: dict[str, Any], calibrated: bool) -> Built:
     """A checked deployment, with what rejects it."""
-    model, draft = (None if given[name] is None else language_model(given[name]) for name in ("model", "draft_model"))
-    names = ("hardware", "precision", "cache_precision", "tp_size", "pp_size", "ep_size", "decode_hardware")
-    engine, room = given["engine"] if calibrated else None, given["memory_fraction"]
-    options = {"draft": draft, "fabric": given["fabric"], "engine": engine, "memory_fraction": room}
-    degrees = {"attention_dp": "attention_dp", "decode_tp": "decode_tp_size", "decode_ep": "decode_ep_size"}
-    options |= {name: given[key] for name, key in degrees.items()} | {
-        "redundant": given["redundant_experts"] or 0,
-        "cp": given["cp_size"],
-    }
-    if given["adapters"]:
-        options |= {"adapters": given["adapters"], "adapter_rank": given["adapter_rank"] or ADAPTER_RANK}
-    described = Deployment(model, *(given[name] for name in names), **options)
+    # Rates of points are put in later.
+    rates = {"efficiency": CALIBRATED if calibrated else 1.0, "bandwidth_efficiency": 1.0}
+    described = deployment_of(Inputs({**given, **rates}))
     try:
         for pool in (described, described.writing):
             check_degrees(described.model, *pool.degrees, redundant=described.redundant)

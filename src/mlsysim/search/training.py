@@ -26,7 +26,7 @@ from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
 from mlsysim.cases.job import Job
-from mlsysim.cases.layout import Layout, choose_micro_batches, divides, rules
+from mlsysim.cases.layout import Layout, asked_layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.cases.training_memory import on_device, training_held
@@ -170,21 +170,19 @@ class TrainingPoints:
 
     def _divided(self, x: Any, size: int) -> tuple[Any, Any, Any, np.ndarray]:
         """Data-parallel degree, samples and micro-batches of each replica, and which layouts divide."""
-        dp = x.accelerators / (x.tp_size * x.pp_size * x.cp_size)
-        local = x.batch_size / dp
+        whole = x.accelerators, x.batch_size
+        more = {"virtual_stages": x.v_stages, "schedule": self.schedule, "group": x.microbatch_group_size}
+        asked = asked_layout(*whole, x.tp_size, x.pp_size, x.ep_size, x.cp_size, shard=x.zero_shard, **more)
+        dp, local = asked.dp, asked.local_batch
         parts = x.microbatch_count if x.micro_batch is None else local / x.micro_batch
         seq_len = 1 if self.model.fixed_shape else x.seq_len
-        degrees = (x.tp_size, x.pp_size, x.ep_size, x.cp_size, x.v_stages)
         valid = np.ones(size, dtype=bool)
         valid &= divides(1, x.nodes)
         if x.dp is not None:
             valid &= dp == x.dp
         if x.micro_batch is not None:
             valid &= divides(x.micro_batch, local)
-        for rule in rules(
-            *(self.model, x.accelerators, x.batch_size, seq_len, *degrees, parts, self.schedule),
-            *(x.microbatch_group_size, x.zero_shard, self.fleet.sites),
-        ):
+        for rule in rules(self.model, replace(asked, micro_batches=parts), *whole, seq_len, self.fleet.sites):
             valid &= rule.holds
         parts = _chosen(local, x.pp_size, valid) if parts is None else parts
         if self.launcher is not None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsysim.cases.deployment import build_replica, language_model
+from mlsysim.cases.deployment import Deployment, language_model
 from mlsysim.cases.reasoning import Query, query_cost, query_energy
 from mlsysim.units.registry import conversion_factor, quantity, to_si
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, wall_says, written
@@ -106,7 +106,7 @@ class InferenceScalingModel(Resolver[ReasoningResult]):
         names = ("precision", "cache_precision", "efficiency", "bandwidth_efficiency", "fabric")
         options, degrees = {name: getattr(x, name) for name in names}, ("tp", "pp", "ep")
         split = {degree: getattr(x, f"{degree}_size") for degree in degrees}
-        replica = build_replica(model, x.hardware, assumed, **split, **options)
+        replica = Deployment(model, x.hardware, **split, **options).replica(assumed)
         options |= {f"{degree}_size": split[degree] for degree in degrees}
         sizes = x.context_length, x.batch_size * width
         detail = ServingModel().solve(model, x.hardware, *sizes, output_len=depth * x.tokens_per_step, **options)
