@@ -26,10 +26,7 @@ Detail = Literal["full", "summary"]
 ZooKind = Literal["hardware", "models", "systems", "grids"]
 
 Change = Annotated[bool, Field(description="look for the cheapest change")]
-HowMuch = Annotated[
-    Detail | None,
-    Field(description="summary: fewer parts"),
-]
+HowMuch = Annotated[Detail | None, Field(description="summary: fewer parts")]
 Filter = Annotated[str, Field(max_length=200, description="field, comparison, value: memory.capacity>=80GB")]
 
 
@@ -167,8 +164,7 @@ def _property(kinds: dict[str, Any], key: str) -> dict[str, Any]:
     *path, last = key.split(".")
     for step in path:
         record = record_of(record.model_fields[step].annotation)
-    found: dict[str, Any] = kinds[record.__name__]["properties"][last]
-    return found
+    return kinds[record.__name__]["properties"][last]
 
 
 class TrainRequest(FlatRequest):

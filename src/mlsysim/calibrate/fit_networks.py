@@ -33,18 +33,8 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.counted import at_image_size, counted_sizes, timm_network
 from mlsysim.models.inventory import Inventory, inventory_of
+from mlsysim.timing import vision_time
 from mlsysim.timing.runtimes import regime_of, runtime_for
-from mlsysim.timing.vision_time import (
-    CAPTURED,
-    INTENSITIES,
-    MOVED,
-    TERMS,
-    gpu_features,
-    host_of,
-    is_mixed,
-    issued_over_moved,
-    launched,
-)
 from mlsysim.units.records import dataclass
 
 EFFECTIVE, FREEDOM, SPREAD = 200.0, 4.0, 0.1
@@ -146,10 +136,10 @@ class Priors(NamedTuple):
 
 def priors() -> Priors:
     """Of every constant: eager coefficients, factors of stacks, intensities, launches."""
-    found: dict[str, list[float]] = {name: table_of("vision_gpu")[name] for name in TERMS}
+    found: dict[str, list[float]] = {name: table_of("vision_gpu")[name] for name in vision_time.TERMS}
     factors = table_of("vision_factors")
     for factor, own in factors.items():
-        terms = own if factor in SCALES else TERMS
+        terms = own if factor in SCALES else vision_time.TERMS
         found |= {f"{factor}.{name}": own.get(name) or own["every"] for name in terms}
     found |= {f"intensity.{name}": value for name, value in table_of("vision_intensity").items()}
     found |= {f"launch.{name}": value for name, value in table_of("vision_launch").items()}
@@ -161,23 +151,23 @@ def blocks(runs: Sequence[Run], known: Priors) -> list[Block]:
     """The runs by stack and by what their launches cost."""
     sorted_by: dict[tuple[str, bool, str], list[int]] = defaultdict(list)
     for i, run in enumerate(runs):
-        mixed = is_mixed(run.precision) and run.stack not in CAPTURED
-        sorted_by[run.stack, mixed, host_of(run.chip) or ""].append(i)
+        mixed = vision_time.is_mixed(run.precision) and run.stack not in vision_time.CAPTURED
+        sorted_by[run.stack, mixed, vision_time.host_of(run.chip) or ""].append(i)
     found = []
     for (stack, mixed, host), members in sorted(sorted_by.items()):
-        links = np.zeros((len(TERMS) + len(MOVED) + 1, len(known.names)))
+        links = np.zeros((len(vision_time.TERMS) + len(vision_time.MOVED) + 1, len(known.names)))
 
         def link(row: int, *names: str, links: Any = links) -> None:
             for name in names:
                 if name in known.names:
                     links[row, known.names.index(name)] += 1.0
 
-        for j, term in enumerate(TERMS):
+        for j, term in enumerate(vision_time.TERMS):
             link(j, *_made_of(stack, term))
-        for j, name in enumerate(MOVED):
-            row = len(TERMS) + j
-            links[row] = links[TERMS.index(f"{name}_bytes")]
-            link(row, f"intensity.{INTENSITIES.get(name, 'elementwise')}")
+        for j, name in enumerate(vision_time.MOVED):
+            row = len(vision_time.TERMS) + j
+            links[row] = links[vision_time.TERMS.index(f"{name}_bytes")]
+            link(row, f"intensity.{vision_time.INTENSITIES.get(name, 'elementwise')}")
         names = [f"launch.{_LAUNCH.get(stack, stack)}", f"launch.{host}"] + ["launch.autocast"] * mixed
         link(len(links) - 1, *names)
         found.append(Block(tuple(members), np.array([_terms(runs[i]) for i in members]), links))
@@ -193,11 +183,11 @@ def _made_of(stack: str, term: str) -> list[str]:
 
 
 def _terms(run: Run) -> list[float]:
-    features = gpu_features(run.inventory, run.chip, run.batch, run.precision, trained="train" in run.stack)
-    issued = issued_over_moved(run.chip)
-    found = [run.batch * features[name] for name in TERMS]
-    found += [run.batch * features[f"{name}_bytes"] * issued for name in MOVED]
-    return [*found, launched(run.inventory, run.stack) * 1e-6]
+    features = vision_time.gpu_features(run.inventory, run.chip, run.batch, run.precision, trained="train" in run.stack)
+    issued = vision_time.issued_over_moved(run.chip)
+    found = [run.batch * features[name] for name in vision_time.TERMS]
+    found += [run.batch * features[f"{name}_bytes"] * issued for name in vision_time.MOVED]
+    return [*found, vision_time.launched(run.inventory, run.stack) * 1e-6]
 
 
 class Fitted(NamedTuple):
@@ -317,11 +307,11 @@ def _rendered(names: Sequence[str], values: Any, deviations: Any, ends: Any, err
     text += lines("launch_us", {stack: launch.get(_LAUNCH.get(stack, stack), 0.0) for stack in FACTORS})[1:]
     for stack in STACKS:
         own = np.array([run.stack.removesuffix("_2022") == stack for run in runs])
-        text += lines(f"stacks.{stack}", {term: product(stack, term) for term in TERMS})
+        text += lines(f"stacks.{stack}", {term: product(stack, term) for term in vision_time.TERMS})
         note = (
             f"fit error, median / p90 / bias in %: {line(errors[own]).strip()}" if own.any() else "no rows of its own"
         )
-        text.insert(len(text) - len(TERMS), f"# {note}")
+        text.insert(len(text) - len(vision_time.TERMS), f"# {note}")
     for scale in SCALES:
         text += lines(f"scales.{scale}", group(f"{scale}."))
     text += [

@@ -31,8 +31,7 @@ _KNEE, _ROUNDS = 0.04, 120
 
 def table_of(fit: str) -> dict[str, Any]:
     """What a fit moves, by its name in ``data/fits.toml``."""
-    found: dict[str, Any] = settings("fits")[fit]
-    return found
+    return settings("fits")[fit]
 
 
 class Fit(NamedTuple):

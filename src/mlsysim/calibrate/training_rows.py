@@ -15,6 +15,7 @@ from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of
 from mlsysim.calibrate.cells import whole_or_none as whole
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
+from mlsysim.cases.layout import divisors
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape
@@ -168,7 +169,7 @@ class Run:
         each = max(int(-(-self.shape.layers // pp)), 1)
         if self.stack.virtual_stages == "layer":
             return each
-        return max(1, *_divisors(each // 2)) if self.stack.virtual_stages == "pairs" and each % 2 == 0 else 0
+        return max(1, *divisors(each // 2)) if self.stack.virtual_stages == "pairs" and each % 2 == 0 else 0
 
     def _infer_layout(self, tp: int | None, pp: int | None) -> tuple[int, int]:
         """The smallest tensor-parallel degree of a node, then the fewest stages, whose state fills at most 55 % of memory. Degrees
@@ -178,8 +179,8 @@ class Run:
         shape, devices = self.shape, self.accelerators // self.cp
         parameters = shape.dense_parameters + shape.embedding + shape.expert_parameters
         heads = int(self.model.heads or 1)
-        wide = [t for t in _divisors(devices) if t <= _NODE and heads % t == 0 and tp in (None, t)]
-        deep = [p for p in _divisors(devices) if p <= shape.layers and pp in (None, p)]
+        wide = [t for t in divisors(devices) if t <= _NODE and heads % t == 0 and tp in (None, t)]
+        deep = [p for p in divisors(devices) if p <= shape.layers and pp in (None, p)]
         choices = [(t, p) for p in deep for t in wide if devices % (t * p) == 0 and (p == 1 or t == wide[-1] or pp)]
         for t, p in choices:
             dp = devices // (t * p)
@@ -230,10 +231,6 @@ class Run:
         flight = min(self.pp + (self.pp - 1) / self.virtual_stages, count)
         tokens = self.micro_batch * self.seq_len / self.cp
         return float(state + 2 * tokens * self.model.stack.saved.total / self.tp * shape.layers / self.pp * flight)
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def _product(row: Mapping[str, str], *names: str) -> int | None:

@@ -112,7 +112,7 @@ class Deployment:
     def drafting(self) -> Deployment:
         """The draft model on the tensor-parallel devices of a replica that divide its heads."""
         split = math.gcd(self.draft.heads or 1, self.tp)
-        alone = {"pp": 1, "ep": 1, "attention_dp": None, "redundant": 0, "adapters": 0, "cp": 1}
+        alone: dict[str, Any] = {"pp": 1, "ep": 1, "attention_dp": None, "redundant": 0, "adapters": 0, "cp": 1}
         return replace(self, model=self.draft, chip=self.writing_chip, tp=split, **alone)
 
     def machine(self, assumed: dict[str, str]) -> Replicated | Engines:

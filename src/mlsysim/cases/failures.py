@@ -68,8 +68,7 @@ class Said(NamedTuple):
 
 
 def _table(name: str) -> dict[str, Any]:
-    table: dict[str, Any] = shipped("mlsysim.data", "failures.toml")[name]
-    return table
+    return shipped("mlsysim.data", "failures.toml")[name]
 
 
 def interruption_rate(chip: HardwareNode) -> Rate:

@@ -201,9 +201,7 @@ def rules(
         )
     if schedule == "dualpipe":
         yield Rule(
-            (pp % 2 == 0) | (pp == 1),
-            "schedule",
-            lambda: f"DualPipe needs an even number of stages, got PP {pp}.",
+            (pp % 2 == 0) | (pp == 1), "schedule", lambda: f"DualPipe needs an even number of stages, got PP {pp}."
         )
     if schedule not in (None, *CHUNKED):
         yield Rule(

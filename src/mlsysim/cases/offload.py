@@ -99,9 +99,7 @@ def host_link(chip: HardwareNode, setting: str = "optimizer_offload") -> float:
     if chip.interconnect is None:
         raise InputError(
             worded(
-                f"{chip.name} states no link to its host, so nothing can rest there; use ",
-                Setting(setting, 0),
-                ".",
+                f"{chip.name} states no link to its host, so nothing can rest there; use ", Setting(setting, 0), "."
             ),
             field=setting,
         )

@@ -252,11 +252,7 @@ def rent_price(value: Any, chip: HardwareNode, assumed: Assumptions) -> Rent | N
 
 
 def device_draw(
-    chip: HardwareNode,
-    utilisation: Any,
-    average_power: Any,
-    assumed: Assumptions,
-    memory_utilisation: Any = None,
+    chip: HardwareNode, utilisation: Any, average_power: Any, assumed: Assumptions, memory_utilisation: Any = None
 ) -> Any:
     """kW of one accelerator at a utilisation between 0 and 1."""
     if average_power is not None:

@@ -126,8 +126,7 @@ class Config:
 
     def text(self, *names: str, default: str = "") -> str:
         """Text of bounded length."""
-        found: str = self._take(names, default, lambda v: isinstance(v, str) and len(v) <= 10_000, "a short text")
-        return found
+        return self._take(names, default, lambda v: isinstance(v, str) and len(v) <= 10_000, "a short text")
 
     def format(self, *names: str) -> str | None:
         """A number format by the name that frameworks give it; None where it is left open."""

@@ -218,8 +218,7 @@ def read_onnx_file(path: str | os.PathLike[str]) -> Model:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"{str(place)[:200]!r} is not a regular file.")
-            found: Model = _read(Span(Source(file), 0, status.st_size), "model")
-            return found
+            return _read(Span(Source(file), 0, status.st_size), "model")
     except Broken:
         raise InputError(f"{place.name[:200]!r} is not an ONNX file, or it is cut off.") from None
     except OSError as error:

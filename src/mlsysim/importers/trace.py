@@ -117,8 +117,7 @@ def union_length(intervals: Iterable[Interval]) -> float:
 
 def chip_of(chip: str | HardwareNode | None) -> HardwareNode | None:
     """A chip by name or as it is; None stays None."""
-    found: HardwareNode | None = chip if chip is None or isinstance(chip, HardwareNode) else Hardware.get(chip)
-    return found
+    return chip if chip is None or isinstance(chip, HardwareNode) else Hardware.get(chip)
 
 
 def read_trace(path: str | os.PathLike[str], chip: str | HardwareNode | None = None) -> TraceReport:

@@ -140,8 +140,7 @@ def _download(address: str) -> bytes:
     for tries_left in reversed(range(TRIES)):
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=context) as response:
-                body: bytes = response.read()
-                return body
+                return response.read()
         except OSError as error:
             if not tries_left or (isinstance(error, urllib.error.HTTPError) and error.code < 500):
                 raise

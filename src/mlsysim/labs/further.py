@@ -127,8 +127,7 @@ def sensitivity(plan: Document, width: int = 720) -> Document:
 @offer
 def cheapest(plan: Document) -> Document | None:
     """The cheapest change that betters the plan, with the whole plan that it makes; seconds where layouts are searched."""
-    document: Document | None = answer_to(plan_of(plan)).to_dict()["change"]
-    return document
+    return answer_to(plan_of(plan)).to_dict()["change"]
 
 
 @offer

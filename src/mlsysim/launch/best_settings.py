@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mlsysim.errors import InputError
-from mlsysim.launch.edits import runs
+from mlsysim.launch.edits import runs, target_of
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import NEUTRAL
-from mlsysim.launch.targets import TARGETS, target_named
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import score, settled
 from mlsysim.plans.evaluate import evaluate_plainly
@@ -25,11 +24,6 @@ SETTINGS = (
 )  # fmt: skip
 SLIGHT = 0.005
 _MOST_STEPS = 24
-
-
-def target_of(reading: Reading) -> Any:
-    """The target, or that of the command inside of it."""
-    return TARGETS[target_named(reading.inner or reading.target)]
 
 
 def attempt(plan: Plan, reading: Reading) -> Answer | None:

@@ -50,11 +50,15 @@ class Edit(Record):
         )
 
 
+def target_of(reading: Reading) -> Any:
+    """The target, or that of the command inside of it."""
+    return TARGETS[target_named(reading.inner or reading.target)]
+
+
 def flags_of(reading: Reading, answer: Answer) -> dict[str, Any]:
     """The settings that the writer of the reading's target makes of an answer; raises where it cannot run it."""
-    target = TARGETS[target_named(reading.inner or reading.target)]
     whole = {} if answer.task == "training" else {"replicas": reading.target not in AROUND}
-    found = target.arguments(completed(answer.plan, answer), answer, **whole)
+    found = target_of(reading).arguments(completed(answer.plan, answer), answer, **whole)
     return {setting.flag: setting.value for setting in (found[0] if isinstance(found, tuple) else found)}
 
 
@@ -64,7 +68,7 @@ def edits_of(reading: Reading, before: Mapping[str, Any], after: Mapping[str, An
 
 
 def _edits(reading: Reading, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Edit]:
-    known, given = table(TARGETS[target_named(reading.inner or reading.target)].NAME), reading.given
+    known, given = table(target_of(reading).NAME), reading.given
     flags, load = known.flags, known.names.get("serving.concurrency")
     for flag in (*after, *(name for name in before if name not in after)):
         new, old = after.get(flag), before.get(flag)
@@ -215,7 +219,7 @@ def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Sav
 
 def stops_of(reading: Reading, now: Answer) -> tuple[str, ...]:
     """What keeps a server from starting, or from taking the plan's requests: the longest request that its flag allows."""
-    entry: Mapping[str, Any] = getattr(TARGETS[target_named(reading.inner or reading.target)], "entry", {})
+    entry: Mapping[str, Any] = getattr(target_of(reading), "entry", {})
     room, traffic = now.held.get("longest_context"), now.plan.serving
     if "lengths" not in entry or room is None or traffic is None or not now.feasible:
         return ()
@@ -258,7 +262,7 @@ def _small_caches(reading: Reading, now: Answer) -> tuple[str, ...]:
     part, fits = now.plan.serving, now.held.get("max_batch")
     if reading.cache_tokens is None or part is None or part.max_num_seqs is None or fits is None:
         return ()
-    flag = TARGETS[target_named(reading.inner or reading.target)].entry["cache_tokens"]
+    flag = target_of(reading).entry["cache_tokens"]
     if part.max_num_seqs >= fits.value or part.max_num_seqs == reading.document["serving"].get("max_num_seqs"):
         return ()
     held = f"{flag} {reading.cache_tokens:,} holds {many(part.max_num_seqs, 'request')} at a time"
@@ -267,7 +271,7 @@ def _small_caches(reading: Reading, now: Answer) -> tuple[str, ...]:
 
 def _halves(reading: Reading, now: Answer) -> tuple[str, ...]:
     """Flags without which the times are not those of the answer."""
-    entry = getattr(TARGETS[target_named(reading.inner or reading.target)], "entry", {})
+    entry = getattr(target_of(reading), "entry", {})
     if HALVES not in now.assumptions:
         return ()
     lacking = [words_of(flag, value) for flag, value in entry.get("halves", {}).items() if flag not in reading.given]

@@ -15,17 +15,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from mlsysim.errors import InputError
-from mlsysim.launch.best_settings import (
-    SETTINGS,
-    SLIGHT,
-    attempt,
-    best_of,
-    best_serving,
-    best_training,
-    one_change,
-    setting_of,
-    target_of,
-)
+from mlsysim.launch import best_settings
 from mlsysim.launch.edits import (
     Edit,
     Saving,
@@ -38,6 +28,7 @@ from mlsysim.launch.edits import (
     runs,
     saving,
     stops_of,
+    target_of,
     why,
 )
 from mlsysim.launch.reading import Reading
@@ -178,10 +169,10 @@ def review(
         plan = timed_as(reading.inner or reading.target, plan)
     now = evaluate_plainly(plan)
     reading = reading.model_copy(update={"warnings": (*reading.warnings, *load_of(reading, now))})
-    best = (best_training if now.task == "training" else best_serving)(plan, now, reading)
+    best = (best_settings.best_training if now.task == "training" else best_settings.best_serving)(plan, now, reading)
     if best is None or not best.feasible:
         best = None
-    elif now.feasible and score(best) <= score(now) * (1 + SLIGHT):
+    elif now.feasible and score(best) <= score(now) * (1 + best_settings.SLIGHT):
         best = now
     loss = None if best is None or not now.feasible else max(0.0, 1 - score(now) / score(best))
     refused, stops = runs(reading, now), stops_of(reading, now)
@@ -210,20 +201,20 @@ def _changes(
 ) -> tuple[FlagChange, ...]:
     """The changes that gain something alone, the largest first, and in one row what does so with the others only."""
     mine, other = settled(now), settled(best)
-    fields = [("hardware", "stack"), *(("parallelism", name) for name in SETTINGS)]
+    fields = [("hardware", "stack"), *(("parallelism", name) for name in best_settings.SETTINGS)]
     fields += [("serving", name) for name in ("replicas", "memory_fraction") if now.task == "serving"]
     found: list[FlagChange] = []
     rest: dict[str, Answer | None] = {}
     for part, name in fields:
-        old, new = (setting_of(plan, part, name) for plan in (mine, other))
+        old, new = (best_settings.setting_of(plan, part, name) for plan in (mine, other))
         if old == new or new is None:
             continue
         if part == "parallelism" and now.task == "training":
-            candidates = [*one_change(mine, name, new)]
+            candidates = [*best_settings.one_change(mine, name, new)]
         else:
             free = {"serving": {"replicas": None}} if name in ("tp", "pp", "ep", "attention_dp") else {}
             candidates = [mine.replacing(**{part: {name: new}, **free})]
-        field, tried = f"{part}.{name}", best_of(None, candidates, reading)
+        field, tried = f"{part}.{name}", best_settings.best_of(None, candidates, reading)
         alone = None if tried is None else _change(reading, now, tried, field, before, (old, new))
         if alone is None:
             rest[field] = tried
@@ -244,7 +235,7 @@ def _change(
     reading: Reading, now: Answer, tried: Answer, field: str, before: Mapping[str, Any], values: tuple[Any, ...] = ()
 ) -> FlagChange | None:
     """A change by itself; None where it gains nothing so, or does not fit. What no flag says is told by the plan's ``values``."""
-    if not tried.feasible or (now.feasible and score(tried) <= score(now) * (1 + SLIGHT)):
+    if not tried.feasible or (now.feasible and score(tried) <= score(now) * (1 + best_settings.SLIGHT)):
         return None
     edits = edits_of(reading, before, flags_of(reading, tried))
     if not edits and not values:
@@ -268,7 +259,7 @@ def _formats(reading: Reading, plan: Plan, now: Answer, before: Mapping[str, Any
     if now.task == "serving" and plan.serving is not None and plan.serving.cache_precision is None:
         tries.append(("serving", "cache_precision"))
     for part, name in tries:
-        tried = attempt(plan.replacing(**{part: {name: "fp8"}}), reading)
+        tried = best_settings.attempt(plan.replacing(**{part: {name: "fp8"}}), reading)
         change = None if tried is None else _change(reading, now, tried, f"{part}.{name}", before)
         if change is not None:
             made = name != "precision" or "fp8" in getattr(target_of(reading), "QUANTISES", ("fp8",))

@@ -111,8 +111,7 @@ def target_of(text: str) -> str:
 def read_launch(text: str, target: str | None = None, *, on: str | None = None, model: str | None = None) -> Reading:
     """What a launch file says, of a target that is named or found."""
     name = target_of(text) if target is None else target_named(target)
-    found: Reading = TARGETS[name].read(text, on=on, model=model)
-    return found
+    return TARGETS[name].read(text, on=on, model=model)
 
 
 def read_launch_file(
@@ -174,8 +173,7 @@ def written(target: str, answer: Answer, details: dict[str, Any] | None = None, 
             f"--command chooses what runs inside {' or '.join(AROUND)}; {name} is a command itself.", field="command"
         )
     extra = {"command": command} if name in AROUND else {}
-    text: str = TARGETS[name].write(answer.plan, answer, details, **extra)
-    return text
+    return TARGETS[name].write(answer.plan, answer, details, **extra)
 
 
 def export(target: str, plan: Plan, command: str | None = None) -> str:

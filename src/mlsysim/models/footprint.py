@@ -22,10 +22,7 @@ from mlsysim.models.traffic import stream
 from mlsysim.physics.pipeline import held
 from mlsysim.physics.precision import activation_element, bytes_per_element
 from mlsysim.physics.stage_split import stage_layers
-from mlsysim.physics.training_memory import (
-    activation_bytes_per_layer,
-    sharded_state,
-)
+from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
 

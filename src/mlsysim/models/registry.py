@@ -31,8 +31,7 @@ def kind_of_model(kind: str) -> type[Workload]:
     if kind not in KINDS:
         raise unknown_name("kind of model", kind, KINDS, remedy=f"use one of {', '.join(KINDS)}.")
     module, _, name = KINDS[kind].partition(".")
-    found: type[Workload] = getattr(import_module(f"mlsysim.models.{module}"), name)
-    return found
+    return getattr(import_module(f"mlsysim.models.{module}"), name)
 
 
 def build(key: str, table: dict[str, Any]) -> Workload:

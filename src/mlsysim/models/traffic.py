@@ -38,8 +38,7 @@ def stream(model: Workload, seq_len: Any) -> Stream:
         return Stream(float(tokens * hidden), 2.0 * layers)
     if ("stream",) not in model.units:
         model.units["stream",] = _of_operators(model)
-    found: Stream = model.units["stream",]
-    return found
+    return model.units["stream",]
 
 
 def _of_operators(model: Workload) -> Stream:
@@ -87,8 +86,7 @@ def matrices(model: Workload) -> tuple[Matrices, Matrices]:
             for place, value in enumerate((1.0, short * long, work)):
                 found[routed][place] += count * value
         model.units[key] = Matrices(*found[False]), Matrices(*found[True])
-    both: tuple[Matrices, Matrices] = model.units[key]
-    return both
+    return model.units[key]
 
 
 def matrix_share(model: Workload) -> float:

@@ -170,8 +170,7 @@ def training_shape(model: Any, target_share: float = 1.0) -> TrainingShape:
     key = "training shape", target_share
     if key not in model.units:
         model.units[key] = _image_shape(model) if image else _shape(model, target_share)
-    found: TrainingShape = model.units[key]
-    return found
+    return model.units[key]
 
 
 def _shape(model: TransformerWorkload, target_share: float) -> TrainingShape:

@@ -183,13 +183,7 @@ def at_all_hours(sheet: Sheet, fleet: Fleet, days: float) -> tuple[tuple[Any, An
 
 
 def _slowed(
-    model: Workload,
-    fleet: Fleet,
-    step: DistributedResult,
-    options: dict[str, Any],
-    less: Less,
-    full: float,
-    power: Any,
+    model: Workload, fleet: Fleet, step: DistributedResult, options: dict[str, Any], less: Less, full: float, power: Any
 ) -> tuple[float, float]:
     """The rate over the full one, and the watts of an accelerator, where the meter shows so much less."""
     each = (power(full) - power(0.0)) / full

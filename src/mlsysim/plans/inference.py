@@ -9,18 +9,10 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.storage import stored
+from mlsysim.plans import resolve
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import (
-    fidelity_of,
-    find_fleets,
-    find_region,
-    precision_of,
-    refuse_foreign,
-    say_decoder,
-    workload_of,
-)
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
@@ -41,11 +33,11 @@ def evaluate_inference(plan: Plan) -> Answer:
                 f"{leaf.flat} splits a model that is trained or served; one pass is of one accelerator. Ask train or serve.",
                 field=leaf.flat,
             )
-    refuse_foreign(plan, "inference", ("workload.dimensions", "parallelism.mode"))
-    groups = find_fleets(plan.hardware)
+    resolve.refuse_foreign(plan, "inference", ("workload.dimensions", "parallelism.mode"))
+    groups = resolve.find_fleets(plan.hardware)
     fleet = groups.one
     sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, "inference", "pass")
-    model = workload_of(plan.workload)
+    model = resolve.workload_of(plan.workload)
     options = _options(plan, model, fleet, sheet.assumed)
     profile = sheet.keep(SingleNodeModel().solve(model, fleet.node.accelerator, **options))
     return _answer(sheet, model, fleet, profile, options)
@@ -53,7 +45,7 @@ def evaluate_inference(plan: Plan) -> Answer:
 
 def measured_metrics(plan: Plan) -> dict[str, Measured]:
     """The metrics of a plan of one pass that are measured, without the rest of its answer: for tables of many rows."""
-    fleet, model = find_fleets(plan.hardware).one, workload_of(plan.workload)
+    fleet, model = resolve.find_fleets(plan.hardware).one, resolve.workload_of(plan.workload)
     return read_off(SingleNodeModel().solve(model, fleet.node.accelerator, **_options(plan, model, fleet, {})))
 
 
@@ -82,11 +74,11 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         images = worded("or ", Setting("phase", "generate"), " for whole images of a denoiser.")
         words = f"One pass runs on one accelerator, and {devices:,} are given; say "
         raise InputError(worded(words, of_many, ", ", images), field="hardware")
-    say_decoder(plan, assumed, model)
+    resolve.say_decoder(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
-        "precision": precision_of(plan, assumed, fleet.node.accelerator, model),
-        "efficiency": fidelity_of(plan, model, assumed),
+        "precision": resolve.precision_of(plan, assumed, fleet.node.accelerator, model),
+        "efficiency": resolve.fidelity_of(plan, model, assumed),
         "seq_len": work.seq_len,
         "phase": work.phase,
         "runtime": plan.hardware.stack,
@@ -121,7 +113,7 @@ def _answer(
     sheet.add("mfu", float(profile.mfu))
     sheet.add("arithmetic_intensity", profile.arithmetic_intensity.to("flop/byte"))
     sheet.add("bottleneck", profile.bottleneck, wall=profile.binding.wall)
-    energy = _macro(sheet, chip, profile, find_region(plan.ops, fleet))
+    energy = _macro(sheet, chip, profile, resolve.find_region(plan.ops, fleet))
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     time = f"{sheet.text('latency')}{sheet.band('latency')}"

@@ -23,13 +23,7 @@ from pydantic import Field, model_validator
 from mlsysim.cases.rent import machine_price
 from mlsysim.errors import InputError, either, nearest
 from mlsysim.plans.ops_part import OpsPart
-from mlsysim.plans.plan_parts import (
-    Constraints,
-    HardwarePart,
-    ParallelismPart,
-    ServingPart,
-    WorkloadPart,
-)
+from mlsysim.plans.plan_parts import Constraints, HardwarePart, ParallelismPart, ServingPart, WorkloadPart
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.plans.schema import INSTEAD, Leaf, gathered, key_named, leaves, record_of, tasks_text
 from mlsysim.units.fields import Record

@@ -53,8 +53,7 @@ def find_model(name: str) -> Workload:
 
         return read_model(Path(name)).workload
     try:
-        found: Workload = Models.get(name)
-        return found
+        return Models.get(name)
     except UnknownNameError:
         if name.startswith(_HUB):
             text = f"{name[:100]!r} would have to be downloaded, and nothing here uses the network"

@@ -39,10 +39,7 @@ class Sheet:
         self.scores: dict[int, Score] = {}
         self.unknown: list[str] = []
         ops = plan.ops
-        self.facts: dict[str, Any] = {
-            "checkpoint_given": ops.checkpoint_time,
-            "mtbf_given": ops.mtbf,
-        }
+        self.facts: dict[str, Any] = {"checkpoint_given": ops.checkpoint_time, "mtbf_given": ops.mtbf}
         self.together: dict[str, Together] = {}
         self.shown: dict[str, Any] = {}
         """Fields of the answer as they are."""

@@ -314,10 +314,7 @@ class Played(Served):
             if value > 0
         ]
         answer += work_of(base, ANSWER, spent.writing / count)
-        parts = [
-            *_elastic(scaled(first, self.ttft)),
-            *_elastic(scaled(answer, max(self.latency - self.ttft, 0.0))),
-        ]
+        parts = [*_elastic(scaled(first, self.ttft)), *_elastic(scaled(answer, max(self.latency - self.ttft, 0.0)))]
         whole = sum(part.exposed for part in parts)
         return replace(base, seconds=whole, parts=tuple(parts))
 

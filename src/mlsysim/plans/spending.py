@@ -38,10 +38,7 @@ _COST_PARTS = {
     "opex_maintenance_usd": "Upkeep",
     "opex_energy_usd": "Electricity",
 }
-_CARBON_PARTS = {
-    "carbon_footprint_kg": "Electricity",
-    "embodied_carbon_kg": "Making of the chips, their share",
-}
+_CARBON_PARTS = {"carbon_footprint_kg": "Electricity", "embodied_carbon_kg": "Making of the chips, their share"}
 
 
 class Share(NamedTuple):

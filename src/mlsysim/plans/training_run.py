@@ -27,20 +27,7 @@ from mlsysim.plans.run_advice import SEEDS, Advised, Mode
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import paid
 from mlsysim.plans.targets import parse_every
-from mlsysim.simulate.run import causes
-from mlsysim.simulate.run.record import (
-    AGAIN,
-    CAPPED,
-    PAUSE,
-    RESTARTS,
-    STOPPED,
-    USEFUL,
-    WRITES,
-    Many,
-    Played,
-    Runs,
-    Span,
-)
+from mlsysim.simulate.run import causes, record
 from mlsysim.simulate.run.record import many as percentiles
 from mlsysim.simulate.run.run import TRAINING, Setting, Slow, play, play_all
 from mlsysim.systems.types import Fleet
@@ -54,7 +41,7 @@ _TAKEN = {"tco": "cost", "rent": "cost", "energy": "energy", "carbon_footprint":
 """What metrics go with, of what the hours of a run take."""
 _SHOWN = 200
 """Runs whose days an answer lists."""
-_WORKING = (TRAINING, AGAIN)
+_WORKING = (TRAINING, record.AGAIN)
 _NAMED = 0.02
 """Share of what is lost that a sentence names."""
 
@@ -120,7 +107,7 @@ def setting_of(
 class Simulated:
     """The runs of a plan, what they are runs of, and the closed form beside them."""
 
-    runs: Runs
+    runs: record.Runs
     setting: Setting
     closed: Goodput
     checkpoints: Mode | None
@@ -147,10 +134,10 @@ class Simulated:
         low = slow.goodput / own.goodput if slow.ended and own.ended else 0.0
         return min(low, 1.0), max(fast.goodput / own.goodput, 1.0) if own.ended else 1.0
 
-    def _middle_with(self, factor: float) -> Played:
+    def _middle_with(self, factor: float) -> record.Played:
         """The run in the middle where faults come so many times as often; nodes are taken back as the plan says."""
         if factor == 1.0 and self.setting.hours is None:
-            return Runs(self.runs.runs[:SEEDS]).median
+            return record.Runs(self.runs.runs[:SEEDS]).median
         often = [
             each if each.name == causes.PREEMPTED else each._replace(rate=each.rate * factor)
             for each in self.setting.causes
@@ -160,7 +147,7 @@ class Simulated:
         return play_all(other, min(len(self.runs.runs), SEEDS)).median
 
     @property
-    def middle(self) -> Played:
+    def middle(self) -> record.Played:
         """The run that the answer is read off."""
         return self.runs.median
 
@@ -170,9 +157,9 @@ class Simulated:
         done again or restarts is waiting."""
         run, lost = self.middle, dict[str, float]()
         for (cause, kind), seconds in run.lost.items():
-            if cause not in (PAUSE, CAPPED):
+            if cause not in (record.PAUSE, record.CAPPED):
                 lost[kind] = lost.get(kind, 0.0) + seconds / (run.seconds - run.gives_way)
-        writes, again, restarts = (lost.pop(kind, 0.0) for kind in (WRITES, AGAIN, RESTARTS))
+        writes, again, restarts = (lost.pop(kind, 0.0) for kind in (record.WRITES, record.AGAIN, record.RESTARTS))
         found = replace(self.closed, writes=writes, rework=again, restarts=restarts, waiting=sum(lost.values()))
         return found if run.ended else replace(found, waiting=1 - writes - again - restarts)
 
@@ -193,17 +180,17 @@ class Simulated:
         sheet.shown["run_parts"] = parts_of(middle)
         if self.checkpoints is not None:
             sheet.shown["played"] = _stretches(self)
-        table: dict[str, Many] = {}
+        table: dict[str, record.Many] = {}
         endless = not math.isfinite(self.setting.lasts)
         if endless and middle.ended:
             table["run_time"] = percentiles([run.seconds / DAY if run.ended else math.inf for run in runs.runs])
         table["goodput"] = runs.goodput
         energy = to_si(held["energy"].value, "kWh") if "energy" in held else None
 
-        def longer(run: Played) -> float:
+        def longer(run: record.Played) -> float:
             return run.seconds / middle.seconds if run.ended else math.inf
 
-        def hungrier(run: Played, place: int, of: str) -> float:
+        def hungrier(run: record.Played, place: int, of: str) -> float:
             if self.covers:
                 own, mine = (getattr(self.covers[k], of) for k in (place, runs.middle))
                 return own / mine if mine else longer(run)
@@ -278,12 +265,12 @@ class Simulated:
     def computing(self) -> float:
         """Share of the time that the run in the middle computes, of the time that no hours hold it."""
         run = self.middle
-        return run.computing / (run.seconds - run.lost.get((PAUSE, STOPPED), 0.0))
+        return run.computing / (run.seconds - run.lost.get((record.PAUSE, record.STOPPED), 0.0))
 
 
 def _covered(setting: Setting, hours: Timed, seed: int) -> Covered:
     """What the run of a seed takes, hour by hour."""
-    spans: list[Span] = []
+    spans: list[record.Span] = []
     computing = play(setting, seed, spans).computing
     working = sum(span.end - span.start for span in spans if span.state in _WORKING)
     # Stretches of training have their checkpoints in them, for which it stands.
@@ -291,16 +278,16 @@ def _covered(setting: Setting, hours: Timed, seed: int) -> Covered:
     return hours.days(seed).taken((s.start, s.end, share * (s.state in _WORKING)) for s in spans)
 
 
-def parts_of(run: Played) -> tuple[Part, ...]:
+def parts_of(run: record.Played) -> tuple[Part, ...]:
     """All seconds of a run: useful work first, then what was lost, largest first."""
     lost = sorted(run.lost.items(), key=lambda item: -item[1])
     labels = [(f"{cause}: {kind}" if cause else kind, seconds) for (cause, kind), seconds in lost]
-    return tuple(Part(label=label, value=seconds, wall=15) for label, seconds in [(USEFUL, run.work), *labels])
+    return tuple(Part(label=label, value=seconds, wall=15) for label, seconds in [(record.USEFUL, run.work), *labels])
 
 
 def _stretches(found: Simulated) -> dict[str, list[Any]]:
     """Days of all runs that ended, in order, and the stretches of the one in the middle: each from an hour on until the next."""
-    spans: list[Span] = []
+    spans: list[record.Span] = []
     play(found.setting, found.runs.middle, spans)
     days = sorted(round(run.seconds / DAY, 4) for run in found.runs.runs if run.ended)
     return {
@@ -312,7 +299,7 @@ def _stretches(found: Simulated) -> dict[str, list[Any]]:
     }
 
 
-def _listed(found: Many) -> dict[str, Any]:
+def _listed(found: record.Many) -> dict[str, Any]:
     """As JSON has it: what has no end is None."""
     values = {"mean": found.mean} | found.levels
     errors = found.errors.values()
@@ -324,10 +311,11 @@ _SHOWN_SHARE = 1e-3
 """The least share of a run's time that a number is given for."""
 
 
-def lost_sentence(run: Played) -> str:
+def lost_sentence(run: record.Played) -> str:
     """What the run lost its time to, by cause, largest first: of the time in which it does not give way, which is no loss but its plan."""
     lost = sorted(
-        ((cause, s) for cause, s in run.by(0).items() if cause not in (PAUSE, CAPPED)), key=lambda item: -item[1]
+        ((cause, s) for cause, s in run.by(0).items() if cause not in (record.PAUSE, record.CAPPED)),
+        key=lambda item: -item[1],
     )
     whole, own = sum(seconds for _, seconds in lost), run.seconds - run.gives_way
     named = [f"{compact_time(seconds)} to {cause}" for cause, seconds in lost if seconds >= _NAMED * whole]
@@ -339,7 +327,7 @@ def lost_sentence(run: Played) -> str:
     return f"{gives} loses {compact_time(whole)}, {share} of {of}: {', '.join(named)}."
 
 
-def facts_of(run: Played) -> dict[str, Any]:
+def facts_of(run: record.Played) -> dict[str, Any]:
     """What the equation of a simulated goodput shows."""
     return {
         "useful_days": quantity(run.work / DAY, "day"),

@@ -3,22 +3,7 @@
 from __future__ import annotations
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plot.answers import (
-    carbon_of,
-    cost_of,
-    finish_of,
-    hours_of,
-    lost_of,
-    memory_of,
-    over_time_of,
-    percentiles_of,
-    roofline_of,
-    run_of,
-    scorecard_of,
-    sensitivity_of,
-    time_of,
-    whole_of,
-)
+from mlsysim.plot import answers
 from mlsysim.plot.charts.pareto import pareto
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.pipelines import schedule_of, stage_memory_of
@@ -31,22 +16,22 @@ def figures_of(answer: Answer, designs: Designs | None) -> dict[str, Figure]:
     """The charts by the name of their place in the report."""
     whole = WHOLES[answer.task]
     found = {
-        "whole": whole_of(answer, title=_where_to(answer)),
-        "scorecard": scorecard_of(answer, title="The walls: what was found at each"),
-        "roofline": roofline_of([("", answer)]),
-        "time": time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
-        "memory": memory_of([("Per accelerator", answer)]),
-        "percentiles": percentiles_of(answer, title="Times within which shares of the requests are"),
-        "traffic": over_time_of(answer, title="Requests over the time that was played"),
-        "run": run_of(answer, title="The simulated run in the middle, row by row"),
-        "lost": lost_of(answer, title="What it loses its time to, and the share of the run")
+        "whole": answers.whole_of(answer, title=_where_to(answer)),
+        "scorecard": answers.scorecard_of(answer, title="The walls: what was found at each"),
+        "roofline": answers.roofline_of([("", answer)]),
+        "time": answers.time_of(answer, whole=whole[0].upper() + whole[1:], title=f"Where the time of {whole} goes"),
+        "memory": answers.memory_of([("Per accelerator", answer)]),
+        "percentiles": answers.percentiles_of(answer, title="Times within which shares of the requests are"),
+        "traffic": answers.over_time_of(answer, title="Requests over the time that was played"),
+        "run": answers.run_of(answer, title="The simulated run in the middle, row by row"),
+        "lost": answers.lost_of(answer, title="What it loses its time to, and the share of the run")
         if answer.percentiles
         else None,
-        "finish": finish_of(answer, title="When simulated runs have ended"),
-        "hours": hours_of(answer, title="Carbon of the hours by month"),
-        "cost": cost_of(answer, title=f"What is paid for {answer.period} consists of"),
-        "carbon": carbon_of(answer, title="Carbon of electricity, and of making the chips"),
-        "sensitivity": sensitivity_of(answer, title="10 % less and 10 % more of each figure of the hardware"),
+        "finish": answers.finish_of(answer, title="When simulated runs have ended"),
+        "hours": answers.hours_of(answer, title="Carbon of the hours by month"),
+        "cost": answers.cost_of(answer, title=f"What is paid for {answer.period} consists of"),
+        "carbon": answers.carbon_of(answer, title="Carbon of electricity, and of making the chips"),
+        "sensitivity": answers.sensitivity_of(answer, title="10 % less and 10 % more of each figure of the hardware"),
         "designs": None if designs is None else _designs(designs),
         "pipeline": schedule_of(answer),
         "pipeline-memory": stage_memory_of(answer),

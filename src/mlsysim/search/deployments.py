@@ -134,8 +134,7 @@ def inputs_of(space: Any) -> tuple[dict[str, str], dict[str, Any]]:
             raise InputError(f"{name!r} has no meaning without 'decode_hardware'.", field=name)
 
     def values(name: str) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = space.values(on_axes[name]) if name in on_axes else (fixed.get(name),)
-        return found
+        return space.values(on_axes[name]) if name in on_axes else (fixed.get(name),)
 
     if "efficiency" in on_axes and any(isinstance(value, str) for value in values("efficiency")):
         raise InputError('one space has one fidelity: fix efficiency = "calibrated".', field="efficiency")

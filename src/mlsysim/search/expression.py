@@ -193,8 +193,7 @@ def unknown(size: int) -> Pair:
 
 def enclose(expression: Expression, value: Callable[[str], Pair]) -> Pair:
     """Where the expression surely holds, and where it possibly does."""
-    found: Pair = expression(value, _PAIRS)
-    return found
+    return expression(value, _PAIRS)
 
 
 def _below(a: Pair, b: Pair) -> Pair:

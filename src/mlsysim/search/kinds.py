@@ -54,8 +54,7 @@ class Kind:
     @property
     def inputs(self) -> Mapping[str, Input]:
         """What a space may set; empty where the kind does not say."""
-        found: Mapping[str, Input] = self.declared("INPUTS", {})
-        return found
+        return self.declared("INPUTS", {})
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -18,10 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _RATES = ("efficiency", "bandwidth_efficiency")
-_CHIP_TIME = {
-    **dict.fromkeys(("peak", "bandwidth", "capacity", "host_bandwidth", *_RATES), -1),
-    "dispatch_tax": 1,
-}
+_CHIP_TIME = {**dict.fromkeys(("peak", "bandwidth", "capacity", "host_bandwidth", *_RATES), -1), "dispatch_tax": 1}
 _WORK = {"batch_size": 1, "seq_len": 1}
 _NO_CHIP = dict.fromkeys(_CHIP_TIME, 0)
 _NO_MONEY = {"price": 0, "amortization_years": 0}

@@ -112,12 +112,7 @@ class Space:
         return replace(self, subject_to=found)
 
     def with_goals(
-        self,
-        *,
-        minimize: str | None = None,
-        maximize: str | None = None,
-        pareto: Any = None,
-        top: int | None = None,
+        self, *, minimize: str | None = None, maximize: str | None = None, pareto: Any = None, top: int | None = None
     ) -> Space:
         """The same space with other goals; what is not given stays."""
         kind = kind_named(self.kind)

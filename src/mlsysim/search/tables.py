@@ -33,8 +33,7 @@ def table(
     if what not in space.cache:
         defaults = {name: declared[name].default for name in inputs}
         space.cache[what] = Table(space, inputs, fields, compute, defaults, what)
-    found: Table = space.cache[what]
-    return found
+    return space.cache[what]
 
 
 class Table:

@@ -269,8 +269,7 @@ def _widened(space: Space, inputs: Mapping[str, Input]) -> Space:
         )
         fixed = {name: value for name, value in space.fixed.items() if name not in axis.columns}
         space.cache["wide"] = replace(space, axes=(*space.axes, axis), fixed=fixed, uncertain=None)
-    wide: Space = space.cache["wide"]
-    return wide
+    return space.cache["wide"]
 
 
 def _most_frequent(walls: Any) -> Any:

@@ -28,10 +28,7 @@ Nodes = Registry(
 )
 
 Fabrics = Registry(
-    "Systems.Fabrics",
-    "fabric",
-    NetworkFabric,
-    {"topology": "topology", "bandwidth": "bandwidth", "latency": "latency"},
+    "Systems.Fabrics", "fabric", NetworkFabric, {"topology": "topology", "bandwidth": "bandwidth", "latency": "latency"}
 )
 
 Clusters = Registry(

@@ -157,10 +157,7 @@ def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float
     share, start = (known.share, to_si(known.start, "s")) if known else (bound.eager_share, bound.times[0])
     moved = _HALF * batch * vocabulary
     reading = moved / (share * to_si(chip.memory.bandwidth, "byte/s"))
-    return moving_time(
-        tag("sampling", 2, "bandwidth", "t = B / (e W)", reading, moved=moved),
-        started(start, tag),
-    )
+    return moving_time(tag("sampling", 2, "bandwidth", "t = B / (e W)", reading, moved=moved), started(start, tag))
 
 
 def lookup_training_time(

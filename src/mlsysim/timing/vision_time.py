@@ -111,8 +111,7 @@ def clock_of(chip: HardwareNode) -> float:
     deep, slope, least = tables["chip"]["default"]["deep"], tables["limit"]["slope"], tables["limit"]["least"]
     # Powers as shares of the whole.
     found = clock_for(
-        float(min(to_si(chip.tdp, "W") / whole, 1.0)),
-        lambda x: waiting_power(deep, 1.0, x, voltage(x, slope, least)),
+        float(min(to_si(chip.tdp, "W") / whole, 1.0)), lambda x: waiting_power(deep, 1.0, x, voltage(x, slope, least))
     )
     return float(found)
 
@@ -183,11 +182,7 @@ def _width(chip: HardwareNode, precision: str) -> float:
 
 
 def gpu_features(
-    inventory: Inventory,
-    chip: HardwareNode,
-    batch: float,
-    precision: str,
-    trained: bool = False,
+    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, trained: bool = False
 ) -> dict[str, float]:
     """Seconds of each term for one sample, at a coefficient of one; of bytes those of memory alone. What is ``trained`` keeps 16 bits between its
     products."""
@@ -227,8 +222,7 @@ def stack_constants(stack: str) -> dict[str, float]:
     """Coefficients of a named stack."""
     tables = constants()
     if stack in tables["stacks"]:
-        own: dict[str, float] = tables["stacks"][stack]
-        return own
+        return tables["stacks"][stack]
     if stack not in tables["derived"]:
         raise unknown_name("software stack", stack, [*tables["stacks"], *tables["derived"]])
     derived = tables["derived"][stack]

@@ -42,8 +42,7 @@ class QuantityField:
                 raise PydanticCustomError("quantity", "{sentence}", {"sentence": str(error)}) from None
 
         return core_schema.with_info_plain_validator_function(
-            validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(_written),
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(_written)
         )
 
     def __get_pydantic_json_schema__(

@@ -283,8 +283,7 @@ setattr(Unit, "__reduce__", lambda self: (_restored, (dict(self._units.items()),
 
 @lru_cache(maxsize=4096)
 def _container(unit: str) -> UnitsContainer:
-    container: UnitsContainer = _unit(unit)._units
-    return container
+    return _unit(unit)._units
 
 
 def quantity(value: Any, unit: str) -> Any:
@@ -306,8 +305,7 @@ def _factor(source: UnitsContainer, target: str) -> float:
 
 @lru_cache(maxsize=8192)
 def _ratio(source: UnitsContainer, target: UnitsContainer) -> float:
-    one: float = _convert(Quantity(1.0, source), Unit(target)).magnitude
-    return one
+    return _convert(Quantity(1.0, source), Unit(target)).magnitude
 
 
 def conversion_factor(source: str, target: str) -> float:
@@ -339,8 +337,7 @@ def to_si(value: Any, unit: str) -> float:
     if isinstance(value, str):
         value = parse_quantity(value)
     if isinstance(value, Quantity):
-        magnitude: float = value._magnitude * _factor(value._units, unit)
-        return magnitude
+        return value._magnitude * _factor(value._units, unit)
     if isinstance(value, pint.Quantity):
         raise UnitError("this quantity belongs to another pint registry; build it with mlsysim.Q_ instead.")
     if isinstance(value, (int, float)) and not isinstance(value, bool) and _unit(unit).dimensionless:

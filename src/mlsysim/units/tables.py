@@ -15,6 +15,5 @@ def shipped(package: str, name: str) -> dict[str, Any]:
     place = files(package)
     parsed = place.joinpath(name.removesuffix("toml") + "json")
     if parsed.is_file():
-        tables: dict[str, Any] = json.loads(parsed.read_text(encoding="utf-8"))
-        return tables
+        return json.loads(parsed.read_text(encoding="utf-8"))
     return tomllib.loads(place.joinpath(name).read_text(encoding="utf-8"))

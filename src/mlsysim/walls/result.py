@@ -131,8 +131,7 @@ class Facts:
         """What equations show beside fields, inputs and what was found; worked out when somebody asks."""
         if not isinstance(self.shown, dict):
             self.shown = dict(self.shown() if callable(self.shown) else self.shown)
-        shown: dict[str, Any] = self.shown
-        return shown
+        return self.shown
 
 
 class Result(Document, BaseModel):

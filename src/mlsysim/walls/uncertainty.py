@@ -162,8 +162,7 @@ def solve_uncertain(resolver: Any, given: dict[str, Any]) -> Any:
 
 def _at(resolver: Any, certain: Mapping[str, Any], variables: list[Variable], numbers: tuple[Any, ...]) -> Result:
     try:
-        outcome: Result = resolver.solve(**values_at(certain, variables, numbers))
-        return outcome
+        return resolver.solve(**values_at(certain, variables, numbers))
     except MLSysError as error:
         drawn = ((v.name, v.distribution.value(number)) for v, number in zip(variables, numbers, strict=True))
         at = ", ".join(f"{name} = {format_value(value)}" for name, value in drawn)

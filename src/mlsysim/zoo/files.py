@@ -77,8 +77,7 @@ def slices(file: str, text: str) -> Iterator[Slice]:
 def fitted_over(package: str, name: str, fitted: str, table: str = "") -> dict[str, Any]:
     """The tables of a file with the constants that were fitted for it (those of a ``table`` of another file) laid over, without their errors."""
     found = shipped(package, fitted)
-    laid: dict[str, Any] = _laid(shipped(package, name), found.get(table, {}) if table else found)
-    return laid
+    return _laid(shipped(package, name), found.get(table, {}) if table else found)
 
 
 def _laid(base: Any, fitted: Any) -> Any:
@@ -99,8 +98,7 @@ def entries(package: str, *names: str) -> dict[str, Slice]:
 def parse_slice(entry: Slice) -> dict[str, Any]:
     """The fields of one entry."""
     try:
-        table: dict[str, Any] = tomllib.loads(entry.text)[entry.key]
-        return table
+        return tomllib.loads(entry.text)[entry.key]
     except (tomllib.TOMLDecodeError, KeyError, RecursionError) as error:
         raise ZooFileError(
             f"{entry.file}, entry {entry.key!r}: {error}.", file=entry.file, entry=entry.key, reason=str(error)

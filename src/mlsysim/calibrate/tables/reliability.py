@@ -12,15 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import key_of
-from mlsysim.calibrate.questions import (
-    Excluded,
-    Prediction,
-    Question,
-    Skipped,
-    answer_to,
-    calibrated_plan,
-    whole_nodes,
-)
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, answer_to, calibrated_plan, whole_nodes
 from mlsysim.cases.checkpoint import checkpoint_size, saved_bytes, write_time
 from mlsysim.cases.failures import counted_runs, interruption_rate
 from mlsysim.hardware.registry import Hardware

@@ -112,8 +112,7 @@ class ServingResult(Result):
     @property
     def longest_context(self) -> int | None:
         """Tokens of the longest sequence that one replica holds; None where the size of a cache is not known."""
-        found: int | None = self.named("longest.longest_context")
-        return found
+        return self.named("longest.longest_context")
 
 
 class ServingModel(Resolver[ServingResult]):
