@@ -8,7 +8,7 @@
     table_rows(FILE)                 rows of any table
 
 A silicon row is (section, config, metric, median): one measured value of one configuration. Three more tables of an H200 have columns of their own:
-"verify" (the passes of ``calibrate.suite``, PyTorch 2.11), "vision" (``calibrate.measure_vision``) and "serving" (``calibrate.measure_serving``). No
+"verify" (the passes of ``calibrate.suite``, PyTorch 2.11), "vision" (``benchmarks/measure_vision.py``) and "serving" (``benchmarks/measure_serving.py``). No
 constant is fitted to "verify".
 """
 

@@ -1,6 +1,6 @@
 """What identifies the constants of serving engines, on the machine at hand: launches, sampling, grouped products, latent attention.
 
-    python -m mlsysim.calibrate.measure_serving OUT.csv
+    python benchmarks/measure_serving.py OUT.csv
 
 A row is an operator (``op``), its sizes, and its seconds: ``launch`` of one operator or of a graph by the host, ``sample`` of the next tokens of a
 batch with their copy to the host, ``grouped`` products of experts (up, down) in one kernel each with tokens spread at random, ``latent``

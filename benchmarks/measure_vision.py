@@ -1,6 +1,6 @@
 """Passes of timm's networks on the machine at hand: what coefficients of a stack carry over to.
 
-    python -m mlsysim.calibrate.measure_vision OUT.csv [SECONDS [compiled]]
+    python benchmarks/measure_vision.py OUT.csv [SECONDS [compiled]]
 
 Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16), convolutions tuned by trying (``cudnn.benchmark``, as timm's own tables have it); ``eager`` launches operators one by one, ``graph``
 captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
