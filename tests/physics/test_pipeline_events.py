@@ -136,11 +136,59 @@ def test_ends_that_differ(name, short):
         found = makespan(name, p, m, t, shares, None, t * (1 + ends[0]), t * (1 + ends[1]), v)
         errors.append(abs(found / simulated(name, p, m, v, passes, 0.0, sizes) - 1))
     exact = name in ("gpipe", "1f1b", "breadth_first")
+    if name == "interleaved":
+        assert max(errors) < 0.02 and sum(errors) / len(errors) < 5e-4
     if paths:
         many, errors = errors[:60], errors[60:]
         assert max(many) < 0.03 and sum(many) / len(many) < 0.002
     assert max(errors) < (1e-9 if exact else 0.15)
     assert sum(errors) / len(errors) < (1e-9 if exact else 0.02)
+
+
+def outer_chunks(p, m, v, passes, c, first, last, group=None):
+    """An interleaved step by its form and by its order; the outer chunks take so much longer, in chunks."""
+    t, sizes = sum(passes), [1 / v] * (p * v)
+    shares = Shares(*(part / t for part in passes))
+    sizes[0], sizes[-1] = sizes[0] + first / v, sizes[-1] + last / v
+    found = makespan("interleaved", p, m, t, shares, c, t * (1 + first / v), t * (1 + last / v), v, group)
+    return found, simulated("interleaved", p, m, v, passes, c, sizes, group)
+
+
+@given(
+    st.integers(3, 8), st.integers(1, 5), st.integers(2, 4), st.floats(0.6, 3), st.floats(-0.9, 0), st.floats(-0.9, 2)
+)
+@settings(max_examples=60, deadline=None)
+def test_a_shorter_first_and_any_last_chunk_of_an_interleaved_step_are_exact(p, groups, v, backward, first, last):
+    found, truth = outer_chunks(p, p * groups, v, (1.0, backward, 0.0), 0.0, first, last)
+    assert found == pytest.approx(truth, rel=1e-9)
+
+
+@given(
+    st.integers(2, 8),
+    st.integers(1, 30),
+    st.integers(2, 4),
+    st.floats(0.4, 3),
+    st.floats(-0.9, 1.5),
+    st.floats(-0.9, 1.5),
+    st.floats(0, 0.3),
+)
+@settings(max_examples=120, deadline=None)
+def test_every_path_of_an_interleaved_step_is_one_of_its_order(p, m, v, backward, first, last, c):
+    """Whatever the outer chunks, groups and sends: never too long, and short by a few parts in a hundred at most, but where sends are not hidden."""
+    size = m // max(1, m // p)
+    inside = 2 * c <= 1 + backward and p * (max(1, backward) + c) <= size * (1 + backward)
+    found, truth = outer_chunks(p, m, v, (1.0, backward, 0.0), c / v, first, last)
+    two = 0.03 if p == 2 and first < 0 else 1e-9
+    assert found <= truth * (1 + two)
+    assert found >= truth * (0.96 if (inside or not c) and (p > 2 or first >= 0) else 0.8)
+
+
+def test_405b_with_a_head_behind_fewer_layers():
+    """126 layers over 16 devices of one layer each in eight chunks: the outer ones lack theirs, and the last has a head of 0.9 layers and a loss."""
+    for m in (16, 32, 64, 128):
+        for head in (0.0, 0.9, 2.5):
+            found, truth = outer_chunks(16, m, 8, (1.0, 1.0, 1.0), 0.0, -1.0, head - 1.0)
+            assert found == pytest.approx(truth, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["zb_h2", "zb_v", "dualpipe", "dualpipe_v"])

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.physics.pipeline import FOLDED, Shares, longest, makespan, sends_waited
+from mlsysim.physics.interleaving import longest
+from mlsysim.physics.pipeline import FOLDED, Shares, makespan, sends_waited
 from mlsysim.physics.stage_split import held_layers, stage_layers, uneven_chunks
 from mlsysim.units.ops import floor, maximum, where
 from mlsysim.units.records import dataclass

@@ -24,8 +24,8 @@ for all devices, T counts, and it is the same for ZB-H2 as for ZB-H1 at f = b = 
 
 Exact for gpipe, 1f1b, breadth_first and zero_bubble with equal devices, any m and c; for interleaving while 2c <= F + G and
 p (max(F, G) + c) <= N (F + G); zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 on with c <= f/4; DualPipe at c = 0, and from m >= 2p on. With
-x_0, x_1 gpipe and breadth_first stay exact, 1f1b and zero_bubble within 5 % (nearly always exact), interleaving within 2 % where the first
-device is not the longest. zb_h2, zb_v and DualPipe are the longest of the paths of :mod:`mlsysim.physics.pipeline_paths`: with m >= 2p nearly always
+x_0, x_1 gpipe and breadth_first stay exact, 1f1b and zero_bubble within 5 % (nearly always exact), and interleaving nearly
+always (:mod:`mlsysim.physics.interleaving`). zb_h2, zb_v and DualPipe are the longest of the paths of :mod:`mlsysim.physics.pipeline_paths`: with m >= 2p nearly always
 exact and within 4 %, a part in a thousand on average (half a part in a hundred with sends of DualPipe); with fewer micro-batches, which the authors of
 DualPipe refuse, 1 to 3 % on average and at most a quarter short. Left out: links that queue, devices that are busy sending, pairs of DualPipe that
 run faster together than apart.
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mlsysim.physics.interleaving import groups_of, interleaved_step, longest
 from mlsysim.physics.pipeline_paths import longest_path
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
@@ -83,6 +84,11 @@ def makespan(
     c = 0.0 * t if c is None else c
     first, last = t if first is None else first, t if last is None else last
     alone = m * (first + last - t)
+    if schedule == "interleaved":
+        # With one chunk this order would run further ahead; 1F1B is what is meant.
+        one = makespan("1f1b", p, m, t, shares, c, first, last)
+        several = one if _alone(v) else _interleaved(p, m, t, shares, c, first, last, v, group)
+        return where(p > 1, where(v > 1, several, one), alone)
     # Two devices are the ends, and nothing is between them; those of DualPipe have both.
     if schedule == "dualpipe":
         first, last = (where(p == 2, 0.5 * (first + last), end) for end in (first, last))
@@ -95,8 +101,8 @@ def makespan(
     first, last = maximum(first, t), maximum(last, t)
     if schedule == "gpipe":
         found = first + last + (p - 2) * t + (m - 1) * maximum(first, last) + 2 * (p - 1) * c
-    elif schedule in CHUNKED:
-        found = _chunked(schedule, p, m, t, shares, c, first, last, v, group)
+    elif schedule == "breadth_first":
+        found = _breadth_first(p, m, t, shares, c, first, last, v)
     elif schedule == "1f1b":
         found = _one_forward_one_backward(p, m, t, shares, c, first, last)
     elif schedule == "zero_bubble":
@@ -132,9 +138,7 @@ def _spared(t: Any, end: Any, v: Any) -> Any:
 def short_ends(schedule: str, m: Any, t: Any, shares: Shares, first: Any, last: Any, v: Any) -> Any:
     """What ends that are shorter than other devices save, of which longer ones save nothing."""
     v = v if schedule in CHUNKED else 1
-    spared = _spared(t, last, v)
-    if schedule in USUAL:
-        spared = where(v > 1, spared, there_and_back(t, last, m, shares))
+    spared = there_and_back(t, last, m, shares) if schedule == "1f1b" else _spared(t, last, v)
     return spared + _spared(t, first, v)
 
 
@@ -148,11 +152,12 @@ def there_and_back(t: Any, end: Any, m: Any, shares: Shares) -> Any:
 
 def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
     """1F1B (v = 1) and interleaving without messages, where no device but the last is longer: other paths are shorter."""
-    busy = m * t if last is None else m * maximum(last, t)
-    if last is not None:
-        busy = busy + where(v > 1, _spared(t, last, v), there_and_back(t, last, m, shares))
+    busy = m * t if last is None else m * maximum(last, t) + there_and_back(t, last, m, shares)
+    one = busy + (p - 1) * t
     if _alone(v):
-        return busy + (p - 1) * t
+        return one
+    if last is not None:
+        return where(v > 1, _interleaved(p, m, t, shares, 0.0 * t, None, last, v, group), one)
     if group is None:
         return busy + (p - 1 + (v - 1) * maximum(p - m, 0.0)) / v * t
     ahead, behind = (maximum(p - size, 0.0) for size in groups_of(p, m, group))
@@ -170,6 +175,9 @@ def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: A
         later = maximum(later - rounds * maximum(last - t, 0.0 * t), 0.0 * t)
     if _alone(v):
         return (p - 1) * both + later
+    if last is not None:
+        late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, 0.0 * c))
+        return where((v > 1) & (p > 1), late - none, (p - 1) * both + later)
     ahead, behind = groups_of(p, m, group)
     chunk, around, none = t / v, p * c, 0.0 * c
     forward = shares.forward * chunk
@@ -198,14 +206,6 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     return minimum(where(p > 1, ahead, 1.0), 1.0 * m)
 
 
-def longest(*times: Any) -> Any:
-    """The longest of several paths."""
-    found = times[0]
-    for time in times[1:]:
-        found = maximum(found, time)
-    return found
-
-
 def _one_forward_one_backward(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:
     turns, back = ceil((m - 1) / p), floor((m - 1) / p)
     once = first + last + (p - 2) * t + 2 * (p - 1) * c
@@ -219,35 +219,25 @@ def _one_forward_one_backward(p: Any, m: Any, t: Any, shares: Shares, c: Any, fi
     )
 
 
-def groups_of(p: Any, m: Any, group: Any) -> tuple[Any, Any]:
-    """Micro-batches of the first and the last group."""
-    if group is None:
-        count = maximum(1.0, floor(m / p))
-        return ceil(m / count), floor(m / count)
-    return minimum(1.0 * group, 1.0 * m), m - group * floor((m - 1) / group)
-
-
-def _chunked(
-    schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any, v: Any, group: Any
-) -> Any:
-    ahead, behind = (m, m) if schedule == "breadth_first" else groups_of(p, m, group)
-    forward, backward = shares.forward, shares.inputs + shares.weights
+def _breadth_first(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any, v: Any) -> Any:
     found = m * t + (p - 1) * (t / v + 2 * c)
-    for share, size in ((forward, ahead), (backward, behind)):
+    for share in (shares.forward, shares.inputs + shares.weights):
         chunk = share / v * t
         around = p * (chunk + c)
-        found = found + (v - 1) * maximum(around - size * chunk, 0.0 * t)
+        found = found + (v - 1) * maximum(around - m * chunk, 0.0 * t)
         # What the ends take longer: at each wrap, or all the time.
         more, most = share * (first - t), share * (last - t)
-        ends = longest(
-            more + m * most, size * (chunk + more) - maximum(size * chunk, around) + m * most, size * more + most
-        )
+        ends = longest(more + m * most, m * (chunk + more) - maximum(m * chunk, around) + m * most, m * more + most)
         found = found + where(v > 1, ends, m * maximum(more, most) + minimum(more, most))
-    found = maximum(found, m * maximum(first, last))
-    if schedule == "breadth_first":
-        return found
-    # With one chunk this order would run further ahead; 1F1B is what is meant.
-    return where(v > 1, found, _one_forward_one_backward(p, m, t, shares, c, first, last))
+    return maximum(found, m * maximum(first, last))
+
+
+def _interleaved(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any, v: Any, group: Any) -> Any:
+    """Several chunks a device; ``first`` and ``last`` are times of these devices, which differ in their outer chunk."""
+    chunk = t / v
+    chunks = shares.forward * chunk, (shares.inputs + shares.weights) * chunk
+    more, most = (None if end is None else maximum((end - t) / chunk, -1.0) for end in (first, last))
+    return interleaved_step(p, m, chunks, c, more, most, v, group)
 
 
 def _zero_bubble(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mlsysim.physics.pipeline import (
-    CHUNKED,
-    FOLDED,
-    USUAL,
-    Shares,
-    groups_of,
-    held,
-    longest,
-    short_ends,
-    there_and_back,
-)
+from mlsysim.physics.interleaving import groups_of, longest
+from mlsysim.physics.pipeline import CHUNKED, FOLDED, USUAL, Shares, held, makespan, there_and_back
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
 
@@ -130,7 +121,8 @@ def uneven_chunks(
     (k + 1 - most / v) layers more. In an interleaved step groups wait for one another too: a path that changes devices with the chunks meets one
     layer more at each of p micro-batches and loses k + 2 at each turn, of which there is one more for each micro-batch that groups have
     beyond p and for each of the q devices that lack a layer: (p - (k + 2)(1 + N - p + q))+ layers for each group from the third on. That
-    part is read off simulated orders. Exact for gpipe and breadth_first.
+    part is read off simulated orders. Exact for gpipe and breadth_first, and for interleaving where chunks are :func:`alike`; else it is 2 % off on
+    average and up to 9 too long.
     """
     if schedule not in (*CHUNKED, "gpipe", "1f1b"):
         return 0.0
@@ -149,6 +141,13 @@ def uneven_chunks(
         turns = 1 + maximum(m / count - p, 0.0) + p * ceil(more / p) - more
         waits = maximum(count - 2, 0.0) * maximum(p - (short + 2) * turns, 0.0)
         found = where(v > 1, found + where(longer > 0, waits, 0.0), alone)
-    if not ends:
-        found = found + short_ends(schedule, m, most, shares, 1.0 * split.first, 1.0 * split.last, v)
+    outer = 1.0 * split.first, 1.0 * split.last
+    if not ends or schedule == "interleaved":
+        steps = (makespan(schedule, p, m, most, shares, None, *each, v, group) for each in (outer, (most, most)))
+        apart = next(steps) - next(steps)
+        if schedule == "interleaved":
+            # Of chunks that are not alike it is an inner one that an end lacks: that is crossed once, too.
+            inner = where(alike(layers, p, v) | (v == 1), apart, sum(outer) - 2 * most)
+            found = found + inner - apart
+        found = found if ends else found + apart
     return where(p > 1, found / most, 0.0)

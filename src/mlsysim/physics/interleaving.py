@@ -1,0 +1,150 @@
+r"""How long an interleaved step takes whose first and last chunk are longer or shorter than the others.
+
+p devices have v chunks each, of F forward and G backward; m micro-batches pass in groups, of N in the first and M in the last. A send takes c. The
+outer chunks take x_0 and x_1 longer (or shorter) than others, in chunks. Between two chunks of a group the first device waits for what goes around,
+
+    w_F = (p (F + c) - N F)+        w_G = (p (G + c) - M G)+        L = m v (F + G) + (v - 1)(w_F + w_G)
+
+The step is the longest path through the order. The paths that are ever the longest:
+
+    last    L + x + (p-1)(F+G+2c) + m x_1 (F+G)                      the last device never waits
+    skip    L + x + (p-2)(F+G+2c)                                    the device before the last never waits
+    touch   L + x + (p-1)(F+G+2c) - 2 min(F, G) + x_1 (F+G)          it waits for its neighbour at the first or at the last micro-batch
+    first   L + m x_0 (F+G)                                          the first device never waits
+    busy    L - w_F + 2(p-1)c + (p-1)(G-F) + x_0 (r F + m G) + x_1 (F+G),  r = m - (2p-N-1)+      it waits once, as long as the
+            pipeline fills; or with (m-N) F of x_0 and N of x_1; or without the last device
+    turn    L - w_F + p(F+c) - N F + (2p-2-N) G + x_0 ((m-N) F + m G) + x_1 N (F+G)              it waits for a group of the last device
+            and twice so; of N = p also without the last device
+
+with x the outer chunk of the first device: x_0 F or, where that is longer, a whole group on it instead of once around, N F (1 + x_0) - max(N F, p (F+c)),
+and so backward. "busy" and "turn" hold with F and G exchanged too. Every one is a path of the order, so that nothing here is too long; they
+were found by following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with random times, and read as above.
+
+Exact with equal groups and ends that are shorter, or a last one that is longer, while 2c <= F + G and p (max(F, G) + c) <= N (F + G). With a first
+chunk that is longer a part in ten thousand short on average, with sends, unequal groups or fewer micro-batches than devices four, and at most a few
+parts in a hundred; two devices of which both outer chunks are shorter are as far off.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+
+
+def longest(*times: Any) -> Any:
+    """The longest of several paths."""
+    found = times[0]
+    for time in times[1:]:
+        found = maximum(found, time)
+    return found
+
+
+def groups_of(p: Any, m: Any, group: Any) -> tuple[Any, Any]:
+    """Micro-batches of the first and the last group."""
+    if group is None:
+        count = maximum(1.0, floor(m / p))
+        return ceil(m / count), floor(m / count)
+    return minimum(1.0 * group, 1.0 * m), m - group * floor((m - 1) / group)
+
+
+class Order(NamedTuple):
+    """What paths of an interleaved step are made of."""
+
+    p: Any
+    m: Any
+    chunks: tuple[Any, Any]
+    c: Any
+    sizes: tuple[Any, Any]
+    """Micro-batches of the first and of the last group."""
+    around: tuple[Any, Any]
+    """Once around all devices, forward and backward."""
+    waits: tuple[Any, Any]
+    whole: Any
+    """L: all work of a device and the waits between its chunks."""
+
+    @property
+    def both(self) -> Any:
+        """A chunk, forward and backward."""
+        return self.chunks[0] + self.chunks[1]
+
+    @property
+    def crossed(self) -> Any:
+        """L, and all devices once there and back."""
+        return self.whole + (self.p - 1) * (self.both + 2 * self.c)
+
+
+def interleaved_step(
+    p: Any, m: Any, chunks: tuple[Any, Any], c: Any, first: Any, last: Any, v: Any, group: Any = None
+) -> Any:
+    """The step: ``chunks`` are times of one, forward and backward; ``first`` (or None) and ``last`` what the outer ones take longer, in chunks."""
+    sizes = groups_of(p, m, group)
+    around = p * (chunks[0] + c), p * (chunks[1] + c)
+    none = 0.0 * chunks[0]
+    waits = tuple(maximum(around[way] - sizes[way] * chunks[way], none) for way in (0, 1))
+    whole = m * v * (chunks[0] + chunks[1]) + (v - 1) * (waits[0] + waits[1])
+    order = Order(p, m, chunks, c, sizes, around, waits, whole)
+    both, fewest = order.both, minimum(2.0, m - 1.0)
+    # Of a shorter last chunk smaller groups at the end cross one less.
+    ends = m * last * both + where(sizes[0] > sizes[1], 1.0, 0.0) * maximum(-last, 0.0) * chunks[1]
+    skip, touch = order.crossed - both - 2 * c, order.crossed - fewest * minimum(*chunks) + last * both
+    # Of two devices the first is the neighbour of the last.
+    beside = [order.crossed - fewest * chunks[way] + last * both - waits[way] for way in (0, 1)]
+    if first is None:
+        return longest(order.crossed + ends, skip, where(p > 2, touch, maximum(*beside)))
+    fill = sum(
+        maximum(first * each, size * each * (1 + first) - maximum(size * each, once))
+        for each, size, once in zip(chunks, sizes, around, strict=True)
+    )
+    beside = [path + first * ((m - 1) * both + chunks[1 - way]) for way, path in enumerate(beside)]
+    near = maximum(*beside) + minimum(first, 0.0) * both
+    stays = whole + m * first * both
+    return longest(
+        order.crossed + ends + fill,
+        where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)),
+        stays,
+        where((m < p) & (p > 2), _few(order, first, last), none),
+        where(m > sizes[0], _busy(order, first, last), none),
+    )
+
+
+def _few(order: Order, first: Any, last: Any) -> Any:
+    """Paths of fewer micro-batches than devices, which come by the first device up to three times."""
+    p, m, chunks, c, both = order.p, order.m, order.chunks, order.c, order.both
+    times, fewest = minimum(3.0, 1.0 * m), minimum(2.0, m - 1.0)
+    found = order.crossed - both - 2 * c + times * first * both
+    for one, other in (chunks, chunks[::-1]):
+        touch = order.crossed - fewest * one + first * (one + times * other) + last * both
+        found = longest(found, touch, order.crossed - (p - 1) * one - p * c + (m * first + last) * both)
+    return found
+
+
+def _busy(order: Order, first: Any, last: Any) -> Any:
+    """Paths of several groups that stay on a first device with a longer chunk and leave it once or twice."""
+    p, m, both, c = order.p, order.m, order.both, order.c
+    size, none = order.sizes[0], 0.0 * order.whole
+    equal, deep = size == order.sizes[1], 2.0 * p - 2 - size
+    rest, run = first * (m - size), first * maximum(m - maximum(deep + 1, 0.0), 0.0)
+    there = last * size * both
+    past = equal & (size == p) & (p > 3)  # turns that do without the last device
+    turned, found = order.whole + rest * both, none
+    for way, (one, other) in enumerate((order.chunks, order.chunks[::-1])):
+        base, cross = order.whole - order.waits[way] + first * m * other, other - one + 2 * c
+        filled = base + (p - 1) * cross
+        busy = longest(filled + run * one + last * both, filled + rest * one + there)
+        busy = maximum(busy, where(p > 2, filled + run * one - cross, none))
+        turn = base + order.around[way] - size * one + rest * one
+        twice = filled - first * m * other + rest * both + (p - 2) * one + 2 * there
+        turned = turned + order.around[way] - size * one - order.waits[way]
+        found = longest(
+            found,
+            busy if not way else where(equal, busy, none),
+            where(equal & (deep >= 0), turn + deep * other + there, none),
+            where(equal & (size == p), twice, none),
+            where(past, turn + (p - 4) * other, none),
+        )
+    return longest(
+        found,
+        where(equal & (deep >= 0), turned + deep * both + 2 * there, none),
+        where(past, turned + (p - 4) * both, none),
+    )
