@@ -27,6 +27,18 @@ APART = RUN | {
 }  # fmt: skip
 
 
+def test_settings_of_an_engine_are_fitted_with_it():
+    """Runs of the table's own tool let prompts join steps of answers, which SGLang by itself does not; all of them are SGLang's."""
+    own, others = (
+        run_of("serving_runs", RUN | {"engine": "sglang", "client": client}) for client in ("", "closed loop, 10")
+    )
+    assert own is not None and others is not None
+    mixed, plain = own.machine.writer.engine, others.machine.writer.engine
+    assert (mixed.name, plain.name) == ("SGLang", "SGLang")
+    assert (mixed.policy, plain.policy) == ("mixed", "prefill_first")
+    assert own.predicted({}, (1.0, 1.0, 1.0)) != others.predicted({}, (1.0, 1.0, 1.0))
+
+
 @pytest.mark.parametrize(("table", "row"), [("serving_runs", RUN), ("serving_runs", APART), ("inference", ROW)])
 def test_the_case_gives_the_public_answer(table: str, row: dict[str, str]) -> None:
     run = run_of(table, row)

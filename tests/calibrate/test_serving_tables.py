@@ -51,6 +51,19 @@ ROW = {
 }
 
 
+def test_pools_of_h200_are_those_of_the_later_list():
+    """Both lists of TensorRT-LLM's pools are of the same runs."""
+    pool = {
+        **{"prefill_workers": "1", "prefill_tp": "1", "prefill_attention_dp": "8", "prefill_moe_tp": "1", "prefill_moe_ep": "8"},
+        **{"decode_workers": "1", "decode_tp": "8", "decode_attention_dp": "1", "decode_moe_tp": "1", "decode_moe_ep": "8"},
+    }  # fmt: skip
+    run = RUN | pool | {"engine": "trtllm", "mode": "disagg", "gpu": "h200_sxm", "model": "deepseek-ai/DeepSeek-V3"}
+    for isl, tp in (("8192", 8), ("1024", 1)):
+        for listed in ({}, {"prefill_tp": "8", "prefill_attention_dp": "1"}):
+            plan = plan_of(run | {"isl": isl, "tp": "", "attention_dp": ""} | listed, [])
+            assert (plan.parallelism.tp, plan.parallelism.ep) == (tp, 8)
+
+
 def test_a_client_that_measures_a_steady_state_asks_one_by_one():
     """Of a 70B in 8 bits on two H100 with 5,000 + 500 tokens 547, 689 and 834 ms were published at 5, 25 and 50 clients (NIM 1.8)."""
     more = {"isl": "5000", "osl": "500", "length_min_fraction": "1.0", "gpu": "h100_sxm", "tp": "2", "engine": "trtllm"}

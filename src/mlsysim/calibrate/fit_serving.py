@@ -127,6 +127,21 @@ class Run:
         return [found[value.asked] * value.factor for value in self.values]
 
 
+def _as_fitted(machine: Engines) -> Engines:
+    """The same with engines under the name of the one whose constants they have: settings of an engine are fitted with it."""
+
+    def named(step: Any) -> Any:
+        if step is None or step.engine.like is None:
+            return step
+        found = copy(step)
+        found.engine = step.engine.model_copy(update={"name": step.engine.like, "like": None})
+        return found
+
+    writer = named(machine.writer)
+    reader = writer if machine.reader is machine.writer else named(machine.reader)
+    return Engines(reader, writer, named(machine.draft), machine.apart)
+
+
 def run_of(table: str, row: Mapping[str, str]) -> Run | None:
     """A row as the case that its answer reads; None where the layout is searched, or nothing was measured that the case gives."""
     # Engines' kernels were measured on some generations of chips; what they take on others is not the engine's.
@@ -134,7 +149,7 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
     if not questions or questions[0].plan.parallelism.tp is None:
         return None
     served = best_served(plan_from_text(plan_to_toml(questions[0].plan)))[1]
-    machine, traffic = served.result.named("machine"), served.result.named("clients")
+    machine, traffic = _as_fitted(served.result.named("machine")), served.result.named("clients")
     # A number of requests is walked through, which takes too long for a fit: no constant has seen such a row.
     if traffic is None or not served.result.feasible or traffic.habits.sent is not None:
         return None

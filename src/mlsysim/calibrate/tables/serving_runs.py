@@ -18,11 +18,14 @@ their lists of configurations; the columns were filled in by rules of their own)
     DeepSeek, 4 bits      on SGLang and one node, 16,384 tokens a step
     pools of 4 devices    on SGLang, several that write: tensor-parallel. Lists before 2026-04-22 have attention ranks as a placeholder, the one of
                           that day the degrees of the same pools
+    TensorRT-LLM's pools  on H200, before 2026-04-22: lists have it the other way round than the one of that day, for runs of the same times, which
+                          reads prompts of 1,024 tokens with attention ranks and those of 8,192 with tensor parallelism
     SGLang's pools        prompt tokens of a step (https://github.com/ishandhanani/srt-slurm, recipes): chunked-prefill-size over the attention ranks, at
                           most max-total-tokens. GB200 and GB300 16,384 a rank; of a tensor-parallel pool 8,192 for prompts of 1,024 tokens, 24,576 for
                           those of 8,192, 131,072 in 4 bits beside many that write. B200 32,768 of a worker, 65,536 where many read long ones
     no client named       runs of the table's own tool (https://github.com/ai-dynamo/aiconfigurator, generator/rule_plugin/benchmark): I + 1,500
-                          prompt tokens a step, on TensorRT-LLM and those of the clients' answers; 50 requests a client, after warming up
+                          prompt tokens a step, on TensorRT-LLM and those of the clients' answers; on SGLang prompts join steps of answers
+                          (enable_mixed_chunk); 50 requests a client, after warming up
     genai-perf            measures windows until they are alike (https://github.com/triton-inference-server/perf_analyzer, docs/measurements_metrics.md):
                           clients that began together ask one by one by then, as those of 50 requests each whose lengths differ by a tenth
 """
@@ -89,9 +92,14 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     if row.get("client") == "" and row["engine"] in ("sglang", "trtllm"):
         budget = whole(row, "isl") + _ROOM + (whole(row, "concurrency") if row["engine"] == "trtllm" else 0)
         found |= {"token_budget": str(budget), "rounds": "50"}
+        if row["engine"] == "sglang" and row["mode"] == "agg":
+            found["runner"] = "SGLang_mixed"
     found["client"] = row.get("client") or ""
     if found["client"] == _STEADY:
         found["rounds"] = row.get("rounds") or "50"
+    if row["engine"] == "trtllm" and row["mode"] == "disagg" and row["gpu"].startswith("h200"):
+        wide, ranks = ("8", "1") if whole(row, "isl") > _SHORT else ("1", "8")
+        found |= {"prefill_tp": wide, "prefill_attention_dp": ranks} if row["prefill_moe_ep"] == "8" else {}
     if row["engine"] != "sglang":
         return found
     if row["model"].endswith("GLM-5"):
@@ -121,7 +129,11 @@ def _read_together(row: Mapping[str, str]) -> str:
 def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     """The serving plan that a row describes."""
     row = _as_launched(row)
-    model, chip, runner = model_of(row["model"]), chip_of(row["gpu"]), engine(engine_of(row, inferred))
+    model, chip, runner = (
+        model_of(row["model"]),
+        chip_of(row["gpu"]),
+        engine(row.get("runner") or engine_of(row, inferred)),
+    )
     ratio = row.get("length_min_fraction") or ""
     if not ratio:
         inferred.append("lengths all equal")
