@@ -191,6 +191,21 @@ def test_405b_with_a_head_behind_fewer_layers():
             assert found == pytest.approx(truth, rel=1e-9)
 
 
+@given(
+    st.integers(2, 11), st.integers(1, 36), *[st.floats(0.3, 2.2)] * 2, *[st.floats(-0.7, 0)] * 2, st.floats(0, 0.25)
+)
+@settings(max_examples=150, deadline=None)
+def test_shorter_ends_turn_a_step_that_is_paid_every_send(p, m, inputs, weights, first, last, c):
+    """1F1B with shorter ends and sends (7, 8, ..., 8, 7): no path is longer than the step, and none is more than a few parts in a hundred short."""
+    passes = (1.0, inputs, weights)
+    t, sizes = sum(passes), [1.0] * p
+    sizes[0], sizes[-1] = 1 + first, 1 + last
+    shares = Shares(*(part / t for part in passes))
+    found = makespan("1f1b", p, m, t, shares, c, t * (1 + first), t * (1 + last))
+    truth = simulated("1f1b", p, m, 1, passes, c, sizes)
+    assert truth * (0.96 if p > 2 else 0.9) <= found <= truth * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("name", ["zb_h2", "zb_v", "dualpipe", "dualpipe_v"])
 @given(st.integers(2, 6), st.integers(0, 14), *[st.floats(0.3, 2.2)] * 2, *[st.floats(-0.45, 1)] * 2)
 @settings(max_examples=40, deadline=None)

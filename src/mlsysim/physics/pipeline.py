@@ -104,7 +104,7 @@ def makespan(
     elif schedule == "breadth_first":
         found = _breadth_first(p, m, t, shares, c, first, last, v)
     elif schedule == "1f1b":
-        found = _one_forward_one_backward(p, m, t, shares, c, first, last)
+        found = _one_forward_one_backward(p, m, t, shares, c, *ends) - spared
     elif schedule == "zero_bubble":
         found = _zero_bubble(p, m, t, shares, c, first, last)
     else:
@@ -138,16 +138,37 @@ def _spared(t: Any, end: Any, v: Any) -> Any:
 def short_ends(schedule: str, m: Any, t: Any, shares: Shares, first: Any, last: Any, v: Any) -> Any:
     """What ends that are shorter than other devices save, of which longer ones save nothing."""
     v = v if schedule in CHUNKED else 1
-    spared = there_and_back(t, last, m, shares) if schedule == "1f1b" else _spared(t, last, v)
-    return spared + _spared(t, first, v)
+    return _spared(t, last, v) + _spared(t, first, v)
 
 
-def there_and_back(t: Any, end: Any, m: Any, shares: Shares) -> Any:
+def there_and_back(t: Any, end: Any, m: Any, shares: Shares, c: Any = None) -> Any:
     """What a shorter last device saves 1F1B: the one before waits for it at the first micro-batch, while it has another's forward pass to do, and at
-    the last, beside another's backward pass: max(f, x) + max(b + w, x) - 2 t, once and not twice where there is one micro-batch."""
-    backward = shares.inputs + shares.weights
-    both = maximum(shares.forward * t, end) + maximum(backward * t, end) - 2 * t
+    the last, beside another's backward pass: max(f, x) + max(b + w, x) - 2 t, once and not twice where there is one micro-batch. With messages ``c`` of
+    whoever goes there, x + 2 c."""
+    there, backward = 0.0 * t if c is None else 2 * c, shares.inputs + shares.weights
+    both = maximum(shares.forward * t, end + there) + maximum(backward * t, end + there) - 2 * (t + there)
     return minimum(where(m > 1, both, end - t), 0.0 * t)
+
+
+def _turning(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:
+    """What shorter ends save the 1F1B path that goes there and back between the ends all the time and is paid every send: it turns on them
+    ceil((m - 1) / p) times, or one device before, after p - 1 devices (p - 2 of both) and so more often, and each turn has a send there and back less."""
+    few, some = minimum(first - t, 0.0 * t), minimum(last - t, 0.0 * t)
+    turns, one = ceil((m - 1) / p), where(m > 1, 1.0, 0.0)
+
+    def after(devices: Any, others: Any) -> Any:
+        """Turns after so many devices, with so many micro-batches that are not at an end."""
+        return maximum(ceil(others / maximum(devices, 1.0)), one)
+
+    before, behind, between = after(p - 1, m - 2), after(p - 1, m - 1), after(p - 2, m - 2)
+    back = there_and_back(t, last, m, shares, c)
+    found = longest(
+        few * (1 + turns) + some * (1 + maximum(floor((m - 1) / p), one)),
+        2 * (turns - before) * c + few * (2 + floor((m - 2) / maximum(p - 1, 1.0))) + back,
+        2 * (turns - behind) * c + few + some * (1 + behind),
+    )
+    both = 2 * (turns - between) * c + few + back
+    return maximum(found, where(p > 2, both, found))
 
 
 def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
@@ -170,14 +191,17 @@ def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: A
     both, before = 2 * c, m - 1
     rounds = before - ceil(before / p)
     later = rounds * both
+    once = (p - 1) * both + later
     if last is not None:
-        # A path that stays on a longer last device has fewer messages.
-        later = maximum(later - rounds * maximum(last - t, 0.0 * t), 0.0 * t)
+        # A path that stays on a longer last device has fewer messages, as has one that turns before a shorter one.
+        without = there_and_back(t, last, m, shares)
+        turning = _turning(p, m, t, shares, c, t, last) - rounds * maximum(last - t, 0.0 * t)
+        once = maximum(there_and_back(t, last, m, shares, c) + (p - 1) * both, once + turning) - without
     if _alone(v):
-        return (p - 1) * both + later
+        return once
     if last is not None:
         late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, 0.0 * c))
-        return where((v > 1) & (p > 1), late - none, (p - 1) * both + later)
+        return where((v > 1) & (p > 1), late - none, once)
     ahead, behind = groups_of(p, m, group)
     chunk, around, none = t / v, p * c, 0.0 * c
     forward = shares.forward * chunk
@@ -208,15 +232,20 @@ def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
 
 def _one_forward_one_backward(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:
     turns, back = ceil((m - 1) / p), floor((m - 1) / p)
+    turning = _turning(p, m, t, shares, c, first, last)
+    spared = there_and_back(t, last, m, shares, c) + _spared(t, first, 1)
+    shorter = _spared(t, first, 1) + _spared(t, last, 1)
+    first, last = maximum(first, t), maximum(last, t)
     once = first + last + (p - 2) * t + 2 * (p - 1) * c
     early = maximum(m - p, 0.0) + (minimum(1.0 * m, 1.0 * p) - 1) * (shares.inputs + shares.weights)
-    return longest(
+    there = once + (m - 1 - turns - back) * t + turns * last + back * first + 2 * (m - 1 - turns) * c
+    staying = longest(
         once + (m - 1) * last,  # the last device never waits
-        once + (m - 1 - turns - back) * t + turns * last + back * first + 2 * (m - 1 - turns) * c,  # there and back
         m * first,  # the first device never waits
-        where(m > p, 2 * once + (m - p - 1) * first, 0.0 * t),  # there and back at both ends
         once + early * first,
     )
+    twice = 2 * (once + shorter) + (m - p - 1) * first  # there and back at both ends
+    return longest(staying + spared, there + turning, where(m > p, twice, 0.0 * t))
 
 
 def _breadth_first(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any, v: Any) -> Any:
