@@ -43,6 +43,8 @@ _MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "MEANT": lambda tables: {word: (m["key"], m["example"]) for m in tables["meant"] for word in m["words"]},
     "VALUES": lambda tables: _named(tables["values"]),
     "WALLS": lambda tables: _named(tables["walls"], int),
+    # Columns of traces, and what they are.
+    "COLUMNS": lambda tables: _named(tables["columns"]),
     "WRITTEN": lambda tables: _instead(tables["written"]),
     "ASKED": lambda tables: _instead(tables["asked"]),
 }

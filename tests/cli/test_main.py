@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 import warnings
@@ -43,11 +44,12 @@ def test_a_command_ends_without_looking_for_garbage(monkeypatch: pytest.MonkeyPa
     assert registered == [_keep_garbage]
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_stopped_says_what_is_lost(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sent: signal.Signals
 ) -> None:
     def stopped(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(sent)
 
     monkeypatch.setattr("mlsysim.cli.main.atexit", SimpleNamespace(register=lambda _: None))
     monkeypatch.setattr(gc, "set_threshold", lambda _: None)
@@ -55,7 +57,11 @@ def test_a_command_that_is_stopped_says_what_is_lost(
     monkeypatch.setattr("mlsysim.simulate.serving._simulate", stopped)
     words = "serve Llama3_8B --on H100 --qps 5 --isl 500 --osl 100 --slo ttft_p99=1s --requests 100"
     monkeypatch.setattr(sys, "argv", ["mlsysim", *words.split()])
-    with pytest.raises(SystemExit) as end:
-        main()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert end.value.code == 130
     assert "with 0 of about 100 requests handed out; nothing of it is kept" in capsys.readouterr().err

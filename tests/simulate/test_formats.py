@@ -175,6 +175,11 @@ HEAD = "arrival_s,input_tokens,output_tokens\n"
             HEAD + "0,5,200\n",
             "line 2 has 5 input and 200 output tokens, more than the context of 100; leave it out.$",
         ),
+        ("arival,isl,osl\n0,5,5\n", "has no column with times of arrival: 'arival, isl, osl'; did you mean 'arrival'?"),
+        (
+            "timestamp,isl,osl\n1700000000000,5,5\n",
+            "'1700000000000' for timestamp; expected seconds, or a column timestamp_ms",
+        ),
         ("arrival_s,input_tokens\n0,5\n", "line 1 has no column with tokens of answers: 'arrival_s, input_tokens'"),
         (
             "arrival_s,input_tokens,output_tokens,sesion\n",
@@ -207,6 +212,27 @@ HEAD = "arrival_s,input_tokens,output_tokens\n"
 def test_faults_get_a_sentence_with_the_line(trace, text, sentence):
     with pytest.raises(InputError, match=sentence):
         assert trace(text, context=100).summary
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "arrival,prompt_tokens,completion_tokens",
+        "timestamp,input_length,output_length",
+        "Arrival Time,Prompt-Tokens,Generated Tokens",
+        "time_s,isl,osl",
+        "start_time,num_input_tokens,num_output_tokens",
+    ],
+)
+def test_columns_have_the_names_that_people_give_them(trace, header):
+    assert list(trace(f"{header}\n7,40,5\n8.5,30,6\n")) == [Request(0.0, 40, 5), Request(1.5, 30, 6)]
+
+
+def test_times_may_be_milliseconds(trace):
+    text = "request_id,timestamp_ms,prompt_tokens,completion_tokens,ttft_ms,latency\na,1700000000000,40,5,250,2\nb,1700000001500,30,6,100,3\n"
+    (first, seen), (second, _) = trace(text).measured()
+    assert (first.arrival, second.arrival) == (0.0, 1.5)
+    assert seen.ttft == pytest.approx(0.25) and seen.e2e == 2.0
 
 
 def test_bytes_that_are_no_text(tmp_path):

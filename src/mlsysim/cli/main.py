@@ -1,11 +1,13 @@
-"""``mlsysim``: the commands. Exit codes: 0 ok, 1 bad input, 2 does not fit, 3 an assertion failed."""
+"""``mlsysim``: the commands. Exit codes: 0 ok, 1 bad input, 2 does not fit, 3 an assertion failed, 130 it was stopped."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -106,6 +108,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Pydantic would look through every package that is installed for plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # Schedulers of jobs stop a command as people do: it says what is lost, and what is kept.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.argv[1:2] in (["eval"], ["serve"], ["train"]):
         import_pint()
     try:

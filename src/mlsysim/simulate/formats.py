@@ -2,7 +2,7 @@
 
 | format | how it is known | times | source |
 |---|---|---|---|
-| CSV of ours | columns ``arrival_s, input_tokens, output_tokens`` | seconds | below |
+| CSV of ours | columns ``arrival_s, input_tokens, output_tokens``, or other names of them (data/vocabulary.toml) | seconds, ms | below |
 | Azure 2023, 2024 | ``TIMESTAMP, ContextTokens, GeneratedTokens`` | dates | github.com/Azure/AzurePublicDataset |
 | BurstGPT | ``Timestamp, Model, Request tokens, Response tokens`` | seconds | github.com/HPMLL/BurstGPT; no response tokens: failed |
 | Vidur | ``arrived_at, num_prefill_tokens, num_decode_tokens`` | seconds | github.com/microsoft/vidur |
@@ -33,6 +33,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mlsysim import vocabulary
 from mlsysim.errors import InputError, nearest
 from mlsysim.simulate.packed import MAGIC, unpack
 from mlsysim.simulate.requests import Measured, Request
@@ -50,18 +51,10 @@ class Line(NamedTuple):
     measured: Measured = Measured()
 
 
-_MEANING = {
-    "arrival_s": "arrival", "arrived_at": "arrival", "timestamp": "arrival",
-    "input_tokens": "prompt", "num_prefill_tokens": "prompt", "contexttokens": "prompt", "request tokens": "prompt",
-    "output_tokens": "answer", "num_decode_tokens": "answer", "generatedtokens": "answer", "response tokens": "answer",
-    "session": "session", "session_guess": "session", "session_id": "session", "session id": "session",
-    "prefix": "prefix", "prefix_blocks": "prefix", "tenant": "tenant", "model": "tenant", "priority": "priority",
-    "adapter": "adapter", "run": "run", "ttft_s": "ttft", "tpot_s": "tpot", "e2e_s": "e2e", "elapsed time": "e2e",
-    "wait_in_queue_s": "queue", "scheduled_s": "scheduled", "first_token_s": "first", "finish_s": "finish",
-    "request": "", "trace_arrival_s": "", "itl_p99_s": "", "total tokens": "", "log type": "",
-}  # fmt: skip
-"""Columns of a CSV in small letters, and what they are; empty: known and not used."""
 _NEEDED = ("arrival", "prompt", "answer")
+_FAR = 1e11
+"""Seconds since 1970 that nobody has seen: milliseconds that are not said to be."""
+_TIMES = {"arrival", "ttft", "tpot", "e2e", "queue", "scheduled", "first", "finish"}
 _EXPECTED = "the columns arrival_s,input_tokens,output_tokens of a CSV, or a trace of Azure, BurstGPT, Mooncake, vLLM, inference-perf or GuideLLM"
 
 
@@ -107,11 +100,12 @@ def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | Non
     rows = csv.reader(source)
     header = [cell.strip() for cell in next(filter(None, rows))]
     meaning = _columns(path, header)
-    places = {mean: place for place, mean in enumerate(meaning) if mean}
+    places, units = {mean: place for place, (mean, _) in enumerate(meaning)}, dict(meaning)
+    places.pop("unused", None)
     arrival, prompt, answer = (places[mean] for mean in _NEEDED)
     more = places.keys() - {*_NEEDED, "run"}
     fails = header[answer].lower() == "response tokens"
-    run, time = places.get("run"), _clock()
+    run, time = places.get("run"), _clock(units["arrival"])
     for row in rows:
         if not row:
             continue
@@ -132,37 +126,59 @@ def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | Non
             raise _cell(
                 path, where, header[place], row[place], "a date or seconds" if place == arrival else "a whole number"
             ) from None
+        if came > _FAR:
+            raise _cell(path, where, header[arrival], row[arrival], f"seconds, or a column {header[arrival]}_ms")
         if fails and write == 0:
             yield Line(where, named, None)
         elif more:
             request, measured = _more(
-                path, where, {mean: row[places[mean]].strip() for mean in more}, came, read, write, block_tokens
+                path, where, {mean: row[places[mean]].strip() for mean in more}, came, read, write, block_tokens, units
             )
             yield Line(where, named, request, measured)
         else:
             yield Line(where, named, Request(came, read, write))
 
 
-def _columns(path: Path, header: list[str]) -> list[str]:
-    """What each column of a header is."""
-    found = [_MEANING.get(name.lower()) for name in header]
+def _column(name: str) -> tuple[str | None, float]:
+    """What a column is, and the seconds of its unit; None where nobody calls one so."""
+    word = re.sub(r"[\s.-]+", "_", name.lower())
+    named, stem = vocabulary.COLUMNS, word.removesuffix("_ms")
+    mean = named.get(word) or named.get(word.removesuffix("_s"))
+    if mean is None and stem != word:
+        mean = named.get(stem) or named.get(stem + "_s")
+        return (mean, 1e-3) if mean in _TIMES else (None, 1.0)
+    return mean, 1.0
+
+
+def _columns(path: Path, header: list[str]) -> list[tuple[str, float]]:
+    """What each column of a header is, and the seconds of its unit."""
+    columns, named = [_column(name) for name in header], vocabulary.COLUMNS
+    found = [mean for mean, _ in columns]
+    others = [name for name, mean in zip(header, found, strict=True) if mean is None]
     if missing := [mean for mean in _NEEDED if mean not in found]:
         lacks = {"arrival": "times of arrival", "prompt": "tokens of prompts", "answer": "tokens of answers"}
-        raise InputError(
-            f"{path}, line 1 has no column with {lacks[missing[0]]}: {', '.join(header)[:200]!r}; expected {_EXPECTED}."
-        )
+        close = [near for name in others for near in nearest(name, [n for n in named if named[n] == missing[0]], 1)]
+        hint = f"did you mean {close[0]!r}?" if close else f"expected {_EXPECTED}."
+        raise InputError(f"{path}, line 1 has no column with {lacks[missing[0]]}: {', '.join(header)[:200]!r}; {hint}")
     for name, mean in zip(header, found, strict=True):
         if mean is None:
-            close = nearest(name, _MEANING, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_MEANING)}."
+            close = nearest(name, named, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"leave it out; known are {', '.join(named)}."
             raise InputError(f"{path}, line 1 has a column {name[:80]!r} that is not known; {hint}")
-        if mean and found.count(mean) > 1:
+        if mean != "unused" and found.count(mean) > 1:
             raise InputError(f"{path}, line 1 has two columns with the same meaning as {name!r}; leave one out.")
-    return [mean or "" for mean in found]
+    return [(mean or "unused", unit) for mean, unit in columns]
 
 
 def _more(
-    path: Path, where: int, cells: dict[str, str], came: float, read: int, write: int, block_tokens: int
+    path: Path,
+    where: int,
+    cells: dict[str, str],
+    came: float,
+    read: int,
+    write: int,
+    block_tokens: int,
+    units: dict[str, float],
 ) -> tuple[Request, Measured]:
     """A request with what further columns say."""
 
@@ -170,7 +186,7 @@ def _more(
         if not (cell := cells.get(mean)):
             return None
         try:
-            return float(cell) - since
+            return float(cell) * units.get(mean, 1.0) - since
         except ValueError:
             raise _cell(path, where, mean, cell, "seconds") from None
 
@@ -208,8 +224,8 @@ def named_blocks(name: str, blocks: int) -> tuple[int, ...]:
     return tuple(range(first, first + blocks))
 
 
-def _clock() -> Callable[[str], float]:
-    """A function from a cell to seconds: a number, or a date from the first minute on, so that all digits of a second are kept."""
+def _clock(unit: float) -> Callable[[str], float]:
+    """A function from a cell to seconds: a number of so many, or a date from the first minute on, so that all digits of a second are kept."""
     last, since = "", 0.0
     origin: float | None = None
 
@@ -217,7 +233,7 @@ def _clock() -> Callable[[str], float]:
         nonlocal last, since, origin
         cell = cell.strip()
         if cell[4:5] != "-":
-            return float(cell)
+            return float(cell) * unit
         if cell[:16] != last:
             last = cell[:16]
             stamp = datetime.fromisoformat(last).replace(tzinfo=UTC).timestamp()
