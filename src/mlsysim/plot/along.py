@@ -7,11 +7,11 @@ reason, or has the value that is left.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric
 from mlsysim.plot.charts.curve import Curve, Stop, curve
-from mlsysim.plot.figure import WIDE
 from mlsysim.plot.readings import bound_of, colour_of, figure_of
 
 Found = tuple[float, "Answer | str | None"]
@@ -22,18 +22,9 @@ _RATES = ("1 / second", "1 / s")
 
 
 def along(
-    found: Sequence[Found],
-    metric: str,
-    *,
-    x_title: str,
-    x_unit: str = "",
-    here: int | None = None,
-    ghost: Sequence[Found] = (),
-    ghost_name: str = "pinned",
-    title: str | None = None,
-    width: int = WIDE,
+    found: Sequence[Found], metric: str, *, here: int | None = None, ghost: Sequence[Found] = (), **shown: Any
 ) -> Curve:
-    """The chart of a metric (its path) along a setting; the answer at ``here`` says what its limit is."""
+    """The chart of a metric (its path) along a setting, ``shown`` as a curve is; the answer at ``here`` says what its limit is."""
     answers = [answer for _, answer in found if isinstance(answer, Answer)]
     at = found[here][1] if here is not None else None
     first = next((each for each in (at, *answers) if isinstance(each, Answer) and _held(each, metric)), None)
@@ -42,17 +33,13 @@ def along(
     unit = "" if told is None else figure_of(told)[3]
     return curve(
         [_stop(x, answer, metric, unit) for x, answer in found],
-        x_title=x_title,
-        x_unit=x_unit,
         y_title=metric.rpartition(".")[2].replace("_", " ") if told is None else told.label,
         y_unit="" if unit in _RATES else unit,
         limit=limit,
         least=least,
         here=here,
         ghost=[_stop(x, answer, metric, unit) for x, answer in ghost if answer is not None],
-        ghost_name=ghost_name,
-        title=title,
-        width=width,
+        **shown,
     )
 
 
