@@ -267,7 +267,7 @@ def test_a_part_that_is_split_in_two_is_one_in_a_review() -> None:
     (change,) = (each for each in review(text, on="64xH100").formats if "fp8" in str(each.edits))
     now, then = (
         float(number)
-        for number in re.findall(r"matrix products: ([\d.]+)% of the time now, then ([\d.]+)%", change.reason)[0]
+        for number in re.findall(r"matrix products: ([\d.]+)% of the time now, ([\d.]+)% then", change.reason)[0]
     )
     assert 0.4 * now < then < 0.8 * now
 

@@ -117,7 +117,7 @@ def test_a_queue_that_may_grow_without_end_gives_times_without_an_upper_end():
     first, come = answer.checks
     # A limit that is far away is kept as surely as no queue grows.
     assert first.state == come.state == "open" and first.odds == come.odds
-    assert "too close to call, its interval is" in first.sentence
+    assert "too close to call: its interval is" in first.sentence
     # The ruling is of the limit that is in most doubt, and says what becomes of the other.
     assert "The other limit is too close to call." in answer.ruling.because
     near = asked(qps=qps, ttft=f"{1.001 * times(answer, 'ttft')[1]} s")

@@ -236,7 +236,7 @@ class Deployment:
         seen = named.seen(model)
         runs = "no measured run of this architecture"
         if seen is not None:
-            runs = f"{seen.rows} measured runs of this architecture: kernels of its prompts take {seen.prompts:.3g}, of its answers {seen.answers:.3g} of the forms, and the host launches {seen.launches:.3g} of the operators counted"
+            runs = f"{seen.rows} measured runs of this architecture: factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}, {runs}"
         if mine := own_profile(chip):
             assumed["own_profile"] = mine

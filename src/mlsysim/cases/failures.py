@@ -31,7 +31,7 @@ from mlsysim.zoo.intervals import Factors
 _HOUR = 3600.0
 _SHORTEST = 1e-6
 """Hours of a repair that takes no time."""
-_COUNTED = ("hopper", "ampere", "tpu")
+_COUNTED = {"hopper": "Hopper", "ampere": "Ampere", "tpu": "TPUs"}
 _OTHERS = "hopper"
 """The rate of what is not listed."""
 
@@ -86,7 +86,7 @@ def interruption_rate(chip: HardwareNode) -> Rate:
     where = (
         ""
         if chip.generation in table["generations"]
-        else f"; none is published for {chip.name}, so that of {found or _OTHERS} is used"
+        else f"; none is published for {chip.name}, so the rate of {_COUNTED[found or _OTHERS]} is used"
     )
     words = f"{hours:,.0f} h for each accelerator, all causes ({table['meaning']}{where})"
     return Rate(hours, words, table["source"]["title"])

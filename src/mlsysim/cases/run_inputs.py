@@ -124,7 +124,7 @@ def electricity_price(resolver: str, value: Any, site: Site, assumed: Assumption
         if word == LOCAL:
             price = fallback_price()
             why = f"none is published for {site.name}" if site.carbon is not None else "no region is given"
-            words = f"{price:g} USD/kWh, the price of {Grids.get(FALLBACK_GRID).name}: {why}"
+            words = f"{price:g} USD/kWh, the price of {Grids.get(FALLBACK_GRID).name}, because {why}"
             assumed.say("kwh_price", price, DEFAULT, words)
             return price
         raise InputError(

@@ -134,7 +134,7 @@ def _print_review(found: Review, form: str) -> None:
     print_lines((text, None) for text, kind in found.sentences() if kind in _FIRST)
     for title, part in (
         ("What to change", rows),
-        ("Narrower numbers, which change what is computed", narrow),
+        ("Narrower number formats, which change results", narrow),
     ):
         if part:
             print_table(form, headers, part, right=(3, 4), title=title)

@@ -178,7 +178,7 @@ def why(now: Answer, then: Answer | None) -> str:
     if abs(moved[label]) < 0.0005 * total:
         return "no part of the time moves"
     shares = [before.get(label, 0.0) / total, after.get(label, 0.0) * scale / total]
-    return f"{label}: {shares[0]:.1%} of the time now, then {shares[1]:.1%}"
+    return f"{label}: {shares[0]:.1%} of the time now, {shares[1]:.1%} then"
 
 
 def _by_label(answer: Answer) -> Counter[str]:
@@ -253,7 +253,7 @@ def load_of(reading: Reading, now: Answer) -> tuple[str, ...]:
     if part is None or part.max_num_seqs is None or any(said.get(key) for key in ("qps", "concurrency", "trace")):
         return ()
     return (
-        f"No load is given: reviewed with {many(part.concurrency or 0, 'request')} in flight, as many as its flags let in.",
+        f"No load is given, so this is for {many(part.concurrency or 0, 'request')} in flight, the most that the flags allow.",
     )
 
 

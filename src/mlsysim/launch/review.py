@@ -56,7 +56,7 @@ class FlagChange(Record):
         """The text of each flag, and below it what the change does."""
         saves = self.saves.text if self.saves else ""
         number = len(self.edits)
-        how = "alone" if number == 1 else f"with these {number} alone"
+        how = "alone" if number == 1 else f"with just these {number}"
         does = [f"{self.effect} {how}" if self.gain else self.effect, saves and f"saves {saves}", self.reason]
         flags = [(f"  {edit.text}  (now {edit.now})", "flag") for edit in self.edits]
         return [*flags, ("    " + "; ".join(part for part in does if part), "effect")]
@@ -80,7 +80,7 @@ class Review(Summary, Record):
     problems: tuple[str, ...] = ()
     changes: tuple[FlagChange, ...] = ()
     paste: tuple[Edit, ...] = Field((), description="all changes of settings together")
-    formats: tuple[FlagChange, ...] = Field((), description="narrower number formats, which change what is computed")
+    formats: tuple[FlagChange, ...] = Field((), description="narrower number formats, which change results")
 
     @property
     def exit_code(self) -> int:
@@ -110,7 +110,7 @@ class Review(Summary, Record):
         lines += [(str(self.answer.binding.sentence), "binding")] if self.answer.feasible else []
         for title, changes in (
             ("What to change", self.changes),
-            ("Narrower numbers, which change what is computed", self.formats),
+            ("Narrower number formats, which change results", self.formats),
         ):
             if changes:
                 lines += [("", ""), (title, "title"), *(line for change in changes for line in change.lines())]

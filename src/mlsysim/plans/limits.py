@@ -138,7 +138,7 @@ def _answered(answer: Answer, qps: float, asked: str) -> Checked:
             update={"sentence": f"Requests are answered at {plainly(rate)} a second, {how} they come ({come})."}
         )
     odds = _steady(most, qps)
-    words = f"At most {plainly(rate)} requests a second are answered, and {come} {'comes' if qps == 1 else 'come'}{_open(most, odds)}."
+    words = f"At most {plainly(rate)} requests a second can be answered, and {come} {'arrives' if qps == 1 else 'arrive'}{_open(most, odds)}."
     return found.model_copy(update={"sentence": words, "odds": odds})
 
 
@@ -193,7 +193,7 @@ def _within(answer: Answer, metric: Metric, label: str, most: Any, runs: Metric 
 def _open(metric: Metric, odds: float | None) -> str:
     """What is said of a limit that lies inside of the interval."""
     close = odds is not None and 0.05 < odds < 0.95 and metric.interval
-    return f"; too close to call, its interval is {metric.interval}" if close else ""
+    return f"; too close to call: its interval is {metric.interval}" if close else ""
 
 
 def _small(label: str) -> str:

@@ -134,10 +134,10 @@ def _of_a_run(answer: Answer | None) -> tuple[str, ...]:
 
 
 _COLUMNS = (
-    "Headroom: how many times the traffic can grow before a limit is missed. Odds: that every limit is kept. "
+    "Headroom: how many times the traffic can grow before a limit is missed. Odds: the chance that every limit is kept. "
     "Replicas before a + read prompts, those after it write answers. Each row is a plan that serve can repeat."
 )
-_FEWER = " Rows after the first had fewer simulated requests."
+_FEWER = " Rows after the first were simulated with fewer requests."
 
 
 def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:

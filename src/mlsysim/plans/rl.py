@@ -266,10 +266,10 @@ def _headline(sheet: Sheet, way: Way) -> str:
     if way.served is not None:
         late, named = sheet.ledger.gross(case.ENVIRONMENT), []
         if sheet.ledger.gross(case.LONG_TAIL):
-            named.append(f"{sheet.text('tail_time')} long tail")
+            named.append(f"{sheet.text('tail_time')} is the long tail")
         if late:
-            named.append(f"{compact_time(late)} environment")
-        parts.insert(0, f"rollout {sheet.text('rollout_time')}{' of which ' * bool(named)}{' and '.join(named)}")
+            named.append(f"{compact_time(late)} the environment")
+        parts.insert(0, f"rollout {sheet.text('rollout_time')}{', of which ' * bool(named)}{' and '.join(named)}")
     if way.step.passes >= _SAID * way.seconds:
         parts.append(f"log-probabilities {sheet.text('logprob_time')}")
     return (
@@ -287,7 +287,7 @@ def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
     listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
     most = max(shares, key=lambda name: shares[name])
     together = sum(shares.get(name, 0.0) for name in ("rollout", "long tail"))
-    both = f", and the rollout with its long tail {together:.0%} together" if "long tail" in shares else ""
+    both = f", and rollout and long tail together take {together:.0%}" if "long tail" in shares else ""
     yield f"Of the step: {listed}; {most} is the largest part{both}."
     trains = _split_text(layout, "", ("tp", "pp", "cp", "ep", "dp"))
     if way.served is not None:

@@ -59,7 +59,7 @@ def ruling_of(answer: Answer) -> Ruling:
         told = tuple(check.sentence for check in answer.checks[:_SHOWN])
         return Ruling(state="holds", claim=f"{_failures(answer)}Holds: {wanted}.", because=(*told, *lost))
     others = [check.state for check in answer.checks if check is not decides]
-    why = decides.sentence if decides.certain else decides.sentence.replace("; too close to call, its", "; its")
+    why = decides.sentence if decides.certain else decides.sentence.replace("; too close to call: its", "; its")
     because = (why, *([_rest(others)] if others else []), *lost)
     if decides.certain:
         return Ruling(state="fails", claim=f"{_failures(answer)}Does not hold: {decides.asked}.", because=because)

@@ -157,7 +157,7 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
     if server.part.concurrency is None:
         qps = served.come
-        why = "" if qps is None else f" where {plainly(qps)} {'comes' if qps == 1 else 'come'} a second"
+        why = "" if qps is None else f" while {plainly(qps)} {'arrives' if qps == 1 else 'arrive'} a second"
         if served.overloaded:
             why = f", as many as there is room for: {plainly(qps or 0.0)} requests a second are more than it can answer"
         sheet.assumed["concurrency"] = f"{served.flying} in flight{why}"
@@ -264,7 +264,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
         sheet.facts["requests_at_saturation"] = full
         sheet.facts["time_at_saturation"] = quantity(full / served.most_answered(), "s")
     for name, phase, share, noun in (
-        ("ttft", FIRST, 1.0, "the time until it"),
+        ("ttft", FIRST, 1.0, "the time to the first token"),
         (
             "itl" if served.simulated else "tpot",
             ANSWER,
@@ -275,7 +275,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
         found = of_phase(served.ledger, phase)
         if found.seconds > 0:
             each = texts_of(time_parts(found), share=share)
-            sheet.together[name] = Together(f"t = sum of parts of {noun}", r"t = \sum_i t_i", each)
+            sheet.together[name] = Together(f"t = sum of the parts of {noun}", r"t = \sum_i t_i", each)
 
 
 def _bands(served: Served) -> dict[str, Any]:

@@ -242,5 +242,5 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput, played: Simulated | None)
     yield from cost_sentence(sheet, days, "The run" if kept.lasting else "Trying")
     taken = [sheet.text(name) for name in ("energy", "carbon_footprint") if name in sheet.metrics]
     if taken:
-        yield f"It takes {' and emits '.join(taken)}."
+        yield f"It uses {' and emits '.join(taken)}."
     yield from energy_sentence(sheet)

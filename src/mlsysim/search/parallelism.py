@@ -101,7 +101,7 @@ class ParallelismResult(Result):
         behind = 1 - self.simplest["mfu"] / self.best_mfu
         chunks = f" with {self.simplest['v_stages']} chunks a stage" if self.simplest["v_stages"] > 1 else ""
         other = f", the simplest of them {_label(self.simplest)}{chunks} ({behind:.1%} behind)" if behind > 0 else ""
-        return f"; {self.near:,} are within {layouts.SCATTER:.0%} of it, which predictions cannot tell apart{other}"
+        return f"; {self.near:,} are within {layouts.SCATTER:.0%}, too close for predictions to rank{other}"
 
 
 class ParallelismOptimizer(Resolver[ParallelismResult]):

@@ -259,7 +259,9 @@ def _node_for(chip: HardwareNode, count: int, said: int | None, assumed: dict[st
     each = found[0].accelerators_per_node
     if each < per_node:
         if count > 1 or node.unit_cost is not None:
-            assumed["node"] = f"{each} of the {per_node} accelerators of {'a' if count == each else 'each'} {node.name}"
+            assumed["node"] = (
+                f"{each} of the {per_node} accelerators of {'one' if count == each else 'each'} {node.name}"
+            )
     elif "node" not in assumed:
         assumed["node"] = f"{node.name}, {per_node} to a node"
     return found
@@ -285,5 +287,5 @@ def _fabric_for(node: Node, nodes: int, assumed: dict[str, str]) -> NetworkFabri
         infiniband = [f for f in same if (f.technology or f.name).lower().startswith("infiniband")]
         fabric = (infiniband or same or [Fabrics.get("Ethernet_100G")])[0]
     if nodes > 1:
-        assumed["fabric"] = f"{fabric.name} (@NAME after the fleet for another)"
+        assumed["fabric"] = f"{fabric.name} (write @NAME after the fleet for another)"
     return fabric

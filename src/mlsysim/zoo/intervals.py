@@ -71,7 +71,7 @@ class Interval(Record):
             return f"extrapolating: {said} {self.rows:,} {of if self.unseen else 'measurements of other kinds'}"
         without = ", each left out of the fit," if self.regime.startswith(LEFT_OUT) else ""
         known = f"90 % of {self.rows:,} {of}{without} fell within the interval"
-        return f"{known}; {said}, which makes it {wider or 'no wider'}" if said else known
+        return f"{known}; {said}, {f'so it is {wider}' if wider else 'but it is no wider'}" if said else known
 
 
 Factors = tuple[float, float]
