@@ -62,12 +62,12 @@ def serve(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
 
 
 def rl(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
-    """What a step of post-training takes: rollout and its long tail, training, weights on their way; the best split, the cost of a thousand steps."""
+    """What a step of post-training takes: rollout and its long tail, training and weight transfer; the best split, and the cost of a thousand steps."""
     return _answered("rl", model, on, settings)
 
 
 def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Planned:
-    """The least fleet of each chip in ``on`` (the usual ones without): that trains a model by a ``deadline``, or that answers ``qps`` requests a second,
+    """The smallest fleet of each chip in ``on`` (by default the usual ones) that trains a model by a ``deadline``, or that answers ``qps`` requests a second,
     or a ``trace``, within its limits."""
     chips = [chip.strip() for chip in on.split(",") if chip.strip()] if isinstance(on, str) else [*map(fleet_name, on)]
     first = chips[0] if chips else "H100"

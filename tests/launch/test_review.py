@@ -80,7 +80,7 @@ def test_a_command_whose_settings_are_in_a_file_names_the_file() -> None:
 def test_flags_of_one_change_are_counted() -> None:
     text = SLOW + " --recompute-method uniform --recompute-num-layers 1"
     lines = [line for line, _ in review(text, on="64xH100").sentences()]
-    assert any(line.strip().startswith("+") and "with these 3 alone" in line for line in lines)
+    assert any(line.strip().startswith("+") and "with just these 3" in line for line in lines)
 
 
 def test_serving_on_too_few_accelerators_of_the_fleet() -> None:

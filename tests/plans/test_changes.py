@@ -157,7 +157,7 @@ def test_what_does_not_fit_or_keep_up_is_given_what_the_rate_needs_and_no_more(n
     asked = {"task": "serving", "model": "Llama3_70B", "on": f"{number}xH100", **limits}
     answer = evaluate(Plan.model_validate(asked))
     assert answer.change is not None and answer.change.plan.hardware.on == "32xH100"
-    assert answer.change.effects.endswith("all that was asked holds") and evaluate(answer.change.plan).passed
+    assert answer.change.effects.endswith("everything asked for holds") and evaluate(answer.change.plan).passed
 
 
 def test_changes_of_a_simulated_run_are_compared_with_as_few_runs() -> None:

@@ -139,7 +139,7 @@ def test_limits_are_checked_and_named() -> None:
     answer = evaluate(plan, change=False)
     assert [check.passed for check in answer.checks] == [False, True] and answer.exit_code == 3
     better = evaluate(plan).change
-    assert better is not None and "all that was asked holds" in better.sentence
+    assert better is not None and "everything asked for holds" in better.sentence
     assert evaluate(better.plan, change=False).exit_code == 0
 
 

@@ -87,7 +87,7 @@ def test_a_least_service_leaves_out_chips_whose_limited_cost_is_not_known() -> N
 def test_a_budget_that_too_many_accelerators_miss_is_kept_by_fewer() -> None:
     answer = mlsysim.serve("Llama3_8B", "8xH100", qps=20, budget="100 USD")
     assert not answer.passed and answer.change is not None and answer.change.words.startswith("1 x H100")
-    assert answer.change.effects.startswith("then all that was asked holds")
+    assert answer.change.effects.startswith("then everything asked for holds")
     assert evaluate(answer.change.plan, change=False).passed
 
 

@@ -59,5 +59,5 @@ def test_what_comes_and_what_is_answered_are_told_apart() -> None:
     most = mlsysim.serve("Llama3_8B", on="1xH100", qps=1000, **asked).value("most_requests_per_second").magnitude
     for above in (1.0001, 1.001, 1.1):
         said = mlsysim.serve("Llama3_8B", on="1xH100", qps=round(most * above, 3), **asked).headline
-        answered, come = re.search(r"at most ([\d.,]+) requests a second and ([\d.,]+) come", said).groups()
+        answered, come = re.search(r"at most ([\d.,]+) requests a second and ([\d.,]+) arrive", said).groups()
         assert answered != come

@@ -122,7 +122,7 @@ def table_of(header: Iterable[str], file: str) -> Table:
 
 
 def validate(*paths: str | Path) -> list[FileReport]:
-    """Score each file."""
+    """Predict every row of each measurement file and score it."""
     if not paths:
         raise InputError("validate needs at least one CSV file.")
     return [validate_file(Path(path)) for path in paths]

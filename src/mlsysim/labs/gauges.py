@@ -92,7 +92,7 @@ def _fast(answer: Answer) -> Gauge:
     rows = [row for path in paths if path in metrics and (row := _row(answer, metrics[path]))][:_ROWS]
     found: Gauge = {"name": "fast", "question": "Fast enough?", "bar": None, "rows": rows, "notes": []}
     if not rows:
-        why = "It has no time while its queue grows." if answer.overloaded else "What does not fit has no speed."
+        why = "No time holds while its queue grows." if answer.overloaded else "What does not fit has no speed."
         return found | {"state": "fails", "word": "no speed", "title": why}
     state = _worst([row["state"] for row in rows if row["state"]]) if answer.feasible else answer.ruling.state
     streamed = "with the rest streamed from the host"

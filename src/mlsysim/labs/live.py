@@ -58,7 +58,7 @@ def _played(plan: Plan) -> tuple[Plan | None, list[str]]:
         if "requests_per_second" not in steady.held:
             return None, []
         rate = _SHARE * to_si(steady.value("requests_per_second"), "1/s")
-        how = [f"Played at {rate:.3g} requests a second, {_SHARE:.0%} of what it answers at most."]
+        how = [f"Simulated at {rate:.3g} requests a second, {_SHARE:.0%} of the most that it can answer."]
     requests = int(min(_MOST, max(_FEWEST, round(_MINUTE * rate))))
     traffic = {"qps": rate, "concurrency": None, "seed": 0, "requests": requests}
     calibrated = {"efficiency": None} if isinstance(plan.hardware.efficiency, float) else {}
@@ -68,10 +68,10 @@ def _played(plan: Plan) -> tuple[Plan | None, list[str]]:
 def _traffic(answer: Answer, width: int) -> Document:
     seen = answer.over_time
     if not seen or len(seen["times"]) < 2:
-        raise InputError("Too little of this traffic is played to show it over time.")
+        raise InputError("Too few of these requests are simulated to show them over time.")
     pictures = _svgs(
         over_time_of(answer, title="Requests worked on and waiting", width=width),
-        percentiles_of(answer, title="Times that shares of them stay below", width=width),
+        percentiles_of(answer, title="Percentiles of their times", width=width),
     )
     return {"kind": "traffic", "says": list(answer.verdict[:2]), "over_time": seen, "charts": pictures}
 

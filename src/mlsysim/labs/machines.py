@@ -19,8 +19,8 @@ def machines(plan: Document) -> Document:
     chips = chips_for(given)
     which = "those with memory of its size" if given.kind == "inference" else "those that fleets are mostly made of"
     left = (
-        f"Asked for {len(chips)} chips: this plan's own and {which}, each by itself, its split searched anew. "
-        "Left out: other chips, which the menu has, and mixtures."
+        f"{len(chips)} chips were tried: this plan's own and {which}, each alone, with a layout searched for it. "
+        "Not tried: the other chips in the menu, and mixed fleets."
     )
     return {"chips": list(chips), "left_out": left}
 

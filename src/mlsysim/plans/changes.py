@@ -236,10 +236,10 @@ def _change(
     words, effects = _words(best, tried), _effects(before, tried)
     told = f"{'Another' if others is None else 'Cheapest'} change: {words}"
     if not before.feasible and not before.overloaded:
-        effects = "then it fits and all that was asked holds" if before.checks else "then it fits"
+        effects = "then it fits and everything asked for holds" if before.checks else "then it fits"
         sentence = f"{told}; {effects}{_priced(tried)}."
     elif not before.passed:
-        effects = f"then all that was asked holds{_taking(tried)}"
+        effects = f"then everything asked for holds{_taking(tried)}"
         sentence = f"{told}; {effects}."
     else:
         sentence = f"{told}: {effects}."

@@ -63,6 +63,6 @@ def _figures(answer: Answer) -> Iterator[str]:
         if size >= _MOVES:
             label = answer.metric(answer.main).label
             moves = f"10 % less of it than assumed changes {label[:1].lower()}{label[1:]} by {less:+.1%}"
-            yield f"{HARDWARE[name]}: {moves}; no other figure of the hardware counts more."
+            yield f"{HARDWARE[name]}: {moves}; no other figure of the hardware matters more."
     if sides.get("memory_capacity", (0.0,))[0] is None:
         yield "Memory is just enough: with 10 % less of it the plan does not fit."

@@ -86,7 +86,7 @@ class Advised(NamedTuple):
             return
         what = "keep the deadline" if deadline is not None else f"end within {compact_time(limit)}"
         beside = "" if plan.spares is None else f" ({plan.spares:,} are given)"
-        more = "" if deadline is not None else ", at most 1 % later than with a node always at hand"
+        more = "" if deadline is not None else ", at most 1 % later than with a node always available"
         elastic = ", going on with fewer replicas while nodes lack" if self.run.elastic else ""
         yield worded("Nine in ten runs ", what, " with ", Setting("spares", needed), f"{beside}{more}{elastic}.")
 
@@ -118,7 +118,7 @@ class Advised(NamedTuple):
         words, share = self._saved(run)
         every = compact_time(run.interval)
         if share < _TOLD:
-            yield f"No other checkpoints save {_TOLD:.1%} of the time: {own} ones every {compact_time(self.run.interval)} are as good as any."
+            yield f"No other way of checkpointing saves {_TOLD:.1%} of the time: {own} ones every {compact_time(self.run.interval)} are as good as any."
         elif mode != own:
             yield worded(f"A checkpoint every {every} with ", Setting("checkpoint_mode", mode), f" {words}.")
         else:

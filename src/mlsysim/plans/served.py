@@ -282,7 +282,7 @@ class Served:
         coming = plainly(come or 0.0)
         # As many digits as tell them apart.
         most = next((text for d in range(3, 10) if (text := plainly(self.most, d)) != coming), coming)
-        return f"{who} at most {most} requests a second and {coming} {'comes' if come == 1 else 'come'}"
+        return f"{who} at most {most} requests a second and {coming} {'arrives' if come == 1 else 'arrive'}"
 
     @property
     def suffices(self) -> bool:

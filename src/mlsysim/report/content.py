@@ -122,7 +122,11 @@ def _walls(report: Report) -> Iterator[Block]:
     answer = report.answer
     yield from _charts(report, "scorecard")
     margin = answer.binding.margin
-    ahead = f" It has {margin:.3g} times as much as the next." if margin is not None and answer.feasible else ""
+    ahead = (
+        f" It takes {margin:.3g} times as much of it as the next wall."
+        if margin is not None and answer.feasible
+        else ""
+    )
     yield Text(f"{answer.binding.sentence}{ahead}")
     if answer.next_wall is not None:
         yield Text(f"Next: {answer.next_wall.sentence}")

@@ -183,7 +183,7 @@ def _training(answer: Answer) -> _Space:
     options = {"{:,} chips": counts, "batch {:,}": batches, "TP {}": tps, "{}": formats, "recompute {}": modes}
     varied = (
         f"Varied: {listed(sorted(counts))} chips, batch {listed(sorted(batches))}, tensor parallelism {listed(sorted(tps))}, "
-        f"{listed(formats)}, recompute {listed(modes)}. All train on as much as this plan; that a larger batch or a "
+        f"{listed(formats)}, recompute {listed(modes)}. All train on as many tokens as this plan; that a larger batch or a "
         "narrower format may need more for the same quality is not counted."
     )
     return _Space(base, options, make, varied, "run_time latency", f"tco energy {_HOURS}")

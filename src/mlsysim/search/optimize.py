@@ -171,7 +171,7 @@ def optimize(
 def pareto(
     space: Any, objectives: str | Iterable[str], *, subject_to: str | Iterable[str] = (), workers: int = 1
 ) -> list[dict[str, Any]]:
-    """The points of a space that no other point beats in all of two to six outputs, by the first of them.
+    """The points of a space that no other point beats in all of two to six outputs, sorted by the first.
 
     Each is a point's number, inputs and outputs. Outputs of which more is better (throughput, accuracy) are made most of,
     the others least.

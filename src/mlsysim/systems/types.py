@@ -107,7 +107,7 @@ class NetworkFabric(Entry):
 
 
 class Fleet(Entry):
-    """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes in from all of them.
+    """``count`` equal nodes on a fabric, somewhere; ``storage_bandwidth`` is what its file system takes from all of them together.
 
     Several ``sites`` have equal parts of it; ``wan_bandwidth`` is what each has to the others, in one direction, for all its nodes.
     One that is ``joined`` to others stands on a network even where it is a single node.

@@ -205,7 +205,7 @@ class Uncertain:
 
 
 def uncertain(value: Any) -> Uncertain:
-    """A distribution from text, a mapping, or one that is there already."""
+    """A distribution from text, from a mapping, or an existing one as it is."""
     if isinstance(value, Uncertain):
         return value
     if isinstance(value, Mapping):

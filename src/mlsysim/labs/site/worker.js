@@ -111,7 +111,7 @@ function remembered(createPyodideModule, memory) {
     const held = module.HEAPU32;
     let sum = 0;
     for (let i = 0; i < common; i++) if (words[i]) sum = (Math.imul(sum, 31) + held[i]) | 0;
-    if (sum !== before) throw new Error("Python does not begin in this browser as it did when this site was built");
+    if (sum !== before) throw new Error("Python did not start in this browser as it did when this site was built");
     for (let i = 0; i < words.length; i++) held[i] ^= words[i];
     module.API.restoreSnapshot = () => config;
     return module;

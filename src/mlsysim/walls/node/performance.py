@@ -7,7 +7,7 @@ from mlsysim.walls.result import Energy, Intensity, Memory, MemoryRate, Rate, Re
 
 
 class PerformanceProfile(Result):
-    """What one device makes of one pass."""
+    """One pass on one device: time, rate, memory, energy and what binds."""
 
     latency: Annotated[Time, "timed.seconds"]
     latency_compute: Annotated[Time, "timed.compute"]

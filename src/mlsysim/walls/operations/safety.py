@@ -75,7 +75,7 @@ class ResponsibleEngineeringResult(Result):
 
 
 class ResponsibleEngineeringModel(Resolver[ResponsibleEngineeringResult]):
-    """Computing that differential privacy costs, as a range, and data that rare groups ask for."""
+    """The extra computing that differential privacy costs, as a range, and the data that rare groups need."""
 
     walls = (20,)
     inputs = declared("""
