@@ -81,7 +81,7 @@ def test_traffic_and_runs_are_played():
     times = played["over_time"]["times"]
     assert {len(values) for name, values in played["over_time"].items() if values} == {len(times)} and times[-1] > 30
     clients = live({**SERVING, "serving": {"prompt_tokens": 500, "output_tokens": 100, "concurrency": 4}})
-    assert "80% of what it answers at most" in clients["says"][0]
+    assert "80% of the most that it can answer" in clients["says"][0]
     run = live(TRAINING)
     assert run["kind"] == "run" and "50 simulated runs" in run["says"][0] and len(run["charts"]) >= 2
     assert live({"task": "inference", "workload": {"model": "ResNet50"}, "hardware": {"on": "1xH100"}}) is None

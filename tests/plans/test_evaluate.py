@@ -395,7 +395,7 @@ def test_a_rent_is_the_price_of_a_token() -> None:
 
 def test_a_rate_that_is_not_reached_is_not_what_requests_in_flight_need() -> None:
     reached, missed = (_serving(on="4xH100", qps=qps).assumptions["concurrency"] for qps in (1, 100))
-    assert "1 comes a second" in reached
+    assert "1 arrives a second" in reached
     assert "comes" not in missed and "need" not in missed, missed
 
 

@@ -93,7 +93,7 @@ def test_a_budget_that_too_many_accelerators_miss_is_kept_by_fewer() -> None:
 
 def test_a_high_rate_is_written_in_digits() -> None:
     answer = mlsysim.serve("Llama3_8B", "1xH100", qps=100_000)
-    assert "and 100,000 come" in answer.headline and answer.checks[-1].sentence.endswith("and 100,000 come.")
+    assert "and 100,000 arrive" in answer.headline and answer.checks[-1].sentence.endswith("and 100,000 arrive.")
 
 
 def test_a_state_of_one_size_keeps_conversations_of_any_length() -> None:
