@@ -89,7 +89,7 @@ def test_traffic_and_runs_are_played():
 
 def test_rows_of_machines_carry_the_plan_that_they_show():
     asked = machines(SERVING)
-    assert asked["chips"][0] == "H100" and "Left out" in asked["left_out"]
+    assert asked["chips"][0] == "H100" and "Not tried" in asked["left_out"]
     row = machine(SERVING, "H200")
     answer = evaluate(row["plan"])["metrics"]
     assert row["price"]["text"] == answer["macro.usd_per_mtoken"]["text"] and row["word"] in ("holds", "close")

@@ -226,7 +226,7 @@ _SHARED |= declared(f"""
     include_host = no | flag | count what stands around the accelerators: hosts, fans and conversion as measured of air- or liquid-cooled \
         nodes, the network, and a stated PUE where there is no place
     cooling? | one of air, liquid | of the nodes, for include_host; liquid for racks that are sold so | liquid
-    power_cap? | (0, 100000] W | power limit of each accelerator; a lower one is kept by the clock | 500 W
+    power_cap? | (0, 100000] W | power limit of each accelerator, kept by lowering the clock | 500 W
     average_power? | (0, inf) kW, plain W | measured average power of one accelerator, instead of TDP and MFU | 330 W
 """)
 

@@ -82,7 +82,7 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         devices = 1 | whole [1, 1024] | devices that share each image of a calibrated denoiser
         ring = 1 | whole [1, 1024] | of them, those that pass keys and values around
         random_arrivals = no | flag | samples come at random and may not wait long (calibrated, tensorrt)
-        measured_rate? | (0, 1e12] | samples a second as measured, which energy is of (calibrated)
+        measured_rate? | (0, 1e12] | measured samples a second, for the energy (calibrated)
         power_cap
     """)
     equations = written(r"""
