@@ -34,12 +34,12 @@ KINDS = {
     "carbon": Kind("Carbon of electricity, and of making the chips", of.carbon_of),
     "schedule": Kind("The pipeline of a step", schedule_of),
     "stages": Kind("Memory of the stages over a step", stage_memory_of),
-    "percentiles": Kind("Times within which shares of the requests are", of.percentiles_of),
+    "percentiles": Kind("Percentiles of the requests' times", of.percentiles_of),
     "traffic": Kind("Requests over time", of.over_time_of),
-    "run": Kind("The simulated run in the middle, row by row", of.run_of),
+    "run": Kind("The median simulated run, row by row", of.run_of),
     "lost": Kind("What the run lost its time to", of.lost_of),
-    "finish": Kind("When simulated runs have ended", of.finish_of),
-    "hours": Kind("Carbon of the hours by month", of.hours_of),
+    "finish": Kind("When the simulated runs end", of.finish_of),
+    "hours": Kind("Carbon by month and hour", of.hours_of),
     "regimes": Kind("What binds where", regimes_of),
 }
 """The charts by the name that a reader gives."""
