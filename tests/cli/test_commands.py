@@ -61,7 +61,7 @@ FORMS = [
     ("schema", "--type", "workload"),
     ("schema", "--type", "ServingModel"),
     ("optimize", "parallelism", TUTORIAL),
-    ("optimize", "batching", CHATBOT, "--sla-ms", "20000", "--qps", "1"),
+    ("optimize", "batching", CHATBOT, "--sla-ms", "40000", "--qps", "1"),
     ("optimize", "placement", TUTORIAL, "--carbon-tax", "100"),
     ("audit",),
     ("audit", CHATBOT),

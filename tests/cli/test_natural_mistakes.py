@@ -17,6 +17,24 @@ TRAIN = "train Llama3_70B --on 512xH100 "
 SERVE = "serve Llama3_70B --on 8xH200 "
 
 MISTAKES = {
+    # Two things in one sentence, other money, other people's trainers, numbers of labs.
+    "compare H100 vs A100": ["without 'vs' between them", "`mlsysim compare H100 A100 --model Llama3_8B`"],
+    "compare Llama3_8B@H100 vs. Llama3_8B@A100": ["`mlsysim compare Llama3_8B@H100 Llama3_8B@A100`."],
+    "compare Llama3_8B@H100 and Llama3_8B@A100": ["without 'and' between them"],
+    TRAIN + "--stack deepspeed": [
+        "--stack neox22 has the times of published runs of DeepSpeed",
+        "--launcher deepspeed",
+    ],
+    TRAIN + "--stack torchtitan": ["--stack titan has the times", "--launcher torchtitan the layouts that it runs"],
+    TRAIN + "--stack accelerate": ["--stack fsdp23 has the times of published runs of FSDP"],
+    TRAIN + "--budget 1M€": ["--budget: money is in USD here, not in €", "'30000 USD'"],
+    TRAIN + "--budget €1M": ["--budget: money is in USD here, not in €", "'30000 USD'"],
+    TRAIN + "--budget 1MEUR": ["--budget: money is in USD here, not in EUR"],
+    TRAIN + "--budget '£ 500k'": ["--budget: money is in USD here, not in £"],
+    TRAIN + "--price €2/h": ["--price: money is in USD here, not in €", "'2.5 USD/h'"],
+    "labs show 99": ["There is no lab 99; they are numbered 1 to 20."],
+    "labs show zebra": ["no lab named 'zebra'", "`mlsysim labs list` has them."],
+    "compare --model Llama3_8B H100": ["Missing argument 'B'"],
     # What a command or a trainer does not run, and what says it.
     "eval Llama3_70B@8xH100": ["8 are given", "--task training or --task serving"],
     "export fsdp ViT_B_16@8xH100 --zero 1": ["FSDP does not run ZeRO 1; use --zero 2 or --zero 3."],

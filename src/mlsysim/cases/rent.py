@@ -19,7 +19,7 @@ from mlsysim.infra.registry import Prices
 from mlsysim.infra.types import CloudPrice
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.fields import quantity_from
-from mlsysim.units.registry import Quantity, number_from, to_si
+from mlsysim.units.registry import CURRENCIES, Quantity, number_from, to_si
 from mlsysim.zoo.labels import cloud
 
 MOST = 1000.0
@@ -112,7 +112,7 @@ def _number(value: Any) -> float | None:
         if paid is None:
             raise InputError(f"price got {text!r}; write a decimal point, as in 2.5.", field="price")
         return float(paid)
-    if text[:1].isdigit() or text[:1] in ("-", "+", ".", "$"):
+    if text[:1].isdigit() or text[:1] in ("-", "+", ".", "$", *CURRENCIES):
         return float(to_si(quantity_from(text.lstrip("$"), "USD/h", "2.5 USD/h", "price"), "USD/h"))
     return None
 

@@ -18,7 +18,7 @@ import typer
 from mlsysim import __version__, vocabulary
 from mlsysim.cli.lean import import_pint
 from mlsysim.cli.output import print_json
-from mlsysim.cli.plan_options import in_options, plan_command
+from mlsysim.cli.plan_options import in_options, is_hardware, plan_command
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
 from mlsysim.vocabulary import meant_for, valued
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
@@ -249,6 +249,10 @@ def _of_usage(error: Exception, said: str) -> str:
         if "on" in sys.argv[2:-1]:
             return f"The fleet is an option: --on {sys.argv[sys.argv.index('on', 2) + 1][:60]}, with its dashes."
         if getattr(getattr(error, "ctx", None), "info_name", None) == "compare":
+            one, between = (str(getattr(error, "ctx", None).params.get(name)) for name in ("first", "second"))
+            if between.rstrip(".") in ("vs", "versus", "and", "with", "to", "against"):
+                chips = " --model Llama3_8B" if is_hardware(one) else ""
+                return f"compare takes two plans without {between!r} between them: `mlsysim compare {one[:60]} {words[:60]}{chips}`."
             return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
         return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
     return said

@@ -121,14 +121,17 @@ def parallelism(context: Context, target: Target, output: Output = None, as_json
 def batching(
     context: Context,
     target: Target,
-    sla_ms: Annotated[float, Option(help="limit on the P99 of a request, in milliseconds")] = 10_000.0,
-    qps: Annotated[float, Option(help="requests a second")] = 1.0,
+    sla_ms: Annotated[
+        float | None, Option(help="limit on the P99 of a request, in milliseconds (default 10,000)")
+    ] = None,
+    qps: Annotated[float | None, Option(help="requests a second (default 1)")] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """The batch with the highest throughput within a latency target.
 
     mlsysim optimize batching Llama3_8B@H100 --sla-ms 8000 --qps 4
+    mlsysim optimize batching Llama3_8B@H100 --slo e2e_p99=8s --osl 500
     """
     from mlsysim.plans.optimizing import batch_found, best_batching
 
@@ -136,7 +139,7 @@ def batching(
     plan = named_plan(context, target, "serving")
     with busy("searching batches ..."):
         result = best_batching(plan, sla_ms, qps)
-    _show(result, form, result.top_candidates, batch_found(result), _BATCHES)
+    _show(result, form, result.top_candidates, batch_found(result), _BATCHES, _no_effect(result))
     does_not_fit = result.binding.wall == 2
     end(0 if result.is_feasible else 2 if does_not_fit else 3)
 
@@ -165,8 +168,12 @@ def placement(
         result = best_placement(plan, carbon_tax, names, objective)
     prices = result.assumptions.get("unpublished_prices")
     notes = [] if prices is None else [(f"USD/kWh: {prices}.", "dim")]
-    notes += [(f"{name}: {text}.", "dim") for name, text in idle(result.assumptions).items()]
-    _show(result, form, result.top_candidates[:10], place_found(result), _PLACES, notes)
+    _show(result, form, result.top_candidates[:10], place_found(result), _PLACES, [*notes, *_no_effect(result)])
+
+
+def _no_effect(result: Any) -> list[Line]:
+    """What was given and changes nothing, in words."""
+    return [(f"{name}: {text}.", "dim") for name, text in idle(result.assumptions).items()]
 
 
 def synthesize(

@@ -86,11 +86,29 @@ class PlanCommand(TyperCommand):
         offers = self._offers(own)
         args = _in_our_words(args, own, offers, self.task)
         self._made = _options(_given(args, own, offers))
+        args = self._with_the_model(ctx, own, args)
         rest: list[str] = super().parse_args(ctx, args)
         held = [name for name in ctx.params if name.startswith(_PREFIX)]
         given = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in held}
         ctx.meta[_GIVEN] = {name: value for name, value in given.items() if value not in (None, [], ())}
         return rest
+
+    def _with_the_model(self, ctx: Any, own: list[Any], args: list[str]) -> list[str]:
+        """Arguments with ``--model X`` as the word X, where that is what the command lacks."""
+        place = next((i for i, arg in enumerate(args) if arg.partition("=")[0] == "--model"), None)
+        if place is None:
+            return args
+        _, mark, value = args[place].partition("=")
+        first = [*args[:place], *([value] if mark else []), *args[place + 1 :]]
+        words = [each for each in own if each.param_type_name == "argument" and each.required]
+        named = next((each.name for each in words if "MODEL" in each.metavar or "PLAN" in each.metavar), None)
+        if named in (None, "model"):
+            return args if named is None else first
+        found = self.make_parser(ctx).parse_args(list(args))[0].get(named)
+        if isinstance(found, tuple) and "=" in found[0]:
+            # Keys with values that begin a sweep are no plan.
+            return [value or args[place + 1], *args[:place], *args[place + (1 if mark else 2) :]]
+        return args if found else first
 
 
 def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:
@@ -241,6 +259,8 @@ def named_plan(context: typer.Context, text: str, task: str | None = None) -> Pl
         return changed(context, load(text))
     model, mark, fleet = text.partition("@")
     given = context.meta.get(_GIVEN, {})
+    if not mark and "model" in given and "on" not in given and is_hardware(text):
+        return plan_of(context, task=given.get("task", task), on=text)
     if not mark and "on" not in given:
         raise InputError(f"{text[:60]!r} is {_lacks(text)}.")
     return plan_of(context, task=given.get("task", task), model=model, on=given.get("on", fleet))

@@ -49,6 +49,10 @@ def sweep_plan(
         chart_of_keys(found, None if goal is None else goal[0]).save(plot)
         print(f"Chart written to {plot}.", file=sys.stderr)
     fits, shown = found.feasible, found._replace(points=found.points[:top])
+    if form == "csv":
+        # Other programs read numbers, with units in their headers.
+        sys.stdout.write(shown.to_csv())
+        return end(0 if fits else _NOTHING_FITS)
     headers, rows = shown.table()
     why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in shown.points if not point.feasible)]
     numbers = range(len(found.axes), len(headers) - 1)

@@ -237,7 +237,11 @@ def labs() -> list[Lab]:
 
 
 def lab(name: str) -> Lab:
-    """A lab by its id."""
-    if name not in _shipped():
-        raise unknown_name("lab", name, _shipped())
-    return _shipped()[name]
+    """A lab by its id, or by its number in the order of the list."""
+    found = _shipped()
+    numbered = {str(each.number): each for each in found.values()}
+    if name not in found and name.isdigit() and name not in numbered:
+        raise InputError(f"There is no lab {name[:20]}; they are numbered 1 to {len(found)}.", field="lab")
+    if name not in {*found, *numbered}:
+        raise unknown_name("lab", name, found, "`mlsysim labs list` has them.")
+    return numbered.get(name) or found[name]

@@ -18,7 +18,7 @@ from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.risks import risks_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import given_money
+from mlsysim.units.text import count_text, given_money
 
 _CLASSES = re.compile(r"^(?:\w+Workload|Fleet): |^The ('\w+') input of \w+(?= must )")
 """What a sentence says of classes, which a plan has none of."""
@@ -48,7 +48,7 @@ def finished(plan: Plan, evaluator: Callable[[Plan], Answer]) -> Answer:
         if _CLASSES.match(sentence):
             sentence = _CLASSES.sub(r"\1", sentence)
         raise type(error)(sentence, **{**error.details, "of_a_plan": True}) from None
-    notes = *workload_of(plan.workload).caveats, *_unheeded(plan), *_unchecked(answer)
+    notes = *workload_of(plan.workload).caveats, *_unheeded(plan), *_unchecked(answer), *_short(answer)
     return stopped(answer.model_copy(update={"warnings": notes}).in_words(as_in_a_plan))
 
 
@@ -73,6 +73,22 @@ def _unchecked(answer: Answer) -> Iterator[str]:
     if budget is not None and answer.paid is None and answer.feasible:
         limit = given_money(to_si(budget, "USD"))
         yield f"{answer.priceless} the budget of {limit} is not checked; give a price."
+
+
+def _short(answer: Answer) -> Iterator[str]:
+    """A run that ends within its first step."""
+    tokens, step = answer.plan.workload.tokens, answer.held.get("latency")
+    rate = answer.held.get("tokens_per_second")
+    if answer.task == "training" and tokens is not None and step is not None and rate is not None:
+        each = to_si(step.value, "s") * to_si(rate.value, "1/s")
+        if tokens < each * (1 - 1e-9):
+            what = f"{count_text(tokens)} {'token is' if tokens == 1 else 'tokens are'} less than one step"
+            hint = (
+                f"{tokens:g}B and {tokens:g}T are billions and trillions"
+                if tokens < 1000
+                else "a smaller batch has shorter steps"
+            )
+            yield f"{what} of {count_text(each)}, which runs whole; {hint}."
 
 
 def _evaluator(kind: str, quick: bool) -> Callable[[Plan], Answer]:

@@ -15,7 +15,7 @@ from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, format_unit, quantity, to_si, unit_name
-from mlsysim.units.text import byte_unit, count_text, figure, format_value, money_text, time_unit
+from mlsysim.units.text import byte_unit, count_text, figure, format_value, money_text, number, time_unit
 from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.zoo.files import shipped
@@ -208,6 +208,9 @@ def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, bi
     return Metric(name=name, label=label, level=kind.level, value=value, wall=wall, low=low, high=high)
 
 
+_SMALL = 0.01
+"""Below it a quantity has another unit, or all its zeros."""
+
 _RATES = ("1 / second", "1 / s")
 """Units of counts a second, which labels name in words."""
 
@@ -227,6 +230,8 @@ def value_text(name: str, value: Any) -> str:
         larger = next((each for least, each in _LARGER.get(unit, ()) if size and abs(size) >= least), unit)
         value = value if larger == unit else value.to(larger)
         large = isinstance(value.magnitude, float) and abs(value.magnitude) >= 1e4
+        if 0 < abs(value.magnitude) < _SMALL:
+            return number(value)
         return f"{figure(value.magnitude)} {format_unit(value.units)}".strip() if large else format_value(value)
     if isinstance(value, float):
         if name in kinds() and kinds()[name].share:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlsysim.cases.run_inputs import ALL, run_days
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, either
 from mlsysim.infra.registry import Grids
 from mlsysim.models.base import Workload
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.hours import seen_from
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import find_fleets, precision_of, workload_of
+from mlsysim.plans.targets import parse_targets
 from mlsysim.plans.training_layout import best_layouts as best_parallelism
 from mlsysim.search.batching import BatchingOptimizer
 from mlsysim.search.placement import PlacementOptimizer
@@ -23,6 +25,10 @@ from mlsysim.units.text import figure, money_text
 __all__ = ["batch_found", "best_batching", "best_parallelism", "best_placement", "layout_found", "place_found"]
 
 _PROMPT_TOKENS = 1024
+_SLA_MS = 10_000.0
+_WHOLE = "e2e_p99"
+_BATCHED = ("prompt_tokens", "output_tokens", "cache_precision", "qps", "replicas", "slo")
+"""What a plan says of its service that the search over batches takes."""
 
 
 def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
@@ -30,20 +36,34 @@ def _fidelity(plan: Plan, fleet: Fleet, model: Workload) -> dict[str, Any]:
     return {"precision": precision, "efficiency": plan.hardware.efficiency or "calibrated"}
 
 
-def best_batching(plan: Plan, sla_ms: float = 10_000.0, qps: float = 1.0) -> Any:
-    """The batch with the highest throughput whose 99th percentile stays within a limit."""
-    fleet, serving = find_fleets(plan.hardware).one, plan.serving
-    width, model = plan.parallelism.tp or 1, workload_of(plan.workload)
-    return BatchingOptimizer().solve(
+def best_batching(plan: Plan, sla_ms: float | None = None, qps: float | None = None) -> Any:
+    """The batch with the highest throughput whose 99th percentile stays within a limit: the shortest of the one that is given and those that the plan has on
+    the whole request (e2e_p99). What else the plan says of its service has no effect, which the result says."""
+    fleet, serving = find_fleets(plan.hardware).one, plan.serving or ServingPart()
+    split, model = plan.parallelism, workload_of(plan.workload)
+    degrees = {f"{name}_size": getattr(split, name) or 1 for name in ("tp", "pp", "ep")}
+    targets = parse_targets(serving.slo)
+    limits = [1e3 * target.seconds for target in targets if target.metric == _WHOLE]
+    given = {"output_len": serving.output_tokens, "cache_precision": serving.cache_precision}
+    result = BatchingOptimizer().solve(
         model=model,
         hardware=fleet.node.accelerator,
-        seq_len=plan.workload.seq_len or (serving.prompt_tokens if serving else None) or _PROMPT_TOKENS,
-        sla_latency_ms=sla_ms,
-        arrival_rate_qps=qps,
-        num_replicas=max(1, fleet.total_accelerators // width),
-        tp_size=width,
+        seq_len=plan.workload.seq_len or serving.prompt_tokens or _PROMPT_TOKENS,
+        sla_latency_ms=min([*limits, *([] if sla_ms is None else [sla_ms])], default=_SLA_MS),
+        arrival_rate_qps=qps or serving.qps or 1.0,
+        num_replicas=serving.replicas or max(1, fleet.total_accelerators // (degrees["tp_size"] * degrees["pp_size"])),
+        **degrees,
+        **{name: value for name, value in given.items() if value is not None},
         **_fidelity(plan, fleet, model),
     )
+    held = [target.metric for target in targets if target.metric != _WHOLE]
+    unused = [name for name in plan.serving.model_fields_set if name not in _BATCHED] if plan.serving else []
+    if idle := [*held, *sorted(unused)]:
+        words = "batches of like requests are compared by their throughput, within the P99 of a whole request (e2e_p99)"
+        result.assumptions[either(idle, "and")] = (
+            f"no effect: {words}; `mlsysim serve` and `mlsysim plan` take all of it"
+        )
+    return result
 
 
 def best_placement(

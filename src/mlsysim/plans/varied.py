@@ -7,18 +7,19 @@ A space (:mod:`mlsysim.search.space`) sweeps millions of points of what has a cl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from os import PathLike
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError, UnitError, unknown_name
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rows import csv_of, frame_of, html_of, lines_of
+from mlsysim.plans.schema import key_named, read_number
 from mlsysim.plans.sheet import percentile_texts
 from mlsysim.units.registry import Quantity, to_si
 
@@ -107,8 +108,9 @@ class Varied(NamedTuple):
             name for answer in answers for name, held in answer.held.items() if _is_number(held.value)
         )
         titles = {name: f"{name} [{kinds()[name].unit}]" if kinds()[name].unit else name for name in names}
+        settings = [_bare_axis(name, values, answers) for name, values in self.axes.items()]
         return [
-            point.settings
+            {title: bare(point.settings[name]) for name, (title, bare) in zip(self.axes, settings, strict=True)}
             | {"fits": point.feasible}
             | {title: point.value(name) for name, title in titles.items()}
             | {"binds": point.answer.binding.name if point.answer is not None and point.feasible else None}
@@ -163,6 +165,20 @@ class Varied(NamedTuple):
             yield "" if held is None else percentile_texts("run_time", held)[-1]
         yield "" if answer.paid is None else answer.paid.text
         yield answer.binding.name
+
+
+def _bare_axis(name: str, values: Sequence[Any], answers: Sequence[Answer]) -> tuple[str, Callable[[Any], Any]]:
+    """The title of a varied key with its unit, and what gives the number in a value of it; words, and what is refused, stay as they are."""
+    known = Plan.leaves()
+    key = key_named(name, known, answers[0].task if answers else None)
+    kind = None if key is None else known[key].quantity
+    if kind is None:
+        return name, read_number
+    try:
+        numbers = [to_si(kind.read(value, name), kind.unit) for value in values]
+    except UnitError:
+        return name, read_number
+    return f"{name} [{kind.unit}]", lambda value: numbers[values.index(value)]
 
 
 def _is_number(value: Any) -> bool:

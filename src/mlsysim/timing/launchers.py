@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from mlsysim.errors import unknown_name
+from mlsysim.errors import UnknownNameError, unknown_name
 from mlsysim.timing.profile import software_file
 from mlsysim.units.records import dataclass
 from mlsysim.vocabulary import Setting, listed, worded
@@ -89,3 +89,14 @@ def launcher(name: str) -> Launcher:
         raise unknown_name("launcher", name, launcher_names(), f"use one of {', '.join(launcher_names())}.")
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
     return Launcher(name=plain, **fields)
+
+
+def refuse_as_stack(name: str) -> None:
+    """Raise where somebody names a trainer for the software whose times are asked, and published runs of it have another name."""
+    rules = launcher(name) if name in (*launcher_names(), *_ALIASES) else None
+    if rules is not None and rules.stack:
+        stack, runs = Setting("stack", rules.stack), Setting("launcher", rules.name)
+        said = worded(
+            f"There is no stack named {name!r}; ", stack, f" has the times of published runs of {rules.title}, "
+        )
+        raise UnknownNameError(worded(said, runs, " the layouts that it runs."), name=name, suggestions=[rules.stack])

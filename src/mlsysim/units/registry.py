@@ -33,9 +33,13 @@ _SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12, "%": -2, "thousand": 3, "mil
 _WORDS = r"\s*(?:thousand|million|billion|trillion)"
 _WRITTEN = re.compile(rf"{_NUMBER.pattern}(?P<scale>[kmbgt%]|[kmg]i|{_WORDS})?\s*", re.IGNORECASE)
 _MONEY = re.compile(
-    rf"\s*(?P<first>(?:US)?\$)?{_NUMBER.pattern}(?P<scale>[kmbt]?|{_WORDS})\s*(?P<last>USD|\$)?\s*(?P<per>/.*)?",
+    rf"\s*(?P<first>(?:US)?\$|USD)?\s*{_NUMBER.pattern}(?P<scale>[kmbt]?|{_WORDS})\s*(?P<last>(?:US)? ?dollars?|USD|\$)?\s*(?P<per>/.*)?",
     re.IGNORECASE,
 )
+
+
+CURRENCIES = ("EUR", "GBP", "CNY", "JPY", "CHF", "INR", "CAD", "RMB", "€", "£", "¥", "₹")
+"""Money that has no rate here."""
 
 
 def number_from(text: str) -> float | int | None:
@@ -162,7 +166,7 @@ def _unit(text: str) -> Any:
         return ureg.Unit(_ratio_of_names(plain) or pint.UnitRegistry.parse_units_as_container(ureg, plain))
     except UndefinedUnitError as error:
         unknown = str(error.unit_names if isinstance(error.unit_names, str) else error.unit_names[0])
-        if unknown in ("EUR", "GBP", "CNY", "JPY", "CHF", "INR", "CAD", "RMB"):
+        if unknown.lstrip("kKMBT") in CURRENCIES:
             raise UnitError(f"money is in USD here, not in {unknown}.", got=text) from None
         known = nearest(unknown, _unit_names())
         near = did_you_mean(known) if known else "see mlsysim/units/units.txt for the units."
@@ -206,10 +210,12 @@ def _parse(text: str) -> tuple[float | int, Any]:
             f"a quantity of {len(text)} characters is too long; expected a number and a unit such as '80 GiB'."
         )
     money = _MONEY.fullmatch(text)
-    if money is not None and (money["first"] or money["last"]) and (money["scale"] or "$" in text):
+    if money is not None and (money["first"] or money["last"]):
         paid = number_from(money[2] + money["scale"])
         if paid is not None:
             return paid, _unit("USD" + (money["per"] or ""))
+    if (sign := next((each for each in CURRENCIES if each in text), None)) is not None:
+        raise UnitError(f"money is in USD here, not in {sign}.", got=text)
     match = _NUMBER.match(text)
     assert match is not None
     number = match[1]

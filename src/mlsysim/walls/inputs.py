@@ -335,6 +335,10 @@ def _choice(resolver: str, name: str, spec: Input, value: Any) -> str:
                 return choice
         if name == "engine" and is_engine(value):
             return engine(value).name  # the user's own
+        if name == "stack":
+            from mlsysim.timing.launchers import refuse_as_stack
+
+            refuse_as_stack(folded)
     remedy = "use one of " + ", ".join(spec.choices) + "."
     raise unknown_name(name.replace("_", " "), value, spec.choices, remedy)
 

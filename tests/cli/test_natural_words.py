@@ -1,0 +1,83 @@
+"""What people write in other words than ours and is understood, and what is answered with a note: none of it passes without a word."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from types import ModuleType
+
+import pytest
+
+UNDERSTOOD = {
+    "train --model Llama3_8B --on 8xH100 -e 0.5": "training Llama-3.1-8B on 8 x",
+    "serve --on 8xH100 --model=Llama3_8B -e 0.5": "serving Llama-3.1-8B on 8 x",
+    "eval --model Llama3_8B --on H100": "Llama-3.1-8B on NVIDIA H100",
+    "eval scenario:llama3-70b-512-h100 --model Llama3_8B -e 0.5": "training Llama-3.1-8B on 512 x",
+    "compare H100 H200 --model Llama3_8B -e 0.5": "same wall binds",
+    "sweep tp=1,2 --model Llama3_8B --on 8xH100 --task training -e 0.5": "Compute",
+    "optimize parallelism --model Llama3_8B --on 8xH100 -e 0.5": "Best: TP1 PP1 DP8",
+    "export vllm --model Llama3_8B --on 8xH100": "vllm serve",
+    "labs show 3": "3. Two phases of serving",
+    "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget 'USD 1M'": "costs",
+    "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget '1 million dollars'": "costs",
+}
+
+NOTED = {
+    "eval BERT_Large H100 -s 100000": "made for 512 tokens at most; it is asked for 100,000.",
+    "train Llama3_8B --on 8xH100 -e 0.5 --tokens 2": "2 tokens are less than one step of",
+    "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1M": "which runs whole; a smaller batch has shorter steps.",
+    "optimize batching Llama3_8B@H100 --slo ttft=1s --engine vllm": "ttft and engine: no effect",
+}
+
+
+@pytest.mark.parametrize("command", [*UNDERSTOOD, *NOTED])
+def test_it_is_understood_or_noted(command: str, fuzz: ModuleType) -> None:
+    import shlex
+
+    code, out, _ = fuzz.run_command(shlex.split(command))
+    assert code == 0 and {**UNDERSTOOD, **NOTED}[command] in " ".join(out.split())
+
+
+def test_a_run_of_whole_steps_has_no_note_and_small_times_have_no_exponent(fuzz: ModuleType) -> None:
+    _, whole, _ = fuzz.run_command(["train", "Llama3_8B", "--on", "8xH100", "-e", "0.5", "--tokens", "1B"])
+    assert "less than one step" not in whole
+    _, tiny, _ = fuzz.run_command(["train", "Llama3_8B", "--on", "8xH100", "-e", "0.5", "--tokens", "2"])
+    assert "µs" in tiny and "e-0" not in tiny
+
+
+def test_numbers_of_a_sweep_as_csv_are_bare_and_units_stand_in_the_header(fuzz: ModuleType) -> None:
+    keys = ["seq_len=2k,8k", "deadline=30d,60d", "tp=1,3"]
+    asked = ["sweep", "Llama3_8B@8xH100", *keys, "--tokens", "1B", "--task", "training", "-o", "csv"]
+    code, out, _ = fuzz.run_command(asked)
+    rows = list(csv.DictReader(StringIO(out)))
+    assert code == 0 and len(rows) == 8
+    assert {row["seq_len"] for row in rows} == {"2000", "8000"}
+    assert {float(row["deadline [s]"]) for row in rows} == {30 * 86400.0, 60 * 86400.0}
+    assert all(float(row["latency [s]"]) > 0 for row in rows if row["fits"] == "True")
+    words = {"fits", "binds"}
+    assert not [cell for row in rows for name, cell in row.items() if name not in words and cell and not _number(cell)]
+
+
+def _number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def test_batches_keep_the_limit_on_the_whole_request(fuzz: ModuleType) -> None:
+    """The P99 that is asked in words is the one that is asked in milliseconds, the tighter of both holds, and lengths count."""
+    batch = ["optimize", "batching", "Llama3_8B@H100"]
+    found = {
+        words: fuzz.run_command([*batch, *words.split()])[1].splitlines()[0]
+        for words in (
+            "--sla-ms 8000",
+            "--slo e2e_p99=8s",
+            "--sla-ms 20000 --slo e2e_p99=8s",
+            "--slo e2e_p99=8s --osl 64",
+        )
+    }
+    eight, same, tighter, shorter = found.values()
+    assert eight == same == tighter and eight.startswith("Best: batch ")
+    assert int(shorter.split()[2].rstrip(",")) > int(eight.split()[2].rstrip(","))
