@@ -142,11 +142,13 @@ def one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
 def best_serving(plan: Plan, now: Answer, reading: Reading) -> Answer | None:
     """The best tensor-parallel degree with the replicas that it leaves, and more memory where the file holds some back."""
     free: dict[str, Any] = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
-    load = {"replicas": None}
-    if plan.serving is not None and plan.serving.concurrency is None and now.layout.get("concurrency"):
+    load, part = {"replicas": None}, plan.serving
+    # Requests that come at a rate do so to any layout; the number in flight that nobody gave is the file's own.
+    open_ = part is not None and (part.qps is not None or part.trace is not None)
+    if part is not None and not open_ and part.concurrency is None and now.layout.get("concurrency"):
         load["concurrency"] = now.layout["concurrency"]
     plans = [plan.replacing(parallelism=free, serving=load)]
-    ep, given = plan.parallelism.ep or 1, plan.serving.memory_fraction if plan.serving is not None else None
+    ep, given = plan.parallelism.ep or 1, part.memory_fraction if part is not None else None
     if ep > 1:
         plans.append(plan.replacing(parallelism={**free, "ep": ep}, serving=load))
     more = [fraction for fraction in (0.9, 0.95) if given is not None and given < fraction]

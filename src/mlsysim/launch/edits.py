@@ -169,7 +169,7 @@ def why(now: Answer, then: Answer | None) -> str:
             return f"alone it needs {then.metric('memory').text} of {then.metric('memory_capacity').text}"
         return then.headline.rstrip(".")
     if not now.feasible:
-        return "alone it makes the plan fit"
+        return ""
     before, after = (_by_label(answer) for answer in (now, then))
     scale = _work(now) / _work(then) if now.task == "training" else 1.0
     moved = {label: after.get(label, 0.0) * scale - before.get(label, 0.0) for label in {*before, *after}}
@@ -197,10 +197,13 @@ def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Sav
     """What the file's flags cost."""
     metric = now.metric(now.main)
     if not now.feasible:
+        # What the plan's keys would do, the changes say in the file's own.
         base = now.headline.rstrip(".")
         if best is None:
             return f"{base}; no other settings of this file make it fit."
-        return f"{base}; with the changes below it fits, at {best.metric(best.main).text} ({metric.label.lower()})."
+        found = best.metric(best.main)
+        told = f"{found.text} {found.label.lower()}" if found.name not in LOWER_IS_BETTER else found.text
+        return f"{base.partition('; it fits with ')[0]}; with the changes below it fits, at {told}."
     if best is None or loss is None or loss < 0.01:
         return f"Your flags are within 1 % of the best settings found: {metric.label.lower()} {metric.text}."
     if saves is not None and saves.of == "run" and now.paid is not None and best.paid is not None:
@@ -209,7 +212,7 @@ def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Sav
     name = "latency" if now.task == "training" else now.main
     before, after = (each.metric(name).text for each in (now, best))
     what = (
-        f"a step takes {before} instead of {after}"
+        f"a {'step' if now.task == 'training' else 'request'} takes {before} instead of {after}"
         if name == "latency"
         else f"{before} {metric.label.lower()} instead of {after}"
     )
