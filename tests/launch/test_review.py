@@ -12,6 +12,7 @@ from mlsysim.launch.targets import export, launched, read_launch
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.units.registry import to_si
 
 SLOW = """torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
   --group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 --swiglu --vocab-size 128256 --seq-length 4096 --micro-batch-size 1 \\
@@ -279,3 +280,51 @@ def test_an_export_has_the_times_of_its_trainer(target: str, stack: str) -> None
     assert (found.task, found.hardware.stack, found.hardware.launcher) == ("training", stack, target)
     assert launched(target, plan.replacing(task="training", hardware={"stack": "bridge"})).hardware.stack == "bridge"
     assert launched("megatron", plan).hardware.stack is None
+
+
+def test_at_a_rate_the_times_of_requests_are_compared():
+    """Other settings take the same requests: the rate stays a rate, and the loss is that of the times which the headline names."""
+    found = review("vllm serve Qwen/Qwen3-32B --pipeline-parallel-size 2 --tensor-parallel-size 2", on="4xH100")
+    rated = review(
+        read_launch("vllm serve Qwen/Qwen3-32B --pipeline-parallel-size 4", on="4xH100").placed(serving={"qps": 1})
+    )
+    assert found.answer.main == "tokens_per_second" and rated.answer.main == rated.best.main == "latency"
+    before, after = (to_si(each.value("latency"), "s") for each in (rated.answer, rated.best))
+    assert 0 < rated.loss < 1 and rated.loss == pytest.approx(1 - after / before)
+    assert "a request takes" in rated.headline
+
+
+TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n'
+
+
+def test_a_batch_that_the_file_leaves_to_its_ranks_is_written_beside_what_would_change_it():
+    found = review(TITAN, on="8xH100")
+    pasted = "\n".join(found.pasted)
+    assert "local_batch_size = 2" in pasted and "global_batch_size = 32" in pasted
+
+
+def test_what_does_not_fit_is_told_in_the_flags_of_the_file():
+    text = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}}'
+    found = review(read_launch(text, on="8xH100", model="Llama3_8B"))
+    assert "zero = " not in found.headline and "with the changes below it fits, at " in found.headline
+    assert found.headline.endswith(" tokens a second.") and found.changes[0].effect == "makes it fit"
+    assert '"zero_optimization": {"stage": 1}' in found.pasted[0]
+
+
+def test_torchtitan_makes_the_stages_that_are_written():
+    """Its rule: the ends count as so many layers, stages are the layers over those of one, rounded up, and a multiple of the ranks."""
+    from mlsysim.launch.torchtitan import _stages
+
+    for layers in (16, 32, 80, 126):
+        for stages in range(2, layers + 2):
+            try:
+                each, less = _stages(layers, stages)
+            except InputError as error:
+                assert f"no {stages} stages of {layers} layers" in str(error)
+                continue
+            held = layers + 2 * (1 if less is None else less)
+            assert -(-held // each) == stages
+    assert _stages(80, 16) == (5, 0) and _stages(126, 128) == (1, None)
+    pipeline = "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = 'Interleaved1F1B'\n"
+    reading = read_launch(TITAN + pipeline + "pipeline_parallel_layers_per_stage = 4\n", on="8xH100")
+    assert any("does not start: 4 layers a stage make 9 stages of 34" in warning for warning in reading.warnings)

@@ -70,6 +70,7 @@ def edits_of(reading: Reading, before: Mapping[str, Any], after: Mapping[str, An
 def _edits(reading: Reading, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Edit]:
     known, given = table(target_of(reading).NAME), reading.given
     flags, load = known.flags, known.names.get("serving.concurrency")
+    beside: dict[str, Any] = {}
     for flag in (*after, *(name for name in before if name not in after)):
         new, old = after.get(flag), before.get(flag)
         # How many requests come is the load's, which no setting changes.
@@ -81,9 +82,10 @@ def _edits(reading: Reading, before: Mapping[str, Any], after: Mapping[str, Any]
         if str(given.get(flag)) == str(new):
             continue
         yield _edit(flag, None if others else old, new, reading)
-        beside = flags[flag].needs if new is not None else None
-        if beside is not None and str(given.get(beside)) != str(after[beside]):
-            yield _edit(beside, None, after[beside], reading)
+        beside |= {name: after[name] for name in flags[flag].needs if new is not None and after.get(name) is not None}
+    for flag, new in beside.items():
+        if str(given.get(flag)) != str(new) and before.get(flag) == new:
+            yield _edit(flag, None, new, reading)
 
 
 def _edit(flag: str, old: Any, new: Any, reading: Reading) -> Edit:

@@ -33,7 +33,7 @@ class Flag:
     aliases: Sequence[str] = ()
     values: Mapping[str, str] | None = None
     same: str | None = None
-    needs: str | None = None
+    needs: Sequence[str] = ()
     default: Any = None
 
     @property

@@ -32,6 +32,7 @@ _SCHEDULES = {
 _PRECISIONS = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32"}
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 _FLOAT8 = "quantize.linear.float8"
+_LESS, _ENDS = "parallelism.pipeline_parallel_", ("first", "last")
 _CONFIG = "torchtitan.toml"
 _COMPILE, _ASYNC = "compile.enable", "parallelism.enable_async_tensor_parallel"
 _STACKS = {"titan": (False, None), "titanc": (True, None), "titan-async": (True, True)}
@@ -137,8 +138,18 @@ def _pipeline(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> 
     if split["schedule"] in CHUNKED:
         model = document.get("workload", {}).get("model")
         layers = getattr(find_model(model), "layers", None) if model else None
-        stages = 2 if per_stage is None or layers is None else max(1, round(layers / per_stage / split["pp"]))
-        split["virtual_stages"] = stages
+        if per_stage is None or layers is None:
+            split["virtual_stages"] = 2
+            return
+        # The table of tokens and the head stand for layers of the first and the last stage.
+        held = layers + sum(parsed.whole(f"{_LESS}{end}_stage_less_layers") or 0 for end in _ENDS)
+        stages = -(-held // per_stage)
+        split["virtual_stages"] = max(1, round(stages / split["pp"]))
+        if stages % split["pp"]:
+            words = f"{per_stage} layers a stage make {stages} stages of {held} (the ends count as layers)"
+            warnings.append(
+                f"torchtitan does not start: {words}, which is no multiple of the {split['pp']} ranks of the pipeline."
+            )
 
 
 def write(plan: Plan, answer: Answer, details: Details = None) -> str:
@@ -182,6 +193,7 @@ def arguments(plan: Plan, answer: Answer) -> list[Setting]:
     steps = max(1, round(work.tokens / step)) if work.tokens is not None and step else None
     schedule = (split.schedule or ("interleaved" if virtual > 1 else "1f1b")) if pp > 1 else ""
     layers = getattr(workload_of(work), "layers", None) or 1
+    per_stage, less = _stages(layers, pp * virtual) if schedule in CHUNKED else (None, 0 if pp > 1 else None)
     why = reasons(plan, answer)
     rows: Rows = {
         "model.name": (name, workload_of(work).name),
@@ -203,9 +215,10 @@ def arguments(plan: Plan, answer: Answer) -> list[Setting]:
         "parallelism.pipeline_parallel_schedule": (_SCHEDULES.get(schedule), "parallelism.schedule"),
         "parallelism.pipeline_parallel_microbatch_size": (micro if pp > 1 else None, "parallelism.micro_batch"),
         "parallelism.pipeline_parallel_layers_per_stage": (
-            max(1, round(layers / pp / virtual)) if schedule in CHUNKED else None,
+            per_stage,
             "parallelism.virtual_stages",
         ),
+        **{f"{_LESS}{end}_stage_less_layers": (less, "stages of as many layers") for end in _ENDS},
         "parallelism.context_parallel_degree": (cp, "parallelism.cp" if cp > 1 else ""),
         "parallelism.expert_parallel_degree": (ep, "parallelism.ep" if ep > 1 else ""),
         "activation_checkpoint.mode": (split.recompute or "none", "parallelism.recompute"),
@@ -214,6 +227,16 @@ def arguments(plan: Plan, answer: Answer) -> list[Setting]:
     switches = zip((_COMPILE, _ASYNC), _STACKS.get(plan.hardware.stack or "", (None, None)), strict=True)
     rows |= {name: (on, "hardware.stack") for name, on in switches}
     return settings(rows, why)
+
+
+def _stages(layers: int, stages: int) -> tuple[int, int | None]:
+    """The layers of a (virtual) stage of which torchtitan makes so many stages, and how many the ends count as less: 0, or nothing where its own 1 does."""
+    for ends in sorted((0, 1), key=lambda end: (layers + 2 * end) % stages > 0):
+        each = -(-(layers + 2 * ends) // stages)
+        if -(-(layers + 2 * ends) // each) == stages:
+            return each, None if ends else 0
+    words = f"torchtitan makes no {stages} stages of {layers} layers, as all but the last have the same number"
+    raise InputError(f"{words}; use other virtual stages.", field="virtual_stages")
 
 
 def _gaps(plan: Plan) -> list[str]:
