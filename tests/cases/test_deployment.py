@@ -23,6 +23,14 @@ def test_a_dense_model_has_no_experts_to_hold_twice() -> None:
 FIDELITIES = (0.5, "calibrated")
 
 
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_a_draft_model_holds_no_experts_twice(fidelity):
+    """It has a layout of its own, whatever the experts of the model that it drafts for."""
+    given = {"tp_size": 4, "ep_size": 4, "draft_model": "Llama3_8B", "efficiency": fidelity}
+    twice, once = (ServingModel().solve("Mixtral_8x7B", "H200", 1000, redundant_experts=n, **given) for n in (4, None))
+    assert twice.draft_time == once.draft_time
+
+
 def solved(fidelity, model="DeepSeek_V3", **given):
     given = {"precision": "fp8", "output_len": 256, "concurrency": 256, "efficiency": fidelity} | given
     return ServingModel().solve(model, "H200", 1024, **given)
