@@ -208,3 +208,12 @@ def test_what_does_not_fit_is_not_offered_four_times_what_would_do() -> None:
     numbers = [int(found) for change in answer.changes for found in re.findall(r"(\d+) x A100 instead", change.words)]
     assert set(numbers) <= {16}
     assert "at least" not in answer.headline
+
+
+def test_of_a_run_that_does_not_fit_the_cheapest_change_has_the_cheapest_tokens() -> None:
+    """A month of the same fleet costs as much whatever it learns, and a slow layout draws less: what counts is the price of tokens."""
+    asked = {"task": "training", "model": "Llama3_70B", "on": "64xH100", "batch_size": 256, "seq_len": 8192}
+    answer = evaluate({**asked, "tp": 8})
+    assert not answer.feasible and answer.change is not None
+    tried, searched = (evaluate_plainly(each) for each in (answer.change.plan, Plan.model_validate(asked)))
+    assert tried.value("usd_per_mtoken") <= searched.value("usd_per_mtoken") * 1.001

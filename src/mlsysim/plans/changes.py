@@ -163,8 +163,11 @@ def _gain(before: Answer, tried: Answer) -> tuple[float, ...] | None:
     """What a change is worth, the larger the better: money first, then speed; None where it is not worth it."""
     faster = _faster(before, tried)
     if not before.passed:
-        # What is asked is to be had for the least money. Without a price, fewer accelerators cost less.
-        spent = tried.paid and float(tried.paid.value.magnitude)
+        # What is asked is to be had for the least money; of a run that lasts as long whatever it learns, that is the price of its tokens.
+        # Without a price, fewer accelerators cost less.
+        lasting = tried.task == "training" and tried.plan.workload.tokens is None
+        paid = (tried.held.get("usd_per_mtoken") if lasting else None) or tried.paid
+        spent = paid and float(paid.value.magnitude)
         return (1 / spent,) if spent else (-_accelerators(tried.plan), faster)
     ratio = _ratio(before, tried)
     if "usd_per_mtoken" not in before.held or ratio is None:
