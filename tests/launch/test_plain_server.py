@@ -94,3 +94,14 @@ def test_inside_a_script_and_a_manifest(planted: Server) -> None:
     assert "lmdeploy serve api_server" in targets.written("slurm", answer, command="lmdeploy")
     answer_back = targets.read_launch(targets.written("slurm", answer, command="lmdeploy"))
     assert answer_back.document["serving"]["engine"] == "LMDeploy"
+
+
+def test_a_flag_that_makes_another_engine_is_written_and_read() -> None:
+    """SGLang with mixed chunks; without the flag it is SGLang."""
+    serving = {"engine": "SGLang_mixed", "concurrency": 8, "prompt_tokens": 100, "output_tokens": 20}
+    plan = Plan(task="serving", workload={"model": "Llama3_8B"}, hardware={"on": "1xH200"}, serving=serving)
+    text = targets.TARGETS["sglang"].write(plan, evaluate(plan))
+    assert "--enable-mixed-chunk" in text and "serving.engine" not in text
+    assert targets.TARGETS["sglang"].read(text).document["serving"]["engine"] == "SGLang_mixed"
+    without = text.replace("--enable-mixed-chunk", "")
+    assert targets.TARGETS["sglang"].read(without).document["serving"]["engine"] == "SGLang"

@@ -102,6 +102,8 @@ class Server:
         self.entry: Mapping[str, Any] = data_table(name)
         self.ENGINE, self.COMMAND, self.IMAGE = (str(self.entry[key]) for key in ("engine", "command", "image"))
         self.title = str(self.entry.get("title", self.ENGINE))
+        # Flags that make another engine of it.
+        self.settings: Mapping[str, str] = self.entry.get("engines", {})
 
     @property
     def table(self) -> Table:
@@ -144,7 +146,8 @@ class Server:
         name, note = parsed.text(self.entry.get("model", "--model")) or first, script.notes.get("model")
         document = parsed.document(task="serving")
         warnings = [*script.warnings, *parsed.warnings]
-        put(document, "serving.engine", self.ENGINE)
+        runner = next((name for flag, name in self.settings.items() if parsed.on(flag)), self.ENGINE)
+        put(document, "serving.engine", runner)
         split, traffic = document.setdefault("parallelism", {}), document["serving"]
         traffic["replicas"] = 1
         split.setdefault("tp", 1)
@@ -184,6 +187,8 @@ class Server:
         """The arguments of a completed plan in the order of the table, and what they cannot say."""
         why, values = reasons(plan, answer), _NEUTRAL | leaves(plan) | {"serving.concurrency": cap_of(plan)}
         rows, gaps = self.own(plan, why, replicas)
+        runner = traffic_of(plan).engine
+        rows |= {flag: (True, self.table.flags[flag].means) for flag, name in self.settings.items() if name == runner}
         for flag in self.table.flags.values():
             value = values.get(flag.field or "")
             if value is None or flag.name in rows:
@@ -225,6 +230,6 @@ class Server:
         """What a serving plan says that the command cannot."""
         out = not_expressed(plan, self.FIELDS, {**data_table("serving_notes"), **self.table.notes})
         traffic = traffic_of(plan)
-        if (engine := traffic.engine) is not None and engine != self.ENGINE:
+        if (engine := traffic.engine) is not None and engine not in (self.ENGINE, *self.settings.values()):
             out.append(f"serving.engine = {engine} (the answer's times are that engine's, not those of {self.ENGINE})")
         return [*out, *rounded(plan, cap_of(plan), traffic.replicas or 1, "replica")]
