@@ -8,6 +8,7 @@ import mlsysim
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate
+from mlsysim.units.text import plainly
 
 
 @pytest.fixture(scope="module", params=[{}, {"efficiency": 0.5}], ids=["calibrated", "first order"])
@@ -32,6 +33,14 @@ def test_a_simulated_time_is_as_elastic_as_it_is_long() -> None:
     answer = mlsysim.serve("Llama3_8B", "1xH100", qps=20, slo="tpot_p99=60ms")
     ledger = answer.ledger
     assert answer.main == "latency" and ledger.total("elastic") == pytest.approx(ledger.seconds)
+
+
+def test_two_rates_of_an_overloaded_service_are_told_apart() -> None:
+    """5.032 stood beside "at most 5.059" without a word."""
+    answer = mlsysim.serve("Llama3_70B", "4xH100", qps=10, isl=2000, osl=300)
+    most, full = (float(answer.value(name).m) for name in ("most_requests_per_second", "requests_per_second"))
+    told = [line for line in answer.verdict if line.startswith("Overloaded, it answers only")]
+    assert full < most and len(told) == 1 and f"only {plainly(full)} a second" in told[0]
 
 
 def test_caches_that_go_to_the_host_are_not_read_again() -> None:

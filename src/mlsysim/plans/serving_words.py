@@ -14,8 +14,6 @@ from mlsysim.vocabulary import Setting, worded
 
 _NAMED = 4
 """Parts of a token's time that a sentence names."""
-_FEWER = 0.97
-"""Share of the most requests a second, of which a full server that answers fewer is told."""
 _SMALL = 1e-3
 """Share of a token's time below which a sentence leaves a part out."""
 _LIMITED: dict[str, tuple[str, str | None, str]] = {
@@ -107,10 +105,10 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
 def _thrashing(served: Served) -> tuple[str, ...]:
     """What becomes of a server whose caches fill up, where it answers fewer than it could."""
     full = served.saturated.requests if served.server.calibrated else served.most
-    if full > _FEWER * served.most:
+    if full >= served.most or plainly(full) == plainly(served.most):
         return ()
     why = "caches are full, and the newest requests are preempted and"
-    said = f"Overloaded, it answers only {plainly(full, 3)} a second: {why} read again; set "
+    said = f"Overloaded, it answers only {plainly(full)} a second: {why} read again; set "
     if served.server.part.preemption == "swap":
         said = f"Overloaded, it answers fewer: {why} brought back from the host; set "
     return (worded(said, Setting("max_num_seqs"), " to admit fewer at a time."),)
