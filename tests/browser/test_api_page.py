@@ -13,6 +13,7 @@ import urllib.request
 import pytest
 
 from .conftest import Watch, expect
+from .readable import CONTRAST, MARKS, NAMELESS
 from .test_report import STICKING_OUT
 
 pytest.importorskip("uvicorn")
@@ -75,6 +76,13 @@ def test_every_operation_is_shown_and_an_example_is_answered(opened, address):
         answer = json.load(reply)
     assert page.inner_text("#train .output .headline") == answer["headline"]
     assert json.loads(page.inner_text("#train .answer")) == answer
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_read(opened, scheme):
+    page = opened(color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert page.evaluate(CONTRAST)["faint"] == [] and page.evaluate(NAMELESS) == [] and page.evaluate(MARKS) == []
 
 
 def test_a_mistake_is_answered_with_its_sentence(opened):

@@ -102,6 +102,7 @@ def with_host(job: Job, layout: Layout, held: tuple[Held, ...]) -> HostBytes:
 
 
 NOTHING_HELPS = "no ZeRO stage, recomputation or smaller micro-batches make this split fit; another split, more accelerators or a smaller batch may"
+NO_LAYOUT_HELPS = "every other layout that was searched needs more"
 
 
 def fitting_change(job: Job, layout: Layout, capacity: float) -> dict[str, Any] | None:

@@ -272,8 +272,9 @@ def _headline(sheet: Sheet, way: Way) -> str:
         parts.insert(0, f"rollout {sheet.text('rollout_time')}{', of which ' * bool(named)}{' and '.join(named)}")
     if way.step.passes >= _SAID * way.seconds:
         parts.append(f"log-probabilities {sheet.text('logprob_time')}")
+    at_once = ", two pools at once" if way.staleness else ""
     return (
-        f"Fits: {memory} on each accelerator; a step takes {sheet.text('latency')}{sheet.band('latency')}: "
+        f"Fits: {memory} on each accelerator; a step takes {sheet.text('latency')}{sheet.band('latency')}{at_once}: "
         f"{', '.join(parts)}; {sheet.text('tokens_per_second_per_device')} tokens a second for each accelerator."
     )
 
@@ -288,7 +289,8 @@ def _verdict(sheet: Sheet, way: Way, ways: list[Way]) -> Iterator[str]:
     most = max(shares, key=lambda name: shares[name])
     together = sum(shares.get(name, 0.0) for name in ("rollout", "long tail"))
     both = f", and rollout and long tail together take {together:.0%}" if "long tail" in shares else ""
-    yield f"Of the step: {listed}; {most} is the largest part{both}."
+    what = "step, with what runs at once shared out" if way.staleness else "step"
+    yield f"Of the {what}: {listed}; {most} is the largest part{both}."
     trains = _split_text(layout, "", ("tp", "pp", "cp", "ep", "dp"))
     if way.served is not None:
         writes = _split_text(layout, "generator_", ("tp", "pp", "ep"))

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases.goodput import Goodput
 from mlsysim.cases.losslaw import training_flops
-from mlsysim.cases.training_memory import NOTHING_HELPS
+from mlsysim.cases.training_memory import NO_LAYOUT_HELPS, NOTHING_HELPS
 from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.hours import timed, told
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, run_parts, too_full
+from mlsysim.plans.pieces import Limit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.sheet import Sheet
@@ -170,8 +171,15 @@ def _answer(found: Trained, quick: bool) -> Answer:
         verdict=(*_verdict(sheet, days, kept, played), *hourly, *sheet.unknown) if step.feasible else missed.least,
         main="tokens_per_second",
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
-        binding=binding_of(ledger, sheet.noun, kept) if step.feasible else too_full(step.binding),
+        binding=binding_of(ledger, sheet.noun, kept) if step.feasible else _full(step, missed),
     )
+
+
+def _full(step: DistributedResult, missed: Missed) -> Limit:
+    """What stops a step that does not fit; after a search no other split is hoped for."""
+    stopped = too_full(step.binding)
+    found = stopped.sentence.replace(NOTHING_HELPS, NO_LAYOUT_HELPS) if missed.lacks else stopped.sentence
+    return stopped.model_copy(update={"sentence": found})
 
 
 def _facts(sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult) -> None:

@@ -80,8 +80,8 @@ function keys(schema, standing) {
     const deeper = inner(part).map((held) =>
       fold(`keys of ${held.called ?? key} (${Object.keys(held.properties).length})`, () => keys(held, standing)),
     );
-    const otherwise = part.default === undefined || part.default === null ? "" : ` Default: ${JSON.stringify(part.default)}.`;
-    const meaning = (part.description ?? whole(part).description ?? "") + otherwise;
+    const otherwise = [undefined, null, ""].includes(part.default) ? "" : `${JSON.stringify(part.default)} if not given`;
+    const meaning = [part.description ?? whole(part).description, otherwise].filter(Boolean).join("; ");
     return make(
       "tr", {},
       make("th", { scope: "row" }, make("code", {}, key), needed.has(key) ? make("span", { className: "needed" }, ` ${standing}`) : null),

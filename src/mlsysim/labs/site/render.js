@@ -51,12 +51,12 @@ export function showMetrics(answer, why) {
       element("th", { scope: "row" }, metric.label), element("td", { class: "number" }, value(metric, why),
         metric.interval ? element("small", { class: "only-narrow", "aria-hidden": "true" }, metric.interval) : null),
       element("td", { class: "number interval" }, metric.interval), element("td", { class: "number" }, String(metric.wall))));
-    return element("tbody", {}, element("tr", { class: "level" }, element("th", { scope: "rowgroup", colspan: 4 }, title)), ...rows);
+    return rows.length && element("tbody", {}, element("tr", { class: "level" }, element("th", { scope: "rowgroup", colspan: 4 }, title)), ...rows);
   });
   byId("metrics").replaceChildren(
     element("caption", { class: "hidden" }, "All metrics of the design"),
     element("thead", {}, element("tr", {}, ...["Metric", "Value", "90 % interval", "Wall"].map((text) => element("th", { scope: "col" }, text)))),
-    ...bodies);
+    ...bodies.filter(Boolean));
 }
 
 // What the answer rests on, by where it comes from; the finer points are folded.
