@@ -44,6 +44,7 @@ def test_parts_add_up_to_the_step_and_have_an_equation():
     for document in (SMALL, SPLIT):
         answer = mlsysim.rl("Llama3_8B", on="16xH100", **{k: v for k, v in document.items() if k in ("rl", "serving")})
         step = to_si(answer.value("latency"), "s")
+        assert ("two pools at once" in answer.headline) == (document is SPLIT), "times that overlap are said to"
         assert math.isclose(sum(part.value for part in answer.time_parts), step, rel_tol=1e-9)
         assert {metric.name for metric in answer.metrics} <= {equation.gives for equation in answer.equations}
         assert math.isclose(answer.ledger.total("elastic"), step, rel_tol=1e-6)

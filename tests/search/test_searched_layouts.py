@@ -77,6 +77,9 @@ def test_gpt3_fits_on_1024_a100_under_the_software_of_its_paper() -> None:
 def test_what_does_not_fit_says_by_how_much_and_the_least_fleet() -> None:
     answer = evaluate_plainly(plan_of({"model": "Llama3_70B", "on": "8xH100"}))
     assert not answer.feasible and answer.binding.limit == "memory"
+    assert answer.binding.sentence.endswith("every other layout that was searched needs more."), (
+        "no other split is hoped for"
+    )
     needed, there = answer.metric("memory"), answer.metric("memory_capacity")
     assert f"needs {needed.text} of {there.text}, " in answer.headline and answer.headline.endswith("GB too much.")
     assert answer.verdict[0].startswith("The smallest fleet that would hold it is 16 x NVIDIA H100 SXM5 80GB, as TP")
