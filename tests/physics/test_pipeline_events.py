@@ -174,13 +174,13 @@ def test_a_shorter_first_and_any_last_chunk_of_an_interleaved_step_are_exact(p, 
 )
 @settings(max_examples=120, deadline=None)
 def test_every_path_of_an_interleaved_step_is_one_of_its_order(p, m, v, backward, first, last, c):
-    """Whatever the outer chunks, groups and sends: never too long, and short by a few parts in a hundred at most, but where sends are not hidden."""
+    """Whatever the outer chunks, groups and sends: never too long (two devices with unequal groups: 0.3 %), and short by a part in a hundred where the
+    first chunk is not the longer one, else by a tenth at most; two devices with two micro-batches by a fifth."""
     size = m // max(1, m // p)
     inside = 2 * c <= 1 + backward and p * (max(1, backward) + c) <= size * (1 + backward)
     found, truth = outer_chunks(p, m, v, (1.0, backward, 0.0), c / v, first, last)
-    two = 0.03 if p == 2 and first < 0 else 1e-9
-    assert found <= truth * (1 + two)
-    assert found >= truth * (0.96 if (inside or not c) and (p > 2 or first >= 0) else 0.8)
+    assert found <= truth * (1 + (5e-3 if p == 2 else 1e-9))
+    assert found >= truth * (0.75 if p == 2 else 0.98 if first <= 0 and (inside or not c) else 0.88)
 
 
 def test_405b_with_a_head_behind_fewer_layers():
@@ -196,14 +196,14 @@ def test_405b_with_a_head_behind_fewer_layers():
 )
 @settings(max_examples=150, deadline=None)
 def test_shorter_ends_turn_a_step_that_is_paid_every_send(p, m, inputs, weights, first, last, c):
-    """1F1B with shorter ends and sends (7, 8, ..., 8, 7): no path is longer than the step, and none is more than a few parts in a hundred short."""
+    """1F1B with shorter ends and sends (7, 8, ..., 8, 7): no path is longer than the step, and it is 5 % short at most (6 of two devices)."""
     passes = (1.0, inputs, weights)
     t, sizes = sum(passes), [1.0] * p
     sizes[0], sizes[-1] = 1 + first, 1 + last
     shares = Shares(*(part / t for part in passes))
     found = makespan("1f1b", p, m, t, shares, c, t * (1 + first), t * (1 + last))
     truth = simulated("1f1b", p, m, 1, passes, c, sizes)
-    assert truth * (0.96 if p > 2 else 0.9) <= found <= truth * (1 + 1e-9)
+    assert truth * (0.94 if p > 2 else 0.92) <= found <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["zb_h2", "zb_v", "dualpipe", "dualpipe_v"])
