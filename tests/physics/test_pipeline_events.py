@@ -174,13 +174,13 @@ def test_a_shorter_first_and_any_last_chunk_of_an_interleaved_step_are_exact(p, 
 )
 @settings(max_examples=120, deadline=None)
 def test_every_path_of_an_interleaved_step_is_one_of_its_order(p, m, v, backward, first, last, c):
-    """Whatever the outer chunks, groups and sends: never too long (two devices with unequal groups: 0.3 %), and short by a part in a hundred where the
-    first chunk is not the longer one, else by a tenth at most; two devices with two micro-batches by a fifth."""
+    """Whatever the outer chunks, groups and sends: never too long (two devices with unequal groups: 1.4 %), and short by a part in a hundred where the
+    first chunk is not the longer one, else by a tenth at most; two devices with two micro-batches by a quarter."""
     size = m // max(1, m // p)
     inside = 2 * c <= 1 + backward and p * (max(1, backward) + c) <= size * (1 + backward)
     found, truth = outer_chunks(p, m, v, (1.0, backward, 0.0), c / v, first, last)
-    assert found <= truth * (1 + (5e-3 if p == 2 else 1e-9))
-    assert found >= truth * (0.75 if p == 2 else 0.98 if first <= 0 and (inside or not c) else 0.88)
+    assert found <= truth * (1 + (0.02 if p == 2 else 1e-9))
+    assert found >= truth * (0.7 if p == 2 else 0.98 if first <= 0 and (inside or not c) else 0.88)
 
 
 def test_405b_with_a_head_behind_fewer_layers():

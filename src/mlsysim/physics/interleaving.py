@@ -17,14 +17,14 @@ The step is the longest path through the order. The paths that are ever the long
             and twice so; of N = p also without the last device
 
 with x the outer chunk of the first device: x_0 F or, where that is longer, a whole group on it instead of once around, N F (1 + x_0) - max(N F, p (F+c)),
-and so backward. "busy" and "turn" hold with F and G exchanged too. These are paths of the order, so that nothing here is too long (0.2 % of two
+and so backward. "busy" and "turn" hold with F and G exchanged too. These are paths of the order, so that nothing here is too long (1.4 % of two
 devices with unequal groups); they were found by following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with
 random times, and read as above.
 
 Exact with equal groups, more than two devices and ends that are shorter, or a last one that is longer, while 2c <= F + G and
 p (max(F, G) + c) <= N (F + G). With a first chunk that is longer a part in ten thousand short on average, with sends, unequal groups or fewer
 micro-batches than devices four, and at most a tenth (three devices with three micro-batches); two devices with both outer chunks shorter a part in a
-hundred, with two micro-batches up to a fifth.
+hundred, with two micro-batches up to a quarter.
 """
 
 from __future__ import annotations
