@@ -17,6 +17,7 @@ UNDERSTOOD = {
     "sweep tp=1,2 --model Llama3_8B --on 8xH100 --task training -e 0.5": "Compute",
     "optimize parallelism --model Llama3_8B --on 8xH100 -e 0.5": "Best: TP1 PP1 DP8",
     "export vllm --model Llama3_8B --on 8xH100": "vllm serve",
+    "sweep Llama3_8B@8xH100 tp=[1,2] --task training -e 0.5": "Compute",
     "labs show 3": "3. Two phases of serving",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget 'USD 1M'": "costs",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget '1 million dollars'": "costs",
@@ -26,6 +27,7 @@ NOTED = {
     "eval BERT_Large H100 -s 100000": "made for 512 tokens at most; it is asked for 100,000.",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 2": "2 tokens are less than one step of",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1M": "which runs whole; a smaller batch has shorter steps.",
+    "train Llama3_8B --on 8xH100 -e 0.5 --batch-size 4M": "a batch counts sequences, not tokens.",
     "optimize batching Llama3_8B@H100 --slo ttft=1s --engine vllm": "ttft and engine: no effect",
 }
 
@@ -56,6 +58,14 @@ def test_numbers_of_a_sweep_as_csv_are_bare_and_units_stand_in_the_header(fuzz: 
     assert all(float(row["latency [s]"]) > 0 for row in rows if row["fits"] == "True")
     words = {"fits", "binds"}
     assert not [cell for row in rows for name, cell in row.items() if name not in words and cell and not _number(cell)]
+
+
+def test_two_plans_as_csv_are_plain_numbers_in_one_unit(fuzz: ModuleType) -> None:
+    code, out, _ = fuzz.run_command(["compare", "Llama3_8B@H100", "Llama3_8B@A100", "-e", "0.5", "-o", "csv"])
+    rows = list(csv.reader(StringIO(out)))
+    head, memory = rows[0], next(row for row in rows if row[0] == "feasibility.memory_capacity")
+    assert code == 0 and head[:3] == ["metric", "label", "unit"] and memory[2] == "GB"
+    assert float(memory[4]) / float(memory[3]) == pytest.approx(float(memory[5]))
 
 
 def _number(cell: str) -> bool:

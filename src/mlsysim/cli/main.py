@@ -185,6 +185,8 @@ _VALUES = {
     "--qps": "--qps 5",
     "--tokens": "--tokens 2T",
     "--deadline": "--deadline 30d",
+    "-o": "-o json",
+    "--offload": "--offload 1, a share of the optimizer's state",
 }
 _COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}
 
@@ -247,20 +249,28 @@ def _of_usage(error: Exception, said: str) -> str:
         if (number := str(getattr(getattr(error, "ctx", None), "params", {}).get("hardware"))).isdigit():
             return f"A fleet is one word: {number[:12]}x{words[:60]}."
         if "on" in sys.argv[2:-1]:
-            return f"The fleet is an option: --on {sys.argv[sys.argv.index('on', 2) + 1][:60]}, with its dashes."
+            fleet = [word for word in sys.argv[sys.argv.index("on", 2) + 1 :] if word not in ("a", "an", "the", "one")]
+            return f"The fleet is an option: --on {(fleet or ['H100'])[0][:60]}, with its dashes."
         if getattr(getattr(error, "ctx", None), "info_name", None) == "compare":
             one, between = (str(getattr(error, "ctx", None).params.get(name)) for name in ("first", "second"))
             if between.rstrip(".") in ("vs", "versus", "and", "with", "to", "against"):
                 chips = " --model Llama3_8B" if is_hardware(one) else ""
                 return f"compare takes two plans without {between!r} between them: `mlsysim compare {one[:60]} {words[:60]}{chips}`."
+            if " " not in words and is_hardware(between) and is_hardware(words):
+                return f"Each is MODEL@FLEET: `mlsysim compare {one[:60]}@{between[:60]} {one[:60]}@{words[:60]}`."
             return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
-        return f"{words[:60]!r} is more than the command takes{hint}; a name with a space in it stands in quotes."
+        takes = [each for each in getattr(error, "ctx", None).command.params if each.param_type_name == "argument"]
+        spaced = "; a name with a space in it stands in quotes" if takes else ""
+        return f"{words[:60]!r} is more than the command takes{hint}{spaced}."
     return said
 
 
 def _of_a_plan(words: str) -> str:
     """How a metric of a plan is explained."""
     first = next((word for word in sys.argv[2:] if not word.startswith("-")), "mfu")
+    words = next(
+        (words.removeprefix(f"{each} ") for each in ("on", "of", "for") if words.startswith(f"{each} ")), words
+    )
     metric, plan = (words, first) if any(sign in first for sign in "@:./") else (first, words)
     return f"The plan of a metric stands after --of, as in `mlsysim explain {metric[:40]} --of {plan[:60]}`."
 
@@ -294,13 +304,21 @@ def _no_command(error: Exception, said: str) -> str:
     """What is said of a word that is no command, or none of a group such as optimize."""
     context: Any = getattr(error, "ctx", None)
     group, parent = getattr(context, "info_name", None), getattr(context, "parent", None)
+    word = said.partition("'")[2].partition("'")[0]
+    if group == "labs" and _is_lab(word):
+        return f"`mlsysim labs` takes what to do first, as in `mlsysim labs show {word}`."
     if parent is not None and hasattr(context.command, "commands") and not said.endswith("?"):
         example = next(filter(None, (_of_help(each) for each in context.command.commands.values())), "")
         return f"`mlsysim {group}` takes {either(context.command.commands)} first, as in `{example}`."
-    word = said.partition("'")[2].partition("'")[0]
     if word in vocabulary.ASKED:
         return f"No such command {word!r}: {vocabulary.ASKED[word]}."
     return said if said.endswith("?") else f"{said} `mlsysim --help` lists the commands."
+
+
+def _is_lab(word: str) -> bool:
+    from mlsysim.labs.lab import labs
+
+    return word in {name for each in labs() for name in (each.id, str(each.number))}
 
 
 def _stoppable(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:

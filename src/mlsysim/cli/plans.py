@@ -322,9 +322,12 @@ def compare(
     answers = [found.first, found.second]
     words: list[Line] = [(line, "bold") for line in found.sentences]
     words += [f"{x}: {a.subject}. {a.in_words(as_an_option).headline}" for x, a in zip("AB", answers, strict=True)]
-    rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]
     names = ["A", "B"] if form == "text" else [answer.subject for answer in answers]
-    headers = ["metric" if form == "csv" else "", *names, "B / A"]
+    if form == "csv":
+        print_table("csv", ["metric", "label", "unit", *names, "B / A"], found.bare())
+        return end(max((answer.exit_code for answer in answers), key=(0, 3, 2).index))
+    rows = [[row.label, row.first, row.second, row.factor_text] for row in found.rows]
+    headers = ["", *names, "B / A"]
     print_result(form, found.to_dict, headers, rows, right=(1, 2, 3), before=[*words, ""])
     # What does not fit is worse than a limit that is missed.
     end(max((answer.exit_code for answer in answers), key=(0, 3, 2).index))

@@ -41,6 +41,8 @@ def plot(
 
     if output.suffix.lower() != ".svg":
         raise InputError(f"A chart is written to a file that ends in .svg, got {output.name[-60:]!r}.", field="output")
+    if "@" in kind or kind.startswith("scenario:"):
+        raise InputError(f"The plan comes first: mlsysim plot {kind[:60]} {scenario[:60]}.", field="scenario")
     plan = named_plan(context, scenario)
     with busy("evaluating ..."):
         answer = evaluate(plan)

@@ -44,6 +44,9 @@ def zoo(
     if kind == "check":
         _check(form)
     elif kind is not None:
+        if name is not None and kind not in KINDS:
+            words = "; `mlsysim compare MODEL@A MODEL@B` has two chips side by side"
+            raise InputError(f"One entry at a time: `mlsysim zoo {kind[:60]}`{words}.", field="name")
         zoos = registries(kind, "check")
         _listing(zoos, sort, filter_ or [], form) if name is None else _entry(zoos, kind, name, form)
     elif sort or filter_:

@@ -17,6 +17,7 @@ from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.rows import lines_of
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.units.records import dataclass
+from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.units.text import plainly
 from mlsysim.walls.document import Document
 
@@ -51,6 +52,17 @@ class Comparison(Document):
         """Everything as JSON; rows by the metric's path."""
         told = super().to_dict()
         return {"changes": {row.pop("name"): row for row in told.pop("rows")}} | told
+
+    def bare(self) -> list[list[Any]]:
+        """For other programs: path, label and unit of each metric, both as plain numbers in it, and the factor."""
+        found = []
+        for row in self.rows:
+            one, two = (answer.metric(row.name.rpartition(".")[2]).value for answer in (self.first, self.second))
+            unit = ""
+            if isinstance(one, Quantity):
+                unit, one, two = format_unit(one.units), one.magnitude, two.to(one.units).magnitude
+            found.append([row.name, row.label, unit, one, two, row.factor])
+        return found
 
     def plot(self, kind: str = "time") -> Any:
         """A chart of both answers on one scale: ``time``, ``memory`` or ``roofline``."""

@@ -75,13 +75,19 @@ def _unchecked(answer: Answer) -> Iterator[str]:
         yield f"{answer.priceless} the budget of {limit} is not checked; give a price."
 
 
+_MUCH = 1e9
+"""Tokens of a step beyond which sequences were likely meant to be tokens."""
+
+
 def _short(answer: Answer) -> Iterator[str]:
-    """A run that ends within its first step."""
+    """A run that ends within its first step, and a batch of tokens where one of sequences is asked."""
     tokens, step = answer.plan.workload.tokens, answer.held.get("latency")
     rate = answer.held.get("tokens_per_second")
-    if answer.task == "training" and tokens is not None and step is not None and rate is not None:
+    if answer.task == "training" and step is not None and rate is not None:
         each = to_si(step.value, "s") * to_si(rate.value, "1/s")
-        if tokens < each * (1 - 1e-9):
+        if each > _MUCH:
+            yield f"A step reads {count_text(each)} tokens: a batch counts sequences, not tokens."
+        if tokens is not None and tokens < each * (1 - 1e-9):
             what = f"{count_text(tokens)} {'token is' if tokens == 1 else 'tokens are'} less than one step"
             hint = (
                 f"{tokens:g}B and {tokens:g}T are billions and trillions"

@@ -68,6 +68,10 @@ class Planned(Summary):
 def task_for(settings: Container[str]) -> Literal["training", "serving"]:
     """What the goal among some settings is for: a deadline for training, a rate or a trace for serving."""
     served = "qps" in settings or "trace" in settings
+    lasts = any(name in settings for name in ("days", "duration_days", "duration"))
+    if lasts and not served and "deadline" not in settings:
+        words = "the time within which the run must end, such as 30d; days are how long one lasts"
+        raise InputError(f"A least fleet needs a deadline, {words}.", field="deadline")
     if served == ("deadline" in settings):
         raise InputError(
             "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them.",

@@ -19,7 +19,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rows import csv_of, frame_of, html_of, lines_of
-from mlsysim.plans.schema import key_named, read_number
+from mlsysim.plans.schema import in_words, key_named, read_number
 from mlsysim.plans.sheet import percentile_texts
 from mlsysim.units.registry import Quantity, to_si
 
@@ -190,7 +190,12 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for text in texts:
         name, mark, values = text.partition("=")
+        values = values.strip()[1:-1] if re.fullmatch(r"\s*[\[({].*[\])}]\s*", values) else values
         listed = [value.strip() for value in values.split(",") if value.strip()]
+        if not mark and found and text.strip(" ,").replace(".", "").isalnum():
+            last = next(reversed(found))
+            whole = ",".join([*found[last], text.strip(" ,")])
+            raise InputError(f"The values of a key are one word, without spaces: {last}={whole[:60]}.", field=last)
         if not mark or not listed or name.strip() in found:
             raise InputError(f"What is varied is such as staleness=1,2,4, each key once, got {text[:60]!r}.")
         for value in listed:
@@ -211,6 +216,14 @@ def _refuse_range(name: str, value: str) -> None:
     )
 
 
+def _unvalued(point: Point) -> str:
+    """Why a point is refused, without its values."""
+    said = point.refused
+    for value in point.settings.values():
+        said = said.replace(f"got {value}", "got")
+    return said
+
+
 def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
     """Every combination of the values, in order; refused where all are, for the same reason."""
     listed = {name: [values] if isinstance(values, str) else list(values) for name, values in axes.items()}
@@ -226,7 +239,7 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
         except InputError as error:
             refused = error
             points.append(Point(settings, None, str(error)))
-    if refused is not None and all(point.refused == str(refused) for point in points):
-        # What is wrong is the same whatever the values: it is the plan's.
-        raise refused
+    if refused is not None and len({_unvalued(point) for point in points}) == 1:
+        # What is wrong is the same whatever the values: it is the plan's, or of what they all lack.
+        raise in_words(refused, lambda leaf: leaf.flat, Plan.leaves())
     return Varied(listed, points)

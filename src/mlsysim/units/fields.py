@@ -101,7 +101,8 @@ class QuantityField:
             raise refusal(f": {str(error).rstrip('.')}", f" E{expected[3:]}" if asked else expected) from None
         if not quantity.is_compatible_with(ureg.parse_units(self.unit)):
             dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
-            raise refusal(f" got {quantity:~P}, which is {dimension}")
+            kind = f"not in {self.unit}" if self.unit.startswith("USD") and quantity.dimensionality else dimension
+            raise refusal(f" got {quantity:~P}, which is {kind}")
         magnitude = quantity.magnitude
         if getattr(magnitude, "shape", None) == ():
             magnitude = magnitude.item()
