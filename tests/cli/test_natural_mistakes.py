@@ -72,9 +72,9 @@ MISTAKES = {
     TRAIN + "--offload": ["such as --offload 1, a share of the optimizer's state."],
     "eval Llama3_8B H100 --vram 192GB": ["write --memory-capacity 192GB"],
     "sensitivity Llama3_8B@H100 --vary bandwidth": ["`mlsysim sweep MODEL@FLEET memory_bandwidth=4TB/s,8TB/s`"],
-    "sweep Llama3_8B@H100 memory_bandwidth=4,8": ["Memory_bandwidth got 8, which is a plain number", "'3.35 TB/s'"],
+    "sweep Llama3_8B@H100 memory_bandwidth=4,8": ["memory_bandwidth got 8, which is a plain number", "'3.35 TB/s'"],
     "sweep Llama3_8B@8xH100 tp=1, 2, 4": ["are one word, without spaces: tp=1,2"],
-    "collectives --on 64xH100 --size 1MB-1GB": ["or 1MB:8GB for all between, got '1MB-1GB'"],
+    "collectives --on 64xH100 --size 1MB-1GB": ["such as 64MB, got '1MB-1GB'. A range is 1MB:1GB."],
     "synthesize Llama3_8B --tokens-per-second 1000": ["--throughput '100/s' with `mlsysim synthesize`"],
     TRAIN + "--confidence 95": ["intervals are those that hold nine in ten"],
     TRAIN + "--discount 20%": ["write --price 2.0, USD a GPU-hour with the discount"],
@@ -527,7 +527,7 @@ MISTAKES = {
     SERVE + "--concurrency 1.5": ["--concurrency got 1.5", "expected a whole number such as 2"],
     SERVE + "--engine vllm2": ["no serving engine named 'vllm2'", "'vLLM'"],
     SERVE + "--engine tgi": [
-        "There is no serving engine named 'tgi'; use one of gpt_fast, llama_cpp, SGLang, TensorRT_LLM, TensorRT_LLM_202"
+        "There is no serving engine named 'tgi'; use one of gpt_fast, llama_cpp, SGLang, SGLang_mixed, TensorRT_LLM, TensorRT_LLM_202"
     ],
     SERVE + "--kv-cache-dtype fp9": ["no precision named 'fp9'", "'fp8'"],
     SERVE + "--tp 5": [
@@ -725,7 +725,7 @@ MISTAKES = {
     TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],
     TRAIN + "--tokens 1e30": ["got 1e30; expected at most 1,000,000 trillion"],
     SERVE + "--engine triton": [
-        "There is no serving engine named 'triton'; use one of gpt_fast, llama_cpp, SGLang, TensorRT_LLM, TensorRT_LLM_"
+        "There is no serving engine named 'triton'; use one of gpt_fast, llama_cpp, SGLang, SGLang_mixed, TensorRT_LLM, TensorRT_LLM_"
     ],
 }
 

@@ -126,10 +126,9 @@ def _size(text: str) -> float:
     except Exception:  # units speak of many faults; all of them mean that this is no size
         size = 0.0
     if not 1 <= size <= 1e15:
-        raise InputError(
-            f"--size is a size of 1 byte or more, such as 64MB, or 1MB:8GB for all between, got {text.strip()[:40]!r}.",
-            field="size",
-        )
+        given = text.strip()[:40]
+        hint = f" A range is {given.replace('-', ':')}." if "-" in given[1:] else ""
+        raise InputError(f"--size is a size of 1 byte or more, such as 64MB, got {given!r}.{hint}", field="size")
     return float(size)
 
 

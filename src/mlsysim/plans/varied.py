@@ -19,7 +19,7 @@ from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rows import csv_of, frame_of, html_of, lines_of
-from mlsysim.plans.schema import in_words, key_named, read_number
+from mlsysim.plans.schema import key_named, read_number
 from mlsysim.plans.sheet import percentile_texts
 from mlsysim.units.registry import Quantity, to_si
 
@@ -241,5 +241,7 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
             points.append(Point(settings, None, str(error)))
     if refused is not None and len({_unvalued(point) for point in points}) == 1:
         # What is wrong is the same whatever the values: it is the plan's, or of what they all lack.
-        raise in_words(refused, lambda leaf: leaf.flat, Plan.leaves())
+        path = str(refused.details.get("field"))
+        said = str(refused).replace(f"The {path!r} field", path.rpartition(".")[2])
+        raise type(refused)(said, **refused.details)
     return Varied(listed, points)
