@@ -13,7 +13,6 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import compact_time
-from mlsysim.plot.scale import amount
 from mlsysim.report.blocks import Chart
 from mlsysim.report.build import build_report
 from mlsysim.report.content import sections_of
@@ -129,10 +128,10 @@ def test_a_large_pipeline_is_the_plans_and_says_what_is_left_out():
     (bubble,) = (part.value for part in report.answer.time_parts if part.label == "pipeline bubble")
     shown = words(to_html(report))
     assert "16 stages, 8 virtual stages each, 16 micro-batches" in shown
-    # Chunks of a device are drawn alike, where those of the ends have a layer less in one of them: both are said.
+    # What is drawn waits as long as the answer says, so no second figure is given.
     waits = re.search(r"the longest stage waits ([\d.]+) ms", shown)
-    assert waits and float(waits[1]) / 1e3 == pytest.approx(bubble, rel=0.05)
-    assert f"closed form, which is within bounds here, has {amount(bubble, 's')}" in shown
+    assert waits and float(waits[1]) / 1e3 == pytest.approx(bubble, rel=0.01)
+    assert "closed form, which is within bounds here" not in shown
     assert "between the beginning and the end are left out" in shown
     assert report.figures["pipeline-memory"].alt.count("stage") > 8
 
