@@ -215,6 +215,7 @@ def _of_help(command: Any) -> str:
 def _of_usage(error: Exception, said: str) -> str:
     """What the parser of commands says, with what would have been right."""
     name = str(getattr(error, "option_name", None) or "")
+    context: Any = getattr(error, "ctx", None)
     if name and "requires an argument" in said:
         return f"{name} needs a value after it, such as {_VALUES.get(name, 'those that --help shows')}."
     if "unable to parse" in said:
@@ -252,14 +253,14 @@ def _of_usage(error: Exception, said: str) -> str:
             fleet = [word for word in sys.argv[sys.argv.index("on", 2) + 1 :] if word not in ("a", "an", "the", "one")]
             return f"The fleet is an option: --on {(fleet or ['H100'])[0][:60]}, with its dashes."
         if getattr(getattr(error, "ctx", None), "info_name", None) == "compare":
-            one, between = (str(getattr(error, "ctx", None).params.get(name)) for name in ("first", "second"))
+            one, between = (str(context.params.get(name)) for name in ("first", "second"))
             if between.rstrip(".") in ("vs", "versus", "and", "with", "to", "against"):
                 chips = " --model Llama3_8B" if is_hardware(one) else ""
                 return f"compare takes two plans without {between!r} between them: `mlsysim compare {one[:60]} {words[:60]}{chips}`."
             if " " not in words and is_hardware(between) and is_hardware(words):
                 return f"Each is MODEL@FLEET: `mlsysim compare {one[:60]}@{between[:60]} {one[:60]}@{words[:60]}`."
             return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
-        takes = [each for each in getattr(error, "ctx", None).command.params if each.param_type_name == "argument"]
+        takes = [each for each in context.command.params if each.param_type_name == "argument"]
         spaced = "; a name with a space in it stands in quotes" if takes else ""
         return f"{words[:60]!r} is more than the command takes{hint}{spaced}."
     return said
