@@ -84,7 +84,8 @@ def test_what_rows_of_one_cell_have_in_common_is_not_a_constant() -> None:
     def slow(row: Row, number: int) -> Row:
         few = number % 20 < 3 and row.group == "a"
         value = row.measured[0] * (1.33 if few else 1.0)
-        return Row(row.group, (value,), row.spreads, row.predict, "few" if few else "")
+        name = "few" if few else ""
+        return Row(row.group, (value,), row.spreads, row.predict, kind=name, cell=name)
 
     rows = [slow(row, i) for i, row in enumerate(_rows())]
     ratio = TRUE["start"] / TRUE["each"]
@@ -92,3 +93,8 @@ def test_what_rows_of_one_cell_have_in_common_is_not_a_constant() -> None:
     off = [abs(np.log(np.exp(each.constants[0])[0] / np.exp(each.constants[0])[1] / ratio)) for each in (bent, kept)]
     assert off[1] < off[0] / 2
     assert kept.errors[0, 0] < -0.15  # the offset of the group takes a part
+    # Rows of a kind are alike in what is known of them, too: their prediction has the third, and the kind is named with its group's offset.
+    known = posterior(rows, PRIORS, (0.1,), [], kinds=(0.2,))
+    assert abs(known.errors[0, 0]) < 0.05
+    own = dict(zip(known.groups, known.offsets[0, :, 0].tolist(), strict=True))
+    assert own["a few"] - own["a "] == pytest.approx(np.log(1.33), abs=0.06)

@@ -27,20 +27,21 @@ import numpy as np
 
 from mlsysim.calibrate.fit_serving import SHIPPED, write_tables, written
 from mlsysim.calibrate.fitting import line, table_of
-from mlsysim.calibrate.measurements import found_below, table_rows
+from mlsysim.calibrate.measurements import found_below, own_rows, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
 from mlsysim.calibrate.residuals import Residual
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.timing.engine_step import EngineStep, engine_step
-from mlsysim.timing.engines import architecture, engine
+from mlsysim.timing.engines import engine, seen_as
 
 __all__ = ["ENGINE", "SHIPPED", "fit", "iterations", "left_out", "write"]
 
 ENGINE, CHIP = "torch_loop", "H200"
-_SPREAD, _GRAPH, _EAGER, _WIDTH = 0.02, 0.02, 0.12, 0.1
-"""Spread of the form itself; of one iteration in a graph and without; and the width of a class of tokens (its logarithm)."""
+_SPREAD, _GRAPH, _EAGER, _WIDTH, _PRODUCTS = 0.02, 0.02, 0.12, 0.1, 0.015
+"""Spread of the form itself; of one iteration in a graph and without; the width of a class of tokens (its logarithm); and the spread of products between
+two loops."""
 
 
 class Iteration(NamedTuple):
@@ -121,10 +122,7 @@ def moved(step: EngineStep, constants: Mapping[str, Any]) -> EngineStep:
 def kinds(path: Path) -> list[Kind]:
     """The iterations of a folder by kind, each with the step of its run's model."""
     runs = {row["run"]: row for row in table_rows(path.with_name("runs.csv"))}
-    steps = {
-        name: engine_step(Models.get(name), Hardware.get(CHIP), engine(ENGINE))
-        for name in {r["model"] for r in runs.values()}
-    }
+    steps = {name: _step(name) for name in {r["model"] for r in runs.values()}}
     found: dict[Any, Kind] = {}
     for each in iterations(path):
         if each.kind not in found:
@@ -145,9 +143,26 @@ def repeated(path: Path) -> dict[str, list[str]]:
 
 
 def priors() -> dict[str, Prior]:
-    """What is known of the engine before its iterations are seen."""
-    table = table_of("engine_priors")
-    return {key: Prior(*value[:2]) for key, value in table[ENGINE].items()}
+    """What is known of the engine before its iterations are seen. One model cannot tell the kernels of a layer from its bytes: what products take is
+    what they took of five models in another loop of this kind, whose own kernels and host are not this engine's."""
+    known = {key: Prior(*value[:2]) for key, value in table_of("engine_priors")[ENGINE].items()}
+    seen = posterior([kind.row() for kind in other_models()], known, (), ()).table()["product_scale"]
+    return known | {"product_scale": Prior(seen["value"], _PRODUCTS)}
+
+
+def other_models() -> list[Kind]:
+    """Steps without prompts of five models in another loop of this kind."""
+    found = []
+    for row in own_rows("loops"):
+        if not row["prompts"]:
+            many, seconds = int(row["answers"]), float(row["median_ms"]) * 1e-3
+            context = round(many * (float(row["mean_context"]) + 1))
+            found.append(Kind(_step(row["model"]), [Iteration(row["model"], seconds, many, context, ())]))
+    return found
+
+
+def _step(model: str) -> EngineStep:
+    return engine_step(Models.get(model), Hardware.get(CHIP), engine(ENGINE))
 
 
 class Fitted(NamedTuple):
@@ -202,7 +217,7 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
     if out is not None:
         error = float(np.median(np.abs(np.repeat(np.expm1(out_of), weights)))) * 100
         # An engine that was seen with one architecture has no factors of its own for it.
-        seen = {architecture(kind.step.deployment.model) for kind in fitted.kinds}
+        seen = {seen_as(d.model, d.precision) for d in (kind.step.deployment for kind in fitted.kinds)}
         models = {name: {"prompts": 1.0, "answers": 1.0, "rows": len(set(runs))} for name in sorted(seen)}
         write_tables(out, {ENGINE: written(found, round(error, 1), {CHIP}) | {"models": models}})
     return []

@@ -39,7 +39,7 @@ from mlsysim.simulate.replicas import Kind, kind_of
 from mlsysim.simulate.requests import Measured, Request
 from mlsysim.simulate.settings import Settings
 from mlsysim.simulate.traces import read_runs
-from mlsysim.timing.engines import Engine, architecture
+from mlsysim.timing.engines import Engine, seen_as
 from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Summary
 from mlsysim.zoo.writing import write_whole
@@ -177,12 +177,13 @@ class FittedEngine(Summary):
     told: ClassVar = ("engine", "requests", "constants", "before", "after_left_out")
 
     engine: Engine
-    architecture: str
+    model: str
     requests: int
     found: Posterior
     prior: dict[str, float]
     before: tuple[float, ...]
     after: tuple[float, ...]
+    launches: float = 1.0
 
     @property
     def constants(self) -> dict[str, float]:
@@ -252,8 +253,9 @@ def fit_results(path: Path, service: Service) -> FittedEngine:
     ]
     after = found.errors[np.arange(len(found.owner)), folds[found.owner] + 1]
     count = sum(part.last - part.first for part in parts)
-    name = architecture(step.deployment.model)
-    return FittedEngine(step.engine, name, count, found, known, tuple(before), tuple(after.tolist()))
+    name = seen_as(step.deployment.model, step.deployment.precision)
+    launches = (step.factors or (1.0, 1.0, 1.0))[2]
+    return FittedEngine(step.engine, name, count, found, known, tuple(before), tuple(after.tolist()), launches)
 
 
 def write_engine(fitted: FittedEngine, name: str, folder: Path, origin: str, checked: str | None = None) -> Path:
@@ -264,9 +266,7 @@ def write_engine(fitted: FittedEngine, name: str, folder: Path, origin: str, che
     day = checked or datetime.date.today().isoformat()
     own = {key: f"{value * 1e6:.5g} us" for key, value in constants.items() if key not in _FACTORS}
     factors = {key: float(f"{constants.get(key, 1.0):.5g}") for key in _FACTORS}
-    factors["launches"] = {seen.architecture: seen.launches for seen in fitted.engine.models}.get(
-        fitted.architecture, 1.0
-    )
+    factors["launches"] = fitted.launches
     like = fitted.engine.like or fitted.engine.name
     lines = table_lines(name, {"like": like, **own, "fit_error_pct": round(_size(fitted.after), 2)})[1:]
     source = {"title": f"{fitted.requests} requests: {origin}", "url": "", "checked": day, "kind": "measured"}
@@ -274,7 +274,7 @@ def write_engine(fitted: FittedEngine, name: str, folder: Path, origin: str, che
     shown = ", ".join(f'{key} = "{value}"' for key, value in source.items())
     lines += [
         f"source = {{{shown}}}",
-        *table_lines(f'{name}.models."{fitted.architecture}"', factors | {"rows": fitted.requests}),
+        *table_lines(f'{name}.models."{fitted.model}"', factors | {"rows": fitted.requests}),
     ]
     text = "\n".join(["# Fitted by mlsysim calibrate --serving.", *lines]) + "\n"
     return write_whole(folder / "engines" / f"{name}.toml", text, folders=True)

@@ -8,7 +8,8 @@ every chip, and a fifth of the rows, whose models and chips are seen.
 
 Written to ``data/software/engine_constants.toml``: the constants, their standard errors and ranges over left-out fits, and for each model that was
 seen on the engine factors on kernels of its prompts, on those of its answers, and on the operators that the host launches beside prompts: short ones are what
-the host launches, long ones what kernels take, and only the first differs much from one model to another. They are used for that architecture on
+the host launches, long ones what kernels take, and only the first differs much from one model to another. Formats of its weights have other kernels and other
+operators around them, so that each has factors of its own, which are those of the model where a format was not seen. They are used for that architecture on
 that engine, and are 1 for others.
 The constants of expert kernels are those of kernel tables and stay; a factor on them for each format is fitted. Engines share libraries of such
 kernels, so that the factors of one that has the most mixtures are what is known of the others' before their own rows (``follows`` in the priors; none of
@@ -18,6 +19,7 @@ its mixtures is among theirs, so that a model that is left out of theirs is left
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
@@ -43,7 +45,7 @@ from mlsysim.errors import InputError, MLSysError
 from mlsysim.importers.markup import table_lines
 from mlsysim.plans.files import plan_from_text, plan_to_toml
 from mlsysim.plans.serving import best_served
-from mlsysim.timing.engines import architecture
+from mlsysim.timing.engines import architecture, format_class
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity
 
@@ -56,9 +58,10 @@ FILES = {
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml"
 _ASKED = ("tpot", "itl_p50", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
 _SPREADS = {"ttft": 0.25}
-_SPREAD, _OFFSETS, _CELLS, _PARTS = 0.1, (0.15, 0.08, 0.3), (0.12, 0.08, 0.25), 4
-"""Spread of first tokens, of all else, of a model's factors on kernels of prompts, of answers, and on launches, of those of a model in one setting; and
-parts that settings are left out by."""
+_SPREAD, _OFFSETS, _PARTS = 0.1, (0.15, 0.08, 0.3), 4
+_FORMATS, _CELLS = (0.08, 0.04, 0.3), (0.12, 0.08, 0.25)
+"""Spread of first tokens, of all else, of a model's factors on kernels of prompts, of answers, and on launches; parts that settings are left out by; spreads of
+the factors of a model in one format, and in one setting."""
 _FACTORS = ("prompts", "answers", "launches")
 _TIMES = ("step", "front_end", "hand_over", "cold_start")
 
@@ -87,6 +90,10 @@ class Run:
     @property
     def model(self) -> str:
         return architecture(self.machine.writer.deployment.model)
+
+    @property
+    def format(self) -> str:
+        return format_class(self.machine.writer.deployment.precision)
 
     @property
     def chip(self) -> str:
@@ -207,11 +214,13 @@ def fit_engine(name: str, own: Sequence[Run], shared: Mapping[str, float]) -> tu
 
     def row(run: Run) -> Row:
         spreads = tuple(_SPREADS.get(value.asked, _SPREAD) for value in run.values)
-        return Row(run.model, tuple(value.measured for value in run.values), spreads, run.predicted, run.setting)
+        return Row(
+            run.model, tuple(value.measured for value in run.values), spreads, run.predicted, run.format, run.setting
+        )
 
     rows, known = [row(run) for run in own], priors(name, own, shared)
     cells = _CELLS if name in table_of("engine_priors")["settings"]["engines"] else ()
-    return posterior(rows, known, _OFFSETS, list(left.values()), cells=cells), left
+    return posterior(rows, known, _OFFSETS, list(left.values()), kinds=_FORMATS, cells=cells), left
 
 
 def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[Residual]:
@@ -229,7 +238,7 @@ def constants_of(own: Sequence[Run], found: Posterior, shared: Mapping[str, floa
     known = known_before(own[0].machine.writer.engine.name, shared)
     tpot = np.array([value.asked != "ttft" for run in own for value in run.values])
     error = np.median(np.abs(np.expm1(found.errors[tpot, 0]))) * 100
-    counts = {group: sum(run.model == group for run in own) for group in found.groups}
+    counts = Counter(name for run in own for name in (run.model, f"{run.model} {run.format}"))
     models = {
         group: {name: float(f"{factor:.4g}") for name, factor in zip(_FACTORS, factors, strict=True)}
         | {"rows": counts[group]}
@@ -301,7 +310,7 @@ _HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibra
 # spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip, settings or a run out.
 # loose: constants that move by more than half over them, which their priors hold and not the rows.
 # chips: those of the runs. models: factors on kernels of prompts, on those of answers, and on operators launched, of an
-# architecture that was seen with the engine, and its rows."""
+# architecture that was seen with the engine, and of it in a format, and its rows."""
 
 
 def write_tables(out: Path, tables: dict[str, Any]) -> None:

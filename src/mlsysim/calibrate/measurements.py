@@ -7,9 +7,10 @@
     published(FOLDER)                where the published tables of a folder lie
     table_rows(FILE)                 rows of any table
 
-A silicon row is (section, config, metric, median): one measured value of one configuration. Three more tables of an H200 have columns of their own:
-"verify" (the passes of ``calibrate.suite``, PyTorch 2.11), "vision" (``benchmarks/measure_vision.py``) and "serving" (``benchmarks/measure_serving.py``). No
-constant is fitted to "verify".
+A silicon row is (section, config, metric, median): one measured value of one configuration. Four more tables of an H200 have columns of their own:
+"verify" (the passes of ``calibrate.suite``, PyTorch 2.11), "vision" (``benchmarks/measure_vision.py``), "serving" (``benchmarks/measure_serving.py``) and "loops"
+(steps of five models in a loop of continuous batching: eight kernels a layer of which four are products, split-key decode attention in Triton,
+FlashAttention 2, CUDA graphs where no prompt is read; medians from inputs on the host to tokens on the host). No constant is fitted to "verify".
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
 
 Constants are positive with log-normal priors (median, spread of the logarithm); so are the offsets, factors of the row's group (a model on an
 engine) with median 1. The noise is Student's t with 4 degrees of freedom around each row's own spread, so that a row whose settings are not what
-they say does not steer the fit. Rows of one group are not independent: a group counts as ``EFFECTIVE`` rows at most. Neither are those of a
-``cell`` of it (a model on one chip in one format), which have offsets of their own: what a few rows of one format have in common is not the
-format's. Predictions are without them, since nothing is known of a cell before it was measured.
+they say does not steer the fit. Rows of one group are not independent: a group counts as ``EFFECTIVE`` rows at most. A group has ``kinds`` (a model
+with weights of one format), whose offsets come on top of its own: what runs of one format have in common is not the model's, and what those of
+another say of the model holds for a format that was not seen. Neither are rows of a ``cell`` independent (a model on one chip in one setting), which
+may have offsets of their own too. Predictions are without those of cells, since nothing is known of one before it was measured.
 
 A left-out fit starts from the priors like the fit of all rows and sees nothing of what is left out; a group that is left out whole has no
 offset. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
@@ -44,12 +45,14 @@ class Row:
     measured: tuple[float, ...]
     spreads: tuple[float, ...]
     predict: Callable[[Mapping[str, Any], Sequence[Any]], Sequence[Any]]
+    kind: str = ""
     cell: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Constants of each fit (the first is that of all rows), offsets of each group, and errors: log(predicted/measured) by value and fit."""
+    """Constants of each fit (the first is that of all rows), offsets of each group and of each kind (with its group's), and errors:
+    log(predicted/measured) by value and fit."""
 
     names: tuple[str, ...]
     groups: tuple[str, ...]
@@ -106,12 +109,13 @@ def posterior(
     left_out: Sequence[Any],
     smooth: bool = True,
     effective: float = EFFECTIVE,
+    kinds: Sequence[float] = (),
     cells: Sequence[float] = (),
 ) -> Posterior:
     """Fit the constants of ``priors`` and the offsets (given by their spreads): of all rows, and without the rows that each mask of
     ``left_out`` names. Where predictions are not ``smooth``, slopes are taken over wide steps, and a move that does not help is no end. A group counts as
-    ``effective`` rows at most. ``cells``: spreads of further offsets, of each cell."""
-    return _Fits(rows, priors, offsets, left_out, smooth, effective, cells).found()
+    ``effective`` rows at most. ``kinds``, ``cells``: spreads of further offsets, of each kind and of each cell."""
+    return _Fits(rows, priors, offsets, left_out, smooth, effective, kinds, cells).found()
 
 
 class _Fits:
@@ -123,6 +127,7 @@ class _Fits:
         left_out: Sequence[Any],
         smooth: bool,
         effective: float,
+        kinds: Sequence[float],
         cells: Sequence[float],
     ) -> None:
         self.smooth, self.step = smooth, _STEP if smooth else _WIDE
@@ -137,15 +142,20 @@ class _Fits:
         share = np.minimum(1.0, effective / np.maximum(counts, 1))
         self.weight = (share[:, self.group] * self.kept)[:, self.owner]
         self.many = len(offsets)
-        # Offsets of a row: those of its group and of its cell, by their first places among all that is fitted.
+        # Offsets of a row: those of its group, of its kind and of its cell, by their first places among all that is fitted.
+        self.kinds = tuple(sorted({(row.group, row.kind) for row in rows})) if kinds else ()
         self.cells = tuple(sorted({(row.group, row.cell) for row in rows})) if cells else ()
-        places = [[len(self.names) + self.groups.index(row.group) * self.many] for row in rows]
+        of_groups = len(self.names)
+        of_kinds = of_groups + len(self.groups) * self.many
+        self.of_cells = of_kinds + len(self.kinds) * self.many
+        places = [of_groups + self.group * self.many]
+        if kinds:
+            places.append(of_kinds + self.many * np.array([self.kinds.index((row.group, row.kind)) for row in rows]))
         if cells:
-            after = len(self.names) + len(self.groups) * self.many
-            for place, row in zip(places, rows, strict=True):
-                place.append(after + self.cells.index((row.group, row.cell)) * self.many)
-        self.places = np.array(places)
-        spreads = np.concatenate([np.tile(offsets, len(self.groups)), np.tile(cells, len(self.cells))])
+            places.append(self.of_cells + self.many * np.array([self.cells.index((r.group, r.cell)) for r in rows]))
+        self.places = np.stack(places, 1)
+        levels = (offsets, self.groups), (kinds, self.kinds), (cells, self.cells)
+        spreads = np.concatenate([np.tile(widths, len(each)) for widths, each in levels])
         self.centre = np.concatenate([np.log([p.median for p in priors.values()]), np.zeros(len(spreads))])
         self.width = np.concatenate([[p.spread for p in priors.values()], spreads])
 
@@ -166,13 +176,15 @@ class _Fits:
             if gain < _GAIN and self.smooth:
                 break
         curve = np.linalg.inv(self._curvature(0, errors, slopes)[0])
-        known = constants + len(self.groups) * self.many
-        offsets = point[:, constants:known].reshape(fits, len(self.groups), self.many)
+        groups, many = len(self.groups), len(self.groups) + len(self.kinds)
+        offsets = point[:, constants : self.of_cells].reshape(fits, many, self.many).copy()
+        offsets[:, groups:] += offsets[:, [self.groups.index(group) for group, _ in self.kinds]]
+        named = self.groups + tuple(f"{group} {kind}" for group, kind in self.kinds)
         deviations = np.sqrt(np.diag(curve))[:constants]
         if self.cells:
-            point[:, known:] = 0.0
+            point[:, self.of_cells :] = 0.0
             errors, _ = self._predicted(point)
-        return Posterior(self.names, self.groups, point[:, :constants], offsets, errors, self.owner, deviations)
+        return Posterior(self.names, named, point[:, :constants], offsets, errors, self.owner, deviations)
 
     def _predicted(self, point: Any) -> tuple[Any, Any]:
         """Errors by value and fit, and their slopes along constants and the offsets of the row's group."""

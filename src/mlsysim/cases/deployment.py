@@ -233,10 +233,10 @@ class Deployment:
                 "behind the other half of the batch where a step has enough tokens: --enable-two-batch-overlap of SGLang, --enable-dbo of vLLM"
             )
         basis = "of its class" if step.family != "other" else "of its profile and class defaults"
-        seen = named.seen(model)
-        runs = "no measured run of this architecture"
+        seen, runs = named.seen(model, self.precision), "no measured run of this architecture"
         if seen is not None:
-            runs = f"{seen.rows} measured runs of this architecture: factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"
+            other = "" if named.measured(model, self.precision) else " in other formats"
+            runs = f"{seen.rows} measured runs of this architecture{other}: factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}, {runs}"
         if mine := own_profile(chip):
             assumed["own_profile"] = mine

@@ -221,14 +221,15 @@ class Engines:
         regime = f"serving {pools}{metric} {engine.like or engine.name}"
         regime = f"{regime} open" if arrivals and measured(f"{regime} open") else regime
         known = (*serving_table("measured")["chips"], *engine.chips)
+        model, precision = self.writer.deployment.model, self.writer.precision
         chips = [step.deployment.chip for step in (self.writer, self.reader)]
         strange = {strangeness(chip): chip.name for chip in chips if chip.metadata.key not in known}
         lacks = {}
         if strange:
             kind = max(strange, key=STRANGE.index)
             lacks[kind] = f"no measured {pools}serving run was on {strange[kind]}{_WIDENED[kind]}"
-        if engine.seen(self.writer.deployment.model) is None:
-            lacks["model"] = f"no run of this architecture on {engine.name} was measured"
+        if not engine.measured(model, precision):
+            lacks["model"] = f"no run of this architecture in {precision} on {engine.name} was measured"
         if (wide := self.writer.format).wide:
             lacks["kernels"] = f"{lacks.get('kernels', '')} and {no_runs(wide.name)}".removeprefix(" and ")
         if not engine.chips:

@@ -59,7 +59,7 @@ class EngineDevice:
     def __init__(self, deployment: Deployment) -> None:
         d = self.deployment = deployment
         self.engine = d.engine
-        self.factors: tuple[Any, Any, Any] | None = d.engine.factors(d.model)
+        self.factors: tuple[Any, Any, Any] | None = d.engine.factors(d.model, d.precision)
         self.kernels = profile(d.chip, f"serving.{d.engine.kernels}")
         self.network = engine_network(d.chip, d.engine.reduce_scale, d.port)
         self.family = chip_class(d.chip)

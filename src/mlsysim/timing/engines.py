@@ -17,6 +17,7 @@ from mlsysim.errors import ZooFileError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import format_of
 from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.fields import Record
@@ -37,10 +38,10 @@ Span = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Seen(Record):
-    """An architecture that was measured on an engine: factors on kernels of its prompts and of its answers (these with the engine's
-    own time), one on what the host launches beside prompts, and the runs behind them."""
+    """An architecture that was measured on an engine, or it with weights of one format: factors on kernels of its prompts and of its answers (these with
+    the engine's own time), one on what the host launches beside prompts, and the runs behind them."""
 
-    architecture: str
+    name: str
     prompts: float = Field(gt=0)
     answers: float = Field(gt=0)
     launches: float = Field(default=1.0, gt=0)
@@ -100,20 +101,35 @@ class Engine(Record):
     models: tuple[Seen, ...] = ()
     chips: tuple[str, ...] = Field(default=(), description="chips that runs of it were fitted on")
 
-    def seen(self, model: TransformerWorkload) -> Seen | None:
-        """What is known of a model from runs of it on this engine."""
-        known = {each.architecture: each for each in self.models}
-        return known.get(architecture(model)) if known else None
+    def seen(self, model: TransformerWorkload, precision: str) -> Seen | None:
+        """What is known of a model from runs of it on this engine: in its format, or else of the model."""
+        known = {each.name: each for each in self.models}
+        return known.get(seen_as(model, precision), known.get(architecture(model))) if known else None
 
-    def factors(self, model: TransformerWorkload) -> tuple[float, float, float] | None:
+    def measured(self, model: TransformerWorkload, precision: str) -> bool:
+        """Whether runs of a model in a format were measured on this engine."""
+        return any(each.name == seen_as(model, precision) for each in self.models)
+
+    def factors(self, model: TransformerWorkload, precision: str) -> tuple[float, float, float] | None:
         """Factors on kernels of the model's prompts and of its answers, and on launches; None where it was not measured."""
-        found = self.seen(model)
+        found = self.seen(model, precision)
         return None if found is None else (found.prompts, found.answers, found.launches)
 
 
 def architecture(model: TransformerWorkload) -> str:
     """Layers, width and size of a model: checkpoints of one architecture are one model to an engine, whatever they are called."""
     return f"{model.stack.layers}x{model.stack.hidden} {model.parameter_count / 1e9:.3g}B"
+
+
+def format_class(precision: str) -> str:
+    """A format of weights as runs tell it apart: those of 16 bits and more are one."""
+    weights = format_of(precision)
+    return weights.measured if weights.narrow else "bf16"
+
+
+def seen_as(model: TransformerWorkload, precision: str) -> str:
+    """An architecture with weights of a format: an engine has other kernels for each, and launches others around them."""
+    return f"{architecture(model)} {format_class(precision)}"
 
 
 @cache
@@ -172,12 +188,12 @@ def _engine(name: str, own: str) -> Engine:
         row = dict(table[key])
         base = _engine(row["like"], own)
         if "models" in row:
-            row["models"] = tuple(Seen(architecture=name, **seen) for name, seen in row["models"].items())
+            row["models"] = tuple(Seen(name=name, **seen) for name, seen in row["models"].items())
         return Engine(**{**dict(base), "aliases": (), **row, "name": key, "like": base.like or base.name})
     fitted = dict(software_file("engine_constants").get(key, {}))
     for about in ("spread", "loose"):
         fitted.pop(about, None)
-    models = tuple(Seen(architecture=name, **seen) for name, seen in fitted.pop("models", {}).items())
+    models = tuple(Seen(name=name, **seen) for name, seen in fitted.pop("models", {}).items())
     return Engine(name=key, models=models, **{**table[key], **fitted})
 
 
