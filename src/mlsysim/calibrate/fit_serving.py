@@ -58,7 +58,7 @@ FILES = {
 SHIPPED = Path(str(files("mlsysim.data"))) / "software" / "engine_constants.toml"
 _ASKED = ("tpot", "itl_p50", "ttft", "user_rate", "tokens_per_second", "tokens_per_second_per_device")
 _SPREADS = {"ttft": 0.25}
-_SPREAD, _OFFSETS, _PARTS = 0.1, (0.15, 0.08, 0.3), 4
+_SPREAD, _OFFSETS, _PARTS = 0.1, (0.15, 0.08, 0.1), 4
 _FORMATS, _CELLS = (0.08, 0.04, 0.3), (0.12, 0.08, 0.25)
 """Spread of first tokens, of all else, of a model's factors on kernels of prompts, of answers, and on launches; parts that settings are left out by; spreads of
 the factors of a model in one format, and in one setting."""
