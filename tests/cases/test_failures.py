@@ -208,7 +208,7 @@ def test_what_contradicts_itself_is_a_sentence():
 def test_a_chip_without_a_count_says_whose_it_takes():
     assumed, saved, chip = Assumptions(), Checkpoint(1e12, 8, 5e10, 5e11), Hardware["B200"]
     note(chip, 8, saved, Said(), kept_of(chip, 8, saved, Said()), assumed)
-    assert "none is published for" in assumed["mtbf"] and "hopper" in assumed["mtbf"]
+    assert "none is published for" in assumed["mtbf"] and "Hopper" in assumed["mtbf"]
 
 
 def test_goodput_binds_where_failures_cost_more_than_any_wall():

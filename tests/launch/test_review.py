@@ -211,7 +211,7 @@ def test_what_an_engine_lets_in_is_no_load() -> None:
     text = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 256"
     full = review(text, on="1xH100")
     assert (full.answer.plan.serving.max_num_seqs, full.answer.plan.serving.concurrency) == (256, 256)
-    assert any("No load is given: reviewed with 256 requests in flight" in each for each in full.reading.warnings)
+    assert any("No load is given, so this is for 256 requests in flight" in each for each in full.reading.warnings)
     few = review(read_launch(text, on="1xH100").placed(serving={"concurrency": 16}))
     assert (few.answer.plan.serving.max_num_seqs, few.answer.plan.serving.concurrency) == (256, 16)
     assert few.answer.value("tokens_per_second") < full.answer.value("tokens_per_second")

@@ -30,7 +30,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "a late run": {**A_RUN, "deadline": "10 day"},
     "few requests": {**SERVED, **LIMITS, "qps": 4},
     "few requests of a layout": {**SERVED, "tp": 2, "qps": 20},
-    "many requests": {**SERVED, **LIMITS, "qps": 140},
+    "many requests": {**SERVED, **LIMITS, "qps": 90},
     "too many requests": {**SERVED, **LIMITS, "qps": 400},
     "long prompts": {**SERVED, **LONG},
     "long prompts in fp8": {**SERVED, **LONG, "precision": "fp8", "cache_precision": "fp8"},
