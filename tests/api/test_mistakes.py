@@ -103,6 +103,9 @@ ANSWERED = (
     "train Llama3_70B --gpus 96xB200",
     "plan Llama3_70B --gpus H100 --deadline 30d",
     "train Llama3_70B --on 512xH100 --dtype fp8",
+    "serve Llama3_70B --on 8xH200 --quantization awq",
+    "plan Llama3_8B --tokens 1T --days 30 --on H100",
+    "plan Llama3_8B --tokens 1T --deadline 30d --chips H100,B200",
 )
 """What is no mistake in a request: a fleet has a key of its own, not a place, and programs may call it and the format otherwise."""
 

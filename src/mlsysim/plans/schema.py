@@ -112,15 +112,28 @@ def _worded(value: Any, field: Any) -> Any:
     return next((word for word in words if plain(VALUES.get(plain(value), value)) == plain(str(word))), value)
 
 
+_OPTION = re.compile(r"--([a-z][a-z-]*)( (?!and\b|or\b|for\b|with\b|is\b))?")
+
+
+def _as_keys(options: str) -> str:
+    """Options of the command line as the keys of a plan.
+
+    >>> _as_keys("--micro-batch 4"), _as_keys("--qps 5, of --isl and --osl tokens")
+    ("'micro_batch' = 4", "'qps' = 5, of 'isl' and 'osl' tokens")
+    """
+    found = _OPTION.sub(lambda each: f"{each[1].replace('-', '_')!r}{' = ' if each[2] else ''}", options)
+    return found.replace(" = tokens", " tokens")
+
+
 def unknown_key(path: str, name: str, fields: list[str], names: list[str], value: object = "") -> InputError:
     """The error for a name that is no key of a plan: the nearest field, else the nearest of all names."""
     if plain(name) in MEANT:
         key, example = MEANT[plain(name)]
         text = f"{path + name[:200]!r} is not a key of a plan; write {key!r}, such as {valued(example, value)!r}."
         return InputError(text, record="Plan", field=name[:200], suggestions=[key])
-    idle = WRITTEN.get("--" + plain(name).replace("_", "-"), "")
-    if idle.startswith("nothing"):
-        text = f"{path + name[:200]!r} is not a key of a plan; write {idle}."
+    instead = _as_keys(WRITTEN.get("--" + plain(name).replace("_", "-"), ""))
+    if instead and not re.search(r"`|(^|\s)-", instead):
+        text = f"{path + name[:200]!r} is not a key of a plan; write {instead}."
         return InputError(text, record="Plan", field=name[:200])
     close = nearest(name, fields) or nearest(name, names)
     hint = did_you_mean(close) if close else "the keys are " + ", ".join(fields) + "."
