@@ -13,7 +13,7 @@ from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.timing.engine_step import EngineStep, engine_step
-from mlsysim.timing.engines import ENGINES, engine, engine_names
+from mlsysim.timing.engines import ENGINES, architecture, engine, engine_names
 from mlsysim.timing.power import Clock
 from mlsysim.timing.profile import profile
 
@@ -238,3 +238,12 @@ def test_weights_of_a_mixture_take_what_their_format_says():
     tables = 2 * model.vocab_size * model.hidden_dim
     assert held("int4") == pytest.approx(0.5 * (model.parameter_count - tables) + 2 * tables, rel=3e-3)
     assert held("int4") < held("awq") < held("nvfp4") and held("int4") < held("mxfp4")
+
+
+def test_what_is_known_of_a_model_is_of_its_format_or_else_of_the_model():
+    """A checkpoint in FP8 with scales by block is what published runs call FP8; in 16 bits a model that ran in 8 is not measured, and has the model's factors."""
+    own, model = engine("SGLang"), Models.get("DeepSeek_V3")
+    assert own.measured(model, "fp8_block") and own.seen(model, "fp8_block") == own.seen(model, "fp8")
+    assert not own.measured(model, "bf16")
+    assert own.seen(model, "bf16").name == architecture(model) != own.seen(model, "fp8").name
+    assert own.seen(Models.get("Mistral_7B"), "bf16") is None

@@ -122,9 +122,12 @@ def architecture(model: TransformerWorkload) -> str:
 
 
 def format_class(precision: str) -> str:
-    """A format of weights as runs tell it apart: those of 16 bits and more are one."""
+    """A format of weights as runs tell it apart: those of 16 bits and more are one, and so are those of 8 bits that are multiplied alike, whatever
+    shares a scale."""
     weights = format_of(precision)
-    return weights.measured if weights.narrow else "bf16"
+    if not weights.narrow:
+        return "bf16"
+    return weights.measured if weights.weight_only or weights.bits < 8 else weights.arithmetic[0]
 
 
 def seen_as(model: TransformerWorkload, precision: str) -> str:
