@@ -121,7 +121,7 @@ def test_a_small_table_gives_constants_and_residuals(tmp_path) -> None:
         writer.writerows(made)
     left = write(tmp_path, tmp_path / "out.toml")
     found = tomllib.loads((tmp_path / "out.toml").read_text())[left[0].software]
-    assert found["chips"] and found["spread"]["step"][0] > 1 and len(found["models"]) == 1
+    assert found["chips"] and found["spread"]["step"][0] > 1 and len(found["models"]) == 2
     assert {row.left_out for row in left} == {"model", "chip", "part"}
     write(tmp_path, tmp_path / "again.toml")
     assert (tmp_path / "again.toml").read_text() == (tmp_path / "out.toml").read_text()

@@ -78,7 +78,7 @@ def makespan(
         v = v if schedule == "interleaved" else 1
         found = _usual(p, m, t, shares, last, v, group)
         if c is not None:
-            found = found + where(p > 1, 1.0, 0.0) * _usual_sends(p, m, t, shares, c, last, v, group)
+            found = found + _usual_sends(p, m, t, shares, c, last, v, group)
         return found if last is None else where(p > 1, found, m * last)
     c = where(p > 1, 1.0, 0.0) * c if c is not None else None
     c = 0.0 * t if c is None else c
@@ -187,7 +187,8 @@ def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any
 
 
 def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: Any, group: Any) -> Any:
-    """What messages add to it."""
+    """What messages add to it: nothing on one device, which has nobody to send to."""
+    c = where(p > 1, 1.0, 0.0) * c
     both, before = 2 * c, m - 1
     rounds = before - ceil(before / p)
     later = rounds * both
