@@ -174,13 +174,23 @@ def test_a_shorter_first_and_any_last_chunk_of_an_interleaved_step_are_exact(p, 
 )
 @settings(max_examples=120, deadline=None)
 def test_every_path_of_an_interleaved_step_is_one_of_its_order(p, m, v, backward, first, last, c):
-    """Whatever the outer chunks, groups and sends: never too long (two devices with unequal groups: 1.4 %), and short by a part in a hundred where the
-    first chunk is not the longer one, else by a tenth at most; two devices with two micro-batches by a quarter."""
+    """Whatever the outer chunks, groups and sends: never too long, and short by a part in a hundred where the first chunk is not the longer one, else by
+    five at most; two devices with unequal groups, which Megatron refuses, by a fifth."""
     size = m // max(1, m // p)
     inside = 2 * c <= 1 + backward and p * (max(1, backward) + c) <= size * (1 + backward)
     found, truth = outer_chunks(p, m, v, (1.0, backward, 0.0), c / v, first, last)
-    assert found <= truth * (1 + (0.02 if p == 2 else 1e-9))
-    assert found >= truth * (0.7 if p == 2 else 0.98 if first <= 0 and (inside or not c) else 0.88)
+    assert found <= truth * (1 + 1e-9)
+    inside = inside or not c
+    least = 0.8 if p == 2 and m % 2 else 0.99 if inside and (first <= 0 or m % p == 0) else 0.95 if inside else 0.88
+    assert found >= truth * least
+
+
+@given(st.integers(2, 7), st.integers(1, 5), st.integers(2, 4), st.floats(0.6, 3), *[st.floats(-0.9, 1.5)] * 2)
+@settings(max_examples=80, deadline=None)
+def test_groups_of_all_devices_are_exact_whatever_the_outer_chunks(p, groups, v, backward, first, last):
+    """Two devices have paths that change between pairs of micro-batches: a part in two hundred short at most."""
+    found, truth = outer_chunks(p, p * groups, v, (1.0, backward, 0.0), 0.0, first, last)
+    assert truth * (0.995 if p == 2 else 1 - 1e-9) <= found <= truth * (1 + 1e-9)
 
 
 def test_405b_with_a_head_behind_fewer_layers():

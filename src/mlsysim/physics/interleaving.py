@@ -17,14 +17,13 @@ The step is the longest path through the order. The paths that are ever the long
             and twice so; of N = p also without the last device
 
 with x the outer chunk of the first device: x_0 F or, where that is longer, a whole group on it instead of once around, N F (1 + x_0) - max(N F, p (F+c)),
-and so backward. "busy" and "turn" hold with F and G exchanged too. These are paths of the order, so that nothing here is too long (1.4 % of two
-devices with unequal groups); they were found by following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with
-random times, and read as above.
+and so backward. "busy" and "turn" hold with F and G exchanged too. These are paths of the order, so that nothing here is too long; they were found by
+following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with random times, and read as above.
 
-Exact with equal groups, more than two devices and ends that are shorter, or a last one that is longer, while 2c <= F + G and
-p (max(F, G) + c) <= N (F + G). With a first chunk that is longer a part in ten thousand short on average, with sends, unequal groups or fewer
-micro-batches than devices four, and at most a tenth (three devices with three micro-batches); two devices with both outer chunks shorter a part in a
-hundred, with two micro-batches up to a quarter.
+Exact with groups of p or no more micro-batches than devices and ends that are shorter, or a last one that is longer, while 2c <= F + G and
+p (max(F, G) + c) <= N (F + G). With a first chunk that is longer a part in ten thousand short on average, with sends, unequal groups or fewer micro-batches
+than devices ten, and at most four in a hundred; two devices with unequal groups, which Megatron refuses, half a part in a hundred, and up to a sixth
+where both outer chunks are shorter.
 """
 
 from __future__ import annotations
@@ -90,28 +89,34 @@ def interleaved_step(
     # Of a shorter last chunk smaller groups at the end cross one less.
     ends = m * last * both + where(sizes[0] > sizes[1], 1.0, 0.0) * maximum(-last, 0.0) * chunks[1]
     skip, touch = order.crossed - both - 2 * c, order.crossed - fewest * minimum(*chunks) + last * both
-    # Of two devices the first is the neighbour of the last.
-    beside = [order.crossed - fewest * chunks[way] + last * both - waits[way] for way in (0, 1)]
+    # Of two devices the first is the neighbour of the last; it waits between groups, at their end only where they are equal.
+    equal, behind = sizes[0] == sizes[1], where(m > sizes[0], 1.0, 0.0)
+    beside = [order.crossed - fewest * chunks[way] + last * both - behind * waits[way] for way in (0, 1)]
     if first is None:
-        return longest(order.crossed + ends, skip, where(p > 2, touch, maximum(*beside)))
+        return longest(order.crossed + ends, skip, where(p > 2, touch, _either(equal, beside)))
     fill = sum(
         maximum(first * each, size * each * (1 + first) - maximum(size * each, once))
         for each, size, once in zip(chunks, sizes, around, strict=True)
     )
     beside = [path + first * ((m - 1) * both + chunks[1 - way]) for way, path in enumerate(beside)]
-    near = maximum(*beside) + minimum(first, 0.0) * both
+    near = _either(equal, beside) + minimum(first, 0.0) * both
     stays = whole + m * first * both
     return longest(
         order.crossed + ends + fill,
         where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)),
-        stays,
-        where((m < p) & (p > 2), _few(order, first, last), none),
+        where((p == 2) & (sizes[0] == 2) & equal, _two(order, first, last), stays),
+        where((m <= p) & (p > 2), _few(order, first, last), none),
         where(m > sizes[0], _busy(order, first, last), none),
     )
 
 
+def _either(equal: Any, ways: Any) -> Any:
+    """The longer way, or the first where groups are not equal."""
+    return where(equal, maximum(*ways), ways[0])
+
+
 def _few(order: Order, first: Any, last: Any) -> Any:
-    """Paths of fewer micro-batches than devices, which come by the first device up to three times."""
+    """Paths of no more micro-batches than devices, which come by the first device up to three times."""
     p, m, chunks, c, both = order.p, order.m, order.chunks, order.c, order.both
     times, fewest = minimum(3.0, 1.0 * m), minimum(2.0, m - 1.0)
     found = order.crossed - both - 2 * c + times * first * both
@@ -119,6 +124,28 @@ def _few(order: Order, first: Any, last: Any) -> Any:
         touch = order.crossed - fewest * one + first * (one + times * other) + last * both
         found = longest(found, touch, order.crossed - (p - 1) * one - p * c + (m * first + last) * both)
     return found
+
+
+def _two(order: Order, first: Any, last: Any) -> Any:
+    """Paths of two devices and pairs of micro-batches, both of whose outer chunks are shorter: between pairs they change devices, where that leaves
+    out outer chunks, or stay."""
+    whole, both, there, pairs = order.whole, order.both, 2 * order.c, order.m / 2 - 1
+    x, y = first * both, last * both
+    found, alone = maximum(whole + x + 2 * pairs * x, whole + x + there + 2 * pairs * y), whole + x
+    for one, other in (order.chunks, order.chunks[::-1]):
+        less = there - 2 * one
+        alone = maximum(alone, whole + one + x + y + maximum(x, there))
+        found = longest(
+            found,
+            whole + x + pairs * (x + less),
+            whole + one + first * one + y + pairs * (x + less),
+            whole + other + 2 * y + there + pairs * (x + less),
+            whole + one + x + first * one + pairs * (y + less),
+            whole + other + x + y + there + pairs * (y + less),
+            whole + one + x + y + there + 2 * pairs * y,
+            whole - one + other + first * other + y + there + 2 * pairs * x,
+        )
+    return where(order.m > 2, found, alone)
 
 
 def _busy(order: Order, first: Any, last: Any) -> Any:
@@ -129,7 +156,9 @@ def _busy(order: Order, first: Any, last: Any) -> Any:
     rest, run = first * (m - size), first * maximum(m - maximum(deep + 1, 0.0), 0.0)
     there = last * size * both
     past = equal & (size == p) & (p > 3)  # turns that do without the last device
-    turned, found = order.whole + rest * both, none
+    # The device before the last never waits, but for three micro-batches of the first.
+    thrice = order.crossed - both - 2 * c + 3 * first * both
+    turned, found = order.whole + rest * both, where(equal & (size == p) & (p > 2), thrice, none)
     for way, (one, other) in enumerate((order.chunks, order.chunks[::-1])):
         base, cross = order.whole - order.waits[way] + first * m * other, other - one + 2 * c
         filled = base + (p - 1) * cross
