@@ -10,22 +10,19 @@
     mlsysim.sweep(answer, over={"power_cap": ["700 W", "500 W"]}).points
 
 A keyword is a key of a plan under any of its names (``tp=8``, ``tensor_parallel=8``, ``isl=500``, ``prompt_tokens=500``). Models, chips and clusters
-may be names, paths or objects; an object that is not of the zoo is added to it under its name for as long as the program runs.
+may be names, paths or objects; an object that is not of the zoo is found under its name for as long as the program runs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import count
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, overload
 
 from mlsysim.engine.explain import Difference
 from mlsysim.engine.explain import compare as compare_results
 from mlsysim.errors import InputError
-from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.types import Workload
@@ -33,14 +30,13 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import ENDINGS, load_plan
+from mlsysim.plans.objects import name_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import Planned, planned, task_for
 from mlsysim.plans.schema import Leaf
 from mlsysim.plans.varied import Varied, varied
-from mlsysim.systems.registry import Systems
 from mlsysim.systems.types import Fleet, Node
 from mlsysim.walls.result import Result
-from mlsysim.zoo.registry import Registry
 
 if TYPE_CHECKING:
     from mlsysim.plot.figure import Figure
@@ -165,41 +161,19 @@ def _answered(task: str, model: Model, on: Machines | None, settings: Mapping[st
 
 def model_name(model: Model) -> str:
     """What a plan calls a model."""
-    if isinstance(model, Workload):
-        return _key(Models, model)
-    if not isinstance(model, str | PathLike):
-        raise InputError(
-            f"A model is a name of the zoo, a file or a Workload, got {type(model).__name__}.", field="model"
-        )
-    return str(fspath(model))
+    return _named(model, "model", "A model is a name of the zoo, a file or a Workload")
 
 
 def fleet_name(on: Machines) -> str:
     """What a plan calls chips, nodes or a fleet."""
-    for registry, kind in ((Hardware, HardwareNode), (Systems.Nodes, Node), (Systems.Clusters, Fleet)):
-        if isinstance(on, kind):
-            return _key(registry, on)
-    if not isinstance(on, str):
-        raise InputError(
-            f"'on' is a fleet such as '8xH100', a chip, a node or a cluster of the zoo, got {type(on).__name__}.",
-            field="on",
-        )
-    return on
+    return _named(on, "on", "'on' is a fleet such as '8xH100', a chip, a node or a cluster of the zoo")
 
 
-def _key(registry: Registry, entry: Any) -> str:
-    """The key of an object of a zoo; another object is added under its name, with a number where that is taken."""
-    known = entry.metadata.key
-    if known is not None and registry.get(known, None) == entry:
-        return str(known)
-    name = key = re.sub(r"\W", "_", f"_{entry.name}" if entry.name[:1].isdigit() else entry.name)
-    for number in count(2):
-        if key not in registry or registry.get(key) == entry:
-            break
-        key = f"{name}_{number}"
-    if key not in registry:
-        registry.add(entry, key=key)
-    return key
+def _named(value: Any, field: str, expected: str) -> str:
+    found = name_of(value)
+    if not isinstance(found, str):
+        raise InputError(f"{expected}, got {type(value).__name__}.", field=field)
+    return found
 
 
 def _keyword(leaf: Leaf, value: Any) -> str:

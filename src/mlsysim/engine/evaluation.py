@@ -7,19 +7,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from mlsysim.plans.metrics import Metric
 from mlsysim.units.fields import Record
-from mlsysim.units.text import format_value
 from mlsysim.walls.document import Document
 
-LEVELS = ("Feasibility", "Performance", "Macro")
-_LEVELS = ("feasibility", "performance", "macro")
+__all__ = ["EvaluationLevel", "Metric", "SystemEvaluation"]
 
-
-class Metric(Document, Record):
-    """A value with the wall that it belongs to."""
-
-    value: Any
-    wall: int
+LEVELS = ("feasibility", "performance", "macro")
 
 
 class EvaluationLevel(Document, Record):
@@ -59,38 +53,15 @@ class SystemEvaluation(Document, Record):
         lines = [f"{self.scenario_name}: {'PASS' if self.passed_all else 'FAIL'}"]
         for number, level in enumerate(self.levels, 1):
             lines.append(f"  Level {number}, {level.level_name}: {level.status}. {level.summary}")
-            for name, metric in level.metrics.items():
-                lines.append(f"    wall {metric.wall:>2}  {name.replace('_', ' ')}: {format_value(metric.value)}")
+            lines += [f"    wall {metric.wall:>2}  {metric.label}: {metric.text}" for metric in level.metrics.values()]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """All levels and metrics; quantities as {"magnitude", "unit"}."""
         told = super().to_dict()
-        return told | {"levels": [told.pop(name) for name in _LEVELS]}
+        return told | {"levels": [told.pop(name) for name in LEVELS]}
 
     @classmethod
     def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
         rest = {name: value for name, value in document.items() if name != "levels"}
-        return rest | dict(zip(_LEVELS, document.get("levels", ()), strict=False))
-
-
-class Collector:
-    """Metrics of a level while it is evaluated; what it says where nothing is refused is the ``note``."""
-
-    def __init__(self, note: str) -> None:
-        self.note = note
-        self.metrics: dict[str, Metric] = {}
-        self.problems: list[str] = []
-
-    def add(self, name: str, value: Any, wall: int) -> None:
-        if value is not None:
-            self.metrics[name] = Metric(value=value, wall=wall)
-
-    def refuse(self, failed: bool, why: str) -> None:
-        if failed:
-            self.problems.append(why)
-
-    def level(self, name: str) -> EvaluationLevel:
-        status: Literal["PASS", "FAIL"] = "FAIL" if self.problems else "PASS"
-        summary = " ".join(self.problems) or self.note
-        return EvaluationLevel(level_name=name, status=status, summary=summary, metrics=self.metrics)
+        return rest | dict(zip(LEVELS, document.get("levels", ()), strict=False))

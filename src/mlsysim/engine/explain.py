@@ -6,7 +6,7 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import DimensionalityError, Quantity, format_unit
+from mlsysim.units.registry import Quantity, factor_between, format_unit
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.document import Document
 from mlsysim.walls.result import Result
@@ -75,17 +75,6 @@ class DifferentialExplainer:
     def compare_performance(baseline: Result, proposal: Result) -> str:
         """What changes from the baseline to the proposal, as text."""
         return str(compare(baseline, proposal))
-
-
-def factor_between(old: Any, new: Any) -> float | None:
-    """By what a number or a quantity is multiplied; None where there is no such factor."""
-    if isinstance(old, Quantity) and isinstance(new, Quantity):
-        try:
-            return float((new / old).to("").magnitude) if old.magnitude else None
-        except (DimensionalityError, ZeroDivisionError):
-            return None
-    plain = isinstance(old, (int, float)) and isinstance(new, (int, float)) and not isinstance(old, bool)
-    return float(new / old) if plain and old else None
 
 
 def _show(value: Any) -> str:

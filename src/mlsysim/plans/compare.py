@@ -7,7 +7,6 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from mlsysim.engine.explain import factor_between
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import LOWER_IS_BETTER
@@ -17,7 +16,7 @@ from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.rows import lines_of
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Quantity, format_unit
+from mlsysim.units.registry import Quantity, factor_between, format_unit
 from mlsysim.units.text import plainly
 from mlsysim.walls.document import Document
 

@@ -159,7 +159,12 @@ class Metric(Document, Record):
 
     @property
     def text(self) -> str:
-        return value_text(self.name, self.value)
+        return value_text(self.name, kinds()[self.name].packed(self.value))
+
+    def plainly(self, unit: str) -> "Metric":
+        """The same in plain numbers of a unit."""
+        ends = {end: value for end in ("value", "low", "high") if (value := getattr(self, end)) is not None}
+        return self.model_copy(update={end: float(to_si(value, unit)) for end, value in ends.items()})
 
     def text_of(self, bound: Any) -> str:
         """A limit of it as it is printed, in the unit that suits it: that need not be the value's."""

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from mlsysim.cases.giving_way import above_of, less_of, start_of
 from mlsysim.cases.rent import price_text
 from mlsysim.errors import InputError
-from mlsysim.plans.plan_parts import _TEXT, Flag, Int, Real, Short, Text, _above_0, _open, _text, _within
+from mlsysim.plans.plan_parts import _TEXT, Flag, Int, Real, Short, Text, _above_0, _name, _open, _text, _within
 from mlsysim.plans.schema import Part
 from mlsysim.plans.targets import every_text
 from mlsysim.units import fields as of
@@ -70,6 +70,7 @@ class OpsPart(Part):
     fleet_age: Period | None = _open("age of the fleet: older nodes fail more often")
 
     _known = field_validator("maintenance", "slow_nodes")(every_text)
+    _named = field_validator("region", mode="before")(_name)
 
     @property
     def simulated(self) -> bool:

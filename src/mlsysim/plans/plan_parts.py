@@ -64,6 +64,15 @@ def _text(longest: int, words: str) -> Any:
     return Field(default=None, max_length=longest, description=words)
 
 
+def _name(value: Any) -> Any:
+    """A name, or that of an object."""
+    if value is None or isinstance(value, str):
+        return value
+    from mlsysim.plans.objects import name_of  # few plans are made of objects
+
+    return name_of(value)
+
+
 def _format(value: str | None) -> str | None:
     """A format; ``auto`` is what stands where none is given, as engines have it."""
     return None if value is None or value.lower() == "auto" else precision_name(value)
@@ -110,6 +119,7 @@ class WorkloadPart(Part):
     )
 
     _known = field_validator("precision", "gradient_precision", "activation_precision", "exchange_precision")(_format)
+    _named = field_validator("model", mode="before")(_name)
 
 
 class ChipPart(Part):
@@ -147,6 +157,8 @@ class HardwarePart(Part):
     power_cap: of.Watts | None = _open("power limit of each accelerator")
     cooling: Literal["air", "liquid"] | None = _open("cooling of the nodes")
     chip: ChipPart | None = _open("figures other than the zoo's")
+
+    _named = field_validator("on", "name", mode="before")(_name)
 
     @field_validator("efficiency", mode="before")
     @classmethod
@@ -296,6 +308,7 @@ class ServingPart(Part):
     seed: Int = _within(0, 2**31, "seed of drawn traffic (default 0)")
 
     _known = field_validator("cache_precision")(_format)
+    _named = field_validator("draft_model", "decode_on", mode="before")(_name)
 
     @field_validator("autoscale")
     @classmethod

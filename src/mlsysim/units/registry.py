@@ -365,3 +365,14 @@ def unit_name(unit: Any) -> str:
 @lru_cache(maxsize=4096)
 def _written(units: UnitsContainer, how: str) -> str:
     return f"{Unit(units):{how}}"
+
+
+def factor_between(old: Any, new: Any) -> float | None:
+    """By what a number or a quantity is multiplied; None where there is no such factor."""
+    if isinstance(old, Quantity) and isinstance(new, Quantity):
+        try:
+            return float((new / old).to("").magnitude) if old.magnitude else None
+        except (DimensionalityError, ZeroDivisionError):
+            return None
+    plain = isinstance(old, (int, float)) and isinstance(new, (int, float)) and not isinstance(old, bool)
+    return float(new / old) if plain and old else None

@@ -17,6 +17,7 @@ A check takes an entry and returns None, or one sentence that says what is wrong
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
@@ -189,6 +190,20 @@ class Registry:
             raise InputError(f"{self._name}.add needs a {self._kind.__name__}, got {type(entry).__name__}.")
         self._store.add(key, entry, namespace or self._only or None, tuple(aliases))
         return entry
+
+    def name_for(self, entry: Any) -> str:
+        """The key of an object; another one than the zoo's is found under its name from then on, with a number where that is taken."""
+        known = entry.metadata.key
+        if known is not None and self.get(known, None) == entry:
+            return str(known)
+        name = key = re.sub(r"\W", "_", f"_{entry.name}" if entry.name[:1].isdigit() else entry.name)
+        number = 1
+        while key in self and self.get(key) != entry:
+            number += 1
+            key = f"{name}_{number}"
+        if key not in self:
+            self._store.met[key] = (self._only or None, entry)
+        return key
 
     def user_keys(self) -> Keys:
         """Keys of the entries that come from the user's files."""

@@ -100,6 +100,8 @@ class Store:
         self.word, self.build, self.folder, self.reads = word, build, folder, reads
         self._place = (package, *(f"data/{name}" for name in names))
         self.added: dict[str, tuple[str | None, Any]] = {}
+        self.met: dict[str, tuple[str | None, Any]] = {}
+        """Objects that a plan was made of: found by their key, and in no list."""
         self._user: dict[str, tuple[str | None, Any]] = {}
         self._user_for: str | None = None
         self._built: dict[str, Any] = {}
@@ -188,7 +190,7 @@ class Store:
         return [*self.keys(), *(alias for aliases in reversed(self.aliases) for alias in aliases)]
 
     def namespace_of(self, key: str) -> str | None:
-        for layer in (self.added, self.user()):
+        for layer in (self.added, self.user(), self.met):
             if key in layer:
                 return layer[key][0]
         return self.shipped[key].said("namespace")
@@ -207,7 +209,7 @@ class Store:
     def named(self, name: str) -> str | None:
         """The key that a name means by itself, or None."""
         user = self.user()
-        if name in self.added or name in user or name in self.shipped:
+        if name in self.added or name in user or name in self.shipped or name in self.met:
             return name
         for aliases in self.aliases:
             if name in aliases:
@@ -230,7 +232,7 @@ class Store:
         return self._folded
 
     def entry(self, key: str) -> Any:
-        for layer in (self.added, self.user()):
+        for layer in (self.added, self.user(), self.met):
             if key in layer:
                 return layer[key][1]
         if key not in self._built:

@@ -8,23 +8,19 @@ Walls that a scenario does not touch stay empty and say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mlsysim.engine.evaluation import SystemEvaluation
 from mlsysim.errors import InputError
-from mlsysim.plot.amounts import fields, plain, read_amount, read_label, sequence
+from mlsysim.plot.amounts import fields, plain, read_label, sequence
 from mlsysim.plot.figure import WIDE, Figure
 from mlsysim.plot.frame import BODY, PAD, SMALL, KeyEntry, key, note
-from mlsysim.plot.scale import amount, number
 from mlsysim.plot.svg import LINE, Drawing, clean, measure, wrap
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Quantity, to_si
+from mlsysim.units.registry import to_si
 from mlsysim.walls.catalog import DOMAINS, Wall, walls
 
 _UNTOUCHED = "Not evaluated"
-_SHORT = {"mfu", "tco", "mtbf", "ttft", "itl", "usd", "kv"}
-_SHARES = ("mfu", "ratio", "efficiency", "utilization")
 
 
 class _Entry(NamedTuple):
@@ -161,35 +157,20 @@ def plot_evaluation_scorecard(evaluation: SystemEvaluation, **options: Any) -> F
 
 def _of_evaluation(evaluation: SystemEvaluation) -> list[tuple[int, float | None, str]]:
     texts: dict[int, list[str]] = {}
-    values: dict[str, Any] = {}
-    for level in evaluation.levels:
-        for name, metric in level.metrics.items():
-            texts.setdefault(metric.wall, []).append(_metric(name, metric.value))
-            values[name] = metric.value
-    loads = _loads(values)
+    held = {name: metric for level in evaluation.levels for name, metric in level.metrics.items()}
+    for metric in held.values():
+        texts.setdefault(metric.wall, []).append(f"{metric.label} {metric.text}")
     if not texts:
         raise InputError(f"The evaluation of {clean(evaluation.scenario_name)!r:.60} has no metrics to show.")
-    joined = {number: ", ".join(said) for number, said in texts.items()}
-    return [(number, loads.get(number), said[:1].upper() + said[1:]) for number, said in joined.items()]
-
-
-def _loads(values: Mapping[str, Any]) -> dict[int, float]:
-    """Shares of limits that follow from the metrics, by wall."""
+    # Shares of limits that follow from the metrics.
     loads: dict[int, float] = {}
-    needed = values.get("memory_needed", values.get("memory_per_accelerator"))
-    if needed is not None and "memory_available" in values:
-        loads[2] = to_si(needed, "byte") / to_si(values["memory_available"], "byte")
-    for name, wall in (("mfu", 1), ("data_utilization", 8), ("scaling_efficiency", 14), ("goodput_ratio", 15)):
-        if isinstance(values.get(name), (int, float)):
-            loads[wall] = values[name] if wall < 14 else max(1 - values[name], 0.0)
-    return loads
-
-
-def _metric(name: str, value: Any) -> str:
-    """A metric in words: abbreviations in capitals, shares in per cent, amounts with a prefix."""
-    words = " ".join(word.upper() if word in _SHORT else word for word in name.split("_"))
-    if isinstance(value, Quantity):
-        return f"{words} {amount(*read_amount(value, name, negative=True))}"
-    if isinstance(value, (int, float)):
-        return f"{words} {f'{value:.1%}' if name.endswith(_SHARES) else number(value)}"
-    return f"{words} {clean(value)}"
+    needed = held.get("memory_needed") or held.get("memory_per_accelerator")
+    if needed is not None and "memory_available" in held:
+        loads[2] = to_si(needed.value, "byte") / to_si(held["memory_available"].value, "byte")
+    for name in ("mfu", "data_utilization"):
+        if name in held:
+            loads[held[name].wall] = held[name].value
+    for name in ("scaling_efficiency", "goodput_ratio"):
+        if name in held:
+            loads[held[name].wall] = max(1 - held[name].value, 0.0)
+    return [(number, loads.get(number), ", ".join(said)) for number, said in texts.items()]
