@@ -17,9 +17,8 @@ from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.systems.registry import Clusters, Nodes
 from mlsysim.systems.types import Fleet, Node
-from mlsysim.zoo.registry import Registry
 
-ZOOS: dict[type, Registry] = {Workload: Models, HardwareNode: Hardware, Node: Nodes, Fleet: Clusters, GridProfile: Grids}
+_KINDS = {Workload: Models, HardwareNode: Hardware, Node: Nodes, Fleet: Clusters, GridProfile: Grids}
 """Where objects of a kind are kept."""
 
 
@@ -27,4 +26,4 @@ def name_of(value: Any) -> Any:
     """The name of an object, or of a path; what is neither stays what it is."""
     if isinstance(value, PathLike):
         return str(fspath(value))
-    return next((zoo.name_for(value) for kind, zoo in ZOOS.items() if isinstance(value, kind)), value)
+    return next((zoo.name_for(value) for kind, zoo in _KINDS.items() if isinstance(value, kind)), value)
