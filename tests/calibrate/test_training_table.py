@@ -416,6 +416,24 @@ def test_what_is_shared_is_what_the_recipe_says():
     assert run.zero == 3 and "ZeRO 3 by the published recipe" in run.inferred
 
 
+def test_pythia_ran_as_its_configurations_say():
+    """EleutherAI/pythia, models/*/*.yml: micro-batches of 32 to 8, and paths of AWS, whose instances of A100 40 GB have 50 Gb/s for each. A row with
+    another vocabulary than the zoo's is the same model."""
+    shape = {"layers": "36", "hidden": "5120", "ffn": "20480", "heads": "40", "kv_heads": "", "params": ""}
+    row = {
+        "source": "pythia-table5",
+        "model": "pythia-12b",
+        "gpu": "A100-40GB",
+        "n_gpus": "256",
+        **shape,
+        "vocab": "50304",
+    }
+    row |= dict.fromkeys(("tp", "pp", "cp", "ep", "dp", "microbatch", "virtual_stages", "recompute", "zero_stage"), "")
+    run = Run({**ROW, **row, "seq": "2048", "global_batch": "1024", "precision": "fp16", "notes": ""})
+    assert (run.stack.name, run.tp, run.micro_batch, run.adapter) == ("neox22", 4, 8, 50e9)
+    assert "network of 50 Gb/s an accelerator by the published recipe" in run.inferred
+
+
 def test_weights_in_16_bit_are_said_in_the_remarks():
     row = {"source": "tpu-recipes-trillium", "gpu": "TPU_v6e", "precision": "bf16"}
     assert Run({**ROW, **row, "notes": "fsdp, weights in bf16"}).stack.name == "maxtext-16bit"

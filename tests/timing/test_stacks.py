@@ -12,7 +12,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.profile import profile, standing_in
-from mlsysim.timing.stacks import ALONE, default_stack, stack_names
+from mlsysim.timing.stacks import ALONE, default_stack, stack, stack_names
 from mlsysim.timing.training_chip import lone_chip
 from mlsysim.zoo.intervals import interval, known
 
@@ -113,3 +113,12 @@ def test_a_stand_in_gives_its_shares_and_nothing_stays() -> None:
     h100 = lone_chip(Hardware.get("H100"), "bf16").half_rate
     assert other == pytest.approx(h100 * 312 / 989.4, rel=1e-3)
     assert lone_chip(chip, "bf16").half_rate == own
+
+
+def test_attention_of_llm_foundry_is_triton():
+    """Between the first FlashAttention and the second (arXiv 2307.08691, section 4.1: up to 1.5 times forward and twice backward)."""
+    assert stack("fsdp23").attention == "triton" and stack("neox22").attention == "fa1"
+    for chip in ("A100", "H100"):
+        kernels = profile(Hardware.get(chip), "training").attention
+        first, ours, second = (kernels.kernel_rate(name) for name in ("fa1", "triton", "fa2"))
+        assert first < ours < second and 1.3 < second / ours < 2.5

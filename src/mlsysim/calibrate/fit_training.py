@@ -160,7 +160,8 @@ def _touches(path: list[str], run: Run) -> bool:
         return others.get(name, any(each.experts for each in kinds))
     if path[4] == "gemm" and path[5] not in ("every", "bf16") and chip.product is not chip.kernels.gemm.get(path[5]):
         return False
-    asked = {"quantise_share": bool(chip.converts), "flash1": software.stack.attention == "fa1"}
+    kernel = software.stack.attention
+    asked = {"quantise_share": bool(chip.converts), "flash1": kernel == "fa1", "triton": kernel == "triton"}
     if not asked.get(name, path[4] != "scans" or any(each.scan for each in kinds)):
         return False
     if path[3] == "every":

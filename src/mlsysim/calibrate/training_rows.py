@@ -83,7 +83,9 @@ class Run:
             self.inferred.append("decoder length a quarter of the encoder's")
         self.shape = training_shape(self.model, self.target_share)
         self.stack = read_stack(row, self.hardware, self.model.release_year, self.inferred)
-        known = recipe(self.stack.name, self.model.metadata.key or "", key_of(self.hardware), read_release(row))
+        # A model of other dimensions has the recipe of its own.
+        named = Models.get(row["model"], self.model).metadata.key or ""
+        known = recipe(self.stack.name, named, key_of(self.hardware), read_release(row))
         self.recipe = known or Recipe("", (), "")
         if self.recipe.stack:
             self.stack = stack(self.recipe.stack)
@@ -91,6 +93,9 @@ class Run:
         self.gradients: str | None = _WORDS["gradients"].get(family)
         self.wide_layers: int | None = _WORDS["wide_layers"].get(family) if self.precision == "nvfp4" else None
         self.adapter, self.power_cap = read_cluster(row)
+        if self.adapter is None and self.recipe.adapter is not None:
+            self.adapter = self.recipe.adapter * 1e9
+            self.inferred.append(f"network of {self.recipe.adapter:g} Gb/s an accelerator by the published recipe")
         self.zero = read_zero(row, self.stack)
         if self.recipe.zero is not None and self.recipe.zero != self.zero:
             # Tables that do not print it have it assumed.

@@ -210,8 +210,8 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
 
 def _attention_rate(s: Setting, core: Core) -> Any:
     rate, best = s.chip.attention_rate, s.chip.kernels.attention
-    if s.stack.attention == "fa1":
-        return rate * best.kernel_rate("fa1")
+    if s.stack.attention in ("fa1", "triton"):
+        return rate * best.kernel_rate(s.stack.attention)
     rate = rate * best.head_share((core.qk + core.v) / 2.0)
     if s.job.fp8_attention or s.job.arithmetic.narrows("scores"):
         # FlashAttention 2 has no such kernel; the vendor's library has.

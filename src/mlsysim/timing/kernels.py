@@ -59,7 +59,8 @@ class Products(Record):
 class Attention(Record):
     """Fused attention. Rates are shares of the dense 16-bit peak, of causal operations; ``rate`` what was measured instead.
 
-    ``flash2`` is the rate of FlashAttention 2 over that of the chip's best library, ``flash1`` of the first over the second. A cache
+    ``flash2`` is the rate of FlashAttention 2 over that of the chip's best library, ``flash1`` of the first over the second, ``triton`` of the
+    first as written in Triton. A cache
     in 8 bits is read at ``decode_fp8_share`` of the bandwidth (as one in 16 where not given); what it gains in arithmetic is
     ``fp8_gain`` over a prompt and ``latent_fp8_gain`` in latent attention.
     """
@@ -73,6 +74,7 @@ class Attention(Record):
     backward_share: float = Field(gt=0, le=1, description="backward rate over forward rate")
     flash2: float = Field(gt=0, le=1)
     flash1: float = Field(gt=0, le=1)
+    triton: float = Field(gt=0, le=1)
     unfused: float = Field(gt=0, le=1, description="products of scores that are not fused, over the rate of large ones")
     decode_memory_share: float = Field(gt=0, le=1)
     decode_fp8_share: float | None = Field(default=None, gt=0, le=1)
@@ -94,7 +96,9 @@ class Attention(Record):
 
     def kernel_rate(self, kernel: str) -> float:
         """Rate of a library's kernel over that of the chip's best."""
-        rates = {"fused": 1.0, "fa3": 1.0, "cudnn": 1.0, "fa2": self.flash2, "fa1": self.flash2 * self.flash1}
+        second = self.flash2
+        rates = {"fa1": second * self.flash1, "triton": second * self.triton, "fa2": second}
+        rates |= dict.fromkeys(("fused", "fa3", "cudnn"), 1.0)
         if kernel not in rates:
             raise unknown_name("attention kernel", kernel, rates)
         return rates[kernel]

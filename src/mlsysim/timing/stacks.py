@@ -36,7 +36,7 @@ def default_stack(chip: HardwareNode, accelerators: int) -> str:
 class Stack:
     """A framework generation.
 
-    ``attention`` is the kernel: unfused, fa1, fa2 or cudnn. ``elementwise`` is the fusion level: eager, megatron (fused
+    ``attention`` is the kernel: unfused, fa1, triton, fa2 or cudnn. ``elementwise`` is the fusion level: eager, megatron (fused
     dropout, bias and softmax) or fused. ``gradient_bytes`` are those of a gradient, held and sent. ``recompute`` is the default: none, selective
     (attention core), half (every other product), modules (norms and activations), parts of a layer such as light+up, full, or fit (none
     if it fits, else modules); ``modes`` are those that it has. ``kappa`` is the share of
@@ -214,6 +214,8 @@ class Recipe:
     micro_batch: int | None = None
     global_batch: int | None = None
     zero: int | None = None
+    adapter: float | None = None
+    """Network of one accelerator (Gb/s) in the cluster that the scripts are written for."""
     sequence_parallel: bool | None = None
     exchange_overlapped: bool = False
     deduplicated: bool = True
