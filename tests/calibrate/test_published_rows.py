@@ -5,7 +5,8 @@ MI300X, H200 and A10G, llama.cpp on GeForce cards and Macs. More of them: MaxTex
 25.11; llm-foundry on A100 40 GB, fms-fsdp, Megatron-DeepSpeed, PaddleNLP, ModelLink on Ascend, KempnerForge on H200, NeMo AutoModel and 25.04, MLPerf Training 6.0 (every third
 or so); TensorRT-LLM 0.20 and 1.0 (every fourth row), with workstation cards in stages; timm on RTX 5090 and PRO 6000 (every second); LMDeploy on A100,
 llama.cpp on GeForce cards, workstation cards, Macs, RX 7900 XTX and Strix Halo, ExLlama, vLLM on an RTX 4090 and on MI355X, TensorRT-LLM 1.1 and 1.2 (every fourth or so); llm.q on single
-cards (every second), torchtitan on A100, llama.cpp on Strix Halo, vLLM 0.8.5 under open load. Sources stand in the rows.
+cards (every second), torchtitan on A100, llama.cpp on Strix Halo, vLLM 0.8.5 under open load; as people write them in issues and on pages: vLLM with one
+client on H100, A100 and MI355X, Tenstorrent's n300, llama.cpp on DGX Spark behind a context, nanoGPT and MaxText. Sources stand in the rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ _FOLDER = Path(__file__).parent / "published"
         ("training_cards", 20.0, 35.0, 85),
         ("inference_cards", 25.0, 35.0, 85),
         ("serving_open_others", 20.0, 40.0, 85),
+        # First tokens of the n300 take four times as long as predicted, for a class that nobody measured.
+        ("serving_runs_people", 25.0, 90.0, 75),
+        ("inference_people", 25.0, 45.0, 70),
+        ("training_people", 25.0, 30.0, 85),
     ],
 )
 def test_published_rows_are_read_and_most_lie_in_their_interval(

@@ -74,3 +74,11 @@ def test_the_zoo_says_what_checkpoints_are_published_in():
     own = {model.metadata.key: model.native_format for model in Models if model.native_format is not None}
     assert own["DeepSeek_V3"] == own["Kimi_K2"] == "fp8_block"
     assert own["GPT_OSS_20B"] == "mxfp4" and own["Kimi_K2_5"] == "int4_g32"
+
+
+def test_a_file_of_mixtures_in_mxfp4_keeps_the_rest_in_eight_bits():
+    """llama-bench prints 11.27 GiB for the 20.91 B weights of "gpt-oss 20B MXFP4 MoE"."""
+    model = Models.get("gpt-oss-20b")
+    file = stored(model, "MXFP4 MoE").mean * model.parameters.to("param").magnitude
+    assert file / 2**30 == pytest.approx(11.27, rel=0.01)
+    assert stored(model, "mxfp4").shared == 2.0

@@ -311,8 +311,9 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, model_year: int | Non
     if found.name == "maxtext" and "weights in bf16" in notes:
         found = stack("maxtext-16bit")
     compiled = re.search(rf"compile|float8|{_ASYNC}", notes, re.IGNORECASE)
-    if found.name == "titan" and compiled and not re.search(r"no torch\.compile|eager", notes):
-        found = stack("titan-async" if re.search(_ASYNC, notes, re.IGNORECASE) else "titanc")
+    if found.name in ("titan", "plain") and compiled and not re.search(r"no torch\.compile|eager", notes):
+        whole_blocks = "titanc" if found.name == "titan" else "plain-compiled"
+        found = stack("titan-async" if re.search(_ASYNC, notes, re.IGNORECASE) else whole_blocks)
     return found
 
 

@@ -76,8 +76,8 @@ _MOST_CLIENTS = 1_000_000
 """Requests at once that a plan may have."""
 _FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
 _SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
-_BENCH = re.compile(r"(pp|tg)(\d+)", re.IGNORECASE)
-"""Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens."""
+_BENCH = re.compile(r"(pp|tg)(\d+)(?: ?@ ?d(\d+))?", re.IGNORECASE)
+"""Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens, behind so many that were read before."""
 _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
 """Tests of llama-bench among words, which are no layouts."""
 _SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients")
@@ -124,13 +124,14 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     """Metric of the answer, its unit, and the factor to the row's unit; negative where the row has its inverse."""
     unit, serving = row.get("unit", "").lower(), plan.serving
     metric = _metric(row)
-    if bench := _BENCH.fullmatch(metric):
+    if bench := _BENCH.fullmatch(row["metric"]):
         metric = "prefill_rate" if bench[1].lower() == "pp" else "decode_tokens_per_s"
     assert serving is not None
     if benchmark and metric in ("mlperf_metric", "output_throughput"):
         metric = "request_throughput" if unit.startswith("sample") else "output_throughput"
     if metric == "prefill_rate":
-        return "ttft", "ms", -1e3 * (serving.prompt_tokens or 1) * (serving.concurrency or 1)
+        read_now = (serving.prompt_tokens or 1) - (serving.cached_prefix or 0)
+        return "ttft", "ms", -1e3 * read_now * (serving.concurrency or 1)
     if metric not in _WORDS["asked"]:
         raise Skipped(f"the metric {row['metric']!r} is not known")
     asked, ours = _WORDS["asked"][metric]
@@ -244,7 +245,7 @@ def _load(
         return f"steady state {metric}", {**lengths, "concurrency": max(1, round(number(row, "batch_or_concurrency")))}
     prompt, answer, spread = _lengths(row, inferred)
     lengths = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
-    online = _FIRST.search(load)
+    online = _FIRST.search(load or row["scenario"])
     if online:
         endless = online[1].lower() == "inf"
         sent = _sent(row) or _ONLINE_REQUESTS
@@ -265,8 +266,9 @@ def _load(
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": each, "offline": True}
         return "saturated throughput", lengths | own | full
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
-    if bench := _BENCH.fullmatch(metric):
+    if bench := _BENCH.fullmatch(row["metric"]):
         kind = "prefill" if bench[1].lower() == "pp" else "batch-1 decode"
+        lengths |= {"cached_prefix": int(bench[3])} if bench[3] and kind == "prefill" else {}
     single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
     given = re.search(r"\d[\d,]*(?:\.\d+)?", load)
     batch = max(1, round(float(given[0].replace(",", "")) if given else number(row, "batch_or_concurrency", single)))
@@ -294,8 +296,9 @@ def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, flo
     answers of conversations spread."""
     prompt, answer = _tokens(cell(row, "isl")), _tokens(cell(row, "osl"))
     if bench := _BENCH.fullmatch(row["metric"]):
-        # Answers of llama-bench begin with nothing.
-        return (int(bench[2]), 1, None) if bench[1].lower() == "pp" else (1, int(bench[2]), None)
+        # Answers of llama-bench begin with nothing, or with its depth.
+        depth, tokens = int(bench[3] or 0), int(bench[2])
+        return (depth + tokens, 1, None) if bench[1].lower() == "pp" else (max(depth, 1), tokens, None)
     text = " ".join(cell(row, name) for name in ("isl", "osl", "scenario", "notes", "source")).lower()
     if prompt is None and (pair := re.search(r"\b(\d+k?) ?[/x:] ?(\d+k?)\b", text)):
         prompt, answer = _tokens(pair[1]), answer or _tokens(pair[2])
@@ -306,11 +309,8 @@ def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, flo
         usual = _WORDS["lengths"][word]
         prompt, answer = int(usual[0]), answer or int(usual[1])
         inferred.append(f"lengths of {word}: {prompt} and {answer} tokens")
-    return (
-        max(1, prompt),
-        max(1, answer or 1),
-        next((_WORDS["spread"][word] for word in _WORDS["spread"] if word in text), None),
-    )
+    spread = next((_WORDS["spread"][word] for word in _WORDS["spread"] if word in text), None)
+    return max(1, prompt), max(1, answer or 1), spread
 
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
