@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from multiprocessing import get_context
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from mlsysim.api import worker
 from mlsysim.api.http_server import is_loopback
 from mlsysim.api.limits import Limits
 from mlsysim.api.openapi import STATUS, openapi
@@ -224,13 +226,20 @@ def test_memory_over_the_limit_and_workers_that_end(clients):
     assert "memory" in sentence(one.post("sweep", {"space": space}), 503, "memory")
     assert one.post("walls", {"number": 1}).status_code == 200
     pool = one.app.state.pool
-    (worker,) = pool._free
-    worker.process.kill()
-    worker.process.join()
+    (free,) = pool._free
+    free.process.kill()
+    free.process.join()
     assert "ended" in sentence(one.post("walls", {}), 503, "memory")
     pool.limits = dataclasses.replace(pool.limits, retire_memory=2**26)
     assert one.post("walls", {}).status_code == 200
     assert pool.started == 2 and not pool._free, "a worker that has held more than it should is retired"
+
+
+def test_what_the_server_holds_is_not_counted_as_a_workers():
+    """Else every worker of a server that has grown would be retired after one answer."""
+    held = bytearray(b"x") * 400_000_000
+    with get_context("spawn").Pool(1) as pool:
+        assert pool.apply(worker._held) < len(held) / 2
 
 
 # --- the description ----------------------------------------------------------------------------------------------
