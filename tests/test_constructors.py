@@ -26,6 +26,7 @@ from mlsysim.physics.topology import INSIDE, SPELLINGS, TITLES
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
 from mlsysim.systems.types import Fleet, NetworkFabric, Node
+from mlsysim.units.registry import Q_
 
 H100 = Hardware.get("H100")
 SOURCE = {"title": "x", "url": "https://example.com", "checked": "2026-01-01", "kind": "user"}
@@ -199,3 +200,21 @@ def test_a_constructor_makes_what_is_finite_or_says_one_sentence(made, data):
                 assert all(math.isfinite(number) and number >= 0 for number in (*found, again.parameter_count))
     except MLSysError as error:
         assert "\n" not in str(error) and str(error)[-1] in ".?)"
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        ({"bandwidth": "0 TB/s"}, "The 'bandwidth' field got 0 TB/s, which is zero"),
+        ({"bandwidth": 6}, "The 'bandwidth' field got 6, which has no unit"),
+        ({"flash_bandwidth": "-1 GB/s"}, "The 'flash_bandwidth' field got -1 GB/s, which is negative"),
+        ({"bandwith": "6 TB/s"}, "MemoryHierarchy has no field 'bandwith'; did you mean 'bandwidth'"),
+    ],
+)
+def test_a_changed_copy_is_read_as_a_record_is(update, words):
+    assert one_sentence(H100.memory.model_copy, update=update).startswith(words)
+
+
+def test_a_changed_copy_reads_words():
+    assert H100.memory.model_copy(update={"bandwidth": "6 TB/s"}).bandwidth == Q_("6 TB/s")
+    assert H100.model_copy(update={"tdp": None}).tdp is None

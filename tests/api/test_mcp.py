@@ -129,6 +129,7 @@ def test_a_short_schema_still_has_every_key(name, task):
 def test_lines_that_are_no_message_are_answered():
     """As the library reads them: the stream yields the error where a line is no message."""
     lines = ["{bad", " ", "[]", '{"id": 7, "method": "ping"}', '{"jsonrpc": "2.0", "id": "a"}', '{"id": true}', "42"]
+    lines += [f'{{"jsonrpc": "2.0", "id": {wrong}, "method": "ping"}}' for wrong in ("true", "1.5", "null")]
     ping = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 
     async def main():
@@ -143,6 +144,7 @@ def test_lines_that_are_no_message_are_answered():
 
     answers = anyio.run(main)
     assert [(one["id"], one["error"]["code"]) for one in answers] == [
-        (None, -32700), (None, -32600), (7, -32600), ("a", -32600), (None, -32600), (None, -32600),
+        (None, -32700), (None, -32600), (7, -32600), ("a", -32600), *5 * [(None, -32600)],
     ]  # fmt: skip
+    assert answers[-1]["error"]["message"] == "'ping' is a request: its id must be a whole number or text."
     assert answers[0]["error"]["message"] == "The line is not JSON; a message is one JSON object on one line."

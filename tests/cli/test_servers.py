@@ -39,6 +39,21 @@ def test_limits_are_checked_before_serving():
         servers.api(timeout=-1.0)
 
 
+def test_a_port_that_cannot_be_had_is_said_before_anything_is_ready(capsys):
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            InputError, match=f"port {port} of 127.0.0.1: another program has it.* --port {port % 65535 + 1}"
+        ):
+            servers.api(port=port)
+    with pytest.raises(InputError, match="no address of this machine"):
+        servers.api(host="192.0.2.1", allow_remote=True)
+    with pytest.raises(InputError, match="machine of that name"):
+        servers.api(host="nobody.invalid", allow_remote=True)
+    assert "ready" not in capsys.readouterr().err
+
+
 def test_the_default_is_loopback_and_an_interrupt_ends_it_with_its_workers():
     pytest.importorskip("uvicorn")
     with socket.socket() as probe:

@@ -296,3 +296,25 @@ def test_imported_models_go_through_the_engine():
         workload = import_config(FACTS[name])
         profile = mlsysim.Engine.solve(workload, mlsysim.Hardware.H100, batch_size=1)
         assert profile.latency.magnitude > 0
+
+
+def test_a_class_of_another_family_than_the_type_is_noted():
+    config = {
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+        "max_position_embeddings": 64,
+    }  # fmt: skip
+
+    def notes(kind, name):
+        return " ".join(read_config({**config, "model_type": kind, "architectures": [name]}).warnings)
+
+    said = "The type is {!r} and the architecture {!r}: it was read as the type says."
+    for kind, name in (("bert", "LlamaForCausalLM"), ("llama", "BertModel"), ("gpt2", "LlamaForCausalLM")):
+        assert said.format(kind, name) in notes(kind, name)
+    for kind, name in (("llama", "LlamaForCausalLM"), ("gemma3_text", "Gemma3ForCausalLM"), ("qwen2", "Qwen2Model")):
+        assert "architecture" not in notes(kind, name)
+
+
+def test_a_mixture_without_experts_is_refused():
+    config = {"model_type": "mixtral", "num_local_experts": 0, "hidden_size": 64, "num_hidden_layers": 2}
+    with pytest.raises(InputError, match="has experts, and says that there are 0"):
+        read_config({**config, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100})

@@ -9,7 +9,9 @@ other and not those who ask. What cannot be read as HTTP gets an error like ever
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import socket
 from typing import Any
 
 import h11
@@ -21,6 +23,7 @@ from mlsysim.api.documents import dump
 from mlsysim.api.limits import Limits
 from mlsysim.api.openapi import STATUS
 from mlsysim.api.service import failure
+from mlsysim.errors import InputError
 
 
 class Connection(H11Protocol):
@@ -101,6 +104,24 @@ class Connection(H11Protocol):
             for event in (h11.Response(status_code=STATUS[kind], headers=headers), h11.Data(text), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A port of this machine to listen on, or one sentence of why it cannot be had."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
+    except OSError as error:
+        taken = f"another program has it; choose another port, such as --port {port % 65535 + 1}"
+        why = {
+            errno.EADDRINUSE: taken,
+            errno.EACCES: "ports below 1024 belong to the administrator; choose another, such as --port 8123",
+            errno.EADDRNOTAVAIL: "this is no address of this machine",
+            socket.EAI_NONAME: "there is no machine of that name",
+            socket.EAI_AGAIN: "nobody here knows a machine of that name",
+        }.get(error.errno or 0, error.strerror)
+        raise InputError(f"Nothing can be served on port {port} of {host[:60]}: {why}.", field="port") from None
 
 
 def server(app: ASGIApp, limits: Limits, host: str, port: int) -> uvicorn.Server:

@@ -66,7 +66,8 @@ def check(value: Any) -> None:
                 raise Malformed("The document has half of a surrogate pair, which is no character.")
         elif isinstance(item, float):
             if not math.isfinite(item):
-                raise Malformed("The document has a number that is too large for a double.")
+                what = "a value that is no number (NaN)" if item != item else "a number that is too large for a double"
+                raise Malformed(f"The document has {what}.")
         elif isinstance(item, int) and not isinstance(item, bool) and abs(item) > _LARGEST_INTEGER:
             raise Malformed("The document has a whole number above 10^30.")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -230,10 +230,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def run(limits: Limits, host: str, port: int, allowed: tuple[str, ...] = ()) -> None:
-    """Serve until interrupted. Bound to loopback, the server answers to the names of loopback alone."""
-    from mlsysim.api.connections import server
+def run(
+    limits: Limits, host: str, port: int, allowed: tuple[str, ...] = (), ready: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until interrupted, and say so once the port is ours. Bound to loopback, the server answers to the names of loopback alone."""
+    from mlsysim.api.connections import bound, server
 
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), bound(host, port) as listening:
+        ready()
         hosts = (*_LOOPBACK_NAMES, host) if is_loopback(host) else None
-        server(create_app(limits, hosts, allowed), limits, host, port).run()
+        server(create_app(limits, hosts, allowed), limits, host, port).run(sockets=[listening])

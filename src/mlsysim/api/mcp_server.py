@@ -97,11 +97,20 @@ def run(limits: Limits) -> None:
 
 
 async def _messages(incoming: Any, send: Any, outgoing: Any) -> None:
-    """Hand on what came in; a line that is no message is answered, since the library passes over it."""
+    """Hand on what came in; a line that is no message is answered, since the library passes over it.
+
+    So is a request whose id is none: the library takes it for a notification, whose methods have a name of their own.
+    """
     async with send:
         async for item in incoming:
             if isinstance(item, SessionMessage):
-                await send.send(item)
+                told = item.message
+                if isinstance(told, types.JSONRPCNotification) and not told.method.startswith("notifications/"):
+                    sentence = f"{told.method[:60]!r} is a request: its id must be a whole number or text."
+                    wrong = types.ErrorData(code=types.INVALID_REQUEST, message=sentence)
+                    await outgoing.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=wrong)))
+                else:
+                    await send.send(item)
             elif (answer := _no_message(item)) is not None:
                 await outgoing.send(SessionMessage(answer))
 
@@ -114,7 +123,7 @@ def _no_message(error: Exception) -> types.JSONRPCError | None:
         return None
     code, sentence = (
         types.INVALID_REQUEST,
-        "The line is no message of JSON-RPC 2.0: it needs jsonrpc, and method or result.",
+        "The line is no message of JSON-RPC 2.0: it needs jsonrpc, method or result, and params as an object where it has any.",
     )
     if given:
         code, sentence = types.PARSE_ERROR, "The line is not JSON; a message is one JSON object on one line."

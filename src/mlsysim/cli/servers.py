@@ -62,11 +62,8 @@ def api(
             file=sys.stderr,
         )
     shown = f"[{host}]" if ":" in host else host
-    print(
-        f"http://{shown}:{port} is ready: try it in a browser; /openapi.json describes it; Ctrl-C ends it",
-        file=sys.stderr,
-    )
-    run(limits, host, port, allowed)
+    words = f"http://{shown}:{port} is ready: try it in a browser; /openapi.json describes it; Ctrl-C ends it"
+    run(limits, host, port, allowed, lambda: print(words, file=sys.stderr))
 
 
 def mcp(timeout: Timeout = None, workers: Workers = None, max_points: MaxPoints = None) -> None:

@@ -111,7 +111,8 @@ def sweep(
             goals = {"minimize": minimize, "maximize": maximize, "pareto": pareto, "top": top}
             space = Space.from_toml(paths[0]).with_goals(**goals)  # type: ignore[arg-type]
             if output is not None and (out is None or points == _NO_POINTS):
-                kept_in = TemporaryDirectory(prefix=".mlsysim-", dir=Path(output).resolve().parent)
+                with written(output):
+                    kept_in = TemporaryDirectory(prefix=".mlsysim-", dir=Path(output).resolve().parent)
             folder = kept_in.name if kept_in else None
             if output is not None:
                 points = "parquet" if ending_of(output) == ".parquet" else points

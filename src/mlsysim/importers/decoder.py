@@ -268,6 +268,8 @@ def _without_experts(config: Config, source: Config, model_type: str) -> None:
         raise InputError(
             f"The configuration of type {model_type[:60]!r} has experts, and does not say num_local_experts."
         )
+    if model_type == "mixtral":
+        raise InputError("The configuration of type 'mixtral' has experts, and says that there are 0.")
     if stated and source.has("num_experts_per_tok") and source.integer("num_experts_per_tok", least=0):
         raise InputError(f"{source.raw('num_experts_per_tok')} experts for each token of 0 is impossible.")
 

@@ -109,11 +109,27 @@ def _language_section(config: Config) -> Config | None:
     return None
 
 
+def _contradiction(config: Config, model_type: str) -> str | None:
+    """A sentence where the name of the class and the type are those of two families; the type is what its library reads."""
+    stem = re.split(r"For|Model|LMHead", _architecture(config))[0].lower()
+    known = {kind.replace("_", ""): kind for kind in (*FAMILIES, *NETWORKS, *HYBRIDS)}
+    named, kind = known.get(stem, ""), model_type.replace("_", "")
+    kin = (
+        stem.startswith(kind)
+        or kind.startswith(stem)
+        or (named in FAMILIES and FAMILIES.get(model_type) == FAMILIES[named])
+    )
+    if not named or kind not in known or kin:
+        return None
+    return f"The type is {model_type!r} and the architecture {_architecture(config)!r}: it was read as the type says."
+
+
 def _read(config: Config, text: Config | None, name: str, notes: list[str]) -> tuple[Workload, str]:
     model_type = config.text("model_type")
     unsupported = table("names")["unsupported"].get(model_type)
     if unsupported:
         raise InputError(f"{model_type!r} is {unsupported}, for which there is no workload type.")
+    notes += [said] if (said := _contradiction(config, model_type)) else []
     if model_type in NETWORKS:
         found = NETWORKS[model_type](config, model_type, name, notes)
         if isinstance(found[0], CNNWorkload) and config.has(*HEADS, "vocab_size"):

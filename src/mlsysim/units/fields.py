@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, get_args
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 
 import pint
 from annotated_types import Ge, Gt
@@ -197,8 +199,14 @@ class Record(BaseModel):
         return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed; what was derived from the old ones is derived anew."""
-        copy = super().model_copy(update=update, deep=deep)
+        """A copy with some fields changed, quantities read as they are when a record is made; what was derived from the old ones is derived anew."""
+        known, quantities = type(self).model_fields, _quantities(type(self))
+        for name in (update or {}).keys() - known:
+            close = nearest(name, known)
+            hint = did_you_mean(close) if close else f"its fields are {', '.join(known)}."
+            raise InputError(f"{type(self).__name__} has no field {name[:200]!r}; {hint}", field=name)
+        read = {k: quantities[k].read(v, k) for k, v in (update or {}).items() if k in quantities and v is not None}
+        copy = super().model_copy(update={**(update or {}), **read}, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields:
             del copy.__dict__[name]
         return copy
@@ -216,6 +224,17 @@ class Record(BaseModel):
             return super().model_validate_json(json_data, **kwargs)
         except ValidationError as error:
             raise sentence_for(cls, error) from None
+
+
+@cache
+def _quantities(kind: type[Record]) -> dict[str, QuantityField]:
+    """The fields of a record that are quantities, or may be left out and are."""
+    found: dict[str, QuantityField] = {}
+    for name, field in kind.model_fields.items():
+        choices = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else ()
+        parts = (*field.metadata, *(each for part in choices for each in get_args(part)))
+        found.update((name, part) for part in parts if isinstance(part, QuantityField))
+    return found
 
 
 _EXPECTED = {
