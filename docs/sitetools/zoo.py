@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from mlsysim import Hardware, Infra, Models, Systems
-from mlsysim.models.counted import counted_sizes
+from mlsysim.models.timm_counts import counted_sizes
 from mlsysim.units.registry import Quantity, format_unit
 from mlsysim.zoo.provenance import KINDS, Source
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.models.counted import PREFIX, at_image_size, counted_sizes, timm_network
+from mlsysim.models.counted import at_image_size, timm_network
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
+from mlsysim.models.timm_counts import PREFIX, counted_sizes
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.walls.node.compute_memory import SingleNodeModel
 
 
 def test_a_network_of_timm_is_a_model_of_the_zoo_that_no_list_shows():
@@ -52,3 +56,26 @@ def test_a_plan_asks_for_it():
     known = seconds(model="ResNet50")
     assert seconds(model="timm/resnet50") == pytest.approx(known, rel=0.2)
     assert seconds(model="timm/resnet50", image_size=288) > 1.5 * seconds(model="timm/resnet50")
+
+
+def _with_counts() -> list[Any]:
+    return [m for m in Models.list() if getattr(m, "counted", None)]
+
+
+def test_a_network_of_the_zoo_is_the_one_that_was_counted() -> None:
+    """Same parameters and operations, so that both names give one answer."""
+    assert len(_with_counts()) >= 30
+    for model in _with_counts():
+        same = timm_network(model.counted, model.image_size)
+        assert same.parameter_count == pytest.approx(model.parameter_count, rel=1e-3), model.name
+        assert same.flops_per_sample == pytest.approx(model.flops_per_sample, rel=4e-3), model.name
+
+
+@pytest.mark.parametrize("name", ["Swin_T", "ResNet50", "ConvNeXt_B"])
+@pytest.mark.parametrize("more", [{"runtime": "graph"}, {"is_training": True, "runtime": "eager_nhwc"}])
+def test_both_names_of_a_network_have_one_time(name: str, more: dict[str, Any]) -> None:
+    model = Models.get(name)
+    chip, solve = Hardware.get("H200"), SingleNodeModel().solve
+    both = (solve(m, chip, 64, "bf16", "calibrated", **more).ledger for m in (model, timm_network(model.counted)))
+    first, second = (ledger.seconds for ledger in both)
+    assert first == second

@@ -6,9 +6,10 @@ import pytest
 
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.hardware.registry import Hardware
-from mlsysim.models.counted import counted_sizes, timm_network
+from mlsysim.models.counted import timm_network
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
+from mlsysim.models.timm_counts import counted_sizes
 from mlsysim.timing.vision_time import clock_of, inventory_time, issue_rate
 
 # Measured by `mlsysim verify` on one H200 (PyTorch 2.11, channels last, mixed precision). Neither network is in a fit; others on this chip are.

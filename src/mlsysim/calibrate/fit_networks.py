@@ -31,8 +31,9 @@ from mlsysim.calibrate.tables.vision import network_of, runtime_of_row
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.counted import at_image_size, counted_sizes, timm_network
+from mlsysim.models.counted import at_image_size, timm_network
 from mlsysim.models.inventory import Inventory, inventory_of
+from mlsysim.models.timm_counts import counted_sizes
 from mlsysim.timing import vision_time
 from mlsysim.timing.runtimes import regime_of, runtime_for
 from mlsysim.units.records import dataclass

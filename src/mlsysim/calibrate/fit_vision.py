@@ -25,9 +25,10 @@ from mlsysim.calibrate.tables.vision import board_of, runtime_of, settings_of, t
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.counted import counted_sizes, timm_network
+from mlsysim.models.counted import timm_network
 from mlsysim.models.inventory import Inventory
 from mlsysim.models.registry import Models
+from mlsysim.models.timm_counts import counted_sizes
 from mlsysim.timing.diffusion_time import DEVICE_TERMS, HOST_TERMS, denoiser, diffusion_features
 from mlsysim.timing.engine_rates import engine_features
 from mlsysim.timing.microcontroller import shape_of

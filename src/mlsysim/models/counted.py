@@ -1,8 +1,7 @@
 """Networks known by a count of their operators: calls, operations and elements of each class, for one sample of an image size.
 
-The networks of timm (PyTorch Image Models) are entries of the zoo by name, ``timm/resnet50``, and at every image size that was
-counted: our own count, by running each model on tensors that have a shape and no data. Tags of weights (``resnet50.a1_in1k``)
-make no difference. The table is read when the first of them is asked for.
+The networks of timm (PyTorch Image Models) are entries of the zoo by name, ``timm/resnet50``, at every image size that was counted
+(:mod:`mlsysim.models.timm_counts`).
 
 A count does not say which operator is the widest, so what a pass holds beside its weights is the mean operator of the class with
 the largest ones: a lower bound.
@@ -10,27 +9,22 @@ the largest ones: a lower bound.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Any
 
 from pydantic import Field
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.models.fixed_shape import FixedShapeWorkload
 from mlsysim.models.graph import Operator
-from mlsysim.models.inventory import CLASSES, Inventory
+from mlsysim.models.inventory import Inventory
 from mlsysim.models.passes import Pass, operator
+from mlsysim.models.timm_counts import PREFIX, counts_of
 from mlsysim.models.vision import VisionTransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.zoo.provenance import Metadata, Source
 
-PREFIX = "timm/"
-_USUAL = 224
 _KINDS = {
     "conv": "conv", "pointwise": "conv", "grouped": "conv", "depthwise": "depthwise_conv", "gemm": "gemm",
     "attention": "batched_gemm",
@@ -81,39 +75,12 @@ class CountedWorkload(FixedShapeWorkload):
 
 
 @cache
-def _table() -> dict[str, dict[int, dict[str, str]]]:
-    packed = files("mlsysim.models").joinpath("data", "timm.csv.gz").read_bytes()
-    found: dict[str, dict[int, dict[str, str]]] = {}
-    for row in csv.DictReader(io.StringIO(gzip.decompress(packed).decode())):
-        found.setdefault(row["model"], {})[int(row["image"])] = row
-    return found
-
-
-@cache
-def counted_sizes() -> dict[str, tuple[int, ...]]:
-    """Image sizes that were counted, by the network's name."""
-    return {name: tuple(sizes) for name, sizes in _table().items()}
-
-
-@cache
 def timm_network(name: str, image_size: int | None = None) -> CountedWorkload:
     """A network of timm at an image size, or at the usual one where none is given."""
-    plain = name.removeprefix(PREFIX).split(".")[0]
-    if plain not in _table():
-        raise unknown_name("timm network", plain, _table())
-    sizes = _table()[plain]
-    size = image_size or (_USUAL if _USUAL in sizes else min(sizes))
-    if size not in sizes:
-        known = ", ".join(str(each) for each in sorted(sizes))
-        raise InputError(f"{PREFIX}{plain} was counted at {known} pixels, not at {size}.", field="image_size")
-    row = sizes[size]
-    counts: dict[str, Any] = {
-        what: {c: float(row[f"{c}_{what}"]) for c in CLASSES if row.get(f"{c}_{what}")}
-        for what in ("calls", "operations", "elements")
-    }
-    known, metadata = f"{PREFIX}{plain}", Metadata.of(f"{PREFIX}{plain}", (_SOURCE,))
-    parameters = float(row["parameters"])
-    return CountedWorkload(name=known, metadata=metadata, parameters=parameters, image_size=size, **counts)
+    plain, size, parameters, counts = counts_of(name, image_size)
+    known = f"{PREFIX}{plain}"
+    about: dict[str, Any] = {"name": known, "metadata": Metadata.of(known, (_SOURCE,)), "parameters": parameters}
+    return CountedWorkload(**about, image_size=size, **counts)
 
 
 def at_image_size(model: Workload, size: int) -> Workload:

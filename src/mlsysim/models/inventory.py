@@ -1,7 +1,9 @@
 """What a network of fixed shape is made of: operations and elements by class of operator, for one sample.
 
 An :class:`Inventory` is what the calibrated times of vision networks need. It comes from a model of the zoo
-(:func:`inventory_of`): of its layers or operators, or as it was counted (:mod:`mlsysim.models.counted`).
+(:func:`inventory_of`): as its operators were counted (:mod:`mlsysim.models.timm_counts`), which an entry says by ``counted``; else of its
+layers or operators. Layer rows lack what lies between layers: beside counted operators, passes of 17 networks on an H200 come out 14 % off
+in the median instead of 6 %, and Swin's windows and ConvNeXt's norms take half of their time.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from mlsysim.models.graph import Operator
+from mlsysim.models.timm_counts import counts_of
 from mlsysim.units.records import dataclass
 
 if TYPE_CHECKING:
@@ -64,6 +67,9 @@ def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     own: Inventory | None = getattr(model, "inventory", None)
     if own is not None:
         return own
+    if getattr(model, "counted", None):
+        _, _, parameters, counts = counts_of(model.counted, model.image_size)
+        return Inventory(model.name, parameters, **counts)
     found = Inventory(model.name, model.parameter_count)
     if getattr(model, "rows", ()):
         for layer in model.network:

@@ -66,6 +66,8 @@ class CNNWorkload(RowWorkload):
     layers: int | None = Field(default=None, gt=0)
     image_size: int | None = Field(default=None, gt=0)
     input_shape: tuple[int, ...] | None = None
+    counted: str | None = None
+    """The same network's name among those of timm whose operators were counted, at the same image size: calibrated times are made of those."""
 
 
 class DiffusionWorkload(RowWorkload):

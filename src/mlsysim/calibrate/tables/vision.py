@@ -25,9 +25,9 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.counted import PREFIX, counted_sizes
 from mlsysim.models.inventory import Inventory, inventory_of
 from mlsysim.models.registry import Models
+from mlsysim.models.timm_counts import PREFIX, counted_sizes
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.microcontroller import Board, board
 from mlsysim.timing.runtimes import ENGINE, regime_of, runtime_for
