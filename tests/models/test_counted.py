@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mlsysim.errors import InputError, UnknownNameError
+from mlsysim.hardware.registry import Hardware
 from mlsysim.models.counted import at_image_size, timm_network
 from mlsysim.models.inventory import inventory_of
 from mlsysim.models.registry import Models
