@@ -1,17 +1,67 @@
-"""Networks that are given by layer rows, with random weights, in PyTorch."""
+"""Convolutional networks with random weights, in PyTorch: as torchvision publishes them where it is installed and has them, else from layer rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from mlsysim.calibrate.device import Device
 from mlsysim.errors import InputError
 from mlsysim.models.layers import Layer
+from mlsysim.models.registry import Models
 from mlsysim.models.vision import CNNWorkload
 
 _DEEP = 16
 """Norms of a network whose rows do not show the skip connections that it has."""
+
+
+_SLOW_TO_FILL = ("googlenet", "inception_v3")
+"""Networks that torchvision fills with truncated normal values, which takes longer than all passes, unless told not to."""
+
+
+def convolutional(model: CNNWorkload, device: Device, dtype: Any, batch: int, training: bool) -> Published | Rows:
+    """The network that its authors would recognise, or its layers side by side."""
+    found = _published(model, device)
+    if found is None:
+        return Rows(model, device, dtype, batch, training)
+    return Published(found.train(training), model, device, batch)
+
+
+def _published(model: CNNWorkload, device: Device) -> Any:
+    """Torchvision's network by one of the entry's names, if there is one."""
+    try:
+        library = import_module("torchvision.models")
+    except ImportError:
+        return None
+    known = {_plain(name): name for name in library.list_models(module=library)}
+    names = (model.metadata.key or model.name, *Models.aliases_of(model.metadata.key or model.name))
+    name = next((known[plain] for plain in map(_plain, names) if plain in known), None)
+    if name is None:
+        return None
+    with device.torch.device(device.kind):
+        return library.get_model(name, weights=None, **({"init_weights": False} if name in _SLOW_TO_FILL else {}))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+class Published:
+    """A network of torchvision on random images, channels last, its parameters in single precision."""
+
+    kernel = "torchvision's network"
+
+    def __init__(self, network: Any, model: CNNWorkload, device: Device, batch: int) -> None:
+        last = device.torch.channels_last
+        self.network, self.trained = network.to(memory_format=last), list(network.parameters())
+        images = device.torch.randn(batch, 3, model.image_size, model.image_size, device=device.kind)
+        self.images = images.contiguous(memory_format=last)
+
+    def forward(self) -> Any:
+        scores = self.network(self.images)
+        # Some have further heads in training.
+        return scores[0] if isinstance(scores, tuple) else scores
 
 
 class Rows:
@@ -21,7 +71,7 @@ class Rows:
     as in the counted operators. What else lies between layers (reshapes) is not run. Channels last.
     """
 
-    kernel = ""
+    kernel = "layers side by side"
 
     def __init__(self, model: CNNWorkload, device: Device, dtype: Any, batch: int, training: bool) -> None:
         self.device, self.torch, self.dtype, self.training = device, device.torch, dtype, training

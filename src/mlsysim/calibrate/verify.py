@@ -4,7 +4,8 @@ The network is built from the zoo entry's dimensions, with as many layers as ask
 public answer to the same pass with the same number of layers, under the software that runs here. A prefill, a decode step and an image network's forward
 pass are captured in a CUDA graph on a GPU, unless operators are to be launched one by one. A training step is forward, backward and a fused AdamW,
 launched operator by operator: of a language model in the network's precision, or of low-rank adapters beside frozen weights. Image networks run as their runtimes were measured, in mixed
-precision over single-precision parameters, channels last, with convolutions tuned by trying (``cudnn.benchmark``). Compiled is ``torch.compile`` of the forward pass, and in training of the backward pass that follows from it.
+precision over single-precision parameters, channels last, with convolutions tuned by trying (``cudnn.benchmark``); a convolutional network is torchvision's where that is installed, else its layers run
+side by side without what lies between them, and the answer says so. Compiled is ``torch.compile`` of the forward pass, and in training of the backward pass that follows from it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 from mlsysim.calibrate.cells import key_of
 from mlsysim.calibrate.device import Device
 from mlsysim.calibrate.network import build
-from mlsysim.calibrate.network_rows import Rows
+from mlsysim.calibrate.network_rows import convolutional
 from mlsysim.calibrate.samples import with_layers
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.models.attention import Attention, LatentAttention
@@ -275,12 +276,14 @@ def _measure(work: Pass, device: Device, eager: bool, seconds: float) -> tuple[f
     torch.manual_seed(0)
     with torch.set_grad_enabled(training):
         if isinstance(workload, CNNWorkload):
-            network: Any = Rows(workload, device, dtype, batch, training)
+            network: Any = convolutional(workload, device, dtype, batch, training)
         else:
             network = build(workload, device, torch.float32 if mixed else dtype, length, lora)
             network.tune(batch, length, phase, *([dtype] if mixed else []))
         run = _work(network, work, device, scope)
-        return *device.time(run, seconds, graph=not (training or eager)), network.kernel
+        # Compiled image networks were measured with their launches.
+        captured = not (training or eager or (work.fuse and workload.fixed_shape))
+        return *device.time(run, seconds, graph=captured), network.kernel
 
 
 def _work(network: Any, work: Pass, device: Device, scope: Any) -> Callable[[], Any]:

@@ -246,6 +246,7 @@ def verify(
         print_line("           prediction and measurement are of the layers that were built", "dim")
     how = "captured in a graph" if told["graph"] else "launched operator by operator"
     how += ", compiled" * told["compiled"]
+    how += f", {told['attention']}" * (not told["seq_len"] and bool(told["attention"]))
     print_line(f"measured   {1e3 * told['measured_s']:10.4g} ms   {how}")
     extra = ", extrapolating" if told["extrapolating"] else ""
     print_line(

@@ -78,6 +78,10 @@ def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
         if normed >= _DEEP:
             # Rows do not show skip connections and gates, which deep networks have.
             found.add("elementwise", normed / 3, 0.0, 1.5 * found.elements["batch_norm"] / normed)
+        if not normed and "layer_norm" not in found.calls:
+            # Without norms, as until 2014, every layer but the last has an activation of its own.
+            for layer in (layer for layer in model.network[:-1] if layer.matrix):
+                found.add("relu", layer.count, 0.0, 2 * layer.outputs * layer.positions)
     else:
         sizes: dict[str, Any] = {} if seq_len is None else {"seq_len": seq_len}
         for op in model.lower("prefill" if sizes else "inference", batch_size=1, precision="fp16", **sizes).operators:
