@@ -327,10 +327,15 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
 
 
 def head_time(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
-    """Output projection and loss, forward and backward, in 16 bits, or a wider format, unless the recipe narrows logits."""
-    vocab = shape.vocab / s.layout.tp if shape.head else 0.0
-    operations = (2 if s.job.frozen else 3) * 2 * FLOP * tokens * shape.hidden * vocab
+    """Output projection and loss, forward and backward, in 16 bits, or a wider format, unless the recipe narrows logits.
+
+    Logits of a vocabulary that is no multiple of eight (GPT-2's 50,257) are unaligned rows, unless the software pads it.
+    """
+    vocab, backward = shape.vocab / s.layout.tp if shape.head else 0.0, 1 if s.job.frozen else 2
+    operations = (1 + backward) * 2 * FLOP * tokens * shape.hidden * vocab
     rate = s.chip.product_rate if s.job.arithmetic.narrows("logits") else s.chip.full_rate
+    if not s.stack.pads_vocabulary:
+        rate = rate / s.chip.kernels.rows_of(shape.vocab, s.chip.element).slower(backward)
     products = s.a.tag("output head", 1, "peak", "head", operations / rate, flop=operations)
     return products + stream(s, "loss", s.stack.loss_bytes * tokens * vocab, s.stack.elementwise_share)
 

@@ -6,10 +6,12 @@ measured rates under a stack and the network a pipelined ring. Everything else i
 
 from __future__ import annotations
 
+import math
 from dataclasses import field, replace
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra, Clocked, ledger_of
+from mlsysim.cases.assumptions import CHIP, SOFTWARE, Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
@@ -37,6 +39,7 @@ from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.physics.precision import format_of
 from mlsysim.timing.network import Hierarchical
 from mlsysim.timing.power import Activity, ChipPower, Clock, chip_power, equivalent, power_of, vector_share
+from mlsysim.timing.profile import own_profile
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.stacks import stack as stack_of
 from mlsysim.timing.training_chip import Constants, TrainingChip, constants
@@ -45,6 +48,23 @@ from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import Interval, interval, known
 
 __all__ = ["Software", "Trainer"]
+
+
+def say_stack(
+    software: Stack, chip: HardwareNode, measured: TrainingChip, shape: TrainingShape, assumed: Assumptions
+) -> None:
+    """The stack of a calibrated step, what its constants rest on, and a vocabulary that makes it slow."""
+    assumed.say("stack", software.name, SOFTWARE, f"{software.name}: {software.title} ({software.year})")
+    if mine := own_profile(chip):
+        assumed["own_profile"] = mine
+    if not measured.kernels.passes_measured:
+        text = f"{chip.name} has no measured training constants; those of its class are used"
+        assumed.say("extrapolating", True, CHIP, text)
+    slower = 1.0 if software.pads_vocabulary else measured.kernels.rows_of(shape.vocab, measured.element).slower(2)
+    if shape.head and slower > 1:
+        whole = 64 * math.ceil(shape.vocab / 64)
+        text = f"{shape.vocab:,.0f} entries are no multiple of 8, so that products of the output head take {slower:.1f} times as long as of {whole:,}"
+        assumed.say("vocabulary", shape.vocab, SOFTWARE, text)
 
 
 def training_band(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import Algebra
-from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions
+from mlsysim.cases.assumptions import INFERRED, SOFTWARE, Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.joules import energy_band
 from mlsysim.cases.layout import Layout
@@ -24,7 +24,7 @@ from mlsysim.cases.train import narrow_share
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import lookup_band, lookup_parts, lookup_time
 from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
-from mlsysim.cases.trainer import training_band
+from mlsysim.cases.trainer import say_stack, training_band
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -33,7 +33,6 @@ from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.device_time import check_known
-from mlsysim.timing.profile import own_profile
 from mlsysim.timing.runtimes import band_of, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import constants, lone_chip, rated
@@ -168,12 +167,7 @@ def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> 
     alone = replace(_layout(step), dp=1)
     shape = training_shape(step.model)
     measured = lone_chip(chip, step.precision)
-    assumed.say("stack", software.name, SOFTWARE, f"{software.name}: {software.title} ({software.year})")
-    if mine := own_profile(chip):
-        assumed["own_profile"] = mine
-    if not measured.kernels.passes_measured:
-        text = f"{chip.name} has no measured training constants; those of its class are used"
-        assumed.say("extrapolating", True, CHIP, text)
+    say_stack(software, chip, measured, shape, assumed)
 
     def seconds(a: Algebra) -> Any:
         return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), a=a).seconds

@@ -248,6 +248,26 @@ class Power(Record):
     full: Watts | None = None
 
 
+class Unaligned(Record):
+    """Products of 16-bit rows whose length is no multiple of 16 bytes, over those of aligned rows: rate of a forward and of a backward product,
+    and bandwidth.
+
+    Tensor memory access and 16-byte loads need aligned rows; the library falls back to kernels of older chips with loads of 4 bytes, or of 2.
+    """
+
+    forward: float = Field(gt=0, le=1)
+    backward: float = Field(gt=0, le=1)
+    memory: float = Field(gt=0, le=1)
+
+    def slower(self, backward: int = 0) -> float:
+        """Time of a forward product with so many backward ones, over that of aligned rows."""
+        return (1 / self.forward + backward / self.backward) / (1 + backward)
+
+
+_ALIGNED = Unaligned(forward=1, backward=1, memory=1)
+_VECTOR = 16
+
+
 class Profile(Record):
     """Constants of one chip, or of a class of chips."""
 
@@ -260,6 +280,9 @@ class Profile(Record):
     scans: dict[str, Scan] = Field(default_factory=dict)
     convolution: Convolution | None = None
     memory_bound: MemoryBound
+    unaligned: dict[str, Unaligned] = Field(
+        default_factory=dict, description="rows of multiples of four bytes, and of two"
+    )
     collective: Collective
     links: Links | None = None
     power: Power = Field(default_factory=Power)
@@ -284,6 +307,12 @@ class Profile(Record):
     def product_constants(self) -> dict[tuple[Any, ...], Any]:
         """Constants of products by peak, precision and execution; filled as they are asked for."""
         return {}
+
+    def rows_of(self, width: Any, element: float) -> Unaligned:
+        """What rows of so many elements cost a product; as if aligned where that was not measured, or the width is not one number."""
+        if element != 2 or not isinstance(width, (int, float)) or width % 1 or width * element % _VECTOR == 0:
+            return _ALIGNED
+        return self.unaligned.get("two" if width % 2 else "four", _ALIGNED)
 
     def gemm_for(self, precision: str) -> Products:
         """Constants at a precision; the nearest wider one where the precision itself was not fitted."""

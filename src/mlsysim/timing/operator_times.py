@@ -202,7 +202,11 @@ def _product_time(
         conversion = tag("conversions", 2, "bandwidth", "t = Q / (q W)", seconds, moved=quantised)
         if how.convert == "separate":
             start = start + convert_start
-    computing, moving = _roof(name, op.flops, rate, moved, k.memory_share * bandwidth, tag)
+    share = k.memory_share
+    if how.software is not None and not how.software.pads_vocabulary:
+        rows = profile.rows_of(op.n, bytes_per_element(precision))
+        rate, share = rate * rows.forward, share * rows.memory
+    computing, moving = _roof(name, op.flops, rate, moved, share * bandwidth, tag)
     return product_time(
         soft_maximum(computing, expanding),
         moving,

@@ -45,7 +45,8 @@ class Stack:
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
     ``light_launches`` the kernels of a layer's norms, residuals, position embedding and activation that start one by one,
     ``light_backward`` what they take backward, for each second forward. ``memory`` names what it holds,
-    ``launcher`` the trainer whose rules a searched layout keeps (:mod:`mlsysim.timing.launchers`); none where empty.
+    ``launcher`` the trainer whose rules a searched layout keeps (:mod:`mlsysim.timing.launchers`); none where empty. ``pads_vocabulary`` says whether
+    the output head has aligned rows whatever the vocabulary.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Stack:
     light_launches: float = 0.0
     light_backward: float = 2.0
     memory: str = "mixed"
+    pads_vocabulary: bool = True
     launcher: str = ""
     sources: tuple[str, ...] = ()
 
@@ -265,7 +267,7 @@ class Software:
     ``cache_share`` is the bandwidth share of its decode attention where that is not the chip's best, ``experts`` the kernels of its
     grouped products. ``backward`` is the traffic of a backward kernel over what a lowered graph counts for it. ``loss_bytes`` are moved for each
     token and vocabulary entry by the loss, forward and backward; ``cast_bytes`` for each parameter by converting weights to
-    16 bits in every pass.
+    16 bits in every pass. ``pads_vocabulary``: the output head has aligned rows whatever the vocabulary.
     """
 
     name: str
@@ -281,6 +283,7 @@ class Software:
     backward: float = 1.0
     loss_bytes: float = 0.0
     cast_bytes: float = 0.0
+    pads_vocabulary: bool = True
 
     def cost(self, operator: str) -> Cost:
         """What the operator of that name costs; backward kernels as their forward ones."""

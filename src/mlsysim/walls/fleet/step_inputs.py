@@ -17,7 +17,7 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.train import Device
 from mlsysim.cases.train_lookup import LookupSoftware
 from mlsysim.cases.train_network import NetworkSoftware
-from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.cases.trainer import Software, Trainer, say_stack
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.keeping import TEXTBOOK
@@ -29,7 +29,6 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import device_memory
 from mlsysim.timing.network import Hierarchical, datasheet_network
 from mlsysim.timing.power import wide_peak
-from mlsysim.timing.profile import own_profile
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import Stack, default_stack, stack, stack_names
 from mlsysim.timing.training_chip import chip_in_fleet, constants, rated
@@ -69,12 +68,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
         chosen = stack(stack_name(x))
         found = chip_in_fleet(fleet, x.precision, net.fabric, chosen.name)
         software = Software(training_shape(x.model, x.target_share), found, chosen)
-        assumed.say("stack", stack_name(x), SOFTWARE, f"{chosen.name}: {chosen.title} ({chosen.year})")
-        if mine := own_profile(chip):
-            assumed["own_profile"] = mine
-        if not found.kernels.passes_measured:
-            text = f"{chip.name} has no measured training constants; those of its class are used"
-            assumed.say("extrapolating", True, CHIP, text)
+        say_stack(chosen, chip, found, software.shape, assumed)
     else:
         assumed.pop("stack", None)
         if "stack" in assumed.given and x.stack is not None:
