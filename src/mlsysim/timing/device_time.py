@@ -67,7 +67,7 @@ def _wide(chip: HardwareNode) -> str:
 
 
 def _how(model: Workload, chosen: Software, attention: str | None, cache: str | None, wide: str) -> Execution:
-    rotary = isinstance(model, TransformerWorkload) and not model.position_embeddings and model.structure == "decoder"
+    turned = isinstance(model, TransformerWorkload) and not model.position_embeddings
     return Execution(
         graph=chosen.graph,
         fused=chosen.fused,
@@ -75,7 +75,7 @@ def _how(model: Workload, chosen: Software, attention: str | None, cache: str | 
         fine=True,
         convert="fused",
         cache_precision=cache or wide,
-        rotary=rotary,
+        rotary=turned and model.structure != "encoder-decoder",
         software=chosen,
     )
 
