@@ -8,10 +8,11 @@ the sum of theirs. Below are the paths that are ever the longest, each by what i
     last                        passes on the last stage (forward and of inputs as many), and gradients of weights
     sends                       messages from one device to another
 
-with m micro-batches, p devices, and n = (m - 2p + 1)+. Every one is a path of the order, so that their maximum is never longer than the
+with m micro-batches, p devices, and n = (m - 2p + 1)+, of ZB-H1 n = (m - p)+. Every one is a path of the order, so that their maximum is never longer than the
 step. They were found by following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with random times of passes,
 ends and sends at some p and m, keeping what is linear in p and m, and dropping what lies within a part in ten thousand of the others; they are
-compared with other points in the tests. A path of the second group needs a device between the ends and m > 4 (zb_h2), m >= 2p - 1 (zb_v) or m >= 2p (DualPipe),
+compared with other points in the tests. Of ZB-H1 the second group needs a device between the ends, the third two micro-batches and the fourth three as well, the
+fifth m > p and the sixth 2 < m < p. Of others a path of the second group needs a device between the ends and m > 4 (zb_h2), m >= 2p - 1 (zb_v) or m >= 2p (DualPipe),
 one of DualPipe's third m <= p.
 
 DualPipe with p devices and m micro-batches is DualPipeV with p/2 and m/2 whose chunks are whole devices. Its sends are not in the paths: a path
@@ -26,6 +27,25 @@ from typing import Any, NamedTuple
 from mlsysim.units.ops import maximum, where
 
 _TABLES = {
+    "zero_bubble": (
+        """
+    m m m m m 0 0 0, n+p m+p-1 m n+1 m 1 0 2p-2, m+p-1 m m 1 0 m m p-1, m+p-1 m+p-1 n+1 1 1 m n 2p-2""",
+        "p p-1 1 1 0 1 0 2p-3",
+        """
+    n+p m+p-2 m n+2 m 0 0 2p-4, m+p-1 m+p-2 n+2 1 0 m n 2p-3, m+p-1 m+p-1 n+1 1 1 2 0 2m+2p-2n-6,
+    m+p-1 m+p-2 n+2 1 0 2 0 2m+2p-2n-7, n+p+1 m+p-2 m 1 0 2 0 2p-3,
+    p p 2 1 0 1 0 2p-3, p p-1 2 1 0 0 0 2p-5, p+1 p-1 2 1 0 1 0 2p-3, p p+1 1 1 1 1 0 2p-2""",
+        """
+    m+p-2 m+p-1 n+2 1 1 1 0 2m+2p-2n-8, n+p+1 m+p-2 m 1 0 1 0 2p-3, m+p-2 n+p m 1 0 0 0 m+2p-n-8,
+    m+p-2 m+p-2 n+3 1 0 1 0 2m+2p-2n-9, m+p-2 n+p+1 m 1 0 1 0 m+2p-n-6, m+p-2 m+p-2 n+2 1 1 0 0 2m+2p-2n-10,
+    m+p-2 m+p-3 n+3 1 0 0 0 2m+2p-2n-11""",
+        """
+    m+p-2 m+p-1 n+2 n+1 n+2 1 0 4p-6, m+p-1 m+p-1 n+1 n+1 n+1 2 0 4p-4, m+p-2 m+p-2 n+2 n+2 n+2 0 0 4p-8,
+    m+p-1 m m n+1 n 2 p 3p-3, m+p-1 m m 1 0 n+2 m 3p-5, m+p-2 m+1 m n+1 n 1 0 3p-4,
+    m+p-1 m+p-1 n+1 1 1 n+2 n 4p-6""",
+        """
+    m+p-1 p m 1 0 m 0 2p-m-1, m+p-1 p m 1 0 2 0 2p+m-5, m+p-2 m+p-2 2 2 2 0 0 2m+2p-10, m+p-2 m+p-1 2 1 2 1 0 2m+2p-8""",
+    ),
     "zb_h2": (
         """
     m+p-1 m m 1 0 m m p-1, m m m m m 0 0 0, m+p-1 m+p-1 n+1 1 1 m n 2p-2, n+p m+p-1 m n+1 m 1 0 2p-2""",
@@ -93,7 +113,8 @@ PATHS = {
 def longest_path(schedule: str, p: Any, m: Any, passes: Any, first: Any, last: Any, send: Any, *given: Any) -> Any:
     """The longest of the paths: ``passes`` are times of a chunk (forward, inputs, weights), ``first`` and ``last`` what they take longer on these stages;
     ``given`` is whether there are those of the second group, and of the third."""
-    n, found = maximum(m - 2.0 * p + 1, 0.0), 0.0 * send
+    ahead = 1.0 * p if schedule == "zero_bubble" else 2.0 * p - 1
+    n, found = maximum(m - ahead, 0.0), 0.0 * send
     for group, there in zip(PATHS[schedule], (True, *given), strict=True):
         longest = found
         for path in group:
@@ -104,3 +125,13 @@ def longest_path(schedule: str, p: Any, m: Any, passes: Any, first: Any, last: A
             longest = maximum(longest, time)
         found = where(there, longest, found)
     return found
+
+
+def shorter_end(p: Any, m: Any, t: Any, shares: Any, c: Any, first: Any, last: Any) -> Any:
+    """ZB-H1 with an end that is shorter than other devices: the longest of its paths."""
+    passes = [share * t for share in shares]
+    ends = ([share * (end - t) for share in shares] for end in (first, last))
+    inner = p > 2
+    some = inner & (m > 2)
+    given = inner, inner & (m > 1), some, inner & (m > p), some & (m < p)
+    return longest_path("zero_bubble", p, m, passes, *ends, c, *given)
