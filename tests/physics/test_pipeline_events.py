@@ -125,7 +125,7 @@ def test_ends_that_differ(name, short):
     """Longer ends of GPipe, 1F1B and breadth first are exact, and a shorter last device of GPipe and 1F1B; others within a few parts in a hundred, and
     paths of zero-bubble schedules and DualPipe within two in a thousand on average where micro-batches are two a device."""
     dice, errors = random.Random(f"{name} {short}"), []
-    paths = name.startswith(("zb_", "dualpipe"))
+    paths = name.startswith(("zb_v", "dualpipe"))
     for _ in range(120 if paths else 60):
         p, m, v, passes, shares = drawn(dice, name)
         m += 2 * p if paths and len(errors) < 60 else 0
@@ -138,8 +138,8 @@ def test_ends_that_differ(name, short):
     exact = name in ("gpipe", "1f1b", "breadth_first")
     if name == "interleaved":
         assert max(errors) < 0.02 and sum(errors) / len(errors) < 5e-4
-    if name == "zero_bubble":
-        assert max(errors) < 0.02 and sum(errors) / len(errors) < 5e-4
+    if name in ("zero_bubble", "zb_h2"):
+        assert max(errors) < 0.03 and sum(errors) / len(errors) < 5e-4
     if paths:
         many, errors = errors[:60], errors[60:]
         assert max(many) < 0.03 and sum(many) / len(many) < 0.002
@@ -218,18 +218,20 @@ def test_shorter_ends_turn_a_step_that_is_paid_every_send(p, m, inputs, weights,
     assert truth * (0.94 if p > 2 else 0.92) <= found <= truth * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("name", ["zero_bubble", "zb_h2"])
 @given(
     st.integers(2, 11), st.integers(1, 30), *[st.floats(0.4, 2.2)] * 2, *[st.floats(-0.7, 0.5)] * 2, st.floats(0, 0.2)
 )
-@settings(max_examples=150, deadline=None)
-def test_a_shorter_end_of_zb_h1(p, m, inputs, weights, first, last, c):
-    """An embedding or a head that weighs less than the layer it replaces: never longer than the order, and 5 % short at most (two devices: 10)."""
+@settings(max_examples=100, deadline=None)
+def test_a_shorter_end_of_zero_bubble_schedules(name, p, m, inputs, weights, first, last, c):
+    """An embedding or a head that weighs less than the layer it replaces, with any number of micro-batches: never longer than the order, and 5 %
+    short at most (with sends of ZB-H2 or two devices 10)."""
     first = -abs(first) if last >= 0 else first
     passes, sizes = (1.0, inputs, weights), [1.0] * p
     t, sizes[0], sizes[-1] = sum(passes), 1 + first, 1 + last
-    found = makespan("zero_bubble", p, m, t, Shares(*(part / t for part in passes)), c, t * (1 + first), t * (1 + last))
-    truth = simulated("zero_bubble", p, m, 1, passes, c, sizes)
-    assert truth * (0.95 if p > 2 else 0.9) <= found <= truth * (1 + 1e-9)
+    found = makespan(name, p, m, t, Shares(*(part / t for part in passes)), c, t * (1 + first), t * (1 + last))
+    truth = simulated(name, p, m, 1, passes, c, sizes)
+    assert truth * (0.95 if p > 2 and name == "zero_bubble" else 0.9) <= found <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["zb_h2", "zb_v", "dualpipe", "dualpipe_v"])

@@ -27,8 +27,8 @@ p (max(F, G) + c) <= N (F + G); zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 o
 x_0, x_1 gpipe and breadth_first stay exact, 1f1b within 5 % (nearly always exact), and interleaving nearly
 always (:mod:`mlsysim.physics.interleaving`). zero_bubble with a shorter end, zb_h2, zb_v and DualPipe are the longest of the paths of
 :mod:`mlsysim.physics.pipeline_paths`: zero_bubble two parts in ten thousand short on average and 4 % at most, others with m >= 2p nearly always
-exact and within 4 %, a part in a thousand on average (half a part in a hundred with sends of DualPipe); with fewer micro-batches, which the authors of
-DualPipe refuse, 1 to 3 % on average and at most a quarter short. Left out: links that queue, devices that are busy sending, pairs of DualPipe that
+exact and within 4 %, a part in a thousand on average (half a part in a hundred with sends of DualPipe), as is zb_h2 with fewer; zb_v and DualPipe with
+fewer, which the authors of DualPipe refuse, 1 to 3 % on average and at most a quarter short. Left out: links that queue, devices that are busy sending, pairs of DualPipe that
 run faster together than apart.
 """
 
@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mlsysim.physics.interleaving import groups_of, interleaved_step, longest
-from mlsysim.physics.pipeline_paths import longest_path, shorter_end
+from mlsysim.physics.pipeline_paths import longest_path, shorter_end, turning_inside
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
@@ -307,21 +307,6 @@ def _zero_bubble(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, las
     )  # fmt: skip
 
 
-def _zb_h2(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
-    """With m < 2p micro-batches."""
-    begin = (p - 1) * (f + c)
-
-    def stay(s: Any) -> Any:
-        k = minimum(m - 1.0, 2.0 * s)
-        return begin + (k + 1) * (f + b) + (p - 1 - s) * (b + c) + (m - 1 - k) * b + m * w
-
-    def drain(s: Any) -> Any:
-        return begin + m * (f + b) + (p - 1 - s) * (b + c) + (minimum(2.0 * s, m - 1.0) + 1) * w
-
-    lower, upper = (minimum(p - 1.0, rounded((m - 1) / 2)) for rounded in (floor, ceil))
-    return longest(stay(0.0 * p), stay(lower), stay(upper), drain(0.0 * p), drain(lower), m * (f + b + w))
-
-
 def _zb_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
     """With m < 2p - 1 micro-batches."""
     whole = m * (f + b + w)
@@ -359,12 +344,14 @@ def _both_ends(schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, fi
     dual, folded = schedule.startswith("dualpipe"), schedule in FOLDED
     f, b, w = (share * t for share in shares)
     more, most = ([share * (end - t) for share in shares] for end in (first, last))
-    form = {"zb_h2": _zb_h2, "zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
+    if schedule == "zb_h2":
+        found = longest_path(schedule, p, m, (f, b, w), more, most, c, (p > 2) & (m > 4))
+        return where(m >= 2 * p - 1, found, maximum(found, turning_inside(p, m, (f, b, w), more, most, c)))
+    form = {"zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
     even = form(p, m, f, b, w, c) + sum(more) + most[0] + most[1]
     passes = [part / 2 for part in (f, b, w)] if folded else (f, b, w)
     if not dual:
-        rest = m >= 2 * p - 1 if folded else (p > 2) & (m > 4)
-        found = longest_path(schedule, p, m, passes, more, most, c, rest)
+        found = longest_path(schedule, p, m, passes, more, most, c, m >= 2 * p - 1)
         return where(m >= 2 * p - 1, found, maximum(found, even))
     turn, each = (p, m) if folded else (p / 2, ceil(m / 2))
     found = longest_path("dualpipe", turn, each, passes, more, most, c, (turn > 1) & (each >= 2 * turn), each <= turn)

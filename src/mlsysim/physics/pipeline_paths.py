@@ -24,7 +24,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from mlsysim.units.ops import maximum, where
+from mlsysim.physics.interleaving import longest
+from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
 _TABLES = {
     "zero_bubble": (
@@ -116,14 +117,14 @@ def longest_path(schedule: str, p: Any, m: Any, passes: Any, first: Any, last: A
     ahead = 1.0 * p if schedule == "zero_bubble" else 2.0 * p - 1
     n, found = maximum(m - ahead, 0.0), 0.0 * send
     for group, there in zip(PATHS[schedule], (True, *given), strict=True):
-        longest = found
+        most = found
         for path in group:
             f, b, w, f_0, b_0, f_1, w_1, *sends = (count.of(m, p, n) for count in path)
             time = f * passes[0] + b * passes[1] + w * passes[2]
             time = time + f_0 * first[0] + b_0 * (first[1] + first[2]) + f_1 * (last[0] + last[1]) + w_1 * last[2]
             time = time + sends[0] * send if sends else time
-            longest = maximum(longest, time)
-        found = where(there, longest, found)
+            most = maximum(most, time)
+        found = where(there, most, found)
     return found
 
 
@@ -135,3 +136,24 @@ def shorter_end(p: Any, m: Any, t: Any, shares: Any, c: Any, first: Any, last: A
     some = inner & (m > 2)
     given = inner, inner & (m > 1), some, inner & (m > p), some & (m < p)
     return longest_path("zero_bubble", p, m, passes, *ends, c, *given)
+
+
+def turning_inside(p: Any, m: Any, passes: Any, more: Any, most: Any, c: Any) -> Any:
+    """ZB-H2 with m < 2p micro-batches: paths that stay at a device s, half as far from the first as there are micro-batches, or drain from it; of more
+    than four also without the last device, or but once with it."""
+    f, b, w = passes
+    once, there, none = most[0] + most[1], (p - 1) * (f + c) + more[0], 0.0 * c
+
+    def turned(s: Any) -> Any:
+        k, back = minimum(m - 1.0, 2.0 * s), (p - 1 - s) * (b + c)
+        stay = there + (k + 1) * (f + b) + back + (m - 1 - k) * b + m * w
+        drain = there + m * (f + b + once) + back + (k + 1) * w
+        apart = maximum(stay - f - c, stay - 2 * f + b + c + once)
+        found = longest(stay + (k + 1) * once, drain, where(m > 4, apart, none))
+        return where(s < p - 1, found, none)
+
+    # Two to four micro-batches turn before the last device, or before both.
+    few = there + (m - 1) * f + (m + p - 3) * b + m * w + (p - 4) * c
+    few = maximum(few, where(m < 4, few + b + c + m * (more[1] + more[2]), none))
+    few = where((m > 1) & (m < 5) & (p > 2), few, none)
+    return maximum(few, maximum(*(turned(maximum(rounded((m - 1) / 2), 1.0)) for rounded in (floor, ceil))))
