@@ -125,7 +125,7 @@ def test_ends_that_differ(name, short):
     """Longer ends of GPipe, 1F1B and breadth first are exact, and a shorter last device of GPipe and 1F1B; others within a few parts in a hundred, and
     paths of zero-bubble schedules and DualPipe within two in a thousand on average where micro-batches are two a device."""
     dice, errors = random.Random(f"{name} {short}"), []
-    paths = name.startswith(("zb_v", "dualpipe"))
+    paths = name.startswith(("zb_", "dualpipe"))
     for _ in range(120 if paths else 60):
         p, m, v, passes, shares = drawn(dice, name)
         m += 2 * p if paths and len(errors) < 60 else 0
@@ -138,11 +138,13 @@ def test_ends_that_differ(name, short):
     exact = name in ("gpipe", "1f1b", "breadth_first")
     if name == "interleaved":
         assert max(errors) < 0.02 and sum(errors) / len(errors) < 5e-4
-    if name in ("zero_bubble", "zb_h2"):
-        assert max(errors) < 0.03 and sum(errors) / len(errors) < 5e-4
+    if name == "zero_bubble":
+        assert max(errors) < 0.02 and sum(errors) / len(errors) < 5e-4
     if paths:
         many, errors = errors[:60], errors[60:]
         assert max(many) < 0.03 and sum(many) / len(many) < 0.002
+    if name == "zb_h2":
+        assert max(errors) < 0.05 and sum(errors) / len(errors) < 0.002
     assert max(errors) < (1e-9 if exact else 0.15)
     assert sum(errors) / len(errors) < (1e-9 if exact else 0.02)
 
