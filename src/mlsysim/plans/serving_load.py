@@ -44,6 +44,8 @@ _MOST_CLIENTS = 4096
 _MOST_STAGES = 16
 _HARDLY, _HALVINGS, _PLAYED = 1e-3, 10, 7
 """A small share of the most requests a second that are answered, and how often the rate between is halved, by the closed form and in plays."""
+_TRIES = 5
+"""Rates that are tried on a line before what is left is halved."""
 _LAST = 3
 """Layouts that a simulation decides between."""
 _WIDEST = 64
@@ -66,6 +68,7 @@ class Server:
         self.plan, self.sheet, self.model, self.fleet, self.play, self.quick = plan, sheet, model, fleet, play, quick
         self.part = plan.serving or ServingPart()
         self._kept = 0.0
+        self._asked: dict[tuple[Layout, int | None, float | None], Served] = {}
         copies = plan.parallelism.dp
         if copies is not None and self.part.replicas not in (None, copies):
             raise InputError(
@@ -151,7 +154,13 @@ class Server:
         return {name: value for name, value in options.items() if value is not None}
 
     def at(self, layout: Layout, clients: int | None, rate: float | None = None) -> Served:
-        """One layout under one load: clients, or a rate of requests at random, the plan's where None is given."""
+        """One layout under one load: clients, or a rate of requests at random, the plan's where None is given; asked for again, the same."""
+        asked = layout, clients, rate
+        if asked not in self._asked:
+            self._asked[asked] = self._at(*asked)
+        return self._asked[asked]
+
+    def _at(self, layout: Layout, clients: int | None, rate: float | None) -> Served:
         names = ("tp_size", "pp_size", "ep_size", "attention_dp", "num_replicas", "decode_replicas")
         degrees = [*zip(names, (*layout.split, layout.replicas, layout.writers), strict=True)]
         if layout.writing is not None and layout.writing != layout.split:
@@ -260,6 +269,8 @@ class Server:
             return self.at(layout, part.concurrency)
         if part.qps is not None and self.calibrated:
             return self.at(layout, None)
+        if self.limited and self.calibrated and part.requests is None:
+            return self._fastest(layout)
         alone = self.at(layout, replicas)
         most = _MOST_CLIENTS * replicas if alone.places is None else min(_MOST_CLIENTS * replicas, alone.places)
         if not alone.result.feasible:
@@ -269,8 +280,6 @@ class Server:
             # The fewest clients whose answers come at that rate, never more than are sent; the most that fit where none do.
             most = most if part.requests is None else min(most, part.requests)
             return self._turn(layout, self.at(layout, 1), most, lambda served: served.requests >= qps)[1]
-        if self.limited and self.calibrated and part.requests is None:
-            return self._fastest(layout)
         if self.limited:
             # The most clients that fit at once and keep the limits; one for each replica where not even they do.
             return self._turn(layout, alone, most, lambda served: not served.within)[0]
@@ -281,20 +290,45 @@ class Server:
     def _fastest(self, layout: Layout) -> Served:
         """The highest rate of requests at random that keeps the limits, which are those of a server that people ask, and whose requests
         are all there is room for; one that hardly anybody asks where not even that does."""
-        low, high = 0.0, self.at(layout, None, ANY_RATE).most
-        hardly = self.at(layout, None, high * _HARDLY)
-        if high <= self._kept:
-            return hardly  # another way keeps the limits at more than this one could answer
-        best = self.seen(hardly)
-        for _ in range((_HALVINGS if self.arrivals is None else _PLAYED) if best.within else 0):
-            middle = (low + high) / 2
-            tried = self.seen(self.at(layout, None, middle))
-            if tried.within and (tried.places is None or tried.clients <= tried.places):
-                low, best = middle, tried
-            else:
-                high = middle
-        self._kept = max(self._kept, low)
+        full = self.at(layout, None, ANY_RATE)
+        if not full.result.feasible and not (alone := self.at(layout, layout.replicas)).result.feasible:
+            return alone
+        if full.most <= self._kept:
+            return full  # another way keeps the limits at more than this one could answer
+        # As many as another way answers within the limits, or it is none.
+        first = self._kept if self.arrivals is None and self._kept else full.most * _HARDLY
+        best = self.seen(self.at(layout, None, first))
+        if best.within and self._roomy(best):
+            rate, best = self._last_kept(layout, best, first, full.most)
+            self._kept = max(self._kept, rate)
         return best
+
+    @staticmethod
+    def _roomy(served: Served) -> bool:
+        return served.places is None or served.clients <= served.places
+
+    def _last_kept(self, layout: Layout, best: Served, first: float, highest: float) -> tuple[float, Served]:
+        """The last of the rates that halvings of the highest give at which limits are kept, as they are at the first, and what is seen at it. A queue takes
+        T_0/(1 - rate/most) or so, whose inverse is straight over the rate: a line through the last two finds the same as halving in fewer tries."""
+        halvings = _HALVINGS if self.arrivals is None else _PLAYED
+        high, tries = 1 << halvings, 0
+        low = start = int(first / highest * high)
+        ends = [(first / highest * high, 1 / max(best.over, _HARDLY)), (float(high), 0.0)]
+        while high - low > 1:
+            (x, y), (u, v) = ends[-2:]
+            tries += 1
+            # Plays are moved by chance, and what is not straight is halved.
+            middle = self.arrivals is not None or tries > _TRIES or y == v
+            place = (low + high) // 2 if middle else round(x + (1 - y) * (u - x) / (v - y))
+            place = min(max(place, low + 1), high - 1)
+            tried = self.seen(self.at(layout, None, _halved(highest, place, halvings)))
+            ends = [ends[0] if tries == 1 else ends[-1], (float(place), 1 / max(tried.over, _HARDLY))]
+            if tried.within and self._roomy(tried):
+                low, best = place, tried
+            else:
+                high = place
+        rate = _halved(highest, low, halvings)
+        return rate, self.at(layout, None, rate) if 0 < low == start else best
 
     def _turn(
         self, layout: Layout, first: Served, most: int, turned: Callable[[Served], bool]
@@ -337,3 +371,13 @@ class Server:
             # The closed form ranks, the simulation decides.
             return max(self._last_few(tried), key=lambda served: served.rank), len(tried)
         return max(tried, key=lambda served: served.rank), len(tried)
+
+
+def _halved(highest: float, place: int, halvings: int) -> float:
+    """A share of the highest in 2^halvings parts, as halving gives it."""
+    low, high, part = 0.0, highest, 1 << halvings
+    while place % part:
+        part //= 2
+        middle = (low + high) / 2
+        low, high = (middle, high) if place & part else (low, middle)
+    return low
