@@ -90,9 +90,11 @@ class Lengths:
 
     def quantile(self, share: float) -> float:
         """The length that a share of responses does not exceed."""
-        if not self.spread:
-            return self.mean
-        return min(self.most, math.exp(self.middle + self.spread * _NORMAL.inv_cdf(share)))
+        return self._at(_NORMAL.inv_cdf(share))
+
+    def _at(self, away: float) -> float:
+        """The length so many deviations from the middle."""
+        return min(self.most, math.exp(self.middle + self.spread * away)) if self.spread else self.mean
 
     @property
     def far(self) -> float:
@@ -104,7 +106,7 @@ class Lengths:
         """The share of responses that end at the most."""
         return self.survival(self.most * (1 - 1e-12)) if self.spread else 0.0
 
-    @property
+    @cached_property
     def seen_cv(self) -> float:
         """The coefficient of variation after clipping."""
         drawn = self.drawn(1024)
@@ -113,12 +115,29 @@ class Lengths:
 
     def drawn(self, many: int) -> list[float]:
         """Lengths at even quantiles: of many responses the same mean and tail for every seed."""
-        return [self.quantile((number + 0.5) / many) for number in range(many)]
+        return [self._at(away) for away in _even_quantiles(many)]
+
+    def shuffled(self, many: int) -> list[float]:
+        """The same in a fixed random order."""
+        return [self._at(away) for away in _shuffled_quantiles(many)]
 
     @property
     def even(self) -> Lengths:
         """All of the mean length."""
         return Lengths(self.mean, 0.0, self.most)
+
+
+@lru_cache(8)
+def _even_quantiles(many: int) -> tuple[float, ...]:
+    """Even quantiles of the normal distribution, whatever the lengths."""
+    return tuple(_NORMAL.inv_cdf((number + 0.5) / many) for number in range(many))
+
+
+@lru_cache(8)
+def _shuffled_quantiles(many: int) -> tuple[float, ...]:
+    drawn = list(_even_quantiles(many))
+    Random("0 lengths").shuffle(drawn)
+    return tuple(drawn)
 
 
 class Samples(NamedTuple):
@@ -190,7 +209,7 @@ def _sharing(kind: Kind, asked: Samples) -> Kind:
 def _fills(kind: Kind, asked: Samples, each: float) -> float:
     """Bytes of caches when a replica has most of them."""
     at = kind.room.contexts.at
-    return max(each * asked.lengths.survival(tokens) * at(asked.prompt + tokens)[0] for tokens in _grid(asked))
+    return max(each * asked.lengths.survival(tokens) * at(asked.prompt + tokens)[0] for tokens, *_ in _running(asked))
 
 
 def _grid(asked: Samples) -> list[float]:
@@ -202,20 +221,26 @@ def _grid(asked: Samples) -> list[float]:
     return [first * math.exp(ratio * place / _POINTS) for place in range(_POINTS + 1)]
 
 
+@lru_cache(16)
+def _running(asked: Samples) -> tuple[tuple[float, float, float], ...]:
+    """Of places of the grid the tokens written, the share of samples that are still written, and the probability that any is; of any replicas."""
+    lengths, many, found = asked.lengths, asked.all, []
+    for tokens in _grid(asked):
+        alive = lengths.survival(tokens if lengths.spread else min(tokens, lengths.mean - 0.5))
+        found.append((tokens, alive, 1.0 if alive >= 1.0 else -math.expm1(many * math.log1p(-alive))))
+    return tuple(found)
+
+
 def _written(kind: Kind, asked: Samples, each: float) -> float:
     """The sum over tokens, by trapezoids."""
-    steps, lengths, many = kind.steps, asked.lengths, asked.all
-    points = _grid(asked)
-    values = []
-    for tokens in points:
-        alive = lengths.survival(tokens if lengths.spread else min(tokens, lengths.mean - 0.5))
+    steps, points, values = kind.steps, _running(asked), []
+    for tokens, alive, waited in points:
         running = max(each * alive, 1.0)
         rank = max(1, round(running / steps.ranks))
         attended = steps.contexts.at(asked.prompt + tokens)[0] * running / steps.ranks
-        waited = 1.0 if alive >= 1.0 else -math.expm1(many * math.log1p(-alive))
         values.append(waited * steps.decode_time(rank, attended) / steps.gain)
     pairs = zip(points, points[1:], values, values[1:], strict=False)
-    return sum((b - a) * (va + vb) / 2 for a, b, va, vb in pairs)
+    return sum((b[0] - a[0]) * (va + vb) / 2 for a, b, va, vb in pairs)
 
 
 def _reading(kind: Kind, asked: Samples, each: float) -> float:
@@ -292,7 +317,7 @@ def _slowest(dealt: list[list[Request]]) -> list[list[Request]]:
 
 def _dealt(asked: Samples, replicas: int) -> Iterator[list[Request]]:
     """The samples of each replica: those of a prompt together, where there are prompts enough."""
-    drawn = shuffled(asked.lengths, asked.all)
+    drawn = asked.lengths.shuffled(asked.all)
     apart = asked.prompts < replicas
     own: list[list[Request]] = [[] for _ in range(replicas)]
     for number, tokens in enumerate(drawn):
@@ -302,13 +327,6 @@ def _dealt(asked: Samples, replicas: int) -> Iterator[list[Request]]:
     yield from own
 
 
-def shuffled(lengths: Lengths, many: int) -> list[float]:
-    """Lengths at even quantiles in a fixed random order."""
-    drawn = lengths.drawn(many)
-    Random("0 lengths").shuffle(drawn)
-    return drawn
-
-
 @lru_cache(256)
 def imbalance(lengths: Lengths, prompt: int, batch: int, ranks: int) -> float:
     """Tokens of the fullest of some ranks over the mean, of a mini-batch of samples that is dealt out longest first to the emptiest: what data-parallel
@@ -316,7 +334,7 @@ def imbalance(lengths: Lengths, prompt: int, batch: int, ranks: int) -> float:
     if ranks <= 1 or not lengths.spread or batch <= 0:
         return 1.0
     deals = max(1, min(_DEALS, _MANY // batch))
-    pool, worst = shuffled(lengths, batch * deals), 0.0
+    pool, worst = lengths.shuffled(batch * deals), 0.0
     for deal in range(deals):
         full = [0.0] * ranks
         heap = [(0.0, rank) for rank in range(ranks)]

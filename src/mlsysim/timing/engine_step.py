@@ -117,9 +117,7 @@ class EngineStep(EngineKernels):
         the attention ranks (the time is that of a rank with prompts). ``tag`` names the times that the step is made of.
         """
         asked = sequences, context, prompts, prompt_tokens, prompt_context, drafted, reading_ranks
-        if tag is untagged and all(type(each) is float or type(each) is int for each in asked):
-            return _timed(self, *asked)
-        return self._time(tag, *asked)
+        return _timed(self, *asked) if tag is untagged and _plain(asked) else self._time(tag, *asked)
 
     def _time(self, tag: Tag, *asked: Any) -> StepTime:
         sequences, context, prompts, prompt_tokens, prompt_context, drafted, reading_ranks = asked
@@ -159,27 +157,34 @@ class EngineStep(EngineKernels):
         """
         if self.engine.graphs and not present(prompts):
             decode = padded(decode, self.engine.graphs)
-        asked, halves, prompted = (decode, reading, sequences, prompts), self.halved(decode, reading), present(prompts)
+        halves, prompted = self.halved(decode, reading), present(prompts)
+        # Answers alone are there whoever they are of.
+        there = sequences if prompted or self.blocks.adapters else 1.0
+        asked = decode, reading, there, prompts, reading_ranks, halves
         if self.factors is None:
-            return self._rows(asked, reading_ranks, tag, halves, prompted)
+            return self._rows(tag, None, prompted, *asked)
         of_prompts, of_answers, _ = self.factors
         if not (prompted and present(decode)):
-            return self._rows(
-                asked, reading_ranks, scaled(tag, of_prompts if prompted else of_answers), halves, prompted
-            )
-        found = self._rows(asked, reading_ranks, scaled(tag, minimum(of_prompts, of_answers)), halves, True)
-        there = minimum(sequences, 1.0)
+            return self._rows(tag, of_prompts if prompted else of_answers, prompted, *asked)
+        found = self._rows(tag, minimum(of_prompts, of_answers), True, *asked)
         for more, alone in (
             (maximum(of_prompts - of_answers, 0.0), (0.0, reading, 0.0, prompts)),
-            (maximum(of_answers - of_prompts, 0.0) * there, (decode, 0.0, sequences, 0.0)),
+            (maximum(of_answers - of_prompts, 0.0) * minimum(sequences, 1.0), (decode, 0.0, sequences, 0.0)),
         ):
             if some(more > 0):
-                found = found.with_more(more, self._rows(alone, reading_ranks, uncounted(tag), halves, True))
+                of_those = self._rows(uncounted(tag), None, True, *alone, reading_ranks, halves)
+                found = found.with_more(more, of_those)
         return found
 
-    def _rows(self, asked: tuple[Any, ...], reading_ranks: Any, tag: Tag, halves: Any, prompted: bool) -> Rows:
-        """Of tokens of answers and of prompts, sequences and prompts by the forms alone; ``prompted`` is whether the step has prompts at all."""
-        decode, reading, sequences, prompts = asked
+    def _rows(self, tag: Tag, factor: Any, prompted: bool, *asked: Any) -> Rows:
+        """Of tokens of answers and of prompts, sequences and prompts by the forms alone, all ``factor`` as long; ``prompted`` is whether the step has prompts at all."""
+        if tag is untagged and _plain(asked) and (factor is None or type(factor) is float):
+            return _formed(self, factor, prompted, *asked)
+        return self._form(tag, factor, prompted, *asked)
+
+    def _form(self, tag: Tag, factor: Any, prompted: bool, *asked: Any) -> Rows:
+        decode, reading, sequences, prompts, reading_ranks, halves = asked
+        tag = tag if factor is None else scaled(tag, factor)
         d, tokens = self.deployment, decode + reading
         there = minimum(sequences, 1.0) if prompted else 1.0
         counts = {ALL: tokens, DECODE: decode, PROMPT: reading, SAMPLED: decode + prompts}
@@ -283,6 +288,17 @@ class EngineStep(EngineKernels):
             stage = maximum(longest * device, longest * launches + host) + longest * waited
             total = total + self._sends(tokens, tag)
         return StepTime(total, stage, device, attention, experts)
+
+
+def _plain(asked: tuple[Any, ...]) -> bool:
+    """Whether all are plain numbers, and none an array."""
+    return all(type(each) is float or type(each) is int for each in asked)
+
+
+@lru_cache(maxsize=32768)
+def _formed(step: EngineStep, factor: float | None, prompted: bool, *asked: Any) -> Rows:
+    """Rows of plain numbers, which steps of other contexts have too."""
+    return step._form(untagged, factor, prompted, *asked)
 
 
 @lru_cache(maxsize=32768)

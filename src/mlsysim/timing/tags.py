@@ -39,6 +39,8 @@ def scaled(tag: Tag, factor: Any) -> Tag:
 
 def uncounted(tag: Tag) -> Tag:
     """``tag`` of times whose work is counted elsewhere."""
+    if tag is untagged:
+        return tag
 
     def tagged(name: str, wall: int, resource: str, equation: str, seconds: Any, **amounts: Any) -> Any:
         return tag(name, wall, resource, equation, seconds)
