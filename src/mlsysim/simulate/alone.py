@@ -63,6 +63,7 @@ class Player:
         replica = self.replica
         replica.scheduling = replica.scheduling.flushed
         noted(replica, self.series, NEVER, told)
+        replica.finish()
         return self.record, result(replica, self.series)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Generator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -29,8 +30,8 @@ class Answers(ABC):
         """Answers in the order of their ends, and of their next change: (step, number, Live), or as :mod:`mlsysim.simulate.straight` has them."""
         self.n, self.load, self.slope, self.held, self.growth = 0, 0.0, 0.0, 0.0, 0.0
         self.peak_held = 0.0
-        self._sums: tuple[float, float] | None = None
-        """Tokens of contexts and of room beside them where the swift loop was the last one (:mod:`mlsysim.simulate.swift`)."""
+        self._going: Generator[bool, tuple[float, bool], None] | None = None
+        """The swift loop (:mod:`mlsysim.simulate.swift`), where it was the last one."""
 
     @abstractmethod
     def _end(self, live: Live) -> None:
@@ -114,5 +115,4 @@ class Answers(ABC):
     def _empty(self) -> None:
         """Without answers there are no contexts: what is left of sums is rounding."""
         self.load = self.slope = self.growth = 0.0
-        self._sums = None
         self.held = sum(each.held for each in self.reading)

@@ -50,7 +50,7 @@ class Growing:
         """Requests that had come at the last looks."""
         fleet.at(scaling.interval, self._look)
 
-    def load(self) -> float:
+    def load(self, at: float) -> float:
         """Of a unit that is up."""
         pool, many = self.pool, max(len(self.pool.counted(UP)), 1)
         up = [pool.replicas[each] for each in pool.up]
@@ -60,7 +60,7 @@ class Growing:
             return (sum(each.outstanding for each in up) + len(pool.homeless)) / many
         if self.scaling.by == "queue":
             return (sum(len(each.waiting) for each in up) + len(pool.homeless)) / many
-        shares = [max(each.held / each.room.bytes, each.n / each.scheduling.slots) for each in up]
+        shares = [max(each.taken(at), each.n / each.scheduling.slots) for each in up]
         return sum(shares) / len(shares) if shares else NEVER
 
     def _look(self, at: float) -> None:
@@ -71,7 +71,7 @@ class Growing:
                 pool.set(unit, DOWN, at)
         up, coming = pool.counted(UP), pool.counted(STARTING, FAILED)
         there = len(up) + len(coming)
-        ratio = self.load() / chosen.target
+        ratio = self.load(at) / chosen.target
         want = there if abs(ratio - 1) <= _TOLERANCE else math.ceil(min(max(len(up), 1) * ratio, chosen.most))
         want = min(max(want, chosen.least), chosen.most)
         self.wanted.append((at, want))

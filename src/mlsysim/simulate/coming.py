@@ -11,7 +11,7 @@ from mlsysim.errors import InputError
 from mlsysim.simulate.answers import Answers
 from mlsysim.simulate.host import Host
 from mlsysim.simulate.jobs import JOB, Jobs
-from mlsysim.simulate.live import Live, Spent
+from mlsysim.simulate.live import NEVER, Live, Spent
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.requests import Request
 from mlsysim.simulate.room import Room
@@ -45,7 +45,7 @@ class Coming(Answers):
         """Whether its loop is that of :mod:`mlsysim.simulate.swift`."""
         self._fits = 0
         self.sure = -1.0
-        """Before this time nothing but steps of the same answers begins, if nobody comes: a router need not have it advance, and they are taken later all at once."""
+        """Before this time nothing but steps of the same answers begins: a router need not have it go on, and they are taken later all at once."""
 
     def come(self, requests: Sequence[Request]) -> None:
         """Requests that come at their arrivals."""
@@ -59,16 +59,19 @@ class Coming(Answers):
 
     def push(self, request: Request, at: float | None = None, begun: float = -1.0) -> None:
         """A request that comes at its arrival, or ``at`` a later time from elsewhere; others have read its prompt where they had ``begun``."""
-        longest = request.prompt + (1 if self.scheduling.reads else request.answer)
-        if longest > self._fits and not self.room.holds(longest, 0):
-            raise InputError(
-                f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
-                "shorten it, or split the replica over more devices."
-            )
-        self._fits = max(self._fits, longest)
-        seen = request.arrival if at is None else at
+        longest = request[1] + (1 if self.scheduling.reads else request[2])
+        if longest > self._fits:
+            if not self.room.holds(longest, 0):
+                raise InputError(
+                    f"A request of {request.prompt:,} + {request.answer:,} tokens has no room in the caches of a replica, not even alone; "
+                    "shorten it, or split the replica over more devices."
+                )
+            self._fits = longest
+        seen = request[0] if at is None else at
         if begun < 0:
-            seen = seen + self.front + self.tokenise * request.prompt
+            seen = seen + self.front + self.tokenise * request[1]
+        if seen < self.sure:
+            self.sure = max(seen, self.time)
         if at is None:
             self.incoming.append((seen, request, begun))
             return
@@ -84,28 +87,45 @@ class Coming(Answers):
         return found if self.jobs is None else found - self.jobs.reading - self.jobs.running
 
     @abstractmethod
-    def advance(self, until: float) -> None:
+    def advance(self, until: float, tells: bool = False) -> None:
         """All steps that begin before ``until``."""
 
     @abstractmethod
     def _tell_each(self) -> None:
         """Requests as :class:`Live`, wherever they are."""
 
-    def work(self, at: float) -> float:
+    def rest(self, at: float) -> None:
+        """All steps that begin before a time; nothing is left for later."""
+        self.advance(at, True)
+        if self._going is not None:
+            self._tell_each()
+
+    def taken(self, at: float) -> float:
+        """Share of the room for caches that is taken."""
+        held, time, slope, ranks = self.held, self.time, self.slope, self.steps.ranks
+        if self.n and time < at:
+            each = self.steps.decode_time(-(-self.n // ranks), self.load / ranks) - slope / 2
+            held += self.growth * steps_within(at - time, each, slope)
+        return held / self.room.bytes
+
+    def work(self, at: float, most: float = NEVER) -> float:
         """Seconds that a router compares: tokens of prompts that are outstanding, those of the step that runs too, at the pace of a full step,
-        and a step of the answers that are written."""
-        unread = self.waiting.tokens + (self._last if self.time > at else 0)
+        and a step of the answers that are written, unless prompts alone are above the ``most`` that it asks for."""
+        unread, time, n = self.waiting.tokens, self.time, self.n
+        if time > at:
+            unread += self._last
         for live in self.reading:
             unread += live.unread
         for _, request, _ in self.incoming:
-            unread += request.prompt
-        if not self.n:
-            return unread * self.pace
-        ranks = self.steps.ranks
-        each = self.steps.decode_time(-(-self.n // ranks), self.load / ranks)
-        if self.time < at:
-            each += self.slope * steps_within(at - self.time, each - self.slope / 2, self.slope)
-        return unread * self.pace + each
+            unread += request[1]
+        seconds = unread * self.pace
+        if not n or seconds > most:
+            return seconds
+        ranks, slope = self.steps.ranks, self.slope
+        each = self.steps.decode_time(-(-n // ranks), self.load / ranks)
+        if time < at:
+            each += slope * steps_within(at - time, each - slope / 2, slope)
+        return seconds + each
 
     @cached_property
     def pace(self) -> float:
@@ -128,8 +148,7 @@ class Coming(Answers):
 
     def abandon(self, at: float) -> list[tuple[float, Request]]:
         """All is lost, at the end of the step that runs: its requests, and when they can begin again."""
-        if self._sums is not None:
-            self._tell_each()
+        self.rest(at)
         when, found = max(at, self.time), [request for _, request, _ in self.incoming]
         writing = [live for _, _, live in self.running if live.ends]
         for live in writing:

@@ -90,7 +90,8 @@ class Pool:
     def advance(self, until: float) -> None:
         """All replicas up to a time."""
         for replica in self._working:
-            replica.advance(until)
+            if replica.sure < until:
+                replica.advance(until)
 
     def note(self) -> float:
         """Note the state of all; when to do so next."""
@@ -144,6 +145,13 @@ class Fleet:
         while self._busy():
             self.until(self.events[0][0])
             told()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Replicas have told all that they did."""
+        for pool in self.pools:
+            for replica in pool.replicas:
+                replica.rest(replica.time)
 
     def _flush(self) -> None:
         """Nobody comes any more."""
@@ -183,6 +191,7 @@ class Fleet:
                         told()
                     self.front.give(request._replace(arrival=at), at)
             self.front.advance(now)
+        self._rest()
 
     def _busy(self) -> bool:
         if self.between is not None and self.between.read:

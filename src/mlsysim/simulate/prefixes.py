@@ -80,9 +80,9 @@ class Prefixes:
 
     def chain(self, request: Request, tokens: int) -> tuple[Any, ...]:
         """The whole blocks of so many tokens of a request; of a session without hashes by their number."""
-        many = tokens // self.block_tokens
-        if request.blocks is not None:
-            return request.blocks[:many]
+        many, blocks = tokens // self.block_tokens, request[4]
+        if blocks is not None:
+            return blocks[:many]
         return () if request.session is None else tuple([(request.session, each) for each in range(many)])
 
     def find(self, request: Request, free: float) -> int:
@@ -152,8 +152,8 @@ class Prefixes:
 
     def hold(self, request: Request, found: int) -> None:
         """A request is let in: what was found is held, so many tokens, and brought from where it is."""
-        blocks, tokens = self.chain(request, request[1]), self.block_tokens
         if self.tiers:
+            blocks, tokens = self.chain(request, request[1]), self.block_tokens
             for block, level in zip(blocks, self._levels(blocks), strict=False):
                 self.hits[level] += tokens
                 if level:
@@ -161,7 +161,7 @@ class Prefixes:
                     self._recall += self.block_bytes / self.tiers[level - 1].rate
         else:
             self.hits[0] += found
-        for run in self._runs(blocks[: found // tokens]) if found else ():
+        for run in self._runs(self.chain(request, found)) if found else ():
             if not run.held:
                 self._idle -= run.kept
             run.kept = len(run.blocks)

@@ -55,19 +55,17 @@ class Replica(Swift):
 
     def finish(self) -> None:
         """Until every request is answered."""
-        self.advance(NEVER)
+        self.rest(NEVER)
 
-    def advance(self, until: float) -> None:
-        """All steps that begin before ``until``."""
+    def advance(self, until: float, tells: bool = False) -> None:
+        """All steps that begin before ``until``, but of those that are alike: these may be taken later, unless it ``tells`` all that it knows."""
+        if self._going is not None and self._swift(until, tells):
+            return
         incoming, waiting, jobs, mixes = self.incoming, self.waiting, self.jobs, self.scheduling.prompts == "mixed"
         swift = self.swift and jobs is None
-        if swift and self.time >= until and not (incoming and incoming[0][0] <= self.time):
-            return
         self.sure = -1.0
-        if self._sums is not None and (not swift or waiting.back):
-            self._tell_each()
         while True:
-            if swift and not waiting.back and self._swift(until):
+            if swift and not waiting.back and self._swift(until, tells):
                 return
             if incoming and incoming[0][0] <= self.time:
                 self._see(self.time)

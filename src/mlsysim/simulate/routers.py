@@ -65,19 +65,21 @@ class LeastWork(RoundRobin):
     def least(self, among: Iterable[int], at: float) -> int:
         """The replica with the least work outstanding; of equal ones that which is free first."""
 
-        found, least = -1, (NEVER, NEVER)
+        found, least, free = -1, NEVER, NEVER
         for each in among:
             replica = self.replicas[each]
-            own = replica.work(at), replica.time if replica.time > at else at
-            if own < least:
-                found, least = each, own
+            own = replica.work(at, least)
+            if own <= least:
+                when = replica.time if replica.time > at else at
+                if own < least or when < free:
+                    found, least, free = each, own, when
         return found
 
     def _looked_at(self, among: Iterable[int], at: float) -> list[Replica]:
         """Some replicas, as far as a router must know."""
         found = [self.replicas[each] for each in among]
         for replica in found:
-            if at > replica.sure or (replica.incoming and replica.incoming[0][0] <= at):
+            if replica.sure < at:
                 replica.advance(at)
         return found
 
@@ -117,16 +119,15 @@ class ByPrefix(LeastWork):
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
         replicas = self._looked_at(up, at)
         outstanding = [replica.outstanding for replica in replicas]
-        fewest, longest, those = min(outstanding), 0, up
+        fewest, longest, those = min(outstanding), CACHED * request[1], up
         most = max(self.overload * fewest, fewest + SLACK)
         for each, replica, many in zip(up, replicas, outstanding, strict=True):
-            known = 0 if many > most or replica.prefixes is None else replica.prefixes.known(request)
-            if known > longest:
-                longest, those = known, [each]
-            elif known == longest and those is not up:
-                those = [*those, each]
-        if longest <= CACHED * request.prompt:
-            those = up
+            if many <= most and replica.prefixes is not None:
+                known = replica.prefixes.known(request)
+                if known > longest:
+                    longest, those = known, [each]
+                elif known == longest and those is not up:
+                    those = [*those, each]
         return those[0] if len(those) == 1 else self.least(those, at)
 
 

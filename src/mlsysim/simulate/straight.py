@@ -60,7 +60,7 @@ class Straight(Filling):
 
     def _tell_each(self) -> None:
         """What the other loop has of each request."""
-        self._sums = None
+        self._going = None
         written, growth = [*self.running, *((*own, -1.0) for own in self.crossing)], self.room.contexts.slope
         self.running, self.crossing = [], []
         for at, number, whole, rest, request, begun, first in written:

@@ -13,7 +13,7 @@ Replicas of a pool have one kind of requests: all of them are to be read, or oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from typing import Any
 
@@ -45,8 +45,22 @@ class Swift(Straight):
         )  # fmt: skip
         return self._fixed
 
-    def _swift(self, until: float) -> bool:
+    def _swift(self, until: float, tells: bool = False) -> bool:
         """All steps that begin before ``until``; False where something happens that the other loop must do first.
+
+        A jump that goes on beyond is not begun: its steps are taken later, all from the same origin, so that nothing depends on when somebody looks.
+        Only where the loop ``tells`` all that it knows is it cut there."""
+        if self._going is None:
+            self._going = self._go()
+            next(self._going)
+        if self._going.send((until, tells)):
+            return True
+        self._tell_each()
+        self._outgrown()
+        return False
+
+    def _go(self) -> Generator[bool, tuple[float, bool], None]:
+        """The loop, which keeps its state from one time to the next.
 
         Numbers of steps and tokens are whole, and floats: Python adds and multiplies two floats twice as fast as one and a whole number."""
         (
@@ -54,7 +68,7 @@ class Swift(Straight):
             grows, takes, room, beside, most, slots, mixes, cuts, whole, reads, ahead, part, gaps, gap, gap_of,
         ) = self._fixed or self._fix()  # fmt: skip
         # Tokens of contexts, and of room that they do not say: of prompts that are read, of all requests where answers are reserved.
-        contexts, taken = self._sums or self._add_up()
+        contexts, taken = self._add_up()
         running, reading, crossing, done = self.running, self.reading, self.crossing, self.done
         mean, more, stalled, last = self._length, 0.0, self._stalled, self._last
         time, count, silent, numbered, tokens = (
@@ -68,12 +82,13 @@ class Swift(Straight):
         wrote, ended, read, came, idle = 0.0, 0, 0, 0.0, 0.0
         of_reading, of_writing, disturbed = spent.reading, spent.writing, spent.disturbed
         at_end = 0.0 if reserves else beside + 1
-        through, after = False, incoming[0][0] if incoming else NEVER
-        horizon = after if after < until else until
         soonest = running[0][0] if running else NEVER
         many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
         fresh: list[Any] = []
-        full = False
+        full, through, sure = False, True, 0.0
+        until, tells = yield True
+        after = incoming[0][0] if incoming else NEVER
+        horizon = after if after < until else until
         while True:
             # Who has come waits.
             while after <= time:
@@ -86,8 +101,42 @@ class Swift(Straight):
                 tokens += request[1]
                 came += time - seen
             if time >= until:
-                through = True
-                break
+                if n and not sure and not (queue or reading or crossing):
+                    k = soonest - count - 1.0
+                    if contexts + k * many <= limit:
+                        sure = time + k * (alone + grows * contexts + (k - 1.0) * half)
+                elif not n and not queue and not reading:
+                    sure = NEVER
+                self.sure = after if time < after < sure else sure if sure > time else time
+                self.time, self.n, self.load, self.slope = time, n, start * many + grows * contexts, 2.0 * half
+                waiting.size, waiting.tokens, self._last, sure = len(queue), tokens, last, 0.0
+                if not n and not reading:
+                    # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
+                    taken = 0.0
+                held = taken if reserves else contexts + at_end * many + taken
+                self.held, self.growth = takes * held, 0.0 if reserves else takes * many
+                if tells or not through:
+                    if held > peak and n:
+                        peak = held
+                    self.count, self.turns, self.numbered = int(count), int(count + silent), numbered
+                    self._length, self._stalled = mean + more, stalled
+                    self.peak_held = takes * peak
+                    spent.reading, spent.writing, spent.disturbed = of_reading, of_writing, disturbed
+                    waits["running"] += came
+                    spent.busy += time - began - idle
+                    spent.wrote += int(wrote)
+                    spent.ended += ended
+                    spent.read += read
+                    spent.steps += self.turns - turned
+                    began, turned, wrote, ended, read, came, idle = time, self.turns, 0.0, 0, 0, 0.0, 0.0
+                if len(gap) >= LATER:
+                    gaps.settle()
+                until, tells = yield through
+                if self.time > time:
+                    idle, time = idle + (self.time - time), self.time
+                after = incoming[0][0] if incoming else NEVER
+                horizon = after if after < until else until
+                continue
             cause, ready_in = "running", NEVER
             if queue:
                 # Whose prompt others have read is let in, and has its first token with the next step.
@@ -119,7 +168,12 @@ class Swift(Straight):
                         unread = live.unread
                         take = unread if unread <= left or whole else left
                         if take > 0:
-                            chunks += chunk(take, live.prompt - unread)
+                            before = live.prompt - unread
+                            chunks += (
+                                (take + ramp) * (by_before * before + by_own * take + by_token)
+                                if by_own
+                                else chunk(take, before)
+                            )
                             live.unread = unread - take
                             last += take
                             parts += 1
@@ -248,8 +302,12 @@ class Swift(Straight):
                         if k * (before + k * half) <= after - time:
                             break
                     horizon = after if after < until else until
-                    if k * (first + (k - 1.0) * half) > until - time:
-                        k = min(k, steps_within(until - time, before, slope))
+                    if k * (before + k * half) > until - time:
+                        if tells:
+                            k = min(k, steps_within(until - time, before, slope))
+                        elif (k - 1.0) * (before + (k - 1.0) * half) >= until - time:
+                            sure, until = time + (k - 1.0) * (before + (k - 1.0) * half), time
+                            continue
                     grown, more = k * many, (k - 1.0) * half
                     mean = first + more
                     seconds = k * mean
@@ -277,10 +335,11 @@ class Swift(Straight):
                 queue[0] = (count + silent, *queue[0][1:])
                 continue
             elif queue:
-                break
+                through, until = False, time
+                continue
             elif after >= until:
-                through = True
-                break
+                until = time
+                continue
             else:
                 idle += after - time
                 time = after
@@ -341,44 +400,6 @@ class Swift(Straight):
                     taken = sum([beside + (live.prompt + 1) for live in reading])
                 many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
                 if contexts + taken > limit:
-                    break
+                    through, until = False, time
             elif (full or reading) and contexts + taken > limit:
-                break
-
-        if not n and not reading:
-            # What a request takes beside its tokens may be no whole number of them: what is left of the sum is rounding.
-            taken = 0.0
-        held = taken if reserves else contexts + at_end * many + taken
-        if held > peak and n:
-            peak = held
-        self.time, self.count, self.turns, self.numbered, self.n = time, int(count), int(count + silent), numbered, n
-        waiting.size, waiting.tokens, self._length, self._stalled, self._last = (
-            len(queue),
-            tokens,
-            mean + more,
-            stalled,
-            last,
-        )
-        self.load, self.slope, self._sums = start * many + grows * contexts, 2 * half, (contexts, taken)
-        self.held, self.growth, self.peak_held = takes * held, 0.0 if reserves else takes * n, takes * peak
-        spent.reading, spent.writing, spent.disturbed = of_reading, of_writing, disturbed
-        waits["running"] += came
-        spent.busy += time - began - idle
-        spent.wrote += int(wrote)
-        spent.ended += ended
-        spent.read += read
-        spent.steps += self.turns - turned
-        if len(gaps.seconds) >= LATER:
-            gaps.settle()
-        self.sure = time
-        if not (queue or reading or crossing):
-            k = soonest - count - 1.0
-            if not n:
-                self.sure = NEVER
-            elif contexts + k * many <= limit:
-                self.sure = time + k * (alone + grows * contexts + (k - 1.0) * half)
-        if not through:
-            self._tell_each()
-            if contexts + taken > limit:
-                self._outgrown()
-        return through
+                through, until = False, time
