@@ -184,14 +184,38 @@ def test_jumps_over_steps_equal_stepping() -> None:
     replica = Replica(PlantedSteps(1e-4, 0.01, 1e-6), PlantedRoom(), schedule, stepped.teller())  # type: ignore[arg-type]
     for request in requests:
         replica.push(request)
+    calls = 0
     while replica.outstanding:
-        replica.advance(
-            math.nextafter(replica.time, math.inf) if replica.n or replica.waiting or replica.reading else math.inf
-        )
+        works = replica.n or replica.waiting or replica.reading
+        replica.advance(math.nextafter(replica.time if works else replica.incoming[0][0], math.inf), True)
+        calls += 1
+    assert calls > 0.9 * replica.spent.steps > 5e3
     stepped.settle()
     for kind in ("ttft", "e2e"):
         for a, b in zip(jumped.all[kind].values, stepped.all[kind].values, strict=True):
             assert a == pytest.approx(b, abs=4e-9)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["mixed", "first"]))
+@settings(max_examples=25, deadline=None)
+def test_looks_change_nothing(seed: int, prompts: str) -> None:
+    draw = random.Random(seed)
+    requests = [r._replace(answer=draw.randrange(1, 90)) for r in _poisson(2.0, 150, lambda _: draw.randrange(1, 900))]
+    found = []
+    for looks in (False, True):
+        ended: list[Any] = []
+        plan = Scheduling(prompts, "arrival", 512, ENDLESS, True)
+        steps: Any = PlantedSteps(1e-4, 0.01, 1e-6, 1.5)
+        replica = Replica(steps, PlantedRoom(), plan, ended.append)  # type: ignore[arg-type]
+        for request in requests:
+            if looks:
+                for at in sorted(draw.uniform(replica.time, request.arrival) for _ in range(draw.randrange(4))):
+                    replica.advance(at)
+            replica.push(request)
+        replica.finish()
+        found.append((ended, replica.time, replica.spent.steps, replica.spent.waits))
+    assert found[0][:3] == found[1][:3]
+    assert found[0][3] == pytest.approx(found[1][3], rel=1e-12, abs=1e-12)
 
 
 def _engines(model: str = "Llama3_8B", chip: str = "H100", software: str = "vLLM", **layout: Any) -> Engines:

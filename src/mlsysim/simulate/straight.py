@@ -10,17 +10,23 @@ A replica changes from one to the other where something happens that only the ot
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify
 from typing import Any
 
+from mlsysim.simulate.bags import Gaps
 from mlsysim.simulate.filling import Filling
-from mlsysim.simulate.live import NEVER, Live
+from mlsysim.simulate.live import NEVER, Done, Live
 
 
 class Straight(Filling):
     """A replica most of whose steps are alike."""
 
+    done: Done
+    gaps: Gaps | None
+    _mixes: Callable[[int, float, int, int, float], float]
     _rows: list[tuple[float, float, float, float]]
+    _fixed: tuple[Any, ...] | None = None
 
     def _is_swift(self) -> bool:
         """Whether its steps are of the kind that is booked here."""
@@ -35,6 +41,17 @@ class Straight(Filling):
         """Tokens of room that a request takes beside its own."""
         beside = self.room.contexts.first / self.room.contexts.slope
         return int(beside) if beside == int(beside) else beside
+
+    def _fix(self) -> tuple[Any, ...]:
+        """What does not change while it plays."""
+        steps, room, plan, waiting, gaps = self.steps, self.room, self.scheduling, self.waiting, self.gaps or Gaps()
+        takes = room.contexts.slope
+        self._fixed = (
+            self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves, steps.chunk, self._mixes, self._rows,
+            *steps.prompted, steps.contexts.first, steps.contexts.slope, takes, room.bytes / takes, self._beside(), plan.budget, plan.slots,
+            plan.prompts == "mixed", plan.cuts, plan.whole, plan.reads, float(int(self.missed)), self.missed % 1.0, gaps, gaps.seconds, gaps.many,
+        )  # fmt: skip
+        return self._fixed
 
     def _add_up(self) -> tuple[float, float]:
         """Tokens of contexts, and those of room beside them, of what the other loop left. Its answers are written down as here:

@@ -13,12 +13,12 @@ Replicas of a pool have one kind of requests: all of them are to be read, or oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from heapq import heappop, heappush
 from typing import Any
 
-from mlsysim.simulate.bags import LATER, Gaps
-from mlsysim.simulate.live import NEVER, Done, Live
+from mlsysim.simulate.bags import LATER
+from mlsysim.simulate.live import NEVER, Live
 from mlsysim.simulate.steps import steps_within
 from mlsysim.simulate.straight import Straight
 
@@ -28,22 +28,6 @@ LEAST = 16
 
 class Swift(Straight):
     """A replica most of whose steps are booked here."""
-
-    done: Done
-    gaps: Gaps | None
-    _mixes: Callable[[int, float, int, int, float], float]
-    _fixed: tuple[Any, ...] | None = None
-
-    def _fix(self) -> tuple[Any, ...]:
-        """What does not change while it plays."""
-        steps, room, plan, waiting, gaps = self.steps, self.room, self.scheduling, self.waiting, self.gaps or Gaps()
-        takes = room.contexts.slope
-        self._fixed = (
-            self.spent, self.prefixes, self.incoming, waiting, waiting.queue, self.spent.waits, self.reserves, steps.chunk, self._mixes, self._rows,
-            *steps.prompted, steps.contexts.first, steps.contexts.slope, takes, room.bytes / takes, self._beside(), plan.budget, plan.slots,
-            plan.prompts == "mixed", plan.cuts, plan.whole, plan.reads, float(int(self.missed)), self.missed % 1.0, gaps, gaps.seconds, gaps.many,
-        )  # fmt: skip
-        return self._fixed
 
     def _swift(self, until: float, tells: bool = False) -> bool:
         """All steps that begin before ``until``; False where something happens that the other loop must do first.
