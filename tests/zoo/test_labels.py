@@ -24,7 +24,9 @@ RTX_4090: 4090 | 4090 24GB | NVIDIA 4090 | GeForce 4090
 RTX_4070Ti_Super: 4070 Ti Super | 4070 Ti SUPER 16GB
 RTX_PRO_6000_Server: RTX 6000 Pro Blackwell Server Edition
 Radeon_RX_7900_XT: AMD 7900 XT | RX 7900 XT 20GB
-DGX_Spark: GB10 (Nvidia Spark) | NVIDIA Spark
+DGX_Spark: GB10 (Nvidia Spark) | NVIDIA Spark | NVIDIA GB10
+Tenstorrent_Wormhole_n300: n300 | n300s
+Tenstorrent_Blackhole_p150: p150 | p150a
 MI350X: AMD Instinct MI350X VF
 H100_PCIe: H100 PCIe | NVIDIA H100 PCIe 80GB HBM2e | H100PCIe | H100-PCI-E-80GB | H100 80GB HBM2e
 H100_NVL: H100 NVL | H100-NVL-94GB | NVIDIA H100 NVL 94GB HBM3 | H100 94GB | H100NVL
@@ -432,6 +434,7 @@ def test_layouts(text: str, degrees: dict[str, int] | None) -> None:
         *(("SmoothQuant INT8", "int8"), ("IQ4_XS", "iq4_xs"), ("Q4_1", "q4_1"), ("MXFP4 (MoE)", "mxfp4"), ("NVFP4A16", "nvfp4_weight"), ("BF16 GGUF", "bf16")),
         *(("exl2 4.65bpw", "4.65bpw"), ("4.0bpw", "4bpw"), ("MXFP6 (E3M2)", "mxfp6"), ("hqq-int4", "hqq"), ("UD-Q4_K_XL", "q4_k_m"), ("Q4_K - Medium", "q4_k_m"), ("IQ1_S", "iq1_s")),
         *(("Block FP8", "fp8_block"), ("FP8 weights, FP8 KV", "fp8"), ("W8A8KV8", "int8"), ("FP4 (NVFP4)", "nvfp4"), ("torch.bfloat16", "bf16"), ("ptpc-fp8", "fp8_row")),
+        *(("MXFP4 MoE", "mxfp4_moe"), ("BFP8", "fp8"), ("bfloat8_b", "fp8"), ("GPTQ-Int8", "w8a16"), ("int4 (AutoRound)", "gptq")),
         ("amp_bf16", "bf16"), ("BF16-mixed", "bf16"), ("FP8-CS", "fp8"), ("fp8 (E4M3)", "fp8"), ("INT4 AWQ", "awq"), ("INT8 (AQT)", "int8"), ("Q4_K_M", "q4_k_m"),
     ],
 )  # fmt: skip
