@@ -80,7 +80,7 @@ def timm_network(name: str, image_size: int | None = None) -> CountedWorkload:
     plain, size, parameters, counts = counts_of(name, image_size)
     known = f"{PREFIX}{plain}"
     about: dict[str, Any] = {"name": known, "metadata": Metadata.of(known, (_SOURCE,)), "parameters": parameters}
-    return CountedWorkload(**about, image_size=size, **counts)
+    return CountedWorkload(**about | counts, image_size=size)
 
 
 def at_image_size(model: Workload, size: int) -> Workload:

@@ -67,7 +67,11 @@ def _wide(chip: HardwareNode) -> str:
 
 
 def _how(model: Workload, chosen: Software, attention: str | None, cache: str | None, wide: str) -> Execution:
-    turned = isinstance(model, TransformerWorkload) and not model.position_embeddings
+    turned = (
+        isinstance(model, TransformerWorkload)
+        and not model.position_embeddings
+        and model.structure != "encoder-decoder"
+    )
     return Execution(
         graph=chosen.graph,
         fused=chosen.fused,
@@ -75,7 +79,7 @@ def _how(model: Workload, chosen: Software, attention: str | None, cache: str | 
         fine=True,
         convert="fused",
         cache_precision=cache or wide,
-        rotary=turned and model.structure != "encoder-decoder",
+        rotary=turned,
         software=chosen,
     )
 
