@@ -90,7 +90,7 @@ class Prefixes:
         # States of one size keep what was read whatever its length.
         most = int(free / self.block_bytes) if self.block_bytes else self._idle
         if self._idle > most:
-            self._shrink(max(most, 0))
+            self._shrink(most if most > 0 else 0)
         return self.known(request)
 
     def known(self, request: Request) -> int:
@@ -103,10 +103,12 @@ class Prefixes:
         if many > len(blocks):
             many = len(blocks)
         after, at = self._root.after, 0
-        while at < many and blocks[at] in after:
-            run = after[blocks[at]]
+        while at < many:
+            run = after.get(blocks[at])
+            if run is None:
+                break
             kept, own, after = run.kept, run.blocks, run.after
-            if kept != len(own) or blocks[at : at + kept] != own:
+            if blocks[at : at + kept] != own:
                 at += _alike(blocks[at:], own[:kept])
                 break
             at += kept
@@ -140,10 +142,12 @@ class Prefixes:
                 after = run.after[blocks[at]] = Run(blocks[at:] if at else blocks, run)
             else:
                 own, kept = after.blocks, after.kept
-                same = len(own) if blocks[at : at + len(own)] == own else _alike(blocks[at:], own)
+                size = same = len(own)
+                if blocks[at : at + size] != own:
+                    same = _alike(blocks[at:], own)
                 if 0 < kept < same:
                     same = kept
-                if same < len(own):
+                if same < size:
                     after = after.split(same)
             found.append(after)
             run = after

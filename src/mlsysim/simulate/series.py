@@ -37,7 +37,7 @@ class Series:
     def note(self, replica: Replica) -> None:
         """The state of a replica that is as far as the next time."""
         batch = replica.n + len(replica.reading)
-        self.rows.append((batch, len(replica.waiting), replica.taken(self.next)))
+        self.rows.append((batch, replica.waiting.size, replica.taken(self.next)))
         if len(self.rows) == MOST:
             self.coarser()
 

@@ -34,10 +34,11 @@ class Swift(Straight):
 
         A jump that goes on beyond is not begun: its steps are taken later, all from the same origin, so that nothing depends on when somebody looks.
         Only where the loop ``tells`` all that it knows is it cut there."""
-        if self._going is None:
-            self._going = self._go()
-            next(self._going)
-        if self._going.send((until, tells)):
+        going = self._going
+        if going is None:
+            going = self._going = self._go()
+            next(going)
+        if going.send((until, tells)):
             return True
         self._tell_each()
         self._outgrown()
