@@ -20,7 +20,7 @@ from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models import footprint
 from mlsysim.models import keeping as software_keeping
-from mlsysim.models.footprint import training_state
+from mlsysim.models.footprint import Training
 from mlsysim.models.keeping import Keeping
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape
@@ -183,7 +183,7 @@ def test_memory_carries_its_units(software: str, recompute: str, request: pytest
     sizes = {"tp": 2, "pp": 2, "dp": 4, "zero_stage": 1, "recompute": recompute, "optimizer_offload": 0.5}
 
     def state(keeps: Keeping) -> Any:
-        return training_state(model, 2, 4096, "bf16", keeps=keeps, sequence_parallel=False, **sizes)
+        return Training(model, 2, 4096, "bf16", keeps=keeps, sequence_parallel=False, **sizes).fullest
 
     plain = state(keeps)
     request.getfixturevalue("carrying")

@@ -12,7 +12,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies
-from mlsysim.models.footprint import TrainingState, training_state
+from mlsysim.models.footprint import Training, TrainingState
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
 from mlsysim.physics.stage_split import held_layers, stage_layers
@@ -279,7 +279,7 @@ def test_a_stage_holds_what_it_computes(schedule: str, stages: int, chunks: int,
     model = LLAMA.model_copy(update={"vocab_size": vocabulary, "parameters": LLAMA.layers * layer + table})
 
     def state(**split: Any) -> TrainingState:
-        return training_state(model, 1, 4096, "bf16", keeps=replace(TEXTBOOK, placed=True), **split)
+        return Training(model, 1, 4096, "bf16", keeps=replace(TEXTBOOK, placed=True), **split).fullest
 
     kept = held_layers(schedule, LLAMA.layers, stages, 30, chunks)
     logits = 8 * 4096 * vocabulary

@@ -15,7 +15,7 @@ from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.offload import HostBytes
 from mlsysim.cases.schedule import in_flight, named, sharing, weight_copies
-from mlsysim.models.footprint import TrainingState, training_state
+from mlsysim.models.footprint import Training, TrainingState
 from mlsysim.models.keeping import Keeping
 from mlsysim.units.ops import where
 from mlsysim.vocabulary import Setting, worded
@@ -29,7 +29,7 @@ _RANK = 16
 def training_state_of(job: Job, layout: Layout) -> TrainingState:
     """What the fullest device of a job holds, with what its activations consist of."""
     shared = sharing(job, layout)
-    return training_state(
+    return Training(
         job.model,
         layout.micro_batch,
         job.seq_len,
@@ -57,7 +57,7 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         keeps=job.keeps,
         copies=weight_copies(layout),
         several=layout.micro_batches * job.accumulation > 1,
-    )
+    ).fullest
 
 
 def runtime_bytes(keeps: Keeping, layout: Layout) -> Any:

@@ -6,7 +6,7 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 from mlsysim.models.attention import Attention
@@ -68,18 +68,9 @@ class TrainingState:
         more = other.total > self.total
 
         def pick(mine: Any, its: Any) -> Any:
-            return where(more, 1.0 * its, 1.0 * mine)
+            return Saved(*map(pick, mine, its)) if isinstance(mine, Saved) else where(more, 1.0 * its, 1.0 * mine)
 
-        return TrainingState(
-            pick(self.weights, other.weights),
-            pick(self.gradients, other.gradients),
-            pick(self.optimizer, other.optimizer),
-            Saved(*map(pick, self.saved, other.saved)),
-            pick(self.buffers, other.buffers),
-            pick(self.host, other.host),
-            pick(self.host_weights, other.host_weights),
-            pick(self.host_activations, other.host_activations),
-        )
+        return TrainingState(*(pick(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
 
 def _stack_of(model: Workload) -> Stack | None:
@@ -100,81 +91,20 @@ def inference_bytes(
     return float(weights + stack.cache_bytes(text, kept, source=source) * batch)
 
 
-def _kept_bytes(
-    model: Workload,
-    stack: Stack,
-    keeps: Keeping,
-    f: Formats,
-    again: Again,
-    frozen: bool,
-    tokens: Any,
-    tp: Any,
-    parallel: bool,
-) -> tuple[Any, Any, Any]:
-    """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
-    rotated = activated = heads = sublayers = 0.0
-    for block in stack.blocks:
-        sublayers += block.count * block.sublayers
-        for mixer in block.mixers:
-            if isinstance(mixer, Attention):
-                rotated += block.count * (mixer.heads + mixer.kv_heads) * mixer.head_dim
-                heads += block.count * mixer.heads
-        ffn = block.ffn
-        if ffn is not None and ffn.gated:
-            wide = ffn.per_token * ffn.width + ffn.shared_width if isinstance(ffn, MixtureOfExperts) else ffn.width
-            activated += block.count * wide
-    if getattr(model, "position_embeddings", False):
-        rotated = 0.0
+class Kept(NamedTuple):
+    """What waits for the backward pass of a micro-batch: bytes that the average layer keeps and all that it makes, what exists beside while one
+    is computed again, the logits, and the number of layers where it is known."""
 
-    def held(whole: Any, split: Any) -> Any:
-        own, shared = (0.0, whole + split) if parallel else (whole, split)
-        return activation_bytes_per_layer(tokens, own, shared, tp, f.plain)
-
-    def layer(again: Again) -> Any:
-        whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
-        extra = keeps.rotated * rotated + (0.0 if frozen else keeps.activated * activated * (1 - again.light))
-        whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
-        split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
-        return held(whole / f.plain, split / f.plain)
-
-    working = layer(NOTHING)
-    return working, working if again is NOTHING else layer(again), held(stack.hidden, 0.0)
+    each: Any
+    working: Any = 0.0
+    again: Any = 0.0
+    logits: Any = 0.0
+    layers: Any = None
 
 
-def training_state(
-    model: Workload,
-    micro_batch: Any,
-    seq_len: Any,
-    precision: str,
-    *,
-    keeps: Keeping = TEXTBOOK,
-    optimizer: str = "adam",
-    recompute: Any = "none",
-    again: Again | None = None,
-    zero_stage: Any = 0,
-    shard: Any = None,
-    whole_weights: Any = 0.0,
-    whole_gradients: Any = 0.0,
-    dp: Any = 1,
-    tp: Any = 1,
-    pp: Any = 1,
-    ep: Any = 1,
-    cp: Any = 1,
-    lora_rank: int | None = None,
-    sequence_parallel: bool = True,
-    schedule: str = "1f1b",
-    micro_batches: Any = None,
-    group: Any = None,
-    chunks: Any = 1,
-    several: Any = False,
-    copies: Any = 1.0,
-    buffer_fraction: float = 0.0,
-    trainable_fraction: float = 1.0,
-    optimizer_offload: Any = 0.0,
-    weights_offload: Any = 0.0,
-    activations_offload: Any = 0.0,
-) -> TrainingState:
-    """Bytes of a training step on the fullest device, when it holds most; shares of state and activations may be with the host.
+@dataclass(frozen=True)
+class Training:
+    """A training step as its devices hold it; shares of state and activations may be with the host.
 
     Degrees and sizes may be arrays, and ``recompute`` anything that compares with its names element by element; ``again`` is the same as
     numbers. State is shared by ``shard`` of the ranks that hold the same parameters, by all of them where None: DP x CP ranks, of routed
@@ -188,33 +118,103 @@ def training_state(
     Reference: 34 steps on an H200 (1.2 to 8 B parameters, eager, compiled and 16-bit), median error below 1 %; tables of
     Korthikanti et al. (2022). Left out: what the allocator reserves beyond what it hands out, which is the reserve.
     """
-    weight, resting = bytes_per_element(precision), stored(model, precision).mean
-    kept = weight if weight >= HALF else HALF
-    again = recomputed(recompute) if again is None else again
-    each = keeps.bytes_each(optimizer, kept, model)
-    stack, full, tied = _stack_of(model), again.full, getattr(model, "tied_embeddings", False)
-    m, count = pp if micro_batches is None else micro_batches, None
-    one: Any = 0.0
-    working: Any = 0.0
-    anew: Any = 0.0
-    logits: Any = 0.0
-    if stack is None:
-        # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
-        one, samples = _sample_bytes(model, precision, kept, full), micro_batch / (tp * pp)
-    else:
-        tokens = micro_batch * seq_len / cp
-        f, count, encoder = keeps.formats(weight, kept), stack.layers, getattr(model, "encoder_stack", None)
-        degrees = (tp, sequence_parallel)
-        working, one, inputs = _kept_bytes(model, stack, keeps, f, again, lora_rank is not None, tokens, *degrees)
+
+    model: Workload
+    micro_batch: Any
+    seq_len: Any
+    precision: str
+    keeps: Keeping = TEXTBOOK
+    optimizer: str = "adam"
+    recompute: Any = "none"
+    again: Again | None = None
+    zero_stage: Any = 0
+    shard: Any = None
+    whole_weights: Any = 0.0
+    whole_gradients: Any = 0.0
+    dp: Any = 1
+    tp: Any = 1
+    pp: Any = 1
+    ep: Any = 1
+    cp: Any = 1
+    lora_rank: int | None = None
+    sequence_parallel: bool = True
+    schedule: str = "1f1b"
+    micro_batches: Any = None
+    group: Any = None
+    chunks: Any = 1
+    several: Any = False
+    copies: Any = 1.0
+    buffer_fraction: float = 0.0
+    trainable_fraction: float = 1.0
+    optimizer_offload: Any = 0.0
+    weights_offload: Any = 0.0
+    activations_offload: Any = 0.0
+
+    @property
+    def fullest(self) -> TrainingState:
+        """Bytes on the fullest device, when it holds most."""
+        order = (self.schedule, self._waiting, self.group, self._kept.layers, self.keeps.placed)
+        first, *rest = (self._on(stage) for stage in stages_of(self.model, self.pp, self.chunks, *order))
+        return reduce(TrainingState.fuller, rest, first)
+
+    @property
+    def _adapters(self) -> bool:
+        return self.lora_rank is not None
+
+    @property
+    def _waiting(self) -> Any:
+        return self.pp if self.micro_batches is None else self.micro_batches
+
+    @cached_property
+    def _stack(self) -> Stack | None:
+        return _stack_of(self.model)
+
+    @cached_property
+    def _element(self) -> float:
+        """Bytes of a number that arithmetic makes."""
+        weight = bytes_per_element(self.precision)
+        return weight if weight >= HALF else HALF
+
+    @cached_property
+    def _each(self) -> tuple[float, float, float]:
+        """Bytes of weight, gradient and optimizer state of a trained parameter."""
+        return self.keeps.bytes_each(self.optimizer, self._element, self.model)
+
+    @cached_property
+    def _again(self) -> Again:
+        return recomputed(self.recompute) if self.again is None else self.again
+
+    @cached_property
+    def _table(self) -> Any:
+        """Parameters of the table of tokens where it stands with the head."""
+        return token_table(self.model) / self.tp * where(self.pp == 1, 1.0, 0.0)
+
+    @cached_property
+    def _units(self) -> list[Any]:
+        """Parameters of a layer: of what is shared, the layers at work are whole, their weights and the gradients of one."""
+        model, whole = self.model, Stage(1.0, tables(self.model), 1.0)
+        layers = maximum((getattr(model, "layers", None) or 1) * 1.0, self.pp)
+        return [local / layers for local, _ in shared_parameters(model, self.dp, self.tp, self.ep, self.cp, whole)]
+
+    @cached_property
+    def _kept(self) -> Kept:
+        model, stack, keeps, again = self.model, self._stack, self.keeps, self._again
+        full = again.full
+        if stack is None:
+            # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
+            return Kept(_sample_bytes(model, self.precision, self._element, full))
+        tokens = self.micro_batch * self.seq_len / self.cp
+        f, count = keeps.formats(bytes_per_element(self.precision), self._element), stack.layers
+        working, one, inputs = self._layer(stack, f, tokens)
         # While one layer is recomputed its full set exists beside what all keep; without buffers the logits are gone by then.
         anew = full * working + (1 - full) * (working - one) if keeps.buffered else 0.0
         if keeps.scores:
-            scores = keeps.scores * (getattr(model, "heads", None) or 0) * seq_len * tokens / tp
+            scores = keeps.scores * (getattr(model, "heads", None) or 0) * self.seq_len * tokens / self.tp
             one = one + scores * (1 - again.attention)
-        if encoder is not None:
+        if (encoder := getattr(model, "encoder_stack", None)) is not None:
             # Layers of either kind, on average.
-            heard = micro_batch * getattr(model, "encoder_positions", seq_len) / cp
-            others = _kept_bytes(model, encoder, keeps, f, again, lora_rank is not None, heard, *degrees)
+            heard = self.micro_batch * getattr(model, "encoder_positions", self.seq_len) / self.cp
+            others = self._layer(encoder, f, heard)
             count = stack.layers + encoder.layers
             working, one, inputs = (
                 (stack.layers * own + encoder.layers * other) / count
@@ -222,79 +222,119 @@ def training_state(
             )
         if keeps.passed_on and f.read == f.plain:
             # A norm goes back from what it made as well as from what it read; recomputation needs the latter.
-            spared = (
-                (1 - again.norm)
-                * (1 - again.light)
-                * (1 - again.half)
-                * minimum(chunks / stage_layers(count, pp, chunks).most, 1.0)
-            )
-            one = one - where(pp > 1, spared * inputs, 0.0)
+            handed = minimum(self.chunks / stage_layers(count, self.pp, self.chunks).most, 1.0)
+            spared = (1 - again.norm) * (1 - again.light) * (1 - again.half) * handed
+            one = one - where(self.pp > 1, spared * inputs, 0.0)
         one = full * inputs + (1 - full) * one
-        logits = tokens * stack.vocab / tp * keeps.logits
-    table = token_table(model) / tp * where(pp == 1, 1.0, 0.0)
-    # Of what is shared, the layers at work are whole: their weights, and the gradients of one.
-    layers = maximum((getattr(model, "layers", None) or 1) * 1.0, pp)
-    units = [local / layers for local, _ in shared_parameters(model, dp, tp, ep, cp, Stage(1.0, tables(model), 1.0))]
+        return Kept(one, working, anew, tokens * stack.vocab / self.tp * keeps.logits, count)
 
-    def on(stage: Stage) -> TrainingState:
+    def _layer(self, stack: Stack, f: Formats, tokens: Any) -> tuple[Any, Any, Any]:
+        """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
+        keeps = self.keeps
+        rotated = activated = heads = sublayers = 0.0
+        for block in stack.blocks:
+            sublayers += block.count * block.sublayers
+            for mixer in block.mixers:
+                if isinstance(mixer, Attention):
+                    rotated += block.count * (mixer.heads + mixer.kv_heads) * mixer.head_dim
+                    heads += block.count * mixer.heads
+            ffn = block.ffn
+            if ffn is not None and ffn.gated:
+                wide = ffn.per_token * ffn.width + ffn.shared_width if isinstance(ffn, MixtureOfExperts) else ffn.width
+                activated += block.count * wide
+        if getattr(self.model, "position_embeddings", False):
+            rotated = 0.0
+
+        def held(whole: Any, split: Any) -> Any:
+            own, shared = (0.0, whole + split) if self.sequence_parallel else (whole, split)
+            return activation_bytes_per_layer(tokens, own, shared, self.tp, f.plain)
+
+        def layer(again: Again) -> Any:
+            whole, split = (stack.saved.frozen if self._adapters else stack.saved).bytes(f, again)
+            gates = 0.0 if self._adapters else keeps.activated * activated * (1 - again.light)
+            extra = keeps.rotated * rotated + gates
+            whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
+            split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
+            return held(whole / f.plain, split / f.plain)
+
+        working = layer(NOTHING)
+        again = self._again
+        return working, working if again is NOTHING else layer(again), held(stack.hidden, 0.0)
+
+    def _state(self, stage: Stage) -> tuple[Any, Any, Any, Any]:
+        """Weights, gradients and optimizer state of a stage in bytes, and the parameters that it trains."""
+        model, keeps, each = self.model, self.keeps, self._each
+        resting, zero = stored(model, self.precision).mean, self.zero_stage
         weights: Any = 0.0
         gradients: Any = 0.0
-        optimizer_state: Any = 0.0
+        states: Any = 0.0
         trained: Any = 0.0
-        for place, (local, group) in enumerate(shared_parameters(model, dp, tp, ep, cp, stage)):
-            ranks = group if shard is None else minimum(group, shard)
-            own, frozen = local * trainable_fraction, local - local * trainable_fraction
-            if lora_rank is not None:
-                own, frozen = (0.0 if place else adapter_parameters(model, lora_rank) / (tp * pp)), local
-            part = [1 / (whole + (1 - whole) / ranks) for whole in (whole_weights, whole_gradients)]
-            shards = [where(zero_stage >= least, split, 1) for least, split in zip((3, 2), part, strict=True)]
-            owners = where(zero_stage >= 1, ranks, 1)
-            parts = sharded_state(own, each[0], each[1], each[2], shards[0], shards[1], owners)
-            rest = copies * parts[0] + frozen * resting / shards[0]
+        for place, (local, group) in enumerate(shared_parameters(model, self.dp, self.tp, self.ep, self.cp, stage)):
+            ranks = group if self.shard is None else minimum(group, self.shard)
+            own, frozen = local * self.trainable_fraction, local - local * self.trainable_fraction
+            if self._adapters:
+                adapters = adapter_parameters(model, self.lora_rank) / (self.tp * self.pp)
+                own, frozen = (0.0 if place else adapters), local
+            part = [1 / (whole + (1 - whole) / ranks) for whole in (self.whole_weights, self.whole_gradients)]
+            shards = [where(zero >= least, split, 1) for least, split in zip((3, 2), part, strict=True)]
+            parts = sharded_state(own, *each, *shards, where(zero >= 1, ranks, 1))
+            rest = self.copies * parts[0] + frozen * resting / shards[0]
             if keeps.prefetched:
-                layer = units[place] * (_largest_matrix(model) if keeps.compiled else 1.0)
-                ahead = layer * (keeps.prefetched * kept + (0.0 if lora_rank is not None else each[1]))
+                layer = self._units[place] * (_largest_matrix(model) if keeps.compiled else 1.0)
+                ahead = layer * (keeps.prefetched * self._element + (0.0 if self._adapters else each[1]))
                 if keeps.ends and not place:
-                    ahead = ahead + kept * stage.tables * token_table(model) / tp
-                rest = rest + where((zero_stage >= 3) & (ranks > 1), (1 - whole_weights) * ahead, 0.0)
-            own_gradients = copies * parts[1]
-            if keeps.copied and lora_rank is None:
-                own_gradients = own_gradients + where((zero_stage >= 2) & (ranks > 1), each[1] * units[place], 0.0)
-            weights, gradients, optimizer_state = weights + rest, gradients + own_gradients, optimizer_state + parts[2]
+                    ahead = ahead + self._element * stage.tables * token_table(model) / self.tp
+                rest = rest + where((zero >= 3) & (ranks > 1), (1 - self.whole_weights) * ahead, 0.0)
+            own_gradients = self.copies * parts[1]
+            if keeps.copied and not self._adapters:
+                own_gradients = own_gradients + where((zero >= 2) & (ranks > 1), each[1] * self._units[place], 0.0)
+            weights, gradients, states = weights + rest, gradients + own_gradients, states + parts[2]
             trained = trained + own
         if model.table_parameters:
             # Rows of tables are on one device each, in single precision, with their states and no gradients but those of a batch.
-            rows = model.table_parameters / (dp * cp * tp * pp)
-            states = 0.0 if lora_rank is not None else state_bytes(model, optimizer, FULL)
-            weights, optimizer_state = weights + FULL * rows, optimizer_state + states * rows
-        ending = stage.head * logits
-        again_here = maximum(anew - ending, 0.0) if keeps.compiled else anew
-        saved = (
-            Saved(samples * held(schedule, pp, m, chunks, group), one)
-            if stack is None
-            else Saved(stage.held, one, again_here, ending)
-        )
-        if each[0] > kept and not keeps.compiled:
-            # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
-            used = 1.0 if tied else 1 - token_table(model) / model.parameter_count
-            saved = saved._replace(casts=kept * (full * table + (1 - full) * (used * trained)))
-        if not keeps.buffered:
-            # A tied table has two gradients, one of which is added to the other.
-            complete = gradients + (2 * each[1] * table if tied else 0.0)
-            late = where(several, 0.0, complete + 2 * working) > saved.total
-            gradients = where(several, gradients, where(late, complete, 0.0 * complete))
-            end = Saved(2.0, working, 0.0, 0.0, 0.0)
-            saved = Saved(*(where(late, 1.0 * last, 1.0 * first) for last, first in zip(end, saved, strict=True)))
-        away = activations_offload * saved.layers * saved.each
-        saved = saved._replace(layers=saved.layers * (1 - activations_offload))
-        # The layer at work and the next are on the device.
-        at_work = minimum(2.0 * pp / (getattr(model, "layers", None) or 1), 1.0)
-        host, parked = optimizer_offload * optimizer_state, weights_offload * weights * (1 - at_work)
-        buffers = buffer_fraction * (weights + gradients)
-        return TrainingState(weights - parked, gradients, optimizer_state - host, saved, buffers, host, parked, away)
+            rows = model.table_parameters / (self.dp * self.cp * self.tp * self.pp)
+            own_states = 0.0 if self._adapters else state_bytes(model, self.optimizer, FULL)
+            weights, states = weights + FULL * rows, states + own_states * rows
+        return weights, gradients, states, trained
 
-    first, *rest = (on(stage) for stage in stages_of(model, pp, chunks, schedule, m, group, count, keeps.placed))
-    return reduce(TrainingState.fuller, rest, first)
+    def _saved(self, stage: Stage, trained: Any) -> Saved:
+        """Activations of a stage when its forward pass ends, and the weights that were cast."""
+        model, keeps, kept, full = self.model, self.keeps, self._kept, self._again.full
+        if self._stack is None:
+            samples = self.micro_batch / (self.tp * self.pp)
+            saved = Saved(samples * held(self.schedule, self.pp, self._waiting, self.chunks, self.group), kept.each)
+        else:
+            ending = stage.head * kept.logits
+            again = maximum(kept.again - ending, 0.0) if keeps.compiled else kept.again
+            saved = Saved(stage.held, kept.each, again, ending)
+        if self._each[0] > self._element and not keeps.compiled:
+            # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
+            used = 1.0 if self._tied else 1 - token_table(model) / model.parameter_count
+            saved = saved._replace(casts=self._element * (full * self._table + (1 - full) * (used * trained)))
+        return saved
+
+    @property
+    def _tied(self) -> bool:
+        return getattr(self.model, "tied_embeddings", False)
+
+    def _on(self, stage: Stage) -> TrainingState:
+        """What a device of a stage holds."""
+        weights, gradients, states, trained = self._state(stage)
+        saved = self._saved(stage, trained)
+        if not self.keeps.buffered:
+            # A tied table has two gradients, one of which is added to the other.
+            complete = gradients + (2 * self._each[1] * self._table if self._tied else 0.0)
+            late = where(self.several, 0.0, complete + 2 * self._kept.working) > saved.total
+            gradients = where(self.several, gradients, where(late, complete, 0.0 * complete))
+            end = Saved(2.0, self._kept.working, 0.0, 0.0, 0.0)
+            saved = Saved(*(where(late, 1.0 * last, 1.0 * first) for last, first in zip(end, saved, strict=True)))
+        away = self.activations_offload * saved.layers * saved.each
+        saved = saved._replace(layers=saved.layers * (1 - self.activations_offload))
+        # The layer at work and the next are on the device.
+        at_work = minimum(2.0 * self.pp / (getattr(self.model, "layers", None) or 1), 1.0)
+        host, parked = self.optimizer_offload * states, self.weights_offload * weights * (1 - at_work)
+        buffers = self.buffer_fraction * (weights + gradients)
+        return TrainingState(weights - parked, gradients, states - host, saved, buffers, host, parked, away)
 
 
 def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> Any:

@@ -195,14 +195,14 @@ class TransformerWorkload(TransformerDimensions):
         lora_rank: int = 16,
     ) -> Any:
         """Bytes of a training step on one device; ``strategy`` is the recomputation: none, selective or full."""
-        from mlsysim.models.footprint import training_state
+        from mlsysim.models.footprint import Training
 
         if strategy not in get_args(Recompute):
             raise unknown_name("recomputation strategy", strategy, get_args(Recompute))
         sizes = positive_number(batch_size, "batch_size"), whole_number(seq_len, "seq_len"), precision
         options: dict[str, Any] = {"optimizer": optimizer, "recompute": strategy, "zero_stage": zero_stage}
-        state = training_state(self, *sizes, dp=dp_size, lora_rank=lora_rank if is_lora else None, **options)
-        return Quantity(state.total, "byte")
+        step = Training(self, *sizes, dp=dp_size, lora_rank=lora_rank if is_lora else None, **options)
+        return Quantity(step.fullest.total, "byte")
 
     @cached_property
     def totals(self) -> StackTotals:

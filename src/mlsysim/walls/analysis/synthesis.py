@@ -18,7 +18,7 @@ from typing import Any
 from mlsysim.cases.one_pass import asked_pass
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.footprint import inference_bytes, training_state
+from mlsysim.models.footprint import Training, inference_bytes
 from mlsysim.units.kernel import kernel
 from mlsysim.units.registry import to_si
 from mlsysim.walls.base import Assumptions, Binding, Inputs, Resolver, declared, written
@@ -108,7 +108,7 @@ class SynthesisSolver(Resolver[SynthesisResult]):
         else:
             target = x.target_latency if x.target_latency is not None else x.batch_size / x.target_throughput
         if phase == "training":
-            memory = training_state(model, x.batch_size, new or 1, x.precision).total
+            memory = Training(model, x.batch_size, new or 1, x.precision).fullest.total
         else:
             tokens = context + (new or 0) if context else 0
             memory = inference_bytes(model, x.batch_size, tokens, x.precision, None)

@@ -13,7 +13,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.training_memory import training_remedies
-from mlsysim.models.footprint import training_state
+from mlsysim.models.footprint import Training
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Assumptions, Inputs, Resolver, declared, wall_says, written
@@ -81,7 +81,8 @@ class TrainingMemoryModel(Resolver[TrainingMemoryResult]):
         rules = {"optimizer": x.optimizer, "recompute": x.activation_checkpointing, "zero_stage": x.zero_stage}
         buffers, trained = x.communication_buffer_fraction, x.trainable_fraction
         shares = {"buffer_fraction": buffers, "trainable_fraction": trained}
-        state = training_state(x.model, x.batch_size, x.seq_len, x.precision, **degrees, **rules, **shares)
+        asked = {**degrees, **rules, **shares}
+        state = Training(x.model, x.batch_size, x.seq_len, x.precision, **asked).fullest
         capacity = to_si(x.hardware.memory.capacity, "byte")
         fits = state.total <= capacity
         items = {
