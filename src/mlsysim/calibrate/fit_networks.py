@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlsysim.calibrate.cells import chip_of
-from mlsysim.calibrate.fitting import Columns, Keep, forgotten, line, table_of
+from mlsysim.calibrate.fitting import Columns, Keep, descend, forgotten, line, table_of
 from mlsysim.calibrate.measurements import own_rows
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.calibrate.residuals import PART, family
@@ -215,30 +215,20 @@ def fit_links(parts: Sequence[Block], seconds: Any, weights: Any, known: Priors)
             errors[members], slopes[members] = np.log(time) - target[members], each @ part.links
         return errors, slopes
 
-    def loss(theta: Any, errors: Any) -> float:
-        data = weights * (FREEDOM + 1) / 2 * np.log1p((errors / SPREAD) ** 2 / FREEDOM)
+    def loss(theta: Any, found: Any) -> float:
+        data = weights * (FREEDOM + 1) / 2 * np.log1p((found[0] / SPREAD) ** 2 / FREEDOM)
         return float(data.sum() + (((theta - known.centre) / known.width) ** 2).sum() / 2)
 
-    theta, damping = known.centre.copy(), 1e-2
-    errors, slopes = predicted(theta)
-    best = loss(theta, errors)
-    for _ in range(_ROUNDS):
+    def curved(theta: Any, found: Any) -> tuple[Any, Any]:
+        errors, slopes = found
         weight = weights * (FREEDOM + 1) / (FREEDOM + (errors / SPREAD) ** 2) / SPREAD**2
         curve = slopes.T @ (slopes * weight[:, None]) + np.diag(known.width**-2)
-        gradient = slopes.T @ (weight * errors) + (theta - known.centre) / known.width**2
-        for _ in range(10):
-            step = np.linalg.solve(curve + damping * np.diag(np.diag(curve)), -gradient)
-            moved = theta + np.clip(step, -_LARGEST, _LARGEST)
-            new, new_slopes = predicted(moved)
-            if (value := loss(moved, new)) < best:
-                break
-            damping *= 4
-        else:
-            break
-        gain, best, damping = best - value, value, damping / 3
-        theta, errors, slopes = moved, new, new_slopes
-        if gain < _GAIN:
-            break
+        return curve, slopes.T @ (weight * errors) + (theta - known.centre) / known.width**2
+
+    how: dict[str, Any] = {"largest": _LARGEST, "rounds": _ROUNDS}
+    theta, (errors, _), curve = descend(
+        known.centre, predicted, loss, curved, **how, enough=lambda gain, _: gain < _GAIN
+    )
     return Fitted(theta, errors, np.linalg.inv(curve))
 
 

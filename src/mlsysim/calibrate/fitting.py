@@ -108,6 +108,9 @@ def left_out(rows: Columns, column: str, fitted: Fitted, errors: Errors) -> Iter
             yield name, found
 
 
+Seen = Callable[[Any], Any]
+Loss = Callable[[Any, Any], float]
+Curved = Callable[[Any, Any], tuple[Any, Any]]
 Keep = Callable[[Columns, str, Any], None]
 """What is told of rows that were left out, by which column, and their errors."""
 
@@ -135,52 +138,69 @@ def report(
     return values, found, out
 
 
+_FLAT = 1e-9
+"""Curvature that damping gives what has none, so that it stays where it is."""
+
+
+def descend(
+    point: Any, seen: Seen, loss: Loss, curved: Curved, *, damping: float = 1e-2, ease: float = 3.0, least: float = 0.0,
+    largest: float = 1.0, ends: tuple[Any, Any] = (-np.inf, np.inf), rounds: int = 200, tries: int = 10,
+    enough: Callable[[float, float], bool],
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """The point of least loss, what is seen there, and the curvature before the last step: damped Gauss-Newton steps (Levenberg and Marquardt).
+
+    ``seen`` at a point enters its ``loss``, and its curvature and slope (``curved``). A step is at most ``largest`` along each constant and stays within
+    ``ends``. Damping rises fourfold until a step helps, at most ``tries`` times, and falls by ``ease`` then; a gain that is ``enough`` beside the new loss is the last.
+    """
+    found = seen(point)
+    best = loss(point, found)
+    curve: Any = None
+    for _ in range(rounds):
+        curve, slope = curved(point, found)
+        for _ in range(tries):
+            step = np.linalg.solve(curve + damping * np.diag(np.diag(curve) + _FLAT), -slope)
+            moved = np.clip(point + np.clip(step, -largest, largest), *ends)
+            new = seen(moved)
+            if (value := loss(moved, new)) < best:
+                break
+            damping *= 4
+        else:
+            break
+        gain, best, point, found, damping = best - value, value, moved, new, max(damping / ease, least)
+        if enough(gain, best):
+            break
+    return point, found, curve
+
+
 def fit(form: Callable[..., Any], bounds: Bounds, measured: Any) -> Fit:
     """Fit ``form(**values)`` to the measured times."""
     names = list(bounds)
-    point, low, high = np.log(list(bounds.values())).T
+    start, low, high = np.log(list(bounds.values())).T
     target = np.log(measured)
 
     def residual(x: Any) -> Any:
         values = dict(zip(names, np.exp(x).tolist(), strict=True))
         return np.log(form(**values)) - target
 
-    def cost(r: Any) -> float:
+    def cost(_: Any, r: Any) -> float:
         size = np.abs(r)
         return float(np.mean(np.where(size < _HUBER, size * size / 2, _HUBER * (size - _HUBER / 2))))
 
-    def sloped(point: Any, r: Any) -> tuple[Any, Any, Any]:
+    def weight(r: Any) -> Any:
+        return np.minimum(1, _HUBER / np.maximum(np.abs(r), 1e-12))
+
+    def sloped(point: Any, r: Any) -> tuple[Any, Any]:
         slope = np.empty((len(target), len(names)))
         for i in range(len(names)):
             moved = point.copy()
             moved[i] += _STEP
             slope[:, i] = (residual(moved) - r) / _STEP
-        weight = np.minimum(1, _HUBER / np.maximum(np.abs(r), 1e-12))
-        return slope.T @ (slope * weight[:, None]), slope.T @ (weight * r), weight
+        return slope.T @ (slope * weight(r)[:, None]), slope.T @ (weight(r) * r)
 
-    damping = 1e-2
-    r = residual(point)
-    best = cost(r)
-    for _ in range(200):
-        curve, gradient, _ = sloped(point, r)
-        for _ in range(8):
-            damped = curve + damping * np.diag(np.diag(curve) + 1e-9)
-            step = np.clip(-np.linalg.solve(damped, gradient), -_LARGEST, _LARGEST)
-            candidate = np.clip(point + step, low, high)
-            found = residual(candidate)
-            value = cost(found)
-            if value < best:
-                break
-            damping *= 4
-        else:
-            break
-        gain = (best - value) / best
-        point, r, best, damping = candidate, found, value, max(damping / 4, 1e-8)
-        if gain < 1e-7:
-            break
-    curve, _, weight = sloped(point, r)
-    noise = float(np.sum(weight * r * r)) / max(len(target) - len(names), 1)
-    factors = np.exp(np.sqrt(noise * np.diag(np.linalg.pinv(curve)))).tolist()
+    how: dict[str, Any] = {"ease": 4.0, "least": 1e-8, "largest": _LARGEST, "ends": (low, high), "tries": 8}
+    point, r, _ = descend(start, residual, cost, sloped, **how, enough=lambda gain, best: gain < 1e-7 * (best + gain))
+    noise = float(np.sum(weight(r) * r * r)) / max(len(target) - len(names), 1)
+    factors = np.exp(np.sqrt(noise * np.diag(np.linalg.pinv(sloped(point, r)[0])))).tolist()
     values = dict(zip(names, np.exp(point).tolist(), strict=True))
     return Fit(values, np.expm1(r), dict(zip(names, factors, strict=True)))
 
@@ -207,34 +227,25 @@ def fit_sum(
     target = np.log(measured)
     held = np.broadcast_to(np.asarray(pull, dtype=float), begin.shape)
 
-    def loss(theta: Any) -> float:
-        r = np.log(evaluate_sum(terms, np.exp(theta), groups, sharpness)) - target
-        return float(np.sum(np.sqrt(r * r + _KNEE**2) - _KNEE) + np.sum(held * (theta - begin) ** 2))
-
-    theta, damping = begin.copy(), 1e-3
-    best = loss(theta)
-    for _ in range(_ROUNDS):
+    def seen(theta: Any) -> tuple[Any, Any]:
+        """Errors and their slopes."""
         each, members, sums, time = _summed(terms, np.exp(theta), groups, sharpness)
-        r = np.log(time) - target
         slope = np.zeros_like(each)
         for m, s in zip(members, sums, strict=True):
             slope[:, m] = ((s / time) ** sharpness / s)[:, None] * each[:, m]
+        return np.log(time) - target, slope
+
+    def loss(theta: Any, found: Any) -> float:
+        return float(np.sum(np.sqrt(found[0] ** 2 + _KNEE**2) - _KNEE) + np.sum(held * (theta - begin) ** 2))
+
+    def curved(theta: Any, found: Any) -> tuple[Any, Any]:
+        r, slope = found
         weight = 1 / np.sqrt(r * r + _KNEE**2)
-        curvature = slope.T @ (slope * weight[:, None]) + 2 * np.diag(held)
-        gradient = slope.T @ (weight * r) + 2 * held * (theta - begin)
-        for _ in range(10):
-            step = np.clip(np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient), -1, 1)
-            value = loss(theta + step)
-            if value < best:
-                break
-            damping *= 4
-        else:
-            break
-        gain, best = best - value, value
-        theta, damping = theta + step, max(damping / 3, 1e-7)
-        if gain < 1e-7 * best:
-            break
-    return np.exp(theta)
+        curve = slope.T @ (slope * weight[:, None]) + 2 * np.diag(held)
+        return curve, slope.T @ (weight * r) + 2 * held * (theta - begin)
+
+    how: dict[str, Any] = {"damping": 1e-3, "least": 1e-7, "rounds": _ROUNDS}
+    return np.exp(descend(begin, seen, loss, curved, **how, enough=lambda gain, best: gain < 1e-7 * best)[0])
 
 
 def sums(
