@@ -181,6 +181,13 @@ def test_times_are_those_of_the_engine_that_is_written_for(target, engine):
     assert launched(target, plan).serving.engine == engine and launched(target, other).serving.engine == "vLLM"
 
 
+@pytest.mark.parametrize(("engine", "other"), [("vllm", False), ("vLLM", False), ("sg-lang", True)])
+def test_an_engine_is_known_by_any_of_its_names(engine, other):
+    words = {"task": "serving", "model": "Llama3_8B", "on": "H100", "concurrency": 8, "engine": engine}
+    answer = evaluate_plainly(Plan.model_validate({**words, "prompt_tokens": 500, "output_tokens": 100}))
+    assert ("not those of vLLM" in written("vllm", answer)) is other
+
+
 def test_requests_that_come_by_themselves_are_capped_by_memory_and_not_by_their_mean():
     plan = Plan.model_validate({"task": "serving", "model": "Llama3_8B", "on": "1xH100", "qps": 4, "efficiency": 0.5})
     answer = evaluate_plainly(plan)

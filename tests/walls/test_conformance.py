@@ -188,8 +188,8 @@ def test_missing_and_unknown_inputs_are_named(name: str) -> None:
 
 def bad_values(spec: Input) -> list[Any]:
     if spec.kind == "quantity":
-        other = "1 kelvin" if spec.unit != "kelvin" else "1 s"
-        bad: list[Any] = [other, "many", Q_("3 kelvin"), [], float("nan")]
+        other = "1 s" if Q_(1, spec.unit).is_compatible_with("kelvin") else "1 kelvin"
+        bad: list[Any] = [other, "many", Q_(other), [], float("nan")]
         return bad if spec.plain_unit is not None else [*bad, 3]
     if spec.kind in ("number", "efficiency"):
         bad = [float("nan"), float("inf"), "many", [], Q_("3 kelvin")]

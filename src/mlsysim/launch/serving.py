@@ -39,6 +39,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.timing.engines import engine as engine_named
 
 _ALWAYS = ("workload.model", "serving.engine", "serving.replicas")
 _NEUTRAL = {"parallelism.tp": 1, "parallelism.pp": 1, "parallelism.ep": 1, "workload.precision": "bf16"}
@@ -230,6 +231,7 @@ class Server:
         """What a serving plan says that the command cannot."""
         out = not_expressed(plan, self.FIELDS, {**data_table("serving_notes"), **self.table.notes})
         traffic = traffic_of(plan)
-        if (engine := traffic.engine) is not None and engine not in (self.ENGINE, *self.settings.values()):
+        engine = traffic.engine and engine_named(traffic.engine).name
+        if engine and engine not in (self.ENGINE, *self.settings.values()):
             out.append(f"serving.engine = {engine} (the answer's times are that engine's, not those of {self.ENGINE})")
         return [*out, *rounded(plan, cap_of(plan), traffic.replicas or 1, "replica")]
