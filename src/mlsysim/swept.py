@@ -14,6 +14,7 @@ from mlsysim.plot.sweeps import chart_of
 from mlsysim.search.space import Space
 from mlsysim.search.sweep import SweepResult
 from mlsysim.search.tabled import title_of
+from mlsysim.units.text import html_of
 
 _SHOWN = 20
 
@@ -62,9 +63,8 @@ class Swept(SweepResult):
     def _repr_html_(self) -> str:
         """The best designs, as a notebook shows them."""
         rows = self.rows()[:_SHOWN]
-        head = "".join(f"<th>{escape(name)}</th>" for name in (rows[0] if rows else ()))
-        body = "".join("<tr>" + "".join(f"<td>{escape(str(v))}</td>" for v in row.values()) + "</tr>" for row in rows)
+        table = html_of([*rows[0]] if rows else (), [[*map(str, row.values())] for row in rows])
         words = (
             f"{escape(self.name)}: {self.feasible:,} of {self.points:,} designs fit; {self.direction} {self.objective}"
         )
-        return f"<p>{words}</p><table><tr>{head}</tr>{body}</table>"
+        return f"<p>{words}</p>{table}"

@@ -98,6 +98,10 @@ def test_objects_of_ones_own() -> None:
     times = [Scenario(name="x", workload=Models.Llama3_8B, system=each).evaluate().performance for each in (chip, fast)]
     slow, quick = (level.metrics["latency"].value.to("ms").magnitude for level in times)
     assert quick == pytest.approx(slow / 2, rel=0.01)
+    dear = chip.model_copy(update={"unit_cost": chip.unit_cost * 2})
+    costs = [Scenario(name="x", workload="ResNet50", system=each, mode="training").evaluate() for each in (chip, dear)]
+    paid = [found.macro.metrics["purchase_price"].value.to("USD").magnitude for found in costs]
+    assert paid[1] - paid[0] > 0.9 * chip.unit_cost.to("USD").magnitude
     fleet = Clusters.get("Research_256").model_copy(update={"name": "ours", "count": 2})
     about = {"name": "x", "workload": "Llama3_8B", "batch_size": 64, "region": "Quebec"}
     energy = {}

@@ -21,6 +21,7 @@ from mlsysim.calibrate.questions import FILE, Excluded, Prediction, Skipped, Tab
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
 from mlsysim.walls.document import Summary
+from mlsysim.walls.uncertain_result import percentile
 
 _LARGEST_FILE = 200_000_000
 
@@ -89,22 +90,14 @@ def score(scored: Iterable[Prediction]) -> dict[str, Any]:
     stated = [inside for s in values if (inside := s.inside) is not None]
     return {
         "values": count,
-        "median_ape": percentile(errors, 0.5),
+        "median_ape": percentile(errors, 50),
         "mape": sum(errors) / count,
-        "p90_ape": percentile(errors, 0.9),
+        "p90_ape": percentile(errors, 90),
         "within_10": 100 * sum(e <= 10 for e in errors) / count,
         "within_25": 100 * sum(e <= 25 for e in errors) / count,
-        "bias": percentile(signed, 0.5),
+        "bias": percentile(signed, 50),
         "interval_coverage": 100 * sum(stated) / len(stated) if stated else None,
     }
-
-
-def percentile(ordered: list[float], share: float) -> float:
-    """A percentile of sorted values, linear between neighbours."""
-    position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def table_of(header: Iterable[str], file: str) -> Table:

@@ -13,11 +13,10 @@ from mlsysim.plans.changes import LOWER_IS_BETTER
 from mlsysim.plans.likely import of_one_task
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
-from mlsysim.plans.rows import lines_of
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, factor_between, format_unit
-from mlsysim.units.text import plainly
+from mlsysim.units.text import html_of, lines_of, plainly
 from mlsysim.walls.document import Document
 
 _TRAFFIC = ("concurrency", "qps", "trace", "requests", "backlog")
@@ -78,8 +77,7 @@ class Comparison(Document):
 
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(text)}</p>" for text in self.sentences)
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in self._cells())
-        return f"{words}<table>{rows}</table>"
+        return words + html_of((), self._cells())
 
     @classmethod
     def _fields_of(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,11 +17,10 @@ from mlsysim.plans.least_service import CHIPS as SERVERS
 from mlsysim.plans.least_service import Service, described, least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
-from mlsysim.plans.rows import html_of, lines_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
-from mlsysim.units.text import count_text, figure
+from mlsysim.units.text import count_text, figure, html_of, lines_of
 from mlsysim.vocabulary import worded
 from mlsysim.walls.document import Summary
 

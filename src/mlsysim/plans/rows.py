@@ -1,10 +1,9 @@
-"""Rows for other programs and eyes: lines of text, a table of a page, CSV, a data frame."""
+"""Rows for other programs: CSV, a data frame."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib import import_module
 from io import StringIO
 from os import PathLike
@@ -15,22 +14,6 @@ from mlsysim.errors import InputError
 from mlsysim.zoo.writing import write_whole
 
 Rows = Sequence[Mapping[str, Any]]
-
-
-def lines_of(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as text."""
-    table = [headers, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-
-
-def html_of(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of a page."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    return f"<table>{row(headers, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
 
 
 def frame_of(rows: Rows) -> Any:

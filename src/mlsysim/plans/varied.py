@@ -18,10 +18,11 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.metrics import kinds
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.rows import csv_of, frame_of, html_of, lines_of
+from mlsysim.plans.rows import csv_of, frame_of
 from mlsysim.plans.schema import key_named, read_number
 from mlsysim.plans.sheet import percentile_texts
 from mlsysim.units.registry import Quantity, to_si
+from mlsysim.units.text import html_of, lines_of
 
 _MOST = 1000
 _SPENT = ("energy", "carbon_footprint")

@@ -225,7 +225,7 @@ def _usual_node(chip: HardwareNode) -> Node | None:
     """The first node of the zoo that holds a chip, or the zoo's chip that it was made from."""
     held = (n for n in Nodes.of("accelerator", chip.metadata.key) if n.accelerator.name == chip.name)
     node: Node | None = next(held, None)
-    return node if node is None or node.accelerator == chip else node.model_copy(update={"accelerator": chip})
+    return node and node.with_chip(chip)
 
 
 def _each(text: str) -> int | None:

@@ -76,6 +76,18 @@ class Node(Entry):
             update["accelerator"] = chip.model_copy(update={"link": chip.link.model_copy(update={"domain": each})})
         return self.model_copy(update=update)
 
+    def with_chip(self, chip: HardwareNode) -> "Node":
+        """The same node with another chip in it: of a node's price nothing is known where that of the chip differs."""
+        own = self.accelerator
+        if chip == own:
+            return self
+        update: dict[str, Any] = {"accelerator": chip}
+        if chip.unit_cost != own.unit_cost:
+            update["unit_cost"] = None
+        if chip.link is not None and chip.link != own.link:
+            update["intra_node_bw"] = chip.link.bandwidth_total
+        return self.model_copy(update=update)
+
     def holding(self, accelerators: int) -> "tuple[Node, int] | None":
         """Nodes, or parts of them, that have so many accelerators in all: whole ones, a part of one, or equal parts of racks (which
         are seldom used whole) of more than a board each; None where there are none."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from mlsysim.units.registry import Quantity, format_unit
@@ -207,3 +208,27 @@ def listed(items: Iterable[Any]) -> str:
     """
     words = [f"{item:,}" if isinstance(item, int) else str(item) for item in items]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def lines_of(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
+    """A table as text. ``align`` has ``<`` or ``>`` for each column, which are left where it does not say.
+
+    >>> lines_of(["chip", "TB/s"], [["H100", "3.35"], ["A100", "2"]], "<>")
+    ['chip  TB/s', 'H100  3.35', 'A100     2']
+    """
+    table = [headers, *rows]
+    columns = [(align[k : k + 1] or "<", max(map(len, column))) for k, column in enumerate(zip(*table, strict=True))]
+    return [
+        "  ".join(f"{cell:{way}{n}}" for cell, (way, n) in zip(row, columns, strict=True)).rstrip() for row in table
+    ]
+
+
+def html_of(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """A table of a page; without a head where there are no headers."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    head = row(headers, "th") if headers else ""
+    return f"<table>{title}{head}{''.join(row(cells, 'td') for cells in rows)}</table>"

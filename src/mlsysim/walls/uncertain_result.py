@@ -15,7 +15,7 @@ from pydantic import PrivateAttr
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, format_unit
-from mlsysim.units.text import format_value
+from mlsysim.units.text import format_value, html_of, lines_of
 from mlsysim.walls.binding import Binding
 from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import STYLES, sentence
@@ -163,10 +163,8 @@ class UncertainResult(Result):
         return self.explain()
 
     def _repr_html_(self) -> str:
-        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in _rows(self)]
-        body = "".join(f"<tr>{row}</tr>" for row in cells)
         notes = "".join(f"<p>{html.escape(f'{title}: {text}')}</p>" for title, text in _notes(self))
-        return f"<div><table><caption>{html.escape(_title(self))}</caption>{body}</table>{notes}</div>"
+        return f"<div>{html_of((), _rows(self), _title(self))}{notes}</div>"
 
 
 def _outputs(outcome: Result) -> Iterator[tuple[str, Any]]:
@@ -255,9 +253,4 @@ def _table(title: str, rows: list[tuple[str, ...]], style: str) -> list[str]:
         return [f"**{title}**", "", head, "|---|---:|---:|---:|---:|---|", *body, ""]
     if style == "latex":
         return [title, r"\begin{tabular}{lrrrrl}", *(" & ".join(row) + r" \\" for row in rows), r"\end{tabular}"]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [title]
-    for name, *numbers, unit in rows:
-        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:5], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *cells, unit]).rstrip())
-    return lines
+    return [title, *lines_of(rows[0], rows[1:], "<>>>>")]

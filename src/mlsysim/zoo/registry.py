@@ -16,7 +16,6 @@ A check takes an entry and returns None, or one sentence that says what is wrong
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -25,7 +24,7 @@ from typing import Any
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity
-from mlsysim.units.text import plainly
+from mlsysim.units.text import html_of, lines_of, plainly
 from mlsysim.zoo.query import field_of, in_order
 from mlsysim.zoo.store import Builder, Problems, Store, builder, provenance
 
@@ -232,17 +231,10 @@ class Registry:
         ]
 
     def __repr__(self) -> str:
-        rows = [["", *self._columns], *self.rows()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return f"{self._name}: {len(self)} entries\n" + "\n".join(lines)
+        return "\n".join([f"{self._name}: {len(self)} entries", *lines_of(["", *self._columns], self.rows())])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in ["", *self._columns])
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
-        )
-        return f"<table><caption>{html.escape(self._name)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_of(["", *self._columns], self.rows(), self._name)
 
 
 def _same(value: Any, wanted: Any) -> bool:
