@@ -143,6 +143,14 @@ def either(choices: Iterable[object], word: str = "or") -> str:
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
+def refuse_address(path: object) -> None:
+    """One sentence for an address where a file is expected; paths have lost one of its slashes."""
+    scheme, _, rest = str(path).partition(":/")
+    if scheme in ("http", "https", "ftp", "s3", "gs", "hf") and rest:
+        shown = f"{scheme}://{rest.lstrip('/')}"[:200]
+        raise InputError(f"{shown!r} is an address, and nothing is fetched here: save the file and give its path.")
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[str], remedy: str = "") -> UnknownNameError:
     """The error for a name that nothing answers to, with the nearest names that something does."""
     text = str(name)[:80]

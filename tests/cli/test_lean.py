@@ -26,7 +26,7 @@ sys.argv = ["mlsysim", "eval", "Llama3_8B", "H100", "--json"]
 try:
     main()
 finally:
-    print([name for name in ("flexparser", "flexcache", "numpy", "mlsysim.cli.sweep") if name in sys.modules])
+    print([name for name in ("flexparser", "flexcache", "numpy", "mlsysim.cli.sweep", "email.parser", "statistics") if name in sys.modules])
 """
     assert run(code)[-1] == "[]"
 
@@ -45,6 +45,20 @@ print(pint.UnitRegistry()("3 inch").to("cm"), sys.modules["pint.delegates.txt_de
         "True 10",
         "7.62 centimeter pint.delegates.txt_defparser.defparser",
     ]
+
+
+def test_the_metadata_of_packages_comes_once_it_is_asked_for():
+    code = """
+import importlib.metadata
+from importlib.metadata import version
+print("email.parser" in sys.modules)
+print(version("pint") == importlib.metadata.version("pint") != "", "email.parser" in sys.modules)
+try:
+    importlib.metadata.version("no-such-package")
+except importlib.metadata.PackageNotFoundError:
+    print("not found")
+"""
+    assert run(code) == ["False", "True True", "not found"]
 
 
 def test_another_pint_is_imported_as_it_is(tmp_path):

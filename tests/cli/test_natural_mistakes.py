@@ -608,6 +608,11 @@ MISTAKES = {
     "eval ResNet50 TPU": ["no chip, node or cluster named 'TPU'", "'TPU_v7'"],
     "eval Llama3_8B GTX1080": ["no chip, node or cluster named 'GTX1080'", "'RTX_4080'"],
     "eval": ["Missing argument 'MODEL|FILE'"],
+    "plan Llama3_8B --users 1000": ["users are one once it is known how often each asks", "1000 / 60 = 16.7 a second"],
+    "eval https://example.com/plan.toml": ["'https://example.com/plan.toml' is an address", "save the file"],
+    "validate https://example.com/runs.csv": ["'https://example.com/runs.csv' is an address", "save the file"],
+    "sweep https://example.com/space.toml": ["'https://example.com/space.toml' is an address", "save the file"],
+    "serve Llama3_8B --on 1xH100 --trace s3://bucket/t.csv": ["'s3://bucket/t.csv' is an address", "save the file"],
     "plan Llama3_70B": [
         "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them"
     ],

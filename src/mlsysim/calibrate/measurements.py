@@ -25,7 +25,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, refuse_address
 from mlsysim.zoo.files import shipped
 
 OWN_TABLES = ("micro", "llm", "train", "other", "extra", "extra2")
@@ -60,6 +60,7 @@ def published(folder: Path) -> Path:
 def given_table(path: Path, largest: int, remark: str = "") -> tuple[list[str], list[dict[str, str]]]:
     """Header and rows of a user's CSV file; what is no table is refused."""
     if not path.is_file():
+        refuse_address(path)
         raise InputError(f"{path} is not a file.")
     if path.stat().st_size > largest:
         raise InputError(f"{path} is larger than {largest:,} bytes{remark}.")

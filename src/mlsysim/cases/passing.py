@@ -29,9 +29,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
-from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from statistics import NormalDist
 
 _PARTS = 32
 """Steps of the walk in an answer."""
@@ -216,11 +219,19 @@ class _Walk:
         return max(math.floor(min(ends, default=0.0)) - 1, 0)
 
 
+@cache
+def _normal() -> NormalDist:
+    """The normal distribution; its module is imported where answers are spread."""
+    from statistics import NormalDist
+
+    return NormalDist()
+
+
 def _outlives(age: float, width: float) -> float:
     """The share of answers that are longer than ``age`` mean ones."""
     if not width:
         return 1.0 if age < 1 else 0.0
-    return 1.0 - NormalDist().cdf((math.log(age) + width**2 / 2) / width) if age > 0 else 1.0
+    return 1.0 - _normal().cdf((math.log(age) + width**2 / 2) / width) if age > 0 else 1.0
 
 
 def _root(missing: Callable[[float], float], most: float) -> float:
@@ -281,4 +292,4 @@ def longest(mean: float, cv: float, count: int) -> float:
     (230.0, 943)
     """
     width = math.sqrt(math.log1p(cv**2))
-    return mean * max(1.0, math.exp(width * NormalDist().inv_cdf(0.5 ** (1 / count)) - width**2 / 2))
+    return mean * max(1.0, math.exp(width * _normal().inv_cdf(0.5 ** (1 / count)) - width**2 / 2))

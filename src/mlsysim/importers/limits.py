@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, refuse_address
 
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib")
 """What `torch.save`, `pickle.dump` and older checkpoints are called."""
@@ -33,6 +33,7 @@ def size_in_words(size: float) -> str:
 
 def unreadable(path: str | os.PathLike[str], error: Exception) -> InputError:
     """The sentence of a file that the system does not give."""
+    refuse_address(path)
     reason = getattr(error, "strerror", None) or str(error)
     return InputError(f"{str(path)[:200]!r} cannot be read: {reason.lower()}.")
 

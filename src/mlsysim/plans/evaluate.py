@@ -89,11 +89,9 @@ def _short(answer: Answer) -> Iterator[str]:
             yield f"A step reads {count_text(each)} tokens: a batch counts sequences, not tokens."
         if tokens is not None and tokens < each * (1 - 1e-9):
             what = f"{count_text(tokens)} {'token is' if tokens == 1 else 'tokens are'} less than one step"
-            hint = (
-                f"{tokens:g}B and {tokens:g}T are billions and trillions"
-                if tokens < 1000
-                else "a smaller batch has shorter steps"
-            )
+            hint = "a smaller batch has shorter steps"
+            if tokens < 1000:
+                hint = f"{tokens:g}B and {tokens:g}T are billions and trillions, and tokens of an answer are a matter of serving"
             yield f"{what} of {count_text(each)}, which runs whole; {hint}."
 
 

@@ -71,6 +71,12 @@ def task_for(settings: Container[str]) -> Literal["training", "serving"]:
     if lasts and not served and "deadline" not in settings:
         words = "the time within which the run must end, such as 30d; days are how long one lasts"
         raise InputError(f"A least fleet needs a deadline, {words}.", field="deadline")
+    if "concurrency" in settings and not served and "deadline" not in settings:
+        raise InputError(
+            "A least fleet needs a rate (qps), and users are one once it is known how often each asks: 1,000 who ask once a minute send "
+            "1000 / 60 = 16.7 a second. On a given fleet, `serve` takes users.",
+            field="qps",
+        )
     if served == ("deadline" in settings):
         raise InputError(
             "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them.",

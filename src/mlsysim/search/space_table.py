@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlsysim.errors import InputError, unknown_name
+from mlsysim.errors import InputError, refuse_address, unknown_name
 from mlsysim.models.registry import Models
 from mlsysim.search.axes import read_axis, read_value
 from mlsysim.search.expression import Expression
@@ -36,6 +36,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        refuse_address(path)
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InputError(f"The space file {str(path)!r} cannot be read: {reason}.") from None
     try:

@@ -20,7 +20,7 @@ from math import floor, isfinite, sqrt
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlsysim.errors import InputError, nearest
+from mlsysim.errors import InputError, nearest, refuse_address
 from mlsysim.simulate.draws import Draws
 from mlsysim.simulate.formats import Line, lines_of
 from mlsysim.simulate.packed import block_size
@@ -307,6 +307,7 @@ def read_trace(
         file, _, named = str(path).rpartition("#")
         where, run = (Path(file), named) if file and Path(file).exists() else (where, None)
     if not where.exists():
+        refuse_address(path)
         close = nearest(str(path), shipped_traces(), 1)
         hint = f"did you mean {close[0]!r}?" if close else f"shipped traces are {', '.join(shipped_traces())}."
         raise InputError(f"There is no trace named {str(path)[:200]!r} and no such file; {hint}")

@@ -23,6 +23,8 @@ else:
             return partial(dataclass, frozen=frozen, slots=slots, repr=repr, eq=eq)
         if not frozen:
             return dataclasses.dataclass(cls, slots=slots, repr=repr, eq=eq)
+        # Without a text of its own the standard one gives a class its signature, which takes longer than all the rest.
+        cls.__doc__ = cls.__doc__ or cls.__name__
         made = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
         methods = {"__init__": _Init(made), "__setattr__": _set, "__delattr__": _delete}
         if slots:

@@ -23,33 +23,27 @@ from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.files import shipped
 
-_MEMORY = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?)\s*(gib|gb|g|tib|tb)(?![a-z\d])")
-_POWER = re.compile(r"(?<![a-z\d.])(\d{2,4})\s*w(?![a-z\d])")
-_GLUED = re.compile(r"(.*\d[a-z]?)(sxm\d?|pcie|nvl|oam)")
+_MEMORY = r"(?<![a-z\d.])(\d+(?:\.\d+)?)\s*(gib|gb|g|tib|tb)(?![a-z\d])"
+_POWER = r"(?<![a-z\d.])(\d{2,4})\s*w(?![a-z\d])"
+_GLUED = r"(.*\d[a-z]?)(sxm\d?|pcie|nvl|oam)"
 _NEAR = 0.08
 """By how much the memory that a label gives may differ from the entry's: 192 and 180 GB are one B200, 80 and 94 GB two H100."""
 _ALIKE = 0.01
-_COUNTED = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>.+)",
-        r"(?P<name>.+?)\s*[x×*]\s*(?P<count>\d[\d_,]*)",
-        r"(?P<name>.+?)\s*\(\s*x?\s*(?P<count>\d+)\s*(?:x|gpus?|chips?|cards?|accelerators?)?\s*\)",
-        r"[^()]+\(\s*(?P<count>\d[\d_,]*)\s*(?:[x×*]\s*|\s)(?P<name>[^(),]+)(?:,[^()]*)?\)",
-        r"(?P<count>\d[\d_,]*)[- ]?(?:gpus?|cards?)[- ](?P<name>.+)",
-        r"gpu_(?P<count>\d+)x_(?P<name>.+)",
-        r"(?P<count>\d[\d_,]*)\s*(?P<name>[a-z].*)",
-    )
+_COUNTED = (
+    r"(?P<count>\d[\d_,]*)\s*[x×*]\s*(?P<name>.+)",
+    r"(?P<name>.+?)\s*[x×*]\s*(?P<count>\d[\d_,]*)",
+    r"(?P<name>.+?)\s*\(\s*x?\s*(?P<count>\d+)\s*(?:x|gpus?|chips?|cards?|accelerators?)?\s*\)",
+    r"[^()]+\(\s*(?P<count>\d[\d_,]*)\s*(?:[x×*]\s*|\s)(?P<name>[^(),]+)(?:,[^()]*)?\)",
+    r"(?P<count>\d[\d_,]*)[- ]?(?:gpus?|cards?)[- ](?P<name>.+)",
+    r"gpu_(?P<count>\d+)x_(?P<name>.+)",
+    r"(?P<count>\d[\d_,]*)\s*(?P<name>[a-z].*)",
 )
 
 
-_NODES = re.compile(r"(?<=\d)\s*(?:nodes?|hosts?|servers?|machines?)\s*(?:[x×*,]|of|with)\s*(?=\d)", re.IGNORECASE)
-_PRODUCT = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\s*[x×*]?\s*(?P<name>[a-z].*)",
-        r"(?P<name>.+?)\s+\(?(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\)?",
-    )
+_NODES = r"(?<=\d)\s*(?:nodes?|hosts?|servers?|machines?)\s*(?:[x×*,]|of|with)\s*(?=\d)"
+_PRODUCT = (
+    r"(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\s*[x×*]?\s*(?P<name>[a-z].*)",
+    r"(?P<name>.+?)\s+\(?(?P<counts>\d+(?:\s*[x×*]\s*\d+)+)\)?",
 )
 
 
@@ -87,15 +81,15 @@ def chip_label(text: str) -> Label:
         left = left.replace(phrase, " ")
     for rule, meant in table["rewritten"].items():
         left = re.sub(rule, meant, left)
-    if found := _MEMORY.search(left):
+    if found := re.search(_MEMORY, left):
         memory = float(found[1]) * (1000 if found[2].startswith("t") else 1)
-        left = _MEMORY.sub(" ", left)
-    if found := _POWER.search(left):
-        power, left = float(found[1]), _POWER.sub(" ", left)
+        left = re.sub(_MEMORY, " ", left)
+    if found := re.search(_POWER, left):
+        power, left = float(found[1]), re.sub(_POWER, " ", left)
     kind = form = ""
     core = []
     for word in left.split():
-        glued = _GLUED.fullmatch(word)
+        glued = re.fullmatch(_GLUED, word)
         for piece in glued.groups() if glued else (word,):
             piece = table["same"].get(piece, piece)
             if piece in table["forms"]:
@@ -273,7 +267,7 @@ def cloud(text: str) -> Cloud | None:
 
 def counted(text: str) -> Iterable[tuple[int, str]]:
     """Ways to read a label as a number of something: ``8x H100``, ``H100 x8``, ``512 H100s``, ``dual RTX 3090``, ``2 nodes of 8x H100``, ``v5p 4x4x8``."""
-    for count, name in _ways(_NODES.sub("x", text.strip())):
+    for count, name in _ways(re.sub(_NODES, "x", text.strip(), flags=re.IGNORECASE)):
         yield count, name
         if name.endswith("s"):
             yield count, name[:-1]
@@ -284,12 +278,12 @@ def _ways(text: str) -> Iterable[tuple[int, str]]:
     if (number := words()["chip"]["numbers"].get(first.lower())) and rest:
         yield number, rest.strip()
     for rule in _PRODUCT:
-        if found := rule.fullmatch(text):
+        if found := re.fullmatch(rule, text, re.IGNORECASE):
             factors = [int(each) for each in re.findall(r"\d{1,6}", found["counts"])]
             if 0 < prod(factors) < 10**9:
                 yield prod(factors), found["name"].strip()
     for rule in _COUNTED:
-        if found := rule.fullmatch(text):
+        if found := re.fullmatch(rule, text, re.IGNORECASE):
             digits = re.sub("[_,]", "", found["count"])
             if len(digits) <= 9 and int(digits) > 0:
                 yield int(digits), found["name"].strip()

@@ -10,11 +10,11 @@ import re
 
 from mlsysim.zoo.labels import words
 
-_DEGREES = re.compile(r"([a-z]+)\s*[=:_-]?\s*(\d+)")
-_LISTED = re.compile(r"([a-z]+(?:\s*[x*,/-]\s*[a-z]+)+)\s*[=:]?\s*\(?(\d+(?:\s*[x*,/-]\s*\d+)+)\)?")
+_DEGREES = r"([a-z]+)\s*[=:_-]?\s*(\d+)"
+_LISTED = r"([a-z]+(?:\s*[x*,/-]\s*[a-z]+)+)\s*[=:]?\s*\(?(\d+(?:\s*[x*,/-]\s*\d+)+)\)?"
 _COPIES = (
-    re.compile(r"(\d+)\s*[x*]\s*([a-z].*)"),
-    re.compile(r"([a-z][a-z ]*[=:]?\d+)\s*[x*]\s*(\d+)(?:\s*(?:replicas?|copies|instances?))?"),
+    r"(\d+)\s*[x*]\s*([a-z].*)",
+    r"([a-z][a-z ]*[=:]?\d+)\s*[x*]\s*(\d+)(?:\s*(?:replicas?|copies|instances?))?",
 )
 
 
@@ -27,10 +27,10 @@ def mapping(text: str) -> dict[str, int] | None:
     ({'tp': 8, 'pp': 4, 'dp': 16}, {'tp': 4, 'dp': 2}, {'zero': 3}, {'tp': 1, 'ep': 8, 'attention_dp': 8})
     """
     plain = re.sub(r"\(\s*\d+\s*(?:nodes?|gpus?)\s*\)", "", text.strip().lower()).strip()
-    if listed := _LISTED.fullmatch(plain):
+    if listed := re.fullmatch(_LISTED, plain):
         names, degrees = re.findall("[a-z]+", re.sub("x", " ", listed[1])), re.findall(r"\d+", listed[2])
         return _together(list(zip(names, degrees, strict=True))) if len(names) == len(degrees) else None
-    if several := _COPIES[0].fullmatch(plain) or _COPIES[1].fullmatch(plain):
+    if several := re.fullmatch(_COPIES[0], plain) or re.fullmatch(_COPIES[1], plain):
         count, each = sorted(several.groups(), key=lambda group: not group.isdigit())
         found = mapping(each)
         return None if found is None or "dp" in found else found | {"dp": int(count)}
@@ -42,7 +42,7 @@ def mapping(text: str) -> dict[str, int] | None:
         if re.search(alone, plain):
             plain, flags = re.sub(alone, " ", plain), flags | held
     plain = re.sub(r"[\s,;/+&]+", "", plain)
-    pieces = _DEGREES.findall(plain)
+    pieces = re.findall(_DEGREES, plain)
     if "".join(name + degree for name, degree in pieces) != re.sub(r"[=:_-]", "", plain):
         return None
     found = _together(pieces)
