@@ -217,3 +217,15 @@ def test_of_a_run_that_does_not_fit_the_cheapest_change_has_the_cheapest_tokens(
     assert not answer.feasible and answer.change is not None
     tried, searched = (evaluate_plainly(each) for each in (answer.change.plan, Plan.model_validate(asked)))
     assert tried.value("usd_per_mtoken") <= searched.value("usd_per_mtoken") * 1.001
+
+
+def test_a_larger_batch_is_tried_in_larger_micro_batches() -> None:
+    """One image on each accelerator waits for its launches: two take no longer. A size that is given stays."""
+    plan = {"task": "training", "model": "EfficientNet_B0", "on": "64xA100", "batch_size": 64}
+    change = evaluate(plan).change
+    assert change is not None and "in micro-batches of 2 (half as many updates for the same samples" in change.sentence
+    after = evaluate(change.plan, change=False)
+    assert after.layout["batch_size"] == 128 and after.layout["micro_batches"] == 1
+    assert change.factor == pytest.approx(2, rel=0.1)
+    kept = evaluate({**plan, "micro_batch": 1})
+    assert not any("micro-batches of 2 (half" in each.sentence for each in kept.changes)

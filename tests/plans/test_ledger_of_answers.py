@@ -264,6 +264,9 @@ _EDGES = {
     "stages that are not even": {
         **{"task": "training", "model": "GPT2", "on": "64xH100", "pp": 8, "batch_size": 512, "efficiency": 0.5},
     },
+    "a replica that stands by": {
+        **{"task": "serving", "model": "Qwen3_30B_A3B", "on": "8xB200", "concurrency": 4, "spare": 1},
+    },
     "too large to serve": {"task": "serving", "model": "Llama3_405B", "on": "8xH100", "concurrency": 4},
     "a framework faster than the cases": {
         **{"task": "rl", "model": "Qwen2_5_7B", "on": "8xH100", "algorithm": "ppo", "framework": "verl"},

@@ -30,6 +30,13 @@ def test_plain_numbers_are_printed_in_the_unit_that_suits_them():
     assert metric("mfu", 0.415, "training").text == "41.5%" and value_text("", 0.415) == "0.4150"
 
 
+def test_what_is_small_is_not_nothing():
+    shares = (0.0, 0.00035, 0.0000012, 0.0005, 0.9999)
+    assert [value_text("mfu", share) for share in shares] == ["0.0%", "0.035%", "0.00012%", "0.1%", "100.0%"]
+    assert value_text("carbon_footprint", Q_(2.08e-5, "kgCO2e")) == "0.021 gCO2e"
+    assert value_text("carbon_footprint", Q_(0.0, "kgCO2e")) == value_text("carbon_footprint", Q_(0, "kgCO2e"))
+
+
 def test_a_metric_without_a_wall_of_its_own_belongs_to_the_one_that_binds():
     assert metric("latency", 1.0, "training", binding=14).wall == 14
     assert metric("latency", 1.0, "serving", wall=4, binding=14).wall == 4

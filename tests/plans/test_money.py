@@ -209,3 +209,11 @@ def test_pools_on_two_nodes_pay_for_the_network_between_them() -> None:
     apart, together = network(on="8xH100", decode_on="8xH100"), network(on="16xH100", tp=8)
     assert apart == pytest.approx(together) and apart > 0
     assert network(on="4xH100", decode_on="4xH100") == 0
+
+
+def test_what_is_rented_need_not_be_priced():
+    """EfficientNet on 40 GB A100: nobody sells them any more, and the rent is known."""
+    plan = {"task": "training", "model": "EfficientNet_B0", "on": "16xA100_40GB", "batch_size": 64, "efficiency": 0.5}
+    assert any("unknown is not free; give what you pay" in line for line in answered(plan).verdict)
+    rented = answered(plan, price="aws spot")
+    assert rented.paid is not None and not any("not known, and unknown" in line for line in rented.verdict)

@@ -7,9 +7,12 @@ the most that it answers is r s or more, else that over s.
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlsysim.labs.gauges import gauges
-from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
 
@@ -194,3 +197,20 @@ def test_the_equation_of_a_rate_gives_it_beyond_the_room_too(engine, more):
         assert flying < more["concurrency"]
     else:
         assert flying == more["concurrency"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    clients=st.integers(1, 12),
+    pools=st.sampled_from([("2xH100", "1xH100"), ("1xH100", "2xH100"), ("4xH100", "auto"), ("3xH100", None)]),
+    efficiency=st.sampled_from([0.5, "calibrated"]),
+    tokens=st.sampled_from([(1000, 100), (100, 2), (4000, 1)]),
+)
+def test_clients_are_their_rate_times_their_time(clients, pools, efficiency, tokens):
+    """Little's law, also where there are fewer clients than replicas that read prompts."""
+    on, decode = pools
+    plan = {"task": "serving", "model": "Llama3_8B", "on": on, "tp": 1, "isl": tokens[0], "osl": tokens[1]}
+    plan |= {"concurrency": clients, "efficiency": efficiency} | ({} if decode is None else {"decode_on": decode})
+    answer = evaluate_plainly(Plan.model_validate(plan))
+    rate, time = to_si(answer.value("requests_per_second"), "1/s"), to_si(answer.value("latency"), "s")
+    assert rate * time == pytest.approx(clients, rel=0.01)

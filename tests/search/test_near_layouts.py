@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mlsysim import Systems
 from mlsysim.search import layouts
 from mlsysim.search.layouts import SCATTER, RankedLayouts
@@ -32,3 +34,13 @@ def test_a_search_says_them():
     assert 1 <= found.near <= found.total_searched
     assert found.simplest["mfu"] >= found.best_mfu * (1 - layouts.SCATTER)
     assert (found.undecided() == "") == (found.near == 1)
+
+
+def test_the_simplest_is_told_from_the_best():
+    found = ParallelismOptimizer().solve(
+        model="Llama3_70B", fleet="64xH100", batch_size=128, seq_len=8192, efficiency="calibrated"
+    )
+    assert found.simplest is not None and found.best_config != found.simplest
+    degrees = ("tp", "pp", "dp", "cp", "ep")
+    if all(found.simplest[name] == found.best_config[name] for name in degrees):
+        assert re.search(r"the simplest of them TP\d+ PP\d+ DP\d+[^(]* with ", found.undecided())

@@ -229,7 +229,7 @@ def remedies(
     if draft and memory(draft=None).fits(batch):
         found.append("serve without the draft model")
     if now.most:
-        found.append(f"serve {now.most} sequences at once instead of {batch}")
+        found.append(f"serve {now.most} sequence{'s' * (now.most > 1)} at once instead of {batch}")
     narrow = memory(cache_precision="fp8")
     if narrow.each < now.each and narrow.fits(batch):
         found.append(worded("keep the cache in fp8 (", Setting("cache_precision", "fp8"), ")"))

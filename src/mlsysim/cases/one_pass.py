@@ -32,7 +32,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.footprint import inference_bytes
 from mlsysim.models.storage import expanded_work, stored
 from mlsysim.models.transformer import TransformerWorkload
-from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, bytes_per_element, expansion_time, format_of
+from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, expansion_time, format_of
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent, wide_peak
 from mlsysim.units.ops import maximum, where
@@ -377,19 +377,21 @@ def under_limit(work: Work, device: Device, times: Roofline, chip: HardwareNode 
     return times.at(clock), clock.clock
 
 
-def remedies(needed: float, available: float, precision: str, chip: HardwareNode, place: str = "") -> list[str]:
-    """The smallest changes that would make inference fit, cheapest first.
+def remedies(
+    needed: float, available: float, batch: int, chip: HardwareNode, fits: Callable[..., bool], place: str = ""
+) -> list[str]:
+    """The smallest changes that would make inference fit, cheapest first; ``fits`` asks whether the pass does with other inputs.
 
     A microcontroller (``place`` says which of its memories is short) does not share a network with others: it takes a chip with
     more of that memory.
     """
-    found = []
+    few, many = 0, batch
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if fits(batch_size=middle) else (few, middle)
+    found = [f"run {few:,} at a time instead of {batch:,}"] if few else []
     if place:
-        return [f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
-    weight = bytes_per_element(precision)
-    for name in storage_formats(chip):
-        if bytes_per_element(name) < weight and needed * bytes_per_element(name) / weight <= available:
-            found.append(f"store the weights in {name}")
-            break
-    found.append(f"use {math.ceil(needed / available)} devices")
-    return found
+        return [*found, f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
+    stored = next((name for name in storage_formats(chip) if fits(precision=name)), None)
+    found += [] if stored is None else [f"store the weights in {stored}"]
+    return [*found, f"use {math.ceil(needed / available)} devices or more"]

@@ -22,6 +22,8 @@ from mlsysim.units.text import compact_time
 from mlsysim.walls.document import Document
 
 _DAY = 86400.0
+_STREAMS = "spill"
+"""What is assumed of the times of a model that does not fit."""
 CAPITAL = 17
 """The wall of what costs money."""
 
@@ -253,6 +255,8 @@ class Answer(Document, Record):
             ),
             **dict.fromkeys(("time_parts", "run_parts", "roofline", "cost_parts", "carbon_parts", "energy_parts"), ()),
             **{"sensitivities": {}, "next_wall": None, "interval": "", "interval_key": ""},
+            "assumptions": {name: text for name, text in self.assumptions.items() if name != _STREAMS},
+            "assumed": tuple(each for each in self.assumed if each.name != _STREAMS),
         }
         return self.model_copy(update=update)
 

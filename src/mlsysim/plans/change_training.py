@@ -27,14 +27,14 @@ from mlsysim.plans.change_candidates import (
     other_chips,
 )
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.ruling import LOST
 from mlsysim.plans.training_layout import least_fleet
 from mlsysim.systems.registry import Fabrics
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time
 
-_LARGER = "a batch twice as large (half as many updates for the same tokens: check that it learns as much)"
+_LARGER = "a batch twice as large{} (half as many updates for the same {}: check that it learns as much)"
 
 
 def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
@@ -52,8 +52,7 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
             (f"micro-batches of {size}", {"micro_batch": size}) for size in {max(1, micro // 2), micro * 2} - {micro}
         ]
         settings += [Candidate(words, plan.replacing(parallelism=split)) for words, split in splits]
-    larger = plan.replacing(workload={"batch_size": layout["batch_size"] * 2})
-    formats = [Candidate(_LARGER, larger, True), *_of_format(plan, answer)]
+    formats = [*_larger(plan, answer, micro), *_of_format(plan, answer)]
     own = given.model_dump(exclude_none=True) if given.automatic else {}
     searched = plan.replacing(parallelism=dict.fromkeys(type(given).model_fields) | own | {"mode": "auto"})
     if not answer.passed:
@@ -72,6 +71,18 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     yield [*settings, *formats, *_sturdier(plan, answer), *capped(plan, answer), *_shorter(plan, answer, holds)]
     yield list(_faster_network(plan))
     yield list(other_chips(searched))
+
+
+def _larger(plan: Plan, answer: Answer, micro: int) -> Iterator[Candidate]:
+    """Twice the batch: in twice as many micro-batches; of networks of fixed shape, whose layouts are not searched, also in micro-batches twice as
+    large where nobody gave their size."""
+    larger, given = plan.replacing(workload={"batch_size": answer.layout["batch_size"] * 2}), answer.plan.parallelism
+    fixed = workload_of(plan.workload).fixed_shape
+    seen = "samples" if fixed else "tokens"
+    yield Candidate(_LARGER.format("", seen), larger, True)
+    if fixed and given.micro_batch is None and given.micro_batches is None:
+        words = _LARGER.format(f", in micro-batches of {2 * micro}", seen)
+        yield Candidate(words, larger.replacing(parallelism={"micro_batch": 2 * micro}), True)
 
 
 def _of_format(plan: Plan, answer: Answer) -> Iterator[Candidate]:

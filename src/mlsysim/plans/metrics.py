@@ -15,7 +15,7 @@ from mlsysim.plans.targets import TIMES, percent, rank_text
 from mlsysim.units.fields import Record
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, format_unit, quantity, to_si, unit_name
-from mlsysim.units.text import byte_unit, count_text, figure, format_value, money_text, number, time_unit
+from mlsysim.units.text import byte_unit, count_text, figure, format_value, money_text, number, plainly, time_unit
 from mlsysim.walls.document import Document
 from mlsysim.walls.explanation import Equation, written
 from mlsysim.zoo.files import shipped
@@ -29,7 +29,7 @@ _SIZES = {
 }
 """Units by the least value that is printed in them."""
 _LARGER = {
-    "kgCO2e": ((1e3, "tCO2e"),),
+    "kgCO2e": ((1e3, "tCO2e"), (0.01, "kgCO2e"), (0.0, "gCO2e")),
     "kilowatt_hour": ((1e6, "GWh"), (1e3, "MWh")),
     "megawatt_hour": ((1e3, "GWh"),),
     "watt": ((1e6, "MW"), (1e3, "kW")),
@@ -216,6 +216,9 @@ def metric(name: str, value: Any, task: str, band: Any = None, wall: int = 0, bi
 _SMALL = 0.01
 """Below it a quantity has another unit, or all its zeros."""
 
+_LEAST = 0.0005
+"""Below it a share has two digits that count, not one behind the point, which would be nothing."""
+
 _RATES = ("1 / second", "1 / s")
 """Units of counts a second, which labels name in words."""
 
@@ -240,6 +243,6 @@ def value_text(name: str, value: Any) -> str:
         return f"{figure(value.magnitude)} {format_unit(value.units)}".strip() if large else format_value(value)
     if isinstance(value, float):
         if name in kinds() and kinds()[name].share:
-            return f"{value:.1%}"
+            return f"{plainly(100 * value, 2)}%" if 0 < abs(value) < _LEAST else f"{value:.1%}"
         return figure(value) if abs(value) >= 1e4 else format_value(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

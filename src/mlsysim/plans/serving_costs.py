@@ -39,7 +39,12 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     shares = []
     for (fleet, pool), power, gone in zip(pools, powers, away, strict=False):
         there = 1.0 - gone * pool.width / fleet.total_accelerators
-        shares.append(Share(fleet, _mean(fleet, pool, power, there), there=there))
+        working = min(1.0, pool.devices / (there * fleet.total_accelerators))
+        shares.append(Share(fleet, _mean(fleet, working, power), there=there))
+        if fleet is pools[0][0] and power is not None and working < 1:
+            waits = quantity(waiting_power_of(fleet.node.accelerator), "W")
+            sheet.facts |= {"share_working": working, "waiting_power": waits}
+            sheet.add("run_power", shares[0].power, times(shares[0].power, draws))
     seen, hours = at_all_hours(sheet, server.fleet, days)
     spent = spend(sheet, days, made, *shares, slower=slower, draws=draws, seen=seen)
     if hours:
@@ -65,10 +70,9 @@ def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
     return [(server.fleet, reading), (server.decode_fleet, writing)]
 
 
-def _mean(fleet: Fleet, pool: Pool, power: float | None, there: float) -> float | None:
-    """Mean watts of those of a fleet's accelerators that are there: those of the pool work, the others wait."""
-    share = min(1.0, pool.devices / (there * fleet.total_accelerators))
-    return None if power is None else share * power + (1 - share) * waiting_power_of(fleet.node.accelerator)
+def _mean(fleet: Fleet, working: float, power: float | None) -> float | None:
+    """Mean watts of those of a fleet's accelerators that are there: a share of them works, the others wait."""
+    return None if power is None else working * power + (1 - working) * waiting_power_of(fleet.node.accelerator)
 
 
 def power_of(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:

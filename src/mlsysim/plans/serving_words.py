@@ -115,9 +115,9 @@ def _thrashing(served: Served) -> tuple[str, ...]:
 
 
 def _least(served: Served) -> tuple[str, ...]:
-    """The fewest accelerators of the same chip on which a replica fits, and how it is split there."""
+    """The fewest accelerators of the same chip on which a replica fits, and how it is split there; nothing where a request fits and only so many do not."""
     server = served.server
-    if server.decode_fleet is not None:
+    if server.decode_fleet is not None or (served.result.max_batch_size or 0) >= 1:
         return ()
     for split in server.wider():
         try:
@@ -125,9 +125,9 @@ def _least(served: Served) -> tuple[str, ...]:
         except InputError:
             continue
         if fits:
-            return (
-                f"The smallest fleet that would hold it is {split.devices:,} x {server.chip.name}, as {split_text(split)}.",
-            )
+            what = "fleet" if split.devices > server.fleet.total_accelerators else "replica"
+            size = f"{split.devices:,} x {server.chip.name}, as {split_text(split)}"
+            return (f"The smallest {what} that would hold it is {size}.",)
     return ()
 
 

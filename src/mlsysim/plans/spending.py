@@ -226,8 +226,12 @@ def _solved(
         for warning in noticed:
             sheet.note(str(warning.message))
     except InputError as error:
-        paid = worded(_unknown(error)[:-1], "; give what you pay an hour, such as ", Setting("price", "2.5"), ".")
-        sheet.note(paid if error.details.get("field") == "unit_cost" and rent is None else _unknown(error))
+        if error.details.get("field") != "unit_cost":
+            sheet.note(_unknown(error))
+        elif rent is None:
+            sheet.note(
+                worded(_unknown(error)[:-1], "; give what you pay an hour, such as ", Setting("price", "2.5"), ".")
+            )
     try:
         footprint = sheet.keep(SustainabilityModel().solve(share.fleet, datacenter=region, **options))
     except InputError as error:

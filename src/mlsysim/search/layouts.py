@@ -112,7 +112,7 @@ def splits(x: Any, refused: Counter[str] | None = None) -> Iterator[Split]:
     max_tp, heads = x.max_tp or x.fleet.node.accelerators_per_node, getattr(model, "heads", None) or 1
     for tp in only("tp", (t for t in divisors(accelerators) if t <= max_tp)):
         if heads % tp:
-            why[f"TP does not divide {heads} heads"] += 1
+            why[f"TP does not divide {heads} head{'s' * (heads != 1)}"] += 1
             continue
         for pp in only("pp", (p for p in divisors(accelerators // tp) if p <= x.max_pp)):
             if pp > layers:

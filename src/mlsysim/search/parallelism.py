@@ -98,9 +98,18 @@ class ParallelismResult(Result):
         """What predictions cannot tell from the best, in words; nothing where there is no other."""
         if self.near == 1 or self.simplest is None:
             return ""
-        behind = 1 - self.simplest["mfu"] / self.best_mfu
-        chunks = f" with {self.simplest['v_stages']} chunks a stage" if self.simplest["v_stages"] > 1 else ""
-        other = f", the simplest of them {_label(self.simplest)}{chunks} ({behind:.1%} behind)" if behind > 0 else ""
+        simplest, best = self.simplest, self.best_config
+        behind = 1 - simplest["mfu"] / self.best_mfu
+        own = f"{simplest['v_stages']} chunk{'s' * (simplest['v_stages'] > 1)} a stage"
+        told = [own] if simplest["v_stages"] > 1 else []
+        if _label(simplest) == _label(best):
+            told = [own] if simplest["v_stages"] != best["v_stages"] else []
+            told += [f"recompute {simplest['recompute']}"] if simplest["recompute"] != best["recompute"] else []
+            told += [f"ZeRO {simplest['zero_stage']}"] if simplest["zero_stage"] != best["zero_stage"] else []
+            count = simplest["microbatch_count"]
+            told += [f"{count:,} micro-batch{'es' * (count > 1)}"] if count != best["microbatch_count"] else []
+        beside = f" with {', '.join(told)}" if told else ""
+        other = f", the simplest of them {_label(simplest)}{beside} ({behind:.1%} behind)" if behind > 0 else ""
         return f"; {self.near:,} are within {layouts.SCATTER:.0%}, too close for predictions to rank{other}"
 
 

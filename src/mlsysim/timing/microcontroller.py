@@ -23,6 +23,7 @@ from mlsysim.timing.vision_time import constants
 from mlsysim.units.kernel import kernel
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.text import count_text
 from mlsysim.zoo.intervals import interval
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def microcontroller_pass(
     notes["interval"] = band.resting_on(
         f"MLPerf Tiny results with {known}",
         chip=f"no results of MLPerf Tiny on {chip.name}; its core's rate is of other boards or of one network",
-        model=f"networks of {smallest:.2g} to {largest:.2g} multiply-adds were measured",
+        model=f"networks of {count_text(smallest)} to {count_text(largest)} multiply-adds were measured",
     )
     power, spread = target.power, None
     if power is not None:

@@ -23,7 +23,8 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases import one_pass
 from mlsysim.cases.one_pass import Device, Timed, Work
@@ -113,45 +114,59 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> PerformanceProfile:
         """Evaluate one pass on one device."""
-        if x.runtime is not None and not isinstance(x.runtime, str):
-            raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
-        phase, new, context = one_pass.asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
-        device = replace(one_pass.device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed), cap=x.power_cap)
-        efficiency = None if x.efficiency == CALIBRATED else x.efficiency
-        if efficiency is None:
-            device = replace(device, capacity=device_memory(x.hardware))
-        for name in CALIBRATED_ONLY:
-            if name in assumed.given and (efficiency is not None or phase == "training"):
-                raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
-            assumed.pop(name, None)
-        if phase == "training":
-            # A forward pass needs none of a training step's modules, which take longer to load than it does to answer.
-            from mlsysim.cases.training_pass import TrainingStep, training_pass, training_work
-
-            check_trained(x.precision, x.is_lora, x.hardware.compute, x.hardware.name)
-            rank, sizes = x.lora_rank if x.is_lora else None, (x.batch_size, new, x.precision, x.optimizer)
-            sharing = x.activation_recomputation, x.zero_stage, x.dp_size, rank
-            step = TrainingStep(x.model, *sizes, *sharing, efficiency is None)
-            work, held = training_work(step)
-            timed = training_pass(step, work, held, device, x.hardware, efficiency, x.runtime, assumed)
-            return _packed(x, phase, step, work, device, timed, assumed)
-        for name in _TRAINING_ONLY:
-            assumed.pop(name, None)
-        shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
-        question = one_pass.Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
-        work = one_pass.work_of(question)
-        if efficiency is None:
-            timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
-        else:
-            refuse_runtime(x.model, x.hardware, x.runtime, efficiency)
-            timed = one_pass.first_order_pass(work, device, efficiency, x.hardware)
-        return _packed(x, phase, None, work, device, timed, assumed)
+        return _packed(x, _asked(x, assumed), assumed)
 
 
-def _packed(
-    x: Inputs, phase: str, step: TrainingStep | None, work: Work, device: Device, timed: Timed, assumed: Assumptions
-) -> PerformanceProfile:
+class _Answered(NamedTuple):
+    """What is asked of which device, and the times of it."""
+
+    phase: str
+    step: TrainingStep | None
+    work: Work
+    device: Device
+    timed: Timed
+
+
+def _asked(x: Inputs, assumed: Assumptions) -> _Answered:
+    """The pass that the inputs ask for, timed."""
+    if x.runtime is not None and not isinstance(x.runtime, str):
+        raise InputError(f"The 'runtime' of SingleNodeModel is a name, not {x.runtime!r:.80}.", field="runtime")
+    phase, new, context = one_pass.asked_pass(x.model, x.phase, x.seq_len, x.is_training, assumed)
+    device = replace(one_pass.device_of(x.hardware, x.precision, x.bandwidth_efficiency, assumed), cap=x.power_cap)
+    efficiency = None if x.efficiency == CALIBRATED else x.efficiency
+    if efficiency is None:
+        device = replace(device, capacity=device_memory(x.hardware))
+    for name in CALIBRATED_ONLY:
+        if name in assumed.given and (efficiency is not None or phase == "training"):
+            raise InputError(f"{name!r} changes calibrated forward passes alone; leave it out.", field=name)
+        assumed.pop(name, None)
+    if phase == "training":
+        # A forward pass needs none of a training step's modules, which take longer to load than it does to answer.
+        from mlsysim.cases.training_pass import TrainingStep, training_pass, training_work
+
+        check_trained(x.precision, x.is_lora, x.hardware.compute, x.hardware.name)
+        rank, sizes = x.lora_rank if x.is_lora else None, (x.batch_size, new, x.precision, x.optimizer)
+        sharing = x.activation_recomputation, x.zero_stage, x.dp_size, rank
+        step = TrainingStep(x.model, *sizes, *sharing, efficiency is None)
+        work, held = training_work(step)
+        timed = training_pass(step, work, held, device, x.hardware, efficiency, x.runtime, assumed)
+        return _Answered(phase, step, work, device, timed)
+    for name in _TRAINING_ONLY:
+        assumed.pop(name, None)
+    shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
+    question = one_pass.Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
+    work = one_pass.work_of(question)
+    if efficiency is None:
+        timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
+    else:
+        refuse_runtime(x.model, x.hardware, x.runtime, efficiency)
+        timed = one_pass.first_order_pass(work, device, efficiency, x.hardware)
+    return _Answered(phase, None, work, device, timed)
+
+
+def _packed(x: Inputs, asked: _Answered, assumed: Assumptions) -> PerformanceProfile:
     """The result that is read off a timed pass."""
+    phase, step, work, device, timed = asked
     work = timed.work or work
     chip, seconds, calibrated, fits = x.hardware, timed.seconds, x.efficiency == CALIBRATED, timed.fits
     place = one_pass.held_by(work, device)[1] if step is None else ""
@@ -203,7 +218,7 @@ def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str
     """The limit that stops the pass, and the smallest changes that would help."""
     needed, there = timed.needed, timed.capacity
     if step is None:
-        found = tuple(one_pass.remedies(needed, there, x.precision, x.hardware, place))
+        found = tuple(one_pass.remedies(needed, there, x.batch_size, x.hardware, partial(_fits, x), place))
     else:
         found = tuple(step.help(there))
     needs = f"{x.model.name} needs {bytes_text(needed)}{place and f' of {place}'}"
@@ -211,3 +226,11 @@ def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str
     if x.raise_errors:
         raise OOMError(stopped.sentence, needed=needed, available=there)
     return stopped, found
+
+
+def _fits(x: Inputs, **changed: Any) -> bool:
+    """Whether a pass with other inputs fits; none that cannot be asked does."""
+    try:
+        return _asked(x.but(**changed), Assumptions()).timed.fits
+    except InputError:
+        return False
