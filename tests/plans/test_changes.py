@@ -103,6 +103,23 @@ def test_without_a_price_as_few_accelerators_as_fit_are_the_cheapest_change() ->
     assert any("The smallest fleet that would hold it is 4 x NVIDIA L40S" in line for line in answer.verdict)
 
 
+def test_replicas_without_a_client_are_given_back() -> None:
+    """Four clients on eighteen replicas: fourteen have nothing to do, and the four answer as they did."""
+    answer = evaluate({**SERVED, "on": "64xH100", "tp": 4, "concurrency": 4})
+    assert answer.change is not None
+    assert "16 x H100 instead of 64 (4 requests keep no more than 4 replicas busy): 7" in answer.change.sentence
+    after = evaluate(answer.change.plan, change=False)
+    assert after.metric("tpot").text == answer.metric("tpot").text and after.layout["replicas"] == 4
+    assert after.metric("requests_per_second").text == answer.metric("requests_per_second").text
+
+
+def test_few_requests_need_no_more_than_one_replica_whatever_else_divides() -> None:
+    """Three, five, six and seven TPUs make no group, and two do: a search by halves alone would not come to them."""
+    plan = {"task": "serving", "model": "Llama3_70B", "on": "16xTPU_v5p", "prompt_tokens": 512, "output_tokens": 300}
+    change = evaluate({**plan, "qps": 0.1, "price": 4.2}).change
+    assert change is not None and " 2 x TPU_v5p (TP2) instead of 16" in change.sentence
+
+
 def test_a_deadline_with_slack_needs_fewer_accelerators() -> None:
     told = _sentence("a run in fp8")
     assert "128 x H100 instead of 512" in told and "lower cost of the run" in told and "the run takes" in told

@@ -95,3 +95,12 @@ def test_sequences_that_are_not_split_leave_the_rest_to_be_searched():
     )
     assert kept == free and kept["tp"] * kept["pp"] > 1
     assert mlsysim.train("Llama3_8B", **given, tp=1, cp=1).layout["dp"] == 64
+
+
+def test_an_engine_on_accelerators_that_it_is_not_made_for_is_noted():
+    strange = mlsysim.serve("Llama3_8B", on="MI300X", engine="TensorRT-LLM", concurrency=4)
+    assert strange.warnings == (
+        "TensorRT_LLM runs on accelerators of NVIDIA alone: on AMD Instinct MI300X 192GB its times are what its steps would take there.",
+    )
+    assert mlsysim.serve("Llama3_8B", on="H100", engine="TensorRT-LLM", concurrency=4).warnings == ()
+    assert mlsysim.serve("Llama3_8B", on="MI300X", engine="vLLM", concurrency=4).warnings == ()

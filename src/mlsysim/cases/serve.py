@@ -377,10 +377,12 @@ def serve(
     if times is None:
         times = batch_times(machine, t, a, total)
     ttft, more = times.prefill + times.transfer + recalled(t, a), t.answer - 1
-    itl, others, service = value_of(times.itl), 0.0, 0.0
+    itl = value_of(times.itl)
+    others: Any = 0.0
     if machine.apart:
         reading = t.prefills * t.together / maximum(value_of(times.prefill) * times.pace, value_of(times.transfer))
         requests = minimum(reading, t.replicas * t.batch / (t.answer * itl))
+        service = t.replicas * t.batch / requests
     else:
         # While a request is answered, the other prompts of its batch are read too.
         behind = (t.batch / t.together - 1) * times.pace
@@ -390,10 +392,8 @@ def serve(
     tpot = times.itl + others / maximum(more, 1)
     e2e = ttft + more * tpot
     if t.concurrency is not None:
-        # Little's law: of one pool those wait whom it has no place for, of two those whom the slower has no time for.
-        over = t.concurrency / (t.batch * t.replicas) - 1
-        waits = t.concurrency / requests - value_of(e2e) if machine.apart else over * service
-        place = a.loss(PLACE, BATCHING, "t = C / X - T", e2e * (maximum(waits, 0.0) / value_of(e2e)))
+        behind = maximum(t.concurrency / (t.batch * t.replicas) - 1, 0.0) * service
+        place = a.loss(PLACE, BATCHING, "t = (C / N - 1) T_service", e2e * (behind / value_of(e2e)))
         ttft, e2e = ttft + place, e2e + place
         requests = minimum(requests, t.concurrency / value_of(e2e)) if machine.apart else requests
     stall = 0.0 if machine.apart else times.longest_pass

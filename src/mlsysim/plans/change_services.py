@@ -83,7 +83,7 @@ def of_a_service(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
             for each, free in of_format
             for fewer in _smaller(each.plan, free if chosen else each.plan, answer, holds)
         ]
-    yield [*settings, *formats, *narrow, *capped(plan, answer)]
+    yield [*_without_idle(plan, answer), *settings, *formats, *narrow, *capped(plan, answer)]
     if prompt >= _LONG and not any((part.cached_prefix, part.prefix_hits, part.turns, part.trace)):
         words = "a prefix cache, if prompts share half of their tokens"
         yield [Candidate(words, plan.replacing(serving={"cached_prefix": prompt // 2}))]
@@ -121,6 +121,8 @@ def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds, spare: float 
         return free.replacing(hardware=fleet_of(plan, count), serving=fewer)
 
     count = fewest(counts, lambda count: holds(made(count, spare)))
+    # Numbers that nothing divides into break the order: powers of two are asked for themselves.
+    count = next((n for n in (1, 2, 4) if n in counts and n < (count or 0) and holds(made(n, spare))), count)
     if count is not None:
         was = "" if given else f" ({_replicas(answer)})"
 
@@ -131,6 +133,21 @@ def _smaller(plan: Plan, free: Plan, answer: Answer, holds: Holds, spare: float 
             return f"{instead(plan, count or 0, now)}{was}{room}"
 
         yield Candidate(words, made(count))
+
+
+def _without_idle(plan: Plan, answer: Answer) -> Iterator[Candidate]:
+    """No more replicas than clients: the others never get a request."""
+    fleet, part, replicas = find_fleets(plan.hardware).fleets[0], plan.serving, answer.layout["replicas"]
+    clients = None if answer.plan.serving is None else answer.plan.serving.concurrency
+    if part is None or clients is None or clients >= replicas or part.decode_on is not None or part.spare:
+        return
+    total, node = fleet.total_accelerators, fleet.node.accelerators_per_node
+    unit = total // replicas
+    count = clients * unit if clients * unit <= node else math.ceil(clients * unit / node) * node
+    if plan.hardware.chip is None and count < total and count % unit == 0:
+        only = f"{clients:,} {'request keeps' if clients == 1 else 'requests keep'} no more than {clients:,} replica{'s' * (clients > 1)} busy"
+        fewer = plan.replacing(hardware=fleet_of(plan, count), serving={"replicas": count // unit})
+        yield Candidate(f"{instead(plan, count)} ({only})", fewer)
 
 
 def _replicas(answer: Answer) -> str:

@@ -63,8 +63,21 @@ def _unheeded(plan: Plan) -> Iterator[str]:
     longest, tokens = getattr(model, "max_context", None), plan.workload.seq_len or 0
     if part is not None:
         tokens = (part.prompt_tokens or tokens) + (part.output_tokens or 0)
+    if part is not None and part.engine is not None:
+        yield from _elsewhere(plan, part.engine)
     if longest is not None and tokens > longest:
         yield f"{model.name} is made for {longest:,} tokens at most; it is asked for {tokens:,}."
+
+
+def _elsewhere(plan: Plan, name: str) -> Iterator[str]:
+    """An engine on accelerators that it is not made for."""
+    from mlsysim.timing.engines import engine
+
+    own = engine(name)
+    for fleet in find_fleets(plan.hardware).fleets:
+        chip = fleet.node.accelerator
+        if own.vendors and chip.vendor not in own.vendors:
+            yield f"{own.name} runs on accelerators of {' and '.join(own.vendors)} alone: on {chip.name} its times are what its steps would take there."
 
 
 def _unchecked(answer: Answer) -> Iterator[str]:

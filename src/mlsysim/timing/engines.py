@@ -97,6 +97,7 @@ class Engine(Record):
     memory_rule: Literal["all", "free"] = "all"
     source: Source
     fit_error_pct: float | None = None
+    vendors: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     models: tuple[Seen, ...] = ()
     chips: tuple[str, ...] = Field(default=(), description="chips that runs of it were fitted on")

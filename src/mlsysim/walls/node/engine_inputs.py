@@ -89,7 +89,11 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
         assumed["adapter_rank"] = "no effect: requests have no adapters"
     if x.adapters:
         rank = f"rank {x.adapter_rank or ADAPTER_RANK} on the attention projections, in 16 bits"
-        assumed["adapters"] = f"{rank}, all as likely; those of all {x.adapters} are on each replica"
+        assumed["adapters"] = (
+            f"{rank}, all as likely; those of all {x.adapters:,} are on each replica"
+            if x.adapters > 1
+            else f"{rank}, on each replica"
+        )
     for name in ("prefix_tokens", "offload_memory"):
         if getattr(x, name) is not None and x.prefix_hit_rate is None:
             assumed[name] = "no effect: no share of the prompts is found in a cache of prefixes"
