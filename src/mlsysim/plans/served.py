@@ -85,8 +85,9 @@ class Served:
             self.clients = max(1, round(min(flying, part.requests or math.inf)))
             self.requests = answered
         else:
-            # Requests that are answered while all clients keep asking; a replica without a client answers nothing. Clients of two pools are those of all.
-            asking = 1.0 if writers is not None else min(1.0, clients / self.replicas)
+            # Requests that are answered while all clients keep asking. Loops of engines are of replicas that have a client, and one without answers nothing;
+            # first order and loops of two pools are of all clients.
+            asking = min(1.0, clients / self.replicas) if server.calibrated and writers is None else 1.0
             self.clients, self.requests = clients, answered * asking
         self.output_rate = self.requests * self.mean_output
         self.carries = part.qps is not None and self.requests >= part.qps * 0.999 and math.isfinite(self.ttft)
