@@ -127,3 +127,14 @@ def test_no_such_trace(tmp_path):
         path = tmp_path / "a.csv"
         path.write_text(HEAD + "0,1,1\n")
         read_trace(path, run="b")
+
+
+def test_a_short_trace_that_was_read_is_at_hand_until_its_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "few.csv"
+    file.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n1,200,20\n")
+    trace = read_trace(file)
+    first = list(trace)
+    assert list(trace) == list(read_trace(file)) == first and trace.summary.count == 2
+    assert [request.prompt for request in trace.part(requests=1)] == [100]
+    file.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n1,200,20\n2,300,30\n")
+    assert [request.prompt for request in trace] == [100, 200, 300]

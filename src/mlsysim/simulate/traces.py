@@ -6,7 +6,7 @@
     trace.scaled(rate=20).part(start=600, stop=1200)      # further traces; nothing is read before somebody asks
 
 A trace may be read as often as one likes; it holds a path, not requests, so that a day of millions needs no memory and a worker process
-gets it by name. Times count from the first request of the file.
+gets it by name (a short one that was read is kept beside it). Times count from the first request of the file.
 """
 
 from __future__ import annotations
@@ -160,6 +160,11 @@ def _cv(total: float, squares: float, count: int) -> float:
 # --- what a trace is made of: plain data, so that it travels to other processes ----------------------------------------------
 
 
+_SHORT, _FEW = 20_000, 2
+"""Requests of a trace that are kept, and traces."""
+_KNOWN: dict[Any, list[Pair]] = {}
+
+
 @dataclass(frozen=True)
 class _File:
     path: Path
@@ -170,6 +175,23 @@ class _File:
     cut: bool
 
     def pairs(self, failed: list[int | str]) -> Iterator[Pair]:
+        """All of it; a short one is at hand when it is asked for again, as long as its file is the same."""
+        about, before = self.path.stat(), len(failed)
+        key = self, about.st_mtime_ns, about.st_size
+        if key in _KNOWN:
+            yield from _KNOWN[key]
+            return
+        pairs: list[Pair] = []
+        for pair in self._read(failed):
+            if len(pairs) <= _SHORT:
+                pairs.append(pair)
+            yield pair
+        if len(pairs) <= _SHORT and len(failed) == before:
+            while len(_KNOWN) >= _FEW:
+                del _KNOWN[next(iter(_KNOWN))]
+            _KNOWN[key] = pairs
+
+    def _read(self, failed: list[int | str]) -> Iterator[Pair]:
         lines = lines_of(self.path, self.block_tokens, self.run)
         begin: float | None = None
         last: float = 0.0
