@@ -211,3 +211,18 @@ def test_auto_is_what_stands_where_no_format_is_given() -> None:
         }
     )
     assert said.workload.precision is None and said.serving.cache_precision is None
+
+
+def test_what_is_offloaded_may_be_named() -> None:
+    """By one name or several, as DeepSpeed has them apart; a share that is said beside its name is one of two answers."""
+    keys = ("offload", "offload_weights", "offload_activations")
+    named = {
+        **{"optimizer": (1, None, None), "parameters": (None, 1, None), "activations": (None, None, 1)},
+        **{"optimizer+weights": (1, 1, None), "0.5": (0.5, None, None)},
+    }
+    for text, shares in named.items():
+        part = Plan.model_validate({"task": "training", **BASE, "parallelism": {"offload": text}}).parallelism
+        assert tuple(getattr(part, key) for key in keys) == shares
+    with pytest.raises(InputError, match="expected a number such as 0.5"):
+        twice = {"offload": "weights", "offload_weights": 0.5}
+        Plan.model_validate({"task": "training", **BASE, "parallelism": twice})

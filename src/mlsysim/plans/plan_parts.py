@@ -179,6 +179,14 @@ class HardwarePart(Part):
         return self
 
 
+_OFFLOADED = {
+    **dict.fromkeys(("optimizer", "optimiser", "state", "states"), "offload"),
+    **dict.fromkeys(("weights", "weight", "parameters", "params", "param"), "offload_weights"),
+    **dict.fromkeys(("activations", "activation"), "offload_activations"),
+}
+"""What people call what is kept in the host's memory, and the key that has its share."""
+
+
 class ParallelismPart(Part):
     """How the work is split. What is left out is chosen (training: with mode auto) or one."""
 
@@ -212,10 +220,16 @@ class ParallelismPart(Part):
     overlap_ep: Real = _within(0, 1, "share of the experts' exchange that is hidden")
     overlap: Flag = _open("hide gradient communication behind the backward pass")
 
-    @field_validator("offload", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _all_of_it(cls, value: Any) -> Any:
-        return 1.0 if isinstance(value, str) and value.strip().lower() == "optimizer" else value
+    def _all_of_what_is_named(cls, values: Any) -> Any:
+        """What is offloaded may be named, and then it is all of it: ``offload = "optimizer+weights"``."""
+        given = values.get("offload") if isinstance(values, dict) else None
+        named = set(re.split(r"[+,\s]+", given.strip().lower())) if isinstance(given, str) else set()
+        keys = {_OFFLOADED.get(word, "") for word in named}
+        if not keys or "" in keys or any(values.get(key) is not None for key in keys - {"offload"}):
+            return values
+        return {**values, "offload": None, **dict.fromkeys(keys, 1.0)}
 
     @model_validator(mode="before")
     @classmethod
