@@ -223,6 +223,6 @@ def test_what_is_offloaded_may_be_named() -> None:
     for text, shares in named.items():
         part = Plan.model_validate({"task": "training", **BASE, "parallelism": {"offload": text}}).parallelism
         assert tuple(getattr(part, key) for key in keys) == shares
-    with pytest.raises(InputError, match="expected a number such as 0.5"):
+    with pytest.raises(InputError, match="expected a number such as"):
         twice = {"offload": "weights", "offload_weights": 0.5}
         Plan.model_validate({"task": "training", **BASE, "parallelism": twice})
