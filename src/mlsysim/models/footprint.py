@@ -277,7 +277,8 @@ class Training:
                 own, frozen = (0.0 if place else adapters), local
             part = [1 / (whole + (1 - whole) / ranks) for whole in (self.whole_weights, self.whole_gradients)]
             shards = [where(zero >= least, split, 1) for least, split in zip((3, 2), part, strict=True)]
-            parts = sharded_state(own, *each, *shards, where(zero >= 1, ranks, 1))
+            owners = where(zero >= 1, ranks, 1)
+            parts = sharded_state(own, *each, shards[0], shards[1], owners)
             rest = self.copies * parts[0] + frozen * resting / shards[0]
             if keeps.prefetched:
                 layer = self._units[place] * (_largest_matrix(model) if keeps.compiled else 1.0)
