@@ -120,6 +120,21 @@ def test_few_requests_need_no_more_than_one_replica_whatever_else_divides() -> N
     assert change is not None and " 2 x TPU_v5p (TP2) instead of 16" in change.sentence
 
 
+def test_what_does_not_fit_is_changed_to_the_smallest_fleet_that_its_verdict_names() -> None:
+    plan = {
+        "task": "training",
+        "model": "Kimi_K2",
+        "on": "32xL40S",
+        "batch_size": 64,
+        "offload": 1.0,
+        "efficiency": 0.3,
+    }
+    answer = evaluate(plan)
+    assert answer.change is not None and answer.change.plan.hardware.on is not None
+    least = next(line for line in answer.verdict if line.startswith("The smallest fleet that would hold it is "))
+    assert least.split(" is ")[1].split(" ")[0] == answer.change.plan.hardware.on.split("x")[0]
+
+
 def test_a_deadline_with_slack_needs_fewer_accelerators() -> None:
     told = _sentence("a run in fp8")
     assert "128 x H100 instead of 512" in told and "lower cost of the run" in told and "the run takes" in told

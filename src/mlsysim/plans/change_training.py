@@ -61,16 +61,20 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         yield list(_faster_network(plan))
         late = "run_time" in answer.held and plan.ops.deadline is not None
         asked = to_si(answer.value("run_time"), "s") / to_si(plan.ops.deadline, "s") if late else 1.0
-        yield [*other_chips(searched), *more(searched, asked, EIGHTHS)]
-        if not answer.feasible and plan.hardware.chip is None and (enough := least_fleet(searched).get("fleet")):
-            count, batch = enough
-            beside = "" if batch == layout["batch_size"] else f" and a batch of {batch:,}"
-            hard, work = fleet_of(plan, count), {"batch_size": batch}
-            yield [Candidate(f"{instead(plan, count)}{beside}", searched.replacing(hardware=hard, workload=work))]
+        yield [*other_chips(searched), *more(searched, asked, EIGHTHS), *_enough(plan, searched, answer)]
         return
     yield [*settings, *formats, *_sturdier(plan, answer), *capped(plan, answer), *_shorter(plan, answer, holds)]
     yield list(_faster_network(plan))
     yield list(other_chips(searched))
+
+
+def _enough(plan: Plan, searched: Plan, answer: Answer) -> Iterator[Candidate]:
+    """The smallest fleet that holds what does not fit, which its verdict names."""
+    if not answer.feasible and plan.hardware.chip is None and (enough := least_fleet(searched).get("fleet")):
+        count, batch = enough
+        beside = "" if batch == answer.layout["batch_size"] else f" and a batch of {batch:,}"
+        hard, work = fleet_of(plan, count), {"batch_size": batch}
+        yield Candidate(f"{instead(plan, count)}{beside}", searched.replacing(hardware=hard, workload=work))
 
 
 def _larger(plan: Plan, answer: Answer, micro: int) -> Iterator[Candidate]:
