@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import mlsysim
 from mlsysim.cases import rl as case
 from mlsysim.errors import InputError
+from mlsysim.labs.gauges import time_bar
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.rl_part import RlPart
@@ -21,6 +22,7 @@ from mlsysim.plans.rl_steps import OTHERS as BESIDE
 from mlsysim.plans.rl_steps import Stepper
 from mlsysim.plans.schema import ALL_TASKS
 from mlsysim.plans.varied import axes_of
+from mlsysim.plot.answers import time_of, whole_of
 from mlsysim.simulate.rl import Lengths, imbalance
 from mlsysim.units.registry import to_si
 
@@ -57,6 +59,17 @@ def test_shares_of_a_step_in_turns_are_those_of_its_times():
     parts = found.step.ledger.parts
     for side, seconds in (("training: ", found.step.training), ("log-probabilities", found.step.passes)):
         assert sum(each.exposed for each in parts if each.name.startswith(side)) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_a_part_of_two_pools_at_once_is_drawn_with_what_it_takes_in_its_own():
+    """A bar has what shows of the long tail, the metric all of it: the ledger has both, and the bar says so."""
+    answer, turns = (evaluate_plainly(Plan.model_validate(document)) for document in (SPLIT, SMALL))
+    shown, metric = answer.ledger.exposed(case.LONG_TAIL), answer.metric("tail_time")
+    assert 0 < shown < answer.ledger.gross(case.LONG_TAIL) == pytest.approx(to_si(metric.value, "s"))
+    for said in (time_bar(answer)["note"], *(draw(answer, title="Step").subtitle for draw in (time_of, whole_of))):
+        assert said.startswith("Two pools work at once") and metric.text in said
+    assert not time_bar(turns)["note"] and not time_of(turns, title="Step").subtitle
+    assert turns.ledger.exposed(case.LONG_TAIL) == pytest.approx(to_si(turns.value("tail_time"), "s"))
 
 
 def test_one_sample_of_fixed_length_is_a_request_of_the_serving_case():

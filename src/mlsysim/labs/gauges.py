@@ -16,7 +16,7 @@ from typing import Any
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.metrics import Metric
 from mlsysim.plans.pieces import Checked, Part
-from mlsysim.plot.readings import bound_of, colour_of, figure_of
+from mlsysim.plot.readings import bound_of, colour_of, figure_of, shared_out
 from mlsysim.units.registry import Quantity
 from mlsysim.units.text import bytes_text, compact_time, money_text, number
 from mlsysim.walls.binding import NAMES
@@ -210,7 +210,7 @@ def time_bar(answer: Answer) -> Bar | None:
         if seconds[wall] > least
     ]
     told = {"label": metric.label, "text": metric.text, "interval": metric.interval, "path": metric.path}
-    return {**told, "subject": answer.subject, "seconds": whole, "parts": parts}
+    return {**told, "subject": answer.subject, "seconds": whole, "parts": parts, "note": shared_out(answer)}
 
 
 def _form(equation: str, seconds: float, amounts: dict[str, float]) -> str:

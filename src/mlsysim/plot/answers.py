@@ -22,6 +22,7 @@ from mlsysim.plot.charts.roofline import roofline
 from mlsysim.plot.charts.run import gantt, share_bar
 from mlsysim.plot.charts.scorecard import scorecard
 from mlsysim.plot.figure import WIDE, Figure
+from mlsysim.plot.readings import shared_out
 from mlsysim.simulate.run.record import AGAIN, RESTARTS, STOPPED, WAITING
 from mlsysim.simulate.run.run import TRAINING
 from mlsysim.units.registry import quantity
@@ -71,14 +72,16 @@ def time_of(answers: Answer | Named, *, whole: str = "", title: str, width: int 
     """Where the time of a step, a request or a pass goes; ``whole`` is what that is called. Of several answers all on one scale. Of what has no
     time (a server whose queue grows without end) there is nothing to draw."""
     wholes = []
-    for name, answer in [("", answers)] if isinstance(answers, Answer) else answers:
+    named = [("", answers)] if isinstance(answers, Answer) else list(answers)
+    said = next((text for _, answer in named if (text := shared_out(answer))), "")
+    for name, answer in named:
         parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > 0]
         if parts and "latency" in answer.held:
             wholes.append((name, parts, whole or _WHOLE[answer.task], answer.metric("latency").text))
     if len(wholes) > 1:
-        return waterfalls(wholes, title=title, width=width)
+        return waterfalls(wholes, title=title, subtitle=said, width=width)
     for _, parts, label, text in wholes:
-        return waterfall(parts, total_label=label, total_text=text, title=title, width=width)
+        return waterfall(parts, total_label=label, total_text=text, title=title, subtitle=said, width=width)
     return None
 
 
@@ -97,10 +100,10 @@ def whole_of(answer: Answer, *, title: str, most: int = _CAUSES, width: int = WI
     own = _largest(steps, whole, "other parts", most)
     rest = "other losses" if max(lost.values(), default=0.0) >= _SEEN * whole else "failures and checkpoints"
     failed = _largest([*lost.items()], whole, rest, most)
-    subtitle = ""
+    subtitle = shared_out(answer)
     if failed and "goodput" in answer.held:
         subtitle = f"Steps have {answer.held['goodput'].text} of it; to the right of the line is what failures and checkpoints take."
-    split = len(own) if subtitle else None
+    split = len(own) if failed and subtitle else None
     return share_bar([*own, *failed], title=title, subtitle=subtitle, split=split, width=width)
 
 

@@ -37,3 +37,12 @@ def bound_of(answer: Answer, path: str) -> tuple[float | None, bool]:
             share = figure_of(answer.metric(path))[3] == "percent"
             return check.bound * (_PERCENT if share else 1.0), check.least
     return None, False
+
+
+def shared_out(answer: Answer) -> str:
+    """What is said beside the parts of a step whose two pools work at once, so that they add up to it and none has all that it takes; else nothing."""
+    if answer.task != "rl" or not answer.layout.get("staleness"):
+        return ""
+    tail = answer.held.get("tail_time")
+    such = f": the long tail takes {tail.text} in its own" if tail is not None and "latency" in answer.held else ""
+    return f"Two pools work at once, and a part has what it adds to the step, less than it takes in its pool{such}."

@@ -61,7 +61,7 @@ export function mount(root, { why }) {
     const scale = { longest: Math.max(bar.seconds, pinned?.seconds ?? 0), pixels };
     const part = bar.parts.find(({ wall }) => wall === open);
     root.replaceChildren(line("this design", bar, scale, press, open), ...(pinned ? [line("pinned", pinned, scale)] : []),
-      ...(part ? [operators(part, bar.path, why)] : []));
+      ...(bar.note ? [element("p", { class: "muted" }, bar.note)] : []), ...(part ? [operators(part, bar.path, why)] : []));
   }
   return {
     show(bar, pinned) {
