@@ -105,6 +105,8 @@ def test_a_lab_is_done_by_hand(lab_page, name):
         page.get_by_role("link", name=f"Next: {of.title}").click()
     expect(page.locator("#title")).to_contain_text(of.title)
     idle(page)
+    numbers = " and ".join(map(str, of.walls)) if len(of.walls) == 2 else str(of.walls[-1])
+    expect(page.locator("#facts")).to_contain_text(f"{numbers}, {of.points} points")
     if page.get_by_label("Your id").input_value() != STUDENT:
         page.get_by_label("Your id").fill(STUDENT)
         page.get_by_role("button", name="Use this id").click()
@@ -294,6 +296,10 @@ def test_a_class_from_what_pages_saved(lab_page):
     expect(roofline).to_contain_text(WROTE)
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    cut = page.locator(".class-tasks thead th").evaluate_all(
+        "all => all.filter((one) => one.getBoundingClientRect().right > one.closest('.scrolls').getBoundingClientRect().right + 1).length"
+    )
+    assert not cut, "no head of a column is cut on a phone"
     page.set_viewport_size({"width": 1280, "height": 800})
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as CSV").click()

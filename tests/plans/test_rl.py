@@ -61,6 +61,14 @@ def test_shares_of_a_step_in_turns_are_those_of_its_times():
         assert sum(each.exposed for each in parts if each.name.startswith(side)) == pytest.approx(seconds, rel=1e-9)
 
 
+def test_a_split_may_be_written_as_a_number():
+    numbered = Plan.model_validate(SMALL | {"rl": SMALL["rl"] | {"split": 8}})
+    assert numbered == Plan.model_validate(SPLIT) and Plan.model_validate(numbered.document()) == numbered
+    for wrong in (0, -8, True, 8.5):
+        with pytest.raises(ValueError, match="(?i)split"):
+            Plan.model_validate(SMALL | {"rl": SMALL["rl"] | {"split": wrong}})
+
+
 def test_a_part_of_two_pools_at_once_is_drawn_with_what_it_takes_in_its_own():
     """A bar has what shows of the long tail, the metric all of it: the ledger has both, and the bar says so."""
     answer, turns = (evaluate_plainly(Plan.model_validate(document)) for document in (SPLIT, SMALL))

@@ -1,7 +1,7 @@
 """The part of a plan that says what a step of post-training is asked for."""
 
 import re
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -35,6 +35,11 @@ class RlPart(Part):
     generator_precision: Text = _text(40, "format of a generator's weights, such as fp8 (default: the trainer's)")
 
     _known = field_validator("generator_precision")(_format)
+
+    @field_validator("split", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        return str(value) if type(value) is int else value
 
     @field_validator("split")
     @classmethod

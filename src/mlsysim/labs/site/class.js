@@ -30,7 +30,7 @@ function prediction(one) {
 
 function lab(one) {
   const students = `${one.students} ${one.students === 1 ? "student" : "students"}`;
-  const head = element("tr", {}, ...["Question", "Solved", "Misconceptions met"].map((name) => text("th", name, { scope: "col" })));
+  const head = element("tr", {}, ...["Question", "Solved", "Miscon\u00adceptions met"].map((name) => text("th", name, { scope: "col" })));
   return element("section", { class: "card", "data-lab": one.lab }, text("h2", one.title),
     text("p", `${students}, ${Number(one.mean_score.toPrecision(3))} of ${one.points} points in the mean`),
     element("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": `Questions of ${one.title}` }, element("table", { class: "class-tasks" },

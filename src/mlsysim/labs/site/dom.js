@@ -30,6 +30,9 @@ export const painted = () => new Promise((done) => {
 // A chart as it goes into the page, which has the style of charts once (figures.css): a style that comes with each makes the browser look at every element anew.
 export const unstyled = (svg) => svg.replace(/<style>[^]*?<\/style>\s*/, "");
 
+// Numbers of walls, told apart from what follows them: "walls 4 and 7".
+export const wallsOf = (walls) => `${walls.length > 1 ? "walls" : "wall"} ${walls.join(", ").replace(/, (\d+)$/, " and $1")}`;
+
 export const byId = (id) => document.getElementById(id);
 
 export function download(name, type, content) {

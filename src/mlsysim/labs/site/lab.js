@@ -1,5 +1,5 @@
 // One lab: predict, compute, build, explain. The engine grades; this page keeps what the student did.
-import { byId, download, element } from "./dom.js";
+import { byId, download, element, wallsOf } from "./dom.js";
 import { design, showTargets, showTries } from "./lab_design.js";
 import { chart, control, given, lock, markup, question, tell, values } from "./lab_parts.js";
 import { labsOfSite } from "./labs.js";
@@ -40,7 +40,7 @@ async function open() {
   state = readState(lab.id, student, lab.version);
   document.title = `${lab.title} · mlsysim`;
   byId("title").textContent = `${lab.number}. ${lab.title}`;
-  byId("facts").textContent = `${lab.minutes} minutes, ${lab.walls.length > 1 ? "walls" : "wall"} ${lab.walls.join(", ")}, ${lab.points} points`;
+  byId("facts").textContent = `${lab.minutes} minutes, ${wallsOf(lab.walls)}, ${lab.points} points`;
   byId("objectives").replaceChildren(...lab.objectives.map((html) => markup("li", html)));
   byId("student").value = student;
   byId("who-note").textContent = lab.practice

@@ -1,5 +1,5 @@
 // The list of labs: written when the site was built, so that it needs no engine; and how far this browser has got.
-import { byId, element } from "./dom.js";
+import { byId, element, wallsOf } from "./dom.js";
 import { readState, studentName } from "./lab_state.js";
 
 let read = null;
@@ -26,7 +26,7 @@ function entry(lab, titles) {
   return element("li", { "data-lab": lab.id }, picture, element("div", { class: "about" },
     element("h3", {}, element("a", { href: `#lab/${lab.id}` }, `${lab.number}. ${lab.title}`)),
     element("p", {}, lab.summary),
-    element("p", { class: "muted" }, `${lab.minutes} minutes, ${lab.questions} questions, ${lab.walls.length > 1 ? "walls" : "wall"} ${lab.walls.join(", ")}`),
+    element("p", { class: "muted" }, `${lab.minutes} minutes, ${lab.questions} questions, ${wallsOf(lab.walls)}`),
     before ? element("p", { class: "muted" }, `After: ${before}`) : null,
     solved ? element("p", { class: done ? "done" : "muted" }, done ? "done" : `${solved} of ${lab.questions} questions right`) : null));
 }
