@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
@@ -81,3 +82,12 @@ def test_a_cap_that_leaves_nothing_is_refused_in_one_sentence():
     plan = Plan.model_validate(document | {"hardware": document["hardware"] | {"power_cap": "50 W"}})
     with pytest.raises(Exception, match="power cap must be above"):
         evaluate_plainly(plan)
+
+
+@pytest.mark.parametrize(
+    ("on", "words"),
+    [("Cerebras_CS3", "must be above 2,530 W"), ("TPU_v5p", "so that its power is not known; give tdp, such as")],
+)
+def test_a_limit_that_nothing_can_keep_or_of_an_unknown_power_says_what_to_give(on, words):
+    with pytest.raises(InputError, match=words):
+        evaluate_plainly(Plan(task="inference", model="ViT_L_16", hardware={"on": on, "power_cap": "100 W"}))

@@ -34,6 +34,7 @@ from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum, some, taken, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Q_, to_si
+from mlsysim.units.text import plainly
 from mlsysim.zoo.files import fitted_over
 from mlsysim.zoo.intervals import Interval, interval
 
@@ -144,7 +145,9 @@ def power_from(known: dict[str, Any] | None, tdp: Any, peak: Any, bandwidth: Any
 def chip_power(chip: HardwareNode) -> ChipPower:
     """Constants of a chip: of its die where that was measured, else shares of its TDP."""
     if chip.tdp is None:
-        raise InputError(f"{chip.name} has no published TDP.", field="tdp")
+        raise InputError(
+            f"{chip.name} has no published TDP, so that its power is not known; give tdp, such as '350 W'.", field="tdp"
+        )
     bandwidth = maximum(to_si(chip.memory.bandwidth, "byte/s"), 1.0)
     return power_from(die_constants(chip.metadata.key), to_si(chip.tdp, "W"), wide_peak(chip), bandwidth)
 
@@ -199,7 +202,7 @@ def throttle(chip: HardwareNode | ChipPower, activity: Activity, clocked: Any, s
     known = chip if isinstance(chip, ChipPower) else chip_power(chip)
     if some(cap <= known.deep):
         raise InputError(
-            f"a power cap must be above {_largest(known.deep):.3g} W, which an accelerator draws without a program.",
+            f"a power cap must be above {plainly(_largest(known.deep), 3)} W, which an accelerator draws without a program.",
             field="power_cap",
         )
     drawn = power_of(known, activity)
