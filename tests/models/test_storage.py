@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mlsysim.models.registry import Models
 from mlsysim.models.storage import kept_parts, stored
-from mlsysim.physics.precision import FORMATS
+from mlsysim.physics.precision import FORMATS, format_of
 
 SIZES = [
     # AutoAWQ, group size 128: 5.73 GB of model files (hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4).
@@ -82,3 +82,4 @@ def test_a_file_of_mixtures_in_mxfp4_keeps_the_rest_in_eight_bits():
     file = stored(model, "MXFP4 MoE").mean * model.parameters.to("param").magnitude
     assert file / 2**30 == pytest.approx(11.27, rel=0.01)
     assert stored(model, "mxfp4").shared == 2.0
+    assert (format_of("mxfp4_moe").head, format_of("mxfp4").head) == (8.5, 16)

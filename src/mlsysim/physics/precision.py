@@ -43,6 +43,7 @@ class Format:
     arithmetic: tuple[str, ...] = ()
     kept: str = "all"
     rest: float = 16
+    head: float = 16
     expanded: str = "kernel"
     kernels: str = ""
     needs: str = ""
@@ -127,7 +128,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-_OWN = ("bits", "kept", "rest", "expanded", "kernels", "needs")
+_OWN = ("bits", "kept", "rest", "head", "expanded", "kernels", "needs")
 
 
 @cache

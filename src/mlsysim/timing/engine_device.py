@@ -81,7 +81,8 @@ class EngineDevice:
         self.weight = bytes_per_element(self.precision)
         self.cache, self.narrow_cache = bytes_per_element(d.cache_precision), format_of(d.cache_precision).narrow
         self.element, self.byte = bytes_per_element(self.wide), bytes_per_element("fp8")
-        self.rest = self.element * (self.format.rest / 16 if self.format.narrow else 1.0)
+        shares = (self.format.rest / 16, self.format.head / 16) if self.format.narrow else (1.0, 1.0)
+        self.rest, self.head = (self.element * share for share in shares)
         is_narrow = self.format.narrow
         self.quantises = is_narrow and not arithmetic_peak(d.chip, self.precision)[1]
         mixture = any("moe" in block.ffn.family for block in self.stack.blocks if block.ffn is not None)
@@ -249,4 +250,5 @@ class EngineDevice:
 
     def _stored(self, p: StepProduct) -> Any:
         """Bytes of a product's weights."""
-        return p.elements * (self.weight if p.narrow else self.element if p.tokens in (SAMPLED, ADAPTED) else self.rest)
+        kept = {SAMPLED: self.head, ADAPTED: self.element}.get(p.tokens, self.rest)
+        return p.elements * (self.weight if p.narrow else kept)
