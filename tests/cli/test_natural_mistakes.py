@@ -613,6 +613,16 @@ MISTAKES = {
     "validate https://example.com/runs.csv": ["'https://example.com/runs.csv' is an address", "save the file"],
     "sweep https://example.com/space.toml": ["'https://example.com/space.toml' is an address", "save the file"],
     "serve Llama3_8B --on 1xH100 --trace s3://bucket/t.csv": ["'s3://bucket/t.csv' is an address", "save the file"],
+    "sweep Llama3_8B --on 1xH100 --axis batch_size=1,2,4": [
+        "write the key and its values without it",
+        "batch_size=1,2,4",
+    ],
+    "train Llama3_8B --on 8xH100 --fp8": ["There is no option --fp8; write -p fp8"],
+    "serve Llama3_8B --on 1xH100 --stream": ["There is no option --stream; write nothing for it"],
+    "serve Llama3_8B --on H100 --replicas 2": ["1 accelerator does not hold 2 replicas of TP1"],
+    "explain tpot --of Llama3_8B": ["'Llama3_8B' is a model; on which hardware?"],
+    "eval Llama3_8B H100 -b 1.5": ["--batch-size got 1.5; expected a whole number"],
+    "walls 99": ["There is no wall 99; they are numbered 1 to 22"],
     "plan Llama3_70B": [
         "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them"
     ],

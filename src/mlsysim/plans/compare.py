@@ -140,6 +140,9 @@ def _sentences(first: Answer, second: Answer) -> tuple[str, ...]:
             lines.append(
                 f"{better[0].upper()}{better[1:]} is {max(speed, 1 / speed):.2f} times as fast ({main.label.lower()})."
             )
+    for name, answer in zip(names, (first, second), strict=True):
+        if not answer.feasible and not answer.overloaded and "latency" in answer.held:
+            lines.append(f"Times, rates and energies of {name} are with the rest streamed from the host.")
     loads = [answer.layout.get("concurrency") for answer in (first, second)]
     rates = [(answer.plan.serving or ServingPart()).qps for answer in (first, second)]
     if None not in loads and loads[0] != loads[1] and (None in rates or rates[0] != rates[1]):
