@@ -80,3 +80,8 @@ def test_both_names_of_a_network_have_one_time(name: str, more: dict[str, Any]) 
     both = (solve(m, chip, 64, "bf16", "calibrated", **more).ledger for m in (model, timm_network(model.counted)))
     first, second = (ledger.seconds for ledger in both)
     assert first == second
+
+
+@pytest.mark.parametrize(("name", "activated"), [("AlexNet", True), ("SqueezeNet", True), ("DiT_XL_2", False)])
+def test_only_convolutional_networks_without_norms_have_an_activation_behind_every_layer(name: str, activated: bool):
+    assert ("relu" in inventory_of(Models.get(name)).calls) == activated

@@ -78,8 +78,8 @@ def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
         if normed >= _DEEP:
             # Rows do not show skip connections and gates, which deep networks have.
             found.add("elementwise", normed / 3, 0.0, 1.5 * found.elements["batch_norm"] / normed)
-        if not normed and "layer_norm" not in found.calls:
-            # Without norms, as until 2014, every layer but the last has an activation of its own.
+        if not (normed or {"layer_norm", "attention"} & found.calls.keys()):
+            # Convolutional networks without norms, as until 2014: every layer but the last has an activation of its own.
             for layer in (layer for layer in model.network[:-1] if layer.matrix):
                 found.add("relu", layer.count, 0.0, 2 * layer.outputs * layer.positions)
     else:
