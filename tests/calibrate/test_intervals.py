@@ -115,6 +115,7 @@ MISSED = {
     ): "does not hold without one of its five chips: the wider band of its kind is taken, and holds more",
     ("serving rate TensorRT_LLM_Cpp_2025", "chip"): _FEW,
     ("energy per image", "model"): _WIDER,
+    ("prefill graph", "part"): "does not hold by itself: the wider band of its kind is taken, and holds more",
     ("vision eager_nhwc on H200", "model"): _WIDER,
     ("serving rate TensorRT_LLM_Cpp_2025", "model"): _WIDER,
     ("serving rate gpt_fast", "model"): _WIDER,

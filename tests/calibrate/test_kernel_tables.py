@@ -93,7 +93,8 @@ def errors() -> dict[str, list[float]]:
         ("dit_xl2 time", 0.22, 20),
         # Tables in 16 bits are read at two thirds of the rate of those in 32.
         ("dlrm time", 0.22, 35),
-        ("net_infer_eager time", 0.18, 10),
+        # Networks in half precision throughout, which the runtime of mixed precision has no word for.
+        ("net_infer_eager time", 0.20, 10),
         ("net_train_amp time", 0.12, 5),
     ],
 )
