@@ -45,7 +45,7 @@ def test_the_answer_says_how_it_was_found():
     assert low < found.latency < high
     assert "sum over operators" in found.explain()
     assert NODE.solve("Llama3_8B", "H200").interval is None
-    assert found.assumptions["interval"].startswith("90 % of 29 measured passes (prefill graph)")
+    assert found.assumptions["interval"].startswith("90 % of 30 measured passes (prefill graph)")
     assert "no pass was measured on this chip" in measured(hardware="H100", seq_len=128).assumptions["interval"]
     assert measured(hardware="L40S", seq_len=128).assumptions["interval"].startswith("extrapolating")
     assert measured(hardware="L40S", seq_len=128).assumptions["profile"] == "generation_Ada_Lovelace (generation)"
