@@ -85,3 +85,10 @@ def test_both_names_of_a_network_have_one_time(name: str, more: dict[str, Any]) 
 @pytest.mark.parametrize(("name", "activated"), [("AlexNet", True), ("SqueezeNet", True), ("DiT_XL_2", False)])
 def test_only_convolutional_networks_without_norms_have_an_activation_behind_every_layer(name: str, activated: bool):
     assert ("relu" in inventory_of(Models.get(name)).calls) == activated
+
+
+def test_a_changed_copy_of_a_network_is_no_longer_the_counted_one():
+    whole = Models.get("ResNet50")
+    shorter = whole.model_copy(update={"rows": whole.rows[:5], "parameters": None})
+    assert sum(inventory_of(shorter).operations.values()) == pytest.approx(shorter.flops_per_sample)
+    assert sum(inventory_of(shorter).operations.values()) < 0.9 * sum(inventory_of(whole).operations.values())

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from mlsysim.models.graph import Operator
-from mlsysim.models.timm_counts import counts_of
+from mlsysim.models.timm_counts import counted_sizes, counts_of
 from mlsysim.units.records import dataclass
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ The elements of ``attention`` are queries, keys, values and outputs; those of ``
 """
 
 _DEEP = 16
+_SAME = 0.005
+"""What the operations of a network may differ by from those that were counted: a changed copy of an entry is no longer that network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ def inventory_of(model: Any, seq_len: int | None = None) -> Inventory:
     own: Inventory | None = getattr(model, "inventory", None)
     if own is not None:
         return own
-    if getattr(model, "counted", None):
+    if getattr(model, "counted", None) and model.image_size in counted_sizes().get(model.counted, ()):
         _, _, parameters, counts = counts_of(model.counted, model.image_size)
-        return Inventory(model.name, parameters, **counts)
+        if abs(sum(counts["operations"].values()) / model.flops_per_sample - 1) < _SAME:
+            return Inventory(model.name, parameters, **counts)
     found = Inventory(model.name, model.parameter_count)
     if getattr(model, "rows", ()):
         for layer in model.network:
