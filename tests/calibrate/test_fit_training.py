@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlsysim.calibrate.fit_training import FREE, SHIPPED, fit, run_of
+from mlsysim.calibrate.fit_training import FREE, SHIPPED, fit, masks, residuals, run_of
 from mlsysim.calibrate.measurements import table_rows
 from mlsysim.calibrate.questions import predicted
 from mlsysim.plans.evaluate import evaluate_plainly
@@ -49,6 +49,18 @@ def test_a_left_out_chip_keeps_its_prior():
     own = [run for row in rows if "memory" not in row["reported_metric"] and (run := run_of("training", row))]
     found = fit(own, {"all": np.ones(len(own), bool)})
     assert np.exp(found.constants[1]) == pytest.approx([values[0] for values in FREE.values()])
+
+
+def test_what_goes_with_its_chip_lacks_that_too():
+    """TPUs ran one stack alone: without it their chips have no run, and no kernel of theirs was measured."""
+    more = table_rows(Path(__file__).parent / "published" / "training_more.csv")
+    rows = [*list(table_rows(PUBLISHED / "training.csv"))[:4], *[row for row in more if "maxtext" in row["source"]][:4]]
+    own = [run for row in rows if (run := run_of("training", row))]
+    left = masks(own)
+    found = list(residuals(own, fit(own, left), left))
+    tpu = {row.left_out for row in found if row.chip.startswith("TPU")}
+    assert {"kernels", "software kernels", "model"} <= tpu and not tpu & {"chip", "software"}
+    assert all(row.group == row.software for row in found if row.left_out == "software kernels")
 
 
 def test_fields_have_owners():

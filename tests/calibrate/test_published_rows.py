@@ -6,7 +6,9 @@ MI300X, H200 and A10G, llama.cpp on GeForce cards and Macs. More of them: MaxTex
 or so); TensorRT-LLM 0.20 and 1.0 (every fourth row), with workstation cards in stages; timm on RTX 5090 and PRO 6000 (every second); LMDeploy on A100,
 llama.cpp on GeForce cards, workstation cards, Macs, RX 7900 XTX and Strix Halo, ExLlama, vLLM on an RTX 4090 and on MI355X, TensorRT-LLM 1.1 and 1.2 (every fourth or so); llm.q on single
 cards (every second), torchtitan on A100, llama.cpp on Strix Halo, vLLM 0.8.5 under open load; as people write them in issues and on pages: vLLM with one
-client on H100, A100 and MI355X, Tenstorrent's n300, llama.cpp on DGX Spark behind a context, nanoGPT and MaxText. Sources stand in the rows.
+client on H100, A100 and MI355X, Tenstorrent's n300, llama.cpp on DGX Spark behind a context, nanoGPT and MaxText; vLLM and
+transformers on RTX PRO 6000 and RTX 5090, llama.cpp with Vulkan, a thousand conversations at once, vLLM on a v6e, Gemma 3 on the n300, FSDP in FP8 on MI300X and H200, torchtitan on
+MI350X. Sources stand in the rows.
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ _FOLDER = Path(__file__).parent / "published"
         ("serving_runs_people", 25.0, 90.0, 75),
         ("inference_people", 25.0, 45.0, 70),
         ("training_people", 25.0, 30.0, 85),
+        # A thousand requests at once, for which an engine's front end is the slowest part, come out three times too fast.
+        ("inference_pages", 40.0, 130.0, 80),
+        ("serving_runs_pages", 50.0, 60.0, 85),
+        ("training_pages", 25.0, 60.0, 80),
     ],
 )
 def test_published_rows_are_read_and_most_lie_in_their_interval(

@@ -51,6 +51,9 @@ def test_a_server_and_a_cold_start_cost_time_to_the_first_token() -> None:
     assert cold == pytest.approx(1e3 * sglang.cold_start / 10)  # the first of ten rounds pays it
     few = {"concurrency": sglang.token_budget // 1024}  # whose prompts are one step, for which nothing is compiled
     assert ms(served(warm_up=False, **few), "ttft") == ms(served(**few), "ttft")
+    # A full step is one of the run's own budget.
+    long = {"chunk_tokens": 2 * sglang.token_budget, "concurrency": 2 * sglang.token_budget // 1024}
+    assert ms(served(warm_up=False, **long), "ttft") == ms(served(**long), "ttft")
 
 
 def test_spread_lengths_are_shorter_on_average() -> None:

@@ -104,6 +104,7 @@ Llama3_70B: meta-llama/Meta-Llama-3.1-70B-Instruct-FP8=fp8 | Llama-3.1-70B-Instr
 Llama3_405B: neuralmagic/Meta-Llama-3.1-405B-Instruct-FP8-dynamic=fp8 | nvidia/Llama-3.1-405B-Instruct-NVFP4=nvfp4
 Llama3_3_70B: RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8=int8 | Llama-3.3-70B-Instruct-quantized.w4a16=gptq
 Llama2_70B: TheBloke/Llama-2-70B-Chat-GPTQ=gptq | meta-llama/Llama-2-70b-chat-hf | llama2-70b-99.9 | llama2-70b-99
+TinyLlama_1_1B: tinyllama-1.1b-1t-openorca.Q4_K_M.gguf=q4_k_m
 Llama2_13B: llama-2-13b.Q4_K_M.gguf=q4_k_m | llama-2-13b-chat.Q8_0.gguf=q8_0
 Mixtral_8x7B: mixtral 8x7b | mistralai/Mixtral-8x7B-Instruct-v0.1 | TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ=gptq
 DeepSeek_R1: nvidia/DeepSeek-R1-0528-FP4=nvfp4 | nvidia/DeepSeek-R1-0528-FP4-v2=nvfp4 | deepseek-ai/DeepSeek-R1-0528 | deepseek-r1
@@ -434,7 +435,7 @@ def test_layouts(text: str, degrees: dict[str, int] | None) -> None:
         *(("SmoothQuant INT8", "int8"), ("IQ4_XS", "iq4_xs"), ("Q4_1", "q4_1"), ("MXFP4 (MoE)", "mxfp4"), ("NVFP4A16", "nvfp4_weight"), ("BF16 GGUF", "bf16")),
         *(("exl2 4.65bpw", "4.65bpw"), ("4.0bpw", "4bpw"), ("MXFP6 (E3M2)", "mxfp6"), ("hqq-int4", "hqq"), ("UD-Q4_K_XL", "q4_k_m"), ("Q4_K - Medium", "q4_k_m"), ("IQ1_S", "iq1_s")),
         *(("Block FP8", "fp8_block"), ("FP8 weights, FP8 KV", "fp8"), ("W8A8KV8", "int8"), ("FP4 (NVFP4)", "nvfp4"), ("torch.bfloat16", "bf16"), ("ptpc-fp8", "fp8_row")),
-        *(("MXFP4 MoE", "mxfp4_moe"), ("BFP8", "fp8"), ("bfloat8_b", "fp8"), ("GPTQ-Int8", "w8a16"), ("int4 (AutoRound)", "gptq")),
+        *(("MXFP4 MoE", "mxfp4_moe"), ("BFP8", "fp8"), ("bfloat8_b", "fp8"), ("GPTQ-Int8", "w8a16"), ("int4 (AutoRound)", "gptq"), ("AutoRound INT4", "gptq")),
         ("amp_bf16", "bf16"), ("BF16-mixed", "bf16"), ("FP8-CS", "fp8"), ("fp8 (E4M3)", "fp8"), ("INT4 AWQ", "awq"), ("INT8 (AQT)", "int8"), ("Q4_K_M", "q4_k_m"),
     ],
 )  # fmt: skip

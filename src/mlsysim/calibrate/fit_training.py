@@ -219,13 +219,24 @@ def fit(own: Sequence[Run], left: Mapping[str, Any]) -> Posterior:
 
 def residuals(own: Sequence[Run], found: Posterior, left: Mapping[str, Any]) -> Iterator[Residual]:
     """Errors where nothing was fitted on a row's chip, model, source, stack, format or settings. Our own rows are of one chip, source and stack: without
-    these nothing is left of them but a prior, which says nothing of others'."""
+    these nothing is left of them but a prior, which says nothing of others'. A chip without runs lacks what an answer says that it lacks, and a stack or a
+    format without which its chip has no runs lacks that too."""
+    lost = {(what.split(" ")[0], i) for what, mask in left.items() for i in _without_chip(own, mask)}
     for i, kind, error in found.each_left_out(left):
         run, asked = own[i], own[i].question
         if run.table == OWN_TABLE and kind not in (PART, "model"):
             continue
+        strange = run.trained.chip.unseen if (kind, i) in lost else ""
+        # A format is no news of a chip without runs.
+        kind = {"chip": strange, FORMAT: strange or FORMAT, "software": f"software {strange}".rstrip()}.get(kind, kind)
         chip = run.trained.chip.bits if kind == FORMAT else run.chip
         yield Residual(run.table, run.row, asked.metric, asked.regime, run.software, run.model, chip, kind, error)
+
+
+def _without_chip(own: Sequence[Run], mask: Any) -> list[int]:
+    """Rows that are left out, and every other row of their chip with them."""
+    kept = {run.chip for run, out in zip(own, mask, strict=True) if not out}
+    return [i for i, (run, out) in enumerate(zip(own, mask, strict=True)) if out and run.chip not in kept]
 
 
 def speeds(own: Sequence[Run], errors: Any) -> Any:

@@ -126,7 +126,7 @@ class Bands:
 def width(key: Callable[[str, str], Key | None], regime: str, left_out: str) -> float:
     """The half-width of a question: that of :func:`mlsysim.zoo.intervals.interval`."""
     known = next(math.log(own.factor) for path in paths(regime) if (own := key(path, PART)) is not None)
-    return math.sqrt(known**2 + _added(key, regime, left_out))
+    return math.sqrt(known**2 + sum(_added(key, regime, each) for each in left_out.split(" ")))
 
 
 def _added(key: Callable[[str, str], Key | None], regime: str, left_out: str) -> float:

@@ -13,6 +13,8 @@ up by (:mod:`mlsysim.zoo.intervals`), ``log_error`` the logarithm of predicted o
     format     no row of this kind of this stack in this format; bits of products stand for the chip
     settings   everything was seen, but a setting that matters had to be inferred
 
+or several of these, with spaces between them.
+
 ``summary`` keeps of each group of rows that share what was left out at most :data:`MOST` values, evenly spaced in their order; groups of fewer than
 :data:`RARE` rows are one, but for formats, whose names say what was seen. That is the declared
 weighting: a model, a chip or a source counts as its rows, and never for more than so many. ``calibrate/data/residuals.csv`` ships these, and
@@ -63,7 +65,7 @@ class Residual(NamedTuple):
             "model": self.model,
             "software": self.software,
         }
-        return own.get(self.left_out, f"{self.model} {self.chip}")
+        return own.get(self.left_out.split(" ")[0], f"{self.model} {self.chip}")
 
 
 class Group(NamedTuple):

@@ -165,7 +165,7 @@ def _cold_start(step: Stepping, t: Traffic, a: Algebra) -> Any:
     """Kernels for full steps are compiled when the first of them comes, for which all of the first round wait."""
     if t.habits.warm:
         return 0.0
-    full = t.concurrency * t.mean_prompt > step.engine.token_budget
+    full = t.concurrency * t.mean_prompt > (step.engine.token_budget if t.chunk is None else t.chunk)
     cold = where(full, step.engine.cold_start / t.habits.rounds, 0.0)
     return a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
 

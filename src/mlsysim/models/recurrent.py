@@ -147,7 +147,7 @@ class GatedDeltaNet(Mixer):
     hidden: int
     spec: LinearAttention
 
-    family: ClassVar[tuple[str, ...]] = ("recurrent",)
+    family: ClassVar[tuple[str, ...]] = ("delta",)
 
     @property
     def _keys(self) -> int:
