@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,6 +101,18 @@ def test_groups_follow_the_nodes():
     assert (across.tensor.inside, across.tensor.domains, across.data.inside, across.data.domains) == (8, 2, 1, 4)
     # Gradients are summed over data and context ranks alike.
     assert layout(tp=2, pp=1, cp=4, dp=16).groups(NET).data == (64, 4, 1)
+
+
+def test_groups_that_do_not_divide_a_node_lie_across_two():
+    """TP 5 on full nodes of 8: of the groups of five one has a rank alone in its node, and all wait for it. Alone in a node, or in nodes that are
+    used in part (512 of racks of 72), groups stay together."""
+
+    def inside(tp, dp):
+        return layout(tp=tp, pp=1, dp=dp).groups(NET).tensor.inside
+
+    assert [inside(tp, 8) for tp in (2, 4, 5, 6, 8, 16)] == [2, 4, 1, 2, 8, 8]
+    assert [inside(5, dp) for dp in (1, 7)] == [5, 5]
+    assert list(inside(np.array([4, 5, 6, 8]), np.array([10, 8, 8, 5]))) == [4, 1, 2, 8]
 
 
 def test_divisors_and_default_micro_batches():

@@ -45,6 +45,7 @@ class Layout:
     def groups(self, net: Network) -> Groups:
         """Where the ranks of each group sit."""
         same, z = self.dp * self.cp, self.shard
+        fleet = same * self.tp * self.pp
         experts = maximum(same * self.tp / self.ep, 1.0)
         spread = net.sites
         data = net.group(same, self.tp)._replace(sites=spread)
@@ -61,8 +62,8 @@ class Layout:
                 copies = copies._replace(sites=where(z * spread <= same, spread, 1))
                 expert_copies = expert_copies._replace(sites=where(few * spread <= experts, spread, 1))
         return Groups(
-            tensor=net.group(self.tp),
-            expert=net.group(self.ep),
+            tensor=net.neighbours(self.tp, fleet),
+            expert=net.neighbours(self.ep, fleet),
             data=data,
             expert_data=expert_data,
             shard=shard,

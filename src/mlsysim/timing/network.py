@@ -28,7 +28,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.collectives import all_gather, distinct_domains, hierarchical_all_reduce, send, tree_all_reduce
 from mlsysim.systems.types import Fleet, NetworkFabric
-from mlsysim.units.ops import ceil, floor, maximum, minimum, taken, where
+from mlsysim.units.ops import ceil, floor, maximum, minimum, some, taken, where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.constants import constant
@@ -91,6 +91,19 @@ class Network:
     def group(self, ranks: Any, stride: Any = 1) -> Group:
         """A group of every ``stride``-th rank."""
         return Group(ranks, minimum(maximum(floor(self.domain / stride), 1.0), ranks * 1.0))
+
+    def neighbours(self, ranks: Any, fleet: Any) -> Group:
+        """Groups of adjacent ranks that together are a ``fleet``. Where full domains do not divide by them (TP 5 on nodes of 8), some lie across two,
+        the smallest part of one has as many ranks as the greatest common divisor, and all wait for that one; a domain that is used in
+        part is taken to be left at a group's end."""
+        group = self.group(ranks)
+        across = (fleet > self.domain) & (fleet % self.domain == 0) & (ranks < self.domain) & (self.domain % ranks != 0)
+        if not some(across):
+            return group
+        part, rest = self.domain, ranks
+        while some(rest > 0):
+            part, rest = where(rest > 0, rest, part), where(rest > 0, part % maximum(rest, 1), 0)
+        return group._replace(inside=where(across, part, group.inside))
 
     def reach(self, ranks: Any) -> str:
         """The resource that the slowest hop between so many ranks needs."""
