@@ -1,10 +1,11 @@
 """Passes of timm's networks on the machine at hand: what coefficients of a stack carry over to.
 
-    python benchmarks/measure_vision.py OUT.csv [SECONDS [compiled]]
+    python benchmarks/measure_vision.py OUT.csv [SECONDS [compiled|half]]
 
 Needs PyTorch and timm. Random weights and images, channels last, mixed precision (bf16), convolutions tuned by trying (``cudnn.benchmark``, as timm's own tables have it); ``eager`` launches operators one by one, ``graph``
-captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes. A training step is forward, backward and SGD with momentum. Networks are
-compiled by several processes at once, which take turns at the device when all are compiled; ``compiled`` runs these alone. Batches are large, so that
+captures them in a CUDA graph, ``compiled`` is ``torch.compile`` as it comes; ``nchw`` leaves out channels last, and ``half`` has weights and images in
+bf16 throughout, without mixed precision. A training step is forward, backward and SGD with momentum. Networks are
+compiled by several processes at once, which take turns at the device when all are compiled; the last argument runs those alone. Batches are large, so that
 the device is waited for: a process that holds many compiled networks launches slowly, looking for the one that is called.
 """
 
@@ -38,11 +39,13 @@ def work(device: Device, job: Job) -> Any:
     name, size, task, how, batch = job
     torch, training = device.torch, task == "train"
     torch.backends.cudnn.benchmark = True
-    network = _network(name, device.kind).train(training)
-    images = torch.randn(batch, 3, size, size, device=device.kind).contiguous(memory_format=torch.channels_last)
+    half, layout = "half" in how, torch.contiguous_format if "nchw" in how else torch.channels_last
+    network = _network(name, device.kind, half, layout).train(training)
+    images = torch.randn(batch, 3, size, size, device=device.kind).contiguous(memory_format=layout)
+    images = images.bfloat16() if half else images
     labels = torch.randint(10, (batch,), device=device.kind)
     called = torch.compile(network, dynamic=False) if how == "compiled" else network
-    mixed = partial(torch.autocast, device.kind, torch.bfloat16, cache_enabled=training)
+    mixed = partial(torch.autocast, device.kind, torch.bfloat16, enabled=not half, cache_enabled=training)
 
     def forward() -> None:
         with torch.no_grad(), mixed():
@@ -63,16 +66,19 @@ def work(device: Device, job: Job) -> Any:
 
 
 @lru_cache(1)
-def _network(name: str, kind: str) -> Any:
+def _network(name: str, kind: str, half: bool, layout: Any) -> Any:
     torch = import_module("torch")
     torch.manual_seed(0)
     with torch.device(kind):
-        return import_module("timm").create_model(name).to(memory_format=torch.channels_last)
+        made = import_module("timm").create_model(name).to(memory_format=layout)
+    return made.bfloat16() if half else made
 
 
 def timed(device: Device, job: Job, run: Callable[[], None]) -> dict[str, Any]:
     """A row of the table."""
-    found = min(device.time(run, _SECONDS, graph=job[3] == "graph")[0] for _ in range(2 if job[3] == "compiled" else 1))
+    found = min(
+        device.time(run, _SECONDS, graph=job[3].startswith("graph"))[0] for _ in range(2 if job[3] == "compiled" else 1)
+    )
     return dict(zip(COLUMNS, (*job, 1, f"{found:.6g}"), strict=True))
 
 
@@ -100,9 +106,14 @@ def crew(own: list[Job], until: float, ready: Any, turn: Any, rows: Any) -> None
     rows.put(None)
 
 
-def jobs() -> tuple[list[Job], list[Job]]:
-    """What is run: as PyTorch does without a compiler, and compiled."""
+def jobs(half: bool) -> tuple[list[Job], list[Job]]:
+    """What is run: as PyTorch does without a compiler, and compiled; or ``half`` and without channels last."""
     table = settings("suite")["vision"]
+    if half:
+        ways = [("infer", how, batch) for how, batches in table["half"].items() for batch in batches]
+        return [
+            (*network, *way) for network in table["networks"] if network[0] not in table["apart"] for way in ways
+        ], []
     ways = [("infer", how, batch) for how in ("eager", "graph") for batch in table[how]]
     ways += [("train", "eager", batch) for batch in table["steps"]]
     plain = [(name, size, *way) for name, size in table["networks"] for way in ways]
@@ -113,12 +124,13 @@ def jobs() -> tuple[list[Job], list[Job]]:
 def main(arguments: list[str]) -> None:
     """Measure and write, as rows come; begin to compile nothing after half of so many seconds."""
     start, limit = time.time(), float(arguments[1]) if len(arguments) > 1 else 600.0
-    plain, compiled = jobs()
+    only = arguments[2:]
+    plain, compiled = jobs(only == ["half"])
     with Path(arguments[0]).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS)
         writer.writeheader()
-        for job in plain if arguments[2:] != ["compiled"] else ():
-            if time.time() - start < limit / 3:
+        for job in plain if only != ["compiled"] else ():
+            if time.time() - start < (limit if only else limit / 3):
                 try:
                     device = Device("cuda")
                     writer.writerow(timed(device, job, warmed(device, job)))

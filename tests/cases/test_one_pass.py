@@ -161,7 +161,9 @@ def test_memory_holds_what_flows():
 # --- what is asked is what is scored ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["compiled", "eager", "eager_nhwc", "graph", "dle_pytorch", "dle_mxnet"])
+@pytest.mark.parametrize(
+    "name", ["compiled", "eager", "eager_nhwc", "graph", "eager_16bit", "graph_16bit", "dle_pytorch", "dle_mxnet"]
+)
 def test_a_network_is_timed_by_the_form_that_is_scored(name):
     model, chip = Models.get("ResNet50"), Hardware.get("H100")
     stack = runtime(name).inference

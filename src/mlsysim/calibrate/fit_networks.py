@@ -1,6 +1,6 @@
 """Passes and steps of vision networks on GPUs: every stack in one fit, so that what is of the chip is told from what is of the software.
 
-    device = sum_j c_j x_j,   host = n h,   t = | device, host |_p,   log c_j = sum_k L_jk theta_k
+    device = sum_j c_j x_j,   host = (n + c k) h,   t = | device, host |_p,   log c_j = sum_k L_jk theta_k
 
 Each constant theta has a log-normal prior (``data/fits.toml``: ``vision_*``). A stack's coefficient is the eager one times its own factor, a byte's part of
 the issue slots the coefficient times the operations of its class for each byte, so that chips with fast memory (A100, H200) and cards with slow memory
@@ -44,7 +44,10 @@ FOLDS = 4
 SHARPNESS = 1.7
 SEEN = 30
 """Rows of a stack that tell it apart from others."""
-STACKS = ("eager_nhwc", "eager_nchw", "compiled", "train_nhwc", "train_nchw", "compiled_train", "mlperf_train")
+STACKS = (
+    *("eager_nhwc", "eager_nchw", "eager_nhwc_16bit", "eager_nchw_16bit"),
+    *("compiled", "train_nhwc", "train_nchw", "compiled_train", "mlperf_train"),
+)
 _NAMED = table_of("vision_stacks")
 FACTORS, _LAUNCH, _HOW = (_NAMED[name] for name in ("made_of", "launched_as", "ours"))
 """What each stack's coefficients are made of, whose launches it has, and the stacks of our own passes."""
@@ -120,7 +123,7 @@ def ours() -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Runs whose terms are the same: seconds at coefficients of one, the host's in the last column, and what the coefficients are made of."""
+    """Runs whose terms are the same: seconds at coefficients of one, the host's in the last two columns, and what the coefficients are made of."""
 
     runs: tuple[int, ...]
     terms: Any
@@ -142,21 +145,20 @@ def priors() -> Priors:
     for factor, own in factors.items():
         terms = own if factor in SCALES else vision_time.TERMS
         found |= {f"{factor}.{name}": own.get(name) or own["every"] for name in terms}
-    found |= {f"intensity.{name}": value for name, value in table_of("vision_intensity").items()}
-    found |= {f"launch.{name}": value for name, value in table_of("vision_launch").items()}
+    for group in ("intensity", "strided", "launch"):
+        found |= {f"{group}.{name}": value for name, value in table_of(f"vision_{group}").items()}
     medians, spreads = np.array([value[:2] for value in found.values()], dtype=float).T
     return Priors(tuple(found), np.log(medians), spreads)
 
 
 def blocks(runs: Sequence[Run], known: Priors) -> list[Block]:
     """The runs by stack and by what their launches cost."""
-    sorted_by: dict[tuple[str, bool, str], list[int]] = defaultdict(list)
+    sorted_by: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, run in enumerate(runs):
-        mixed = vision_time.is_mixed(run.precision) and run.stack not in vision_time.CAPTURED
-        sorted_by[run.stack, mixed, vision_time.host_of(run.chip) or ""].append(i)
+        sorted_by[run.stack, vision_time.host_of(run.chip) or ""].append(i)
     found = []
-    for (stack, mixed, host), members in sorted(sorted_by.items()):
-        links = np.zeros((len(vision_time.TERMS) + len(vision_time.MOVED) + 1, len(known.names)))
+    for (stack, host), members in sorted(sorted_by.items()):
+        links = np.zeros((len(vision_time.TERMS) + len(vision_time.MOVED) + 2, len(known.names)))
 
         def link(row: int, *names: str, links: Any = links) -> None:
             for name in names:
@@ -168,9 +170,11 @@ def blocks(runs: Sequence[Run], known: Priors) -> list[Block]:
         for j, name in enumerate(vision_time.MOVED):
             row = len(vision_time.TERMS) + j
             links[row] = links[vision_time.TERMS.index(f"{name}_bytes")]
-            link(row, f"intensity.{vision_time.INTENSITIES.get(name, 'elementwise')}")
-        names = [f"launch.{_LAUNCH.get(stack, stack)}", f"launch.{host}"] + ["launch.autocast"] * mixed
-        link(len(links) - 1, *names)
+            kind = vision_time.INTENSITIES.get(name, "elementwise")
+            link(row, f"intensity.{kind}", *([f"strided.{kind}"] if vision_time.STRIDED in stack else []))
+        starting = (f"launch.{_LAUNCH.get(stack, stack)}", f"launch.{host}")
+        link(len(links) - 2, *starting)
+        link(len(links) - 1, *starting, "launch.cast")
         found.append(Block(tuple(members), np.array([_terms(runs[i]) for i in members]), links))
     return found
 
@@ -184,11 +188,11 @@ def _made_of(stack: str, term: str) -> list[str]:
 
 
 def _terms(run: Run) -> list[float]:
-    features = vision_time.gpu_features(run.inventory, run.chip, run.batch, run.precision, trained="train" in run.stack)
+    features = vision_time.gpu_features(run.inventory, run.chip, run.batch, run.precision, run.stack)
     issued = vision_time.issued_over_moved(run.chip)
     found = [run.batch * features[name] for name in vision_time.TERMS]
     found += [run.batch * features[f"{name}_bytes"] * issued for name in vision_time.MOVED]
-    return [*found, vision_time.launched(run.inventory, run.stack) * 1e-6]
+    return [*found, *(count * 1e-6 for count in vision_time.launched(run.inventory, run.stack, run.precision))]
 
 
 class Fitted(NamedTuple):
@@ -207,10 +211,10 @@ def fit_links(parts: Sequence[Block], seconds: Any, weights: Any, known: Priors)
         errors, slopes = np.empty(len(seconds)), np.empty((len(seconds), len(theta)))
         for part in parts:
             each = np.exp(part.links @ theta) * part.terms
-            device, host = each[:, :-1].sum(1), each[:, -1]
+            device, host = each[:, :-2].sum(1), each[:, -2:].sum(1)
             time = (device**power + host**power) ** (1 / power)
-            each[:, :-1] *= (device ** (power - 1) / time**power)[:, None]
-            each[:, -1] = (host / time) ** power
+            each[:, :-2] *= (device ** (power - 1) / time**power)[:, None]
+            each[:, -2:] *= (host ** (power - 1) / time**power)[:, None]
             members = list(part.runs)
             errors[members], slopes[members] = np.log(time) - target[members], each @ part.links
         return errors, slopes
@@ -287,17 +291,19 @@ def _rendered(names: Sequence[str], values: Any, deviations: Any, ends: Any, err
     launch = group("launch.")
     text = ["# vector operations for each byte of kernels that are not fused into others (flop/byte), by kind"]
     text += lines("intensity", group("intensity."))[1:]
+    text += ["", "# and over these where channels are not last"]
+    text += lines("strided", group("strided."))[1:]
     text += [
         "",
-        "# exponent of the norm over device work and launches, which is chosen; factors on the host's cost of an operator: mixed precision, kinds of hosts",
+        "# exponent of the norm over device work and launches, which is chosen; factors on the host's cost of an operator: of a conversion in mixed precision, kinds of hosts",
     ]
     text += lines(
-        "launch", {"sharpness": SHARPNESS} | {name: launch.pop(name) for name in ("autocast", "older", "desktop")}
+        "launch", {"sharpness": SHARPNESS} | {name: launch.pop(name) for name in ("cast", "older", "desktop")}
     )[1:]
     text += ["", "# us of the host for an operator"]
     text += lines("launch_us", {stack: launch.get(_LAUNCH.get(stack, stack), 0.0) for stack in FACTORS})[1:]
     for stack in STACKS:
-        own = np.array([run.stack.removesuffix("_2022") == stack for run in runs])
+        own = np.array([run.stack.removesuffix(vision_time.UNFUSED) == stack for run in runs])
         text += lines(f"stacks.{stack}", {term: product(stack, term) for term in vision_time.TERMS})
         note = (
             f"fit error, median / p90 / bias in %: {line(errors[own]).strip()}" if own.any() else "no rows of its own"

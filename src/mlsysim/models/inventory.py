@@ -57,6 +57,13 @@ class Inventory:
         views = min(self.calls.get("copy", 0.0), 2 * self.calls.get("attention", 0.0))
         return self.kernels - self.calls.get("softmax", 0.0) - views
 
+    @property
+    def casts(self) -> float:
+        """Conversions of mixed precision in eager operation: of each convolution's weights, of each product's weights and bias and, behind a norm that
+        leaves single precision, every other time, of its input."""
+        convolutions = sum(self.calls.get(name, 0.0) for name in ("conv", "pointwise", "grouped", "depthwise"))
+        return convolutions + 2.5 * self.calls.get("gemm", 0.0)
+
     def moved(self, name: str) -> float:
         """Elements of a class. Of copies, what splits and merges the heads of an attention is ``view``: a fused one reads its inputs where they are."""
         copied = self.elements.get("copy", 0.0)

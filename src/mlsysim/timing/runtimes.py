@@ -16,7 +16,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.physics.precision import format_of
 from mlsysim.timing.profile import software_file
-from mlsysim.timing.vision_time import constants
+from mlsysim.timing.vision_time import UNFUSED, constants
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import Interval, interval
 
@@ -92,7 +92,7 @@ def regime_of(stack: str, chip: HardwareNode) -> str:
     """What passes of a stack on a chip were scored under."""
     if stack == SUBMITTED:
         return _SUBMITTEDS
-    return f"vision {'cpu' if chip.family == 'cpu' else stack.removesuffix('_2022')} on {chip.metadata.key}"
+    return f"vision {'cpu' if chip.family == 'cpu' else stack.removesuffix(UNFUSED)} on {chip.metadata.key}"
 
 
 def band_of(

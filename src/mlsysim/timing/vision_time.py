@@ -1,13 +1,13 @@
 """Calibrated fidelity for convolutional networks and vision transformers: a pass as a sum over classes of operators.
 
     device = sum_c a_c F_c / P + sum_c b_c B_c (1/W + i_c/V) + b_w (weights / W) + n t_k
-    t = | device, n h |_p                                        h what the host needs to start one operator
+    t = | device, (n + c k) h |_p                                h what the host needs to start one operator, c h to convert one of k tensors
 
 F operations of class c at the tensor peak P (depthwise convolutions at V), B bytes of memory at W, for each of which i_c slots
 are issued at the rate V (:func:`mlsysim.physics.vision.elementwise_bandwidth`): few in elementwise kernels, many in spatial convolutions, which
-gather each input for every tap. Slots are those of lanes: where integers have lanes of their own (Volta, Turing, A100) they are twice those that the
-single-precision rate counts. t_k is the gap between one kernel and the next; h is more where operators choose their format (autocast) and on
-older hosts, less on desktops. The coefficients belong to a named software stack (``data/software/vision.toml``: eager or compiled, memory layout, inference or
+gather each input for every tap, and more where channels are not last. Slots are those of lanes: where integers have lanes of their own (Volta, Turing, A100) they are twice those that the
+single-precision rate counts. t_k is the gap between one kernel and the next. Where operators choose their format (autocast), each
+weight and half of the inputs of products are converted in every pass; h is more on older hosts, less on desktops. The coefficients belong to a named software stack (``data/software/vision.toml``: eager or compiled, memory layout, inference or
 training), i_c to all of them, and neither to a chip. Terms add up; one maximum over a whole network is worse. Where a card's power limit is low
 for its rate, the clock falls and with it P and V.
 
@@ -72,8 +72,13 @@ CPU_TERMS = (
     *(f"{name}_bytes" for name in _CPU_BYTES),
     *(f"{name}_calls" for name in _CPU_CALLS),
 )
-CAPTURED = ("compiled", "compiled_train", "mlperf_train", "graph")
-"""Stacks that start kernels alone: what is a view, or inside a fused attention, is not launched."""
+UNFUSED = "_2022"
+CAPTURED = ("compiled", "compiled_train", "mlperf_train", "graph", "graph_16bit")
+"""Stacks that convert inside other kernels; the attention of those before (:data:`UNFUSED`) is a row of calls."""
+STRIDED = "nchw"
+"""What names of stacks have whose channels are not last, so that kernels turn their inputs around."""
+THROUGHOUT = "_16bit"
+"""How names of stacks end whose weights have the format of the arithmetic, so that nothing is cast."""
 INTENSITIES = {
     **dict.fromkeys(("pointwise", "gemm"), "product"),
     **dict.fromkeys(("layer_norm", "group_norm"), "norm"),
@@ -143,8 +148,10 @@ def issued_over_moved(chip: HardwareNode) -> float:
     return to_si(chip.memory.bandwidth, "byte/s") / (issue_rate(chip) * clock_of(chip))
 
 
-def is_mixed(precision: str) -> bool:
-    """Whether operators choose their format: 16-bit arithmetic over single-precision parameters."""
+def is_mixed(precision: str, stack: str) -> bool:
+    """Whether operators choose their format: 16-bit arithmetic over single-precision parameters, which norms and sums of several inputs keep."""
+    if stack.endswith(THROUGHOUT):
+        return False
     return precision not in ("fp32", "tf32") and bytes_per_element(_arithmetic(precision)) == _HALF
 
 
@@ -156,11 +163,12 @@ def host_of(chip: HardwareNode) -> str | None:
     return "older" if chip.generation in hosts["older"] else None
 
 
-def launched(inventory: Inventory, stack: str) -> float:
-    """Operators that the host starts for a pass."""
-    if stack == "graph":
-        return 0.0
-    return inventory.captured if stack in CAPTURED else inventory.kernels
+def launched(inventory: Inventory, stack: str, precision: str) -> tuple[float, float]:
+    """Operators that the host starts for a pass, and conversions of tensors among them. Of an attention that is one call views and softmax are not."""
+    if stack.startswith("graph"):
+        return 0.0, 0.0
+    cast = is_mixed(precision, stack) and stack not in CAPTURED
+    return (inventory.kernels if stack.endswith(UNFUSED) else inventory.captured), inventory.casts if cast else 0.0
 
 
 def _arithmetic(precision: str) -> str:
@@ -182,10 +190,11 @@ def _width(chip: HardwareNode, precision: str) -> float:
 
 
 def gpu_features(
-    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, trained: bool = False
+    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str
 ) -> dict[str, float]:
-    """Seconds of each term for one sample, at a coefficient of one; of bytes those of memory alone. What is ``trained`` keeps 16 bits between its
+    """Seconds of each term for one sample, at a coefficient of one; of bytes those of memory alone. What is trained keeps 16 bits between its
     products."""
+    trained = "train" in stack
     width = max(_width(chip, precision), _HALF if trained else 0.0)
     clock = clock_of(chip)
     peak = _peak(chip, precision) * clock
@@ -199,7 +208,8 @@ def gpu_features(
         features[f"{name}_bytes"] = width * inventory.moved(name) / memory
     # Autocast reads each single-precision weight and writes its half-precision copy once a pass; narrow weights are stored so.
     narrow = bytes_per_element(_arithmetic(precision))
-    stored = bytes_per_element("fp32") + width if narrow >= _HALF or trained else narrow
+    cast = narrow >= _HALF and not stack.endswith(THROUGHOUT)
+    stored = bytes_per_element("fp32") + width if cast or trained else narrow
     features["weights"] = stored * inventory.parameters / memory / batch
     features["kernels"] = inventory.captured * _MICROSECOND / batch
     return features
@@ -230,11 +240,10 @@ def stack_constants(stack: str) -> dict[str, float]:
     return {name: value * scale.get(name, 1.0) for name, value in tables["stacks"][derived["like"]].items()}
 
 
-def launch_cost(stack: str, chip: HardwareNode, precision: str) -> Any:
+def launch_cost(stack: str, chip: HardwareNode) -> Any:
     """Seconds of the host for one operator."""
-    tables, launch = constants(), constants()["launch"]
-    mixed = launch["autocast"] if is_mixed(precision) and stack not in CAPTURED else 1.0
-    return tables["launch_us"][stack] * mixed * launch.get(host_of(chip), 1.0) * _MICROSECOND
+    tables = constants()
+    return tables["launch_us"][stack] * tables["launch"].get(host_of(chip), 1.0) * _MICROSECOND
 
 
 def inventory_time(
@@ -245,8 +254,7 @@ def inventory_time(
     if chip.family == "cpu":
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
     table = stack_constants(stack)
-    trained = "train" in stack
-    features = gpu_features(inventory, chip, batch, precision, trained=trained)
+    features = gpu_features(inventory, chip, batch, precision, stack)
     memory, rate = to_si(chip.memory.bandwidth, "byte/s"), issue_rate(chip) * clock_of(chip)
 
     def term(name: str, seconds: float) -> Any:
@@ -254,17 +262,27 @@ def inventory_time(
         kind = INTENSITIES.get(name.removesuffix("_bytes"), "elementwise")
         share = 1.0
         if name.endswith("_bytes"):
-            share = elementwise_bandwidth(memory, rate, tables["intensity"][kind]) / memory
+            issued = tables["intensity"][kind] * (tables["strided"].get(kind, 1.0) if STRIDED in stack else 1.0)
+            share = elementwise_bandwidth(memory, rate, issued) / memory
         spent = table[name] * seconds / share
         return _named(
-            name, spent, share, seconds * memory, inventory, batch, tag, "updated weights" if trained else "weights"
+            name,
+            spent,
+            share,
+            seconds * memory,
+            inventory,
+            batch,
+            tag,
+            "updated weights" if "train" in stack else "weights",
         )
 
     device = sum(term(name, value * batch) for name, value in features.items())
-    count, cost = launched(inventory, stack), launch_cost(stack, chip, precision)
+    (count, casts), cost = launched(inventory, stack, precision), launch_cost(stack, chip)
     if not count * cost:
         return device
-    host = count * tag("launches", 3, "host", "t = | device, n h |_p", cost)
+    host = (count + tables["launch"]["cast"] * casts) * tag(
+        "launches", 3, "host", "t = | device, (n + c k) h |_p", cost
+    )
     return overlapped_time(device, host, tables["launch"]["sharpness"])
 
 

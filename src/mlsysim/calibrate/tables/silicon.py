@@ -22,6 +22,7 @@ from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.profile import profile
 from mlsysim.timing.runtimes import regime_of, runtime
+from mlsysim.timing.vision_time import THROUGHOUT
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
 _MEMORY = ("mem", "peak")
@@ -112,6 +113,7 @@ def _network(c: Config, metric: str) -> tuple[Plan, str, str]:
     if name is None:
         raise Skipped(f"the network {c['model']!r} is not known")
     stack = "graph" if c["mode"] == "graph" else "eager_nhwc" if c.get("channels_last", True) else "eager"
+    stack += "" if training else THROUGHOUT
     work = {"batch_size": c["B"], "precision": "bf16" if training else "fp16"}
     plan = _plan("training" if training else "inference", name, stack, **work)
     if metric.startswith(_MEMORY):
