@@ -49,7 +49,11 @@ def of_a_service(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         # The load was ours to find, and is found again for each change.
         plan = plan.replacing(serving={"concurrency": None, "qps": None})
         loose = loose.replacing(serving={"concurrency": None, "qps": None})
-    settings = [] if chosen else [Candidate("let the tensor-parallel degree be chosen", loose)]
+
+    def other(tried: Answer) -> str:
+        return f"let the layout be chosen ({_replicas(tried)} instead of {_replicas(answer)})"
+
+    settings = [] if chosen else [Candidate(other, loose)]
     prompt = part.prompt_tokens or 0
     if prompt >= _LONG:
         chunks = (size for size in _CHUNKS if size != part.chunk_tokens)
@@ -151,7 +155,12 @@ def _without_idle(plan: Plan, answer: Answer) -> Iterator[Candidate]:
 
 
 def _replicas(answer: Answer) -> str:
-    split, number = degrees({**answer.layout, "dp": 1}), answer.layout["replicas"]
+    split, number, groups = (
+        degrees({**answer.layout, "dp": 1}),
+        answer.layout["replicas"],
+        answer.layout["attention_dp"],
+    )
+    split += f" attention-DP{groups}" if groups > 1 else ""
     return split if number == 1 else f"{number:,} replicas of {split}"
 
 
