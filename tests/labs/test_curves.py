@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from mlsysim.labs import bridge, curves
+from mlsysim.labs import bridge, curves, explorer
 from mlsysim.labs.curves import curve_csv
 from mlsysim.labs.explorer import answer_of
 from mlsysim.labs.further import explore
@@ -44,6 +44,15 @@ def asked(plans=None, **more):
     plans = plans or [fleet(count) for count in COUNTS]
     given = {"values": COUNTS, "plans": plans, "at": 3, "title": "Fleet", "unit": "accelerators", "width": 640}
     return given | more
+
+
+def test_the_nearest_stops_are_computed_ahead_one_at_a_time():
+    explorer.forget()
+    plans = [fleet(count) for count in COUNTS[2:6]]
+    answer_of(plans[1])
+    told = [json.loads(bridge.call("ahead", json.dumps({"plans": plans, "at": 1}))) for _ in range(3)]
+    assert [each["value"] for each in told] == [2, 1, 0]
+    assert all(explorer.known(plan) for plan in plans)
 
 
 def test_every_point_is_the_answer_at_its_stop(monkeypatch):

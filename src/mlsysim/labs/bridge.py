@@ -18,7 +18,7 @@ __all__ = ["LATER", "about", "call", "explorer"]
 
 LATER = {
     "submissions": ("class_view",),
-    "curves": ("curve", "curve_csv"),
+    "curves": ("ahead", "curve", "curve_csv"),
     "dropped": ("keep_trace", "take_file", "take_model"),
     "exports": ("numbers_csv",),
     "further": ("cheapest", "compare", "explore", "further", "search_layout", "sensitivity", "settle", "why"),

@@ -101,6 +101,12 @@ def curve(
 
 
 @offer
+def ahead(plans: list[Document], at: int) -> int:
+    """One more of the stops, the nearest that is not known yet, so that a move to it is answered at once; how many are left."""
+    return _found(plans, at, 0.0, 1).count(None)
+
+
+@offer
 def curve_csv(
     values: list[float], plans: list[Document], title: str, metric: str, unit: str = "", moment: float = 0.0
 ) -> str:

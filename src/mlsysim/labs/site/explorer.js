@@ -255,12 +255,14 @@ const panel = new Panel(byId("design"), {
     const found = await inBackground("search_layout", { plan });
     if (state.plan === plan) change(found); // a design that came meanwhile stays
   }),
+  near: (path) => hero.near(path),
 });
 
 // The middle of the page: a sentence with handles, the bar of time, and the curve along the control that was moved last.
 const sentence = sentenceLine.mount(byId("sentence"), { panel });
 const time = timeBar.mount(byId("time"), { why });
-const hero = heroChart.mount(byId("hero"), { ask: brains.alongside, panel, width: () => widths().wide, slow: () => brains.slow });
+const hero = heroChart.mount(byId("hero"), { ask: brains.alongside, learn: (stops) => engine.call("ahead", stops), panel,
+  width: () => widths().wide, slow: () => brains.slow });
 const ghost = () => (state.pin && pinned.of === state.pin && pinned.told ? { ...pinned.told, plan: state.pin, lists } : null);
 
 for (const [name, title] of Object.entries(CHARTS)) byId(FOLDED.includes(name) ? "wide-charts" : "charts").append(chartCard(name, title));

@@ -3,7 +3,7 @@
 // The stops around the design are asked for in the background, a few at a time, nearest first, until none is left or something newer is asked.
 import { element, put } from "./dom.js";
 import { chartCard, showChart } from "./render.js";
-import { Newest } from "./state.js";
+import { Newest, later } from "./state.js";
 
 const AROUND = 8; // stops to either side
 const FEW = 3; // of a design whose answer takes long
@@ -28,7 +28,7 @@ function offer(menu, items, chosen) {
   put(menu, { value: chosen });
 }
 
-export function mount(root, { ask, panel, width, slow }) {
+export function mount(root, { ask, learn, panel, width, slow }) {
   let path = null; // of the control
   let metric = "";
   let frame = { path: null, low: 0, high: 0 }; // the window of stops stays while one moves within it
@@ -85,8 +85,18 @@ export function mount(root, { ask, panel, width, slow }) {
     }
   });
 
+  // While the hand rests, the engine that answers computes the stops too, one at a time: a move to one of them is answered at once.
+  let preparing = null;
+  async function prepare({ plans, at }, far) {
+    const from = Math.max(0, at - far);
+    const asked = preparing = { plans: plans.slice(from, at + far + 1), at: at - from };
+    for (let left = 1; left > 0 && preparing === asked && same(plans[at], now.plan);) left = await learn(asked);
+  }
+  const ahead = later(REST, (asked) => prepare(asked, slow() ? 1 : AROUND));
+
   // `sure` tells whether the design has an answer.
   function draw(sure = true) {
+    ahead.cancel();
     const found = scale();
     card.hidden = !found || found.value === null;
     if (card.hidden) return;
@@ -111,6 +121,7 @@ export function mount(root, { ask, panel, width, slow }) {
     moves.hidden = !found.metrics.length;
     offer(goal, found.metrics, found.metric);
     put(asked.at);
+    if (!found.left) ahead(asked);
   }
 
   // Over the drawn dot, with a target that a finger can hit.
@@ -181,6 +192,16 @@ export function mount(root, { ask, panel, width, slow }) {
     moved(other) {
       if (other && panel.scale(other)?.value != null) path = other;
     },
+    // The hand is on a control: its next stop to either side.
+    near: later(REST / 4, (other) => {
+      if (!drawn || slow()) return;
+      if (other === path) return void (drawn.found.left || ahead(drawn));
+      const found = panel.scale(other);
+      if (!found || found.value === null) return;
+      const at = found.nearest(found.stops, found.value);
+      const beside = [at - 1, at + 1].filter((k) => k in found.stops).map((k) => panel.planAt(other, found.stops[k]));
+      prepare({ plans: [now.plan, ...beside], at: 0 }, beside.length);
+    }),
     // The stops of the curve as a table: those that are still to be computed are computed for it.
     csv() {
       const { values, plans, title, unit } = drawn;

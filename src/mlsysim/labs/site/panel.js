@@ -46,8 +46,9 @@ export class Panel {
   #task;
   #groups = {};
 
-  // `change(plan, path)` is told of every edit and of its control, `choose(task)` of another task, `search()` of the button that searches layouts.
-  constructor(form, { change, choose, search }) {
+  // `change(plan, path)` is told of every edit and of its control, `choose(task)` of another task, `search()` of the button that searches layouts, `near(path)`
+  // of a control that a hand or the focus comes to.
+  constructor(form, { change, choose, search, near }) {
     this.#change = change;
     const closed = matchMedia("(max-width: 40rem)").matches ? CLOSED_ON_PHONES : CLOSED;
     form.replaceChildren(this.#tasks(choose));
@@ -75,6 +76,7 @@ export class Panel {
       const row = this.#row(control);
       this.#rows.push({ control, ...row });
       this.#groups[control.group].querySelector(".rows").append(row.root);
+      for (const name of ["pointerenter", "focusin"]) row.root.addEventListener(name, () => near(control.path));
     }
   }
 
