@@ -374,26 +374,26 @@ def serve(
             active, rate = loop.active * copies, loop.request_rate * copies
             seen = loop.ttft, loop.decode_step, loop.tpot, e2e, stall, rate, active, loop.bound, loop.saturated
             return Served(*seen, None if loop.most is None else loop.most * copies, loop.middle_step, loop.span)
-    if times is None:
-        times = batch_times(machine, t, a, total)
+    times = batch_times(machine, t, a, total) if times is None else times
     ttft, more = times.prefill + times.transfer + recalled(t, a), t.answer - 1
-    itl = value_of(times.itl)
-    others: Any = 0.0
+    itl, others = value_of(times.itl), 0.0
     if machine.apart:
         reading = t.prefills * t.together / maximum(value_of(times.prefill) * times.pace, value_of(times.transfer))
         requests = minimum(reading, t.replicas * t.batch / (t.answer * itl))
-        service = t.replicas * t.batch / requests
     else:
         # While a request is answered, the other prompts of its batch are read too.
         behind = (t.batch / t.together - 1) * times.pace
         others = a.loss(OTHERS, SERVING, "t = (B / b - 1) T_prefill", behind * times.prefill)
         service = service_time(value_of(ttft) + value_of(others), itl, t.answer)
         requests = t.active / service
+        ttft = ttft + others * maximum(1 - more, 0)  # where no token follows the first, they are waited for before it
     tpot = times.itl + others / maximum(more, 1)
     e2e = ttft + more * tpot
     if t.concurrency is not None:
-        behind = maximum(t.concurrency / (t.batch * t.replicas) - 1, 0.0) * service
-        place = a.loss(PLACE, BATCHING, "t = (C / N - 1) T_service", e2e * (behind / value_of(e2e)))
+        # Little's law: of one pool those wait whom it has no place for, of two those whom the slower has no time for.
+        over = t.concurrency / (t.batch * t.replicas) - 1
+        waits = t.concurrency / requests - value_of(e2e) if machine.apart else over * service
+        place = a.loss(PLACE, BATCHING, "t = C / X - T", e2e * (maximum(waits, 0.0) / value_of(e2e)))
         ttft, e2e = ttft + place, e2e + place
         requests = minimum(requests, t.concurrency / value_of(e2e)) if machine.apart else requests
     stall = 0.0 if machine.apart else times.longest_pass

@@ -138,7 +138,9 @@ def _answered(answer: Answer, qps: float, asked: str) -> Checked:
             update={"sentence": f"Requests are answered at {plainly(rate)} a second, {how} they come ({come})."}
         )
     odds = _steady(most, qps)
-    words = f"At most {plainly(rate)} requests a second can be answered, and {come} {'arrives' if qps == 1 else 'arrive'}{_open(most, odds)}."
+    # Another layout may be the best at another load, and answer more or fewer.
+    where = " in this layout" * any(each.name == "layout" for each in answer.assumed)
+    words = f"At most {plainly(rate)} requests a second can be answered{where}, and {come} {'arrives' if qps == 1 else 'arrive'}{_open(most, odds)}."
     return found.model_copy(update={"sentence": words, "odds": odds})
 
 

@@ -154,7 +154,9 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
     server, result = served.server, served.result
     _without_effect(server, sheet.assumed)
     if tried > 1:
-        sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried"
+        sheet.assumed["layout"] = f"{split_text(served.split)}, the best of {tried} tried" + " at this load" * (
+            server.part.qps is not None
+        )
     if server.part.concurrency is None:
         qps = served.come
         why = "" if qps is None else f" while {plainly(qps)} {'arrives' if qps == 1 else 'arrive'} a second"
