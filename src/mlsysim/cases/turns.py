@@ -241,11 +241,13 @@ class Turns(Readers):
         """Steps of prompts alone between so many seconds of writing, in which ``read`` prompts come at random: the first with 1 - e^-r t_d, and another after
         each of s while some came meanwhile, e^rs in all, but no more than read all of them, r s at a time. Where a step takes as long with one prompt as with
         many (a rank reads, the others wait) they come one by one, and answers wait for most of them."""
-        read, rate, most = maximum(read, FEWEST), self.t.rate, maximum(self.full, 1.0)
+        read, most = maximum(read, FEWEST), maximum(self.full, 1.0)
         least = steps = -expm1(-read)
-        begun = -expm1(-rate * written)
         for _ in range(_FIXED_POINT):
             each = self.reading(minimum(maximum(read / steps, 1.0), most), n) * self.chunks
+            # They come as fast as they are read.
+            rate = read / (written + maximum(steps, read / most) * each)
+            begun = -expm1(-rate * written)
             further = minimum(begun * exp(minimum(rate * each, _LONGEST)), read / maximum(rate * each, 1.0))
             steps = sqrt(steps * maximum(further, least))
         return steps
@@ -267,6 +269,11 @@ class Turns(Readers):
     def read(turn: Cycle) -> Any:
         """Share of the time that prompts take of those who write."""
         return 1 - value_of(turn.alone) / value_of(turn.mean)
+
+    def scheduled(self, turn: Cycle) -> Any:
+        """Seconds of the steps that are scheduled ahead of a prompt that comes, of which as many read as of all: it depends on what came before."""
+        read = 0.0 if self.mixed else value_of(turn.mean - turn.alone) / value_of(turn.prompts)
+        return turn.mean / (1 + read) * self.ahead
 
     def missed(self, turn: Cycle) -> Any:
         """Seconds of the steps that a prompt cannot join where others are answered, beside those that are scheduled ahead: half of those until the
@@ -308,17 +315,25 @@ class Turns(Readers):
         return more + within * (self._next_step(rate, turn) * self.steps - more), 1 - within
 
     def _next_step(self, rate: Any, turn: Cycle) -> Any:
-        """Prompts of the step after a request's own that came while others were read, as it did. Of 1 + X, X at random of mean a, one is
-        not the last with 1 - (1 - e^-a)/a: of a step of one prompt those do not fit; with room for K, a is a/K and chance evens out (the power of
-        Sakasegawa 1977, less that of one). Or they came in the last part p of the step, and miss one more: p a begin a row of steps that read, which goes on
-        while some come, e^a in all, and of answers beside them each waits for one."""
+        """Prompts read after a request's own and before its second token. Of 1 + X, X at random of mean a, one is not the last with
+        1 - (1 - e^-a)/a: of a step of one prompt those do not fit; with room for K, a is a/K and chance evens out (the power of Sakasegawa 1977, less
+        that of one). Or they came in the last part p of the step, and miss one more: p a begin a row of steps that read, which goes on while some come,
+        and of answers beside them each waits for one. Where prompts run alone all answers wait for the end of the row: it begins where some came in
+        time too, b = p a (1 - e^-a), and has L = e^a steps more, so that one of all 1 + b L has b L^2/(1 + b L) before it."""
         most, part = maximum(self.full, 1.0), self.ahead - floor(self.ahead)
         came = maximum(rate * value_of(turn.prompts) * self.chunks, FEWEST)
         y = came / most
         full = most * (1 + expm1(-y) / y) * y ** (sqrt(2 * (most + 1)) - 2)
-        row = part * came * exp(minimum(came, _LONGEST))
-        later = row / (1 + row if self.mixed else 1.0) * came / -expm1(-came)
-        return turn.busy * (full + later)
+        if self.mixed:
+            row = part * came * exp(minimum(came, _LONGEST))
+            return turn.busy * (full + row / (1 + row) * came / -expm1(-came))
+        count = 1.0
+        for _ in range(_FIXED_POINT):
+            # A step of a row reads what came in one like it, if any did.
+            a = maximum(rate * self.reading(minimum(count, most), 0.0) * self.chunks, FEWEST)
+            count = a / -expm1(-a)
+        length, begun = exp(minimum(a, _LONGEST)), part * a * -expm1(-a)
+        return turn.busy * full + begun * length**2 / (1 + begun * length) * count
 
     @property
     def unqueued(self) -> Any:
