@@ -333,7 +333,9 @@ class Turns(Readers):
             a = maximum(rate * self.reading(minimum(count, most), 0.0) * self.chunks, FEWEST)
             count = a / -expm1(-a)
         length, begun = exp(minimum(a, _LONGEST)), part * a * -expm1(-a)
-        return turn.busy * full + begun * length**2 / (1 + begun * length) * count
+        # In prompts that are read one by one.
+        each = a / rate / (self.reading(1.0, 0.0) * self.chunks)
+        return turn.busy * full + begun * length**2 / (1 + begun * length) * each
 
     @property
     def unqueued(self) -> Any:
