@@ -158,6 +158,27 @@ def test_memory_holds_what_flows():
     assert found.memory_footprint.to("byte").magnitude == pytest.approx(sum(held.values()))
 
 
+def test_all_tokens_of_an_encoder_flow_at_once():
+    """ModernBERT-base gates 2 x 1,152 elements a token to 1,152: 6,912 bytes of 16 bits each, 232 GB of 4,096 sequences of 8,192 tokens."""
+    found = NODE.solve("ModernBERT_Base", "H200", 4096, seq_len=8192, efficiency=0.5)
+    held = {each.name: each.bytes for each in found.ledger.held}
+    assert held["activations"] == 4096 * 8192 * (2 * 1152 + 1152) * 2 and not found.feasible
+    few = int(found.remedies[0].split()[1].replace(",", ""))
+    assert NODE.solve("ModernBERT_Base", "H200", few, seq_len=8192, efficiency=0.5).feasible
+    assert not NODE.solve("ModernBERT_Base", "H200", few + 1, seq_len=8192, efficiency=0.5).feasible
+    short, long = (NODE.solve("BERT_Large", "H100", 8, seq_len=tokens).ledger.held[1].bytes for tokens in (128, 512))
+    assert long == 4 * short == 8 * 512 * 2 * 4096 * 2
+
+
+def test_a_network_has_one_width_under_both_of_its_names():
+    """By its layers in the zoo and by its count in timm; where only the count is known, the answer says that it is a lower bound."""
+    for own, other in (("Swin_T", "swin_tiny_patch4_window7_224"), ("ResNet50", "resnet50"), ("VGG16", "vgg16")):
+        mine, theirs = (NODE.solve(name, "H100", 64) for name in (own, f"timm/{other}"))
+        assert mine.ledger.held == theirs.ledger.held and "activations" not in theirs.assumptions
+    alone = NODE.solve("timm/resnet26", "H100", 64)
+    assert alone.assumptions["activations"].startswith("at least") and alone.ledger.held[1].bytes > 0
+
+
 # --- what is asked is what is scored ---------------------------------------------------------------------------------
 
 

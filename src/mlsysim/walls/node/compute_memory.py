@@ -156,6 +156,8 @@ def _asked(x: Inputs, assumed: Assumptions) -> _Answered:
     shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
     question = one_pass.Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
     work = one_pass.work_of(question)
+    if x.model.width_unknown:
+        assumed["activations"] = x.model.width_unknown
     if efficiency is None:
         timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
     else:
