@@ -143,8 +143,7 @@ def test_ends_that_differ(name, short):
     if paths:
         many, errors = errors[:60], errors[60:]
         assert max(many) < 0.03 and sum(many) / len(many) < 0.002
-    if name == "zb_h2":
-        assert max(errors) < 0.05 and sum(errors) / len(errors) < 0.002
+        assert max(errors) < 0.05 and sum(errors) / len(errors) < (0.002 if name == "zb_h2" else 0.004)
     assert max(errors) < (1e-9 if exact else 0.15)
     assert sum(errors) / len(errors) < (1e-9 if exact else 0.02)
 
@@ -253,6 +252,28 @@ def test_every_path_is_one_of_the_order(name, p, more, inputs, weights, first, l
     found = longest_path(table, turn, each, [part / chunks for part in passes], *ends, 0.0, *given)
     truth = simulated(name, p, m, 1, passes, 0.0, sizes)
     assert 0.96 * truth <= found <= truth * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["zb_v", "dualpipe", "dualpipe_v"])
+@given(
+    st.integers(2, 8),
+    st.floats(0.1, 0.99),
+    *[st.floats(0.5, 2.0)] * 2,
+    *[st.floats(-0.4, 0.6)] * 2,
+    st.sampled_from([0.0, 0.1, 0.2]),
+)
+@settings(max_examples=60, deadline=None)
+def test_fewer_than_two_micro_batches_a_device(name, p, share, inputs, weights, first, last, c):
+    """Whatever the ends and sends: never longer than the order, and short by a tenth at most (a seventh with sends of DualPipe)."""
+    p = 2 * p if name == "dualpipe" else p
+    m = max(1, int(share * (2 * p - 1)))
+    m += m % 2 if name == "dualpipe" else 0
+    passes, chunks = (1.0, inputs, weights), 2 if name in FOLDED else 1
+    t, sizes = sum(passes), [1 / chunks] * (p * chunks)
+    sizes[0], sizes[-1] = sizes[0] + first, sizes[-1] + last
+    found = makespan(name, p, m, t, Shares(*(part / t for part in passes)), c, t * (1 + first), t * (1 + last))
+    truth = simulated(name, p, m, 1, passes, c, sizes)
+    assert truth * (0.9 if name != "dualpipe" or not c else 0.86) <= found <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("name", "worst", "mean"), [("gpipe", 1e-9, 1e-9), ("1f1b", 0.07, 0.004), ("breadth_first", 0.04, 0.002), ("interleaved", 0.11, 0.025)])  # fmt: skip

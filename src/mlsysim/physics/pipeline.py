@@ -28,7 +28,7 @@ x_0, x_1 gpipe and breadth_first stay exact, 1f1b within 5 % (nearly always exac
 always (:mod:`mlsysim.physics.interleaving`). zero_bubble with a shorter end, zb_h2, zb_v and DualPipe are the longest of the paths of
 :mod:`mlsysim.physics.pipeline_paths`: zero_bubble two parts in ten thousand short on average and 4 % at most, others with m >= 2p nearly always
 exact and within 4 %, a part in a thousand on average (half a part in a hundred with sends of DualPipe), as is zb_h2 with fewer; zb_v and DualPipe with
-fewer, which the authors of DualPipe refuse, 1 to 3 % on average and at most a quarter short. Left out: links that queue, devices that are busy sending, pairs of DualPipe that
+fewer, which the authors of DualPipe refuse, half a part in a hundred short on average and 15 at most, never too long. Left out: links that queue, devices that are busy sending, pairs of DualPipe that
 run faster together than apart.
 """
 
@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mlsysim.physics.interleaving import groups_of, interleaved_step, longest
-from mlsysim.physics.pipeline_paths import longest_path, shorter_end, turning_inside
+from mlsysim.physics.pipeline_paths import few_micro_batches, longest_path, shorter_end, turning_inside
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import ceil, floor, maximum, minimum, where
 
@@ -340,7 +340,7 @@ def _dualpipe_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
 
 
 def _both_ends(schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: Any) -> Any:
-    """The longest of the paths that are known, and where these are few of that with equal devices, which crosses the ends once more."""
+    """The longest of the paths that are known, and with few micro-batches not less than with equal devices where no end is shorter."""
     dual, folded = schedule.startswith("dualpipe"), schedule in FOLDED
     f, b, w = (share * t for share in shares)
     more, most = ([share * (end - t) for share in shares] for end in (first, last))
@@ -348,14 +348,24 @@ def _both_ends(schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, fi
         found = longest_path(schedule, p, m, (f, b, w), more, most, c, (p > 2) & (m > 4))
         return where(m >= 2 * p - 1, found, maximum(found, turning_inside(p, m, (f, b, w), more, most, c)))
     form = {"zb_v": _zb_v, "dualpipe": _dualpipe, "dualpipe_v": _dualpipe_v}[schedule]
-    even = form(p, m, f, b, w, c) + sum(more) + most[0] + most[1]
+    turn, each = (p / 2, ceil(m / 2)) if schedule == "dualpipe" else (p, m)
     passes = [part / 2 for part in (f, b, w)] if folded else (f, b, w)
-    if not dual:
-        found = longest_path(schedule, p, m, passes, more, most, c, m >= 2 * p - 1)
-        return where(m >= 2 * p - 1, found, maximum(found, even))
-    turn, each = (p, m) if folded else (p / 2, ceil(m / 2))
-    found = longest_path("dualpipe", turn, each, passes, more, most, c, (turn > 1) & (each >= 2 * turn), each <= turn)
-    return maximum(found + (p - 1) * c, even)
+    crossed = sum(more) + most[0] + most[1]
+    even, still = (form(p, m, f, b, w, send) for send in (c, 0.0 * c))
+    # Longer ends make no step shorter; one micro-batch crosses them once.
+    longer = (first >= t) & (last >= t)
+    least = where(each > 1, where(longer, still, 0.0 * t), even + crossed)
+    if dual:
+        given = (turn > 1) & (each >= 2 * turn), each <= turn
+        many = longest_path("dualpipe", turn, each, passes, more, most, c, *given)
+        found, enough = maximum(many + (p - 1) * c, even + crossed), each >= 2 * turn
+    else:
+        enough = m >= 2 * p - 1
+        found = many = longest_path(schedule, p, m, passes, more, most, c, enough)
+    few = few_micro_batches("dualpipe_v" if dual else schedule, turn, each, passes, more, most, c)
+    if schedule == "dualpipe":
+        few = maximum(few, few_micro_batches(schedule, turn, each, passes, more, most, c))
+    return where(enough, found, longest(many, few, least))
 
 
 @kernel("time: s [1e-6, 1e3], groups whole [1, 1e3], stage: s [1e-6, 1e3] -> period: s")

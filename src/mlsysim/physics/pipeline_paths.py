@@ -15,8 +15,11 @@ compared with other points in the tests. Of ZB-H1 the second group needs a devic
 fifth m > p and the sixth 2 < m < p. Of others a path of the second group needs a device between the ends and m > 4 (zb_h2), m >= 2p - 1 (zb_v) or m >= 2p (DualPipe),
 one of DualPipe's third m <= p.
 
-DualPipe with p devices and m micro-batches is DualPipeV with p/2 and m/2 whose chunks are whole devices. Its sends are not in the paths: a path
-that is paid a send at every pair turns with p, see :func:`mlsysim.physics.pipeline._dual`.
+With fewer than two micro-batches a device (``_FEW``, m < 2p - 1 of zb_v and m < 2p of DualPipe) devices near the turn of the V wait for as many as there are, so that paths
+have o passes there, the largest odd number that is not above m. Groups of these: always, m > 1, 1 < m <= p, 1 < m < p, p <= m and m > 1, m > p, m = p > 1.
+
+DualPipe with p devices and m micro-batches is DualPipeV with p/2 and m/2 whose chunks are whole devices, and a send more at the turn; what is a path of
+the V is one of it. With m >= 2p its sends are not in the paths: a path that is paid a send at every pair turns with p, see :func:`mlsysim.physics.pipeline._dual`.
 """
 
 from __future__ import annotations
@@ -83,43 +86,119 @@ _TABLES = {
     ),
 }
 
+_FEW = {
+    "zb_v": (
+        """
+    m+2p-1 m+2p-1 m+1 1 1 m m-1 4p-4, m+2p-1 2m 2m o m m m 2p-o-1, m+2p-1 2m 4m-3p 1 m-p m m-1 3p-3, m+2p-1 2m+p-2 2m-p+1 1 m-p m m-1 4p-5,
+    m+2p-1 2m+p-1 2m-p 1 m-p+1 m m-1 4p-4, m+2p-1 m+2p-2 m+1 1 0 m m-1 4p-5, m+2p-1 2m 2m 1 m m m 2p-2, m+2p-1 m+2p-1 m+1 o 1 m m-1 4p-o-3,
+    m+2p-1 2m+p-1 2m-p o m-p+1 m m-1 4p-o-3, 2p+o-1 2m 2m m m m m -2m+2p+o-1""",
+        "m+2p-1 m+2p-2 2m 1 0 0 0 -2m+4p-3",
+        """
+    2p 2m+2p-2 2m o 1 1 0 4p-o-3, 2p+1 2m+2p-3 2m 1 1 0 0 4p-6, 2m+2p-o-2 -m+2p+o+2 2m o m-1 -m+o+1 0 -4m+4p+o+1, 2p 2m+2p-2 2m 1 1 1 0 4p-4,
+    m+2p-1 m+2p-1 2m 1 1 0 0 -2m+4p-2, m+2p-2 -m+2p+o+1 2m-1 m m -m+o+1 0 -4m+4p+o+1, 2p 2m+2p-3 2m 1 0 1 0 4p-5,
+    2p+1 2m+2p-3 2m 2m-o-2 1 0 0 -2m+4p+o-3, 2p+1 2m+2p-4 2m 1 0 0 0 4p-7""",
+        """
+    m+2p-1 2p 2m o m m m-1 -2m+4p-o-1, m+2p-1 2p-1 2m 1 0 m m-1 -2m+4p-3, 2p+o-1 2p 2m m m m m-1 -4m+4p+o-1, m+2p-1 2p 2m 1 1 m m-1 -2m+4p-2,
+    m+2p-2 -m+2p+o 3m-o-1 m m 0 0 -4m+4p+o-1""",
+        """
+    2m+1 2m+2p-3 2p 1 1 0 0 2m+2p-8, 3m-o 3p+o-2 m+p o m-p+1 -m+o+1 0 -2m+4p+o-3, 2m+2p-o-2 m+o+1 2m-1 o m -p+o+1 m-p -2m+2p+o+1,
+    m+2p-1 2m 2m-1 1 m-p m m-1 2p-1, 3m-p m+3p-2 2p-1 1 1 1 0 2m+2p-4, 2m 2m+2p-2 2p 1 1 1 0 2m+2p-6,
+    2m-p+o+2 m+4p-o-4 m+p 2m-o-2 m-p+1 0 0 4p-o-5, 2m+1 2m+2p-3 2p 2m-o-2 1 0 0 2p+o-5, m+o+1 2m+3p-o-3 m+p 2m-o-2 m-p+1 m-o 0 4p-o-3,
+    2m+2p-o-2 2m+1 2m o p-1 0 0 2p-o-1, 2m+1 4p-3 2m 2m-o-2 m-p+1 0 0 -4m+6p+o-3""",
+        """
+    3m-2 m+2p-1 2p+1 1 0 0 0 2m-5, 2m m+2p 3m-p-1 1 0 m-p m-p-1 3p-3, 2m 2m+2p-3 2p+1 1 0 1 0 2m+2p-7, 2p+o 3m-o 3m-p-1 4m-2p-2o-1 0 0 0 p-1,
+    2m+1 2m+2p-4 2p+1 1 0 0 0 2m+2p-9, m+p+1 2m+p-1 2m-p+1 o m m-p+1 m-p 4p-o-3, 2m 2m+p-2 2m-p+1 m m+p-o m-o m-o 4p-o-5,
+    2m m+3p-2 m+p 1 0 m-p m-p-1 4p-5""",
+        "",
+    ),
+    "dualpipe_v": (
+        "2p+o-1 2m 2m m m m m -2m+2p+o-1",
+        """
+    m+2p-1 m+2p-1 2m+p-1 1 1 0 0 4p-6, 2p+o-1 2p m+p m m m m-1 -4m+4p+o-1, 2m+2p-3 2p+1 m+p+1 1 1 0 0 4p-6,
+    m+2p-1 m+2p-1 2m+p-1 2m-o-2 1 0 0 -2m+4p+o-3""",
+        """
+    2p 2m+2p-2 2m+p-1 1 1 1 0 2m+4p-8, 2p 2m+2p-2 2m+p-1 o 1 1 0 2m+4p-o-7, 2p+1 2m+2p-3 2m+p-1 1 1 0 0 2m+4p-10,
+    m+2p-o 2m+2p-3 2m+p-1 o 1 0 0 2m+4p-o-9""",
+        "m+2p-1 m+2p-1 2m+p-1 o 1 m m-1 4p-o-3, m+2p-1 m+2p-1 2m+p-1 1 1 m m-1 4p-4",
+        "",
+        """
+    2m+p-2 2m+2p-2 3p+1 1 2 2 1 2m+4p-10, m+2p-1 2m+p-1 3p+1 1 m-p+1 m m 4p-4, 3m+p-o-2 3p+o-1 m+2p o m-p+1 -m+o+2 1 -2m+6p+o-7,
+    2m+2p-3 2m+p-1 3p+1 1 1 0 0 2m+2p-10, m+2p-1 m+2p m+2p o 2m-2p m m -2m+6p-o-1, 2m+p-2 2m+2p-3 3p+1 1 1 0 0 2m+4p-14,
+    m+2p-1 2m+2p-2 3p+1 o m-p+1 m-p+1 m-p 6p-o-5, 2m+2p-2 2m+p-1 3p+1 1 2 1 1 2m+2p-8, m+2p-1 2m+p-1 2m o m m-p+1 m-p 4p-o-3,
+    2m+2p-3 m+2p m+2p 1 m-p 0 0 4p-6, 2m+p-3 2m+2p-2 3p+1 1 1 1 0 2m+4p-12, m+2p-1 2m+2p-2 3p+1 1 m-p+1 m-p+1 m-p 6p-6,
+    2m+p-2 2m+2p-2 3p+1 o 2 2 1 2m+4p-o-9, m+2p-1 m+2p m+2p 1 2m-2p m m -2m+6p-2, 2m+p-2 2m+3p-o-2 m+2p 1 2m-p-o 2m-2o m-o 2m+6p-2o-10,
+    m+p+o-1 2m+3p-o-2 m+2p 2m-o-2 m-p+1 m-o+1 1 6p-o-7""",
+        """
+    3m-1 3m-1 3m-1 o 1 m m 4m-o-3, 3m-1 3m-1 3m-1 1 1 m m 4m-4, 2m 2m+o-1 2m m m o-m+1 0 2m+o-3,
+    m+o 4m-o-2 2m m m m-o 0 4m-o-5, 3m-2 2m 2m m m 0 0 2m-o-1""",
+    ),
+    "dualpipe": (
+        "",
+        "m+2p-1 m+2p-1 2m+p-1 1 1 0 0 m+4p-4, m+2p-1 m+2p-1 2m+p-1 2m-o-2 1 0 0 -2m+4p+o-1",
+        """
+    m+2p-1 m+2p-1 2m+p-1 1 1 m m-1 4p-2, 2p 2m+2p-2 2m+p-1 1 1 1 0 2m+4p-5, 2p 2m+2p-2 2m+p-1 o 1 1 0 2m+4p-o-5,
+    2p+1 2m+2p-3 2m+p-1 1 1 0 0 2m+4p-6, 2p+1 2m+2p-3 2m+p-1 2m-o-2 1 0 0 4p+o-5""",
+        "m+2p-1 m+2p-1 2m+p-1 o 1 m m-1 4p-o-2",
+        "",
+        "",
+        "",
+    ),
+}
+
 
 class Count(NamedTuple):
-    """A number of passes: a m + b p + c n + d."""
+    """A number of passes: a m + b p + c n + e o + d."""
 
     m: int
     p: int
     n: int
+    o: int
     d: int
 
-    def of(self, m: Any, p: Any, n: Any) -> Any:
-        """The number, with so many micro-batches and devices."""
-        parts = [times * each for times, each in zip(self[:3], (m, p, n), strict=True) if times]
+    def of(self, *sizes: Any) -> Any:
+        """The number, with so many micro-batches m and devices p, and their n and o."""
+        parts = [times * each for times, each in zip(self[:4], sizes, strict=True) if times]
         return sum(parts, self.d)
 
 
 def _count(text: str) -> Count:
-    found = {"m": 0, "p": 0, "n": 0, "": 0}
-    for sign, times, name in re.findall(r"([+-]?)(?=[\dmpn])(\d*)([mpn]?)", text):
+    found = {"m": 0, "p": 0, "n": 0, "o": 0, "": 0}
+    for sign, times, name in re.findall(r"([+-]?)(?=[\dmpno])(\d*)([mpno]?)", text):
         found[name] += int(sign + (times or "1"))
     return Count(*found.values())
 
 
-PATHS = {
-    name: tuple([[_count(each) for each in path.split()] for path in group.split(",")] for group in groups)
-    for name, groups in _TABLES.items()
-}
+def _paths(tables: dict[str, tuple[str, ...]]) -> dict[str, tuple[list[list[Count]], ...]]:
+    def group(text: str) -> list[list[Count]]:
+        return [[_count(each) for each in path.split()] for path in text.split(",") if path]
+
+    return {name: tuple(map(group, groups)) for name, groups in tables.items()}
+
+
+PATHS, FEW = _paths(_TABLES), _paths(_FEW)
 
 
 def longest_path(schedule: str, p: Any, m: Any, passes: Any, first: Any, last: Any, send: Any, *given: Any) -> Any:
     """The longest of the paths: ``passes`` are times of a chunk (forward, inputs, weights), ``first`` and ``last`` what they take longer on these stages;
     ``given`` is whether there are those of the second group, and of the third."""
     ahead = 1.0 * p if schedule == "zero_bubble" else 2.0 * p - 1
-    n, found = maximum(m - ahead, 0.0), 0.0 * send
-    for group, there in zip(PATHS[schedule], (True, *given), strict=True):
+    n, groups = maximum(m - ahead, 0.0), zip(PATHS[schedule], (True, *given), strict=True)
+    return _longest(groups, (m, p, n, 0.0), passes, first, last, send)
+
+
+def few_micro_batches(schedule: str, p: Any, m: Any, passes: Any, first: Any, last: Any, send: Any) -> Any:
+    """The longest of the paths with fewer than two micro-batches a device."""
+    several, odd = m > 1, 2 * floor((m - 1) / 2) + 1
+    given = True, several, several & (m <= p), several & (m < p), several & (m >= p), m > p, several & (m == p)
+    return _longest(zip(FEW[schedule], given, strict=True), (m, p, 0.0, odd), passes, first, last, send)
+
+
+def _longest(groups: Any, sizes: Any, passes: Any, first: Any, last: Any, send: Any) -> Any:
+    found = 0.0 * send
+    for group, there in groups:
         most = found
         for path in group:
-            f, b, w, f_0, b_0, f_1, w_1, *sends = (count.of(m, p, n) for count in path)
+            f, b, w, f_0, b_0, f_1, w_1, *sends = (count.of(*sizes) for count in path)
             time = f * passes[0] + b * passes[1] + w * passes[2]
             time = time + f_0 * first[0] + b_0 * (first[1] + first[2]) + f_1 * (last[0] + last[1]) + w_1 * last[2]
             time = time + sends[0] * send if sends else time
