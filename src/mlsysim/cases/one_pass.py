@@ -6,9 +6,9 @@ F operations at a fraction eta of the peak P (where that is of a narrow format, 
 not in memory is streamed over the host link L on every pass: a part of wall 2 whose resource is the link. A chip without a host
 link is timed as if the model fitted.
 
-Memory holds weights, the caches of all sequences and, in encoders and networks of fixed shape, what flows through the widest operator. A
-chip with flash executes the weights of a network of fixed shape in place: they must fit into flash, and what flows into main memory.
-Left out: working sets of language models, whose prompts engines read in steps (below 2 % of the weights in decode), allocator and libraries.
+Memory holds weights, the caches of all sequences and, in encoders and networks of fixed shape, what flows through the widest operator
+(:mod:`mlsysim.models.widths`). A chip with flash executes the weights of a network of fixed shape in place: they must fit into flash, and what flows into main memory.
+Left out: working sets of language models (below 2 % of the weights in decode), allocator and libraries.
 
 Numbers or arrays go in; :func:`roofline` is what a sweep broadcasts and :func:`first_order` what the ledger of a single answer
 is taken of. Calibrated times are in :mod:`mlsysim.cases.pass_times`.
@@ -32,6 +32,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.footprint import inference_bytes
 from mlsysim.models.storage import expanded_work, stored
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.models.widths import flowing
 from mlsysim.physics.precision import INSTRUCTIONS, TILE_ROWS, expansion_time, format_of
 from mlsysim.physics.roofline import compute_time, memory_time, node_time
 from mlsysim.timing.power import Activity, ChipPower, Clock, equivalent, wide_peak
@@ -259,20 +260,12 @@ def work_of(question: Pass) -> Work:
         samples=question.batch,
         weights=weights,
         cache=kept - weights,
-        working=_flowing(question) / devices,
+        working=flowing(model, question.batch, question.new, precision) / devices,
         in_place=model.fixed_shape,
         expanded=expanded,
         products=products / devices,
         wide=maximum(demand.hardware_flops - products, 0.0) / devices if format_of(precision).multiplied else 0.0,
     )
-
-
-def _flowing(question: Pass) -> Any:
-    """Bytes of activations: an encoder's tokens all go through its operators at once, those of a language model in steps."""
-    model, asked = question.model, (question.batch, question.precision)
-    if model.fixed_shape:
-        return model.working_bytes(*asked)
-    return model.working_bytes(*asked, question.new) if getattr(model, "structure", "") == "encoder" else 0.0
 
 
 def device_of(chip: HardwareNode, precision: str, bandwidth_efficiency: float, assumed: Assumptions) -> Device:

@@ -168,20 +168,12 @@ class Workload(Entry):
         return None
 
     def working_bytes(self, batch_size: Any, precision: str = "fp16", seq_len: Any = None) -> Any:
-        """Bytes that flow through the widest operator of a forward pass: what a device needs beside weights and caches.
-
-        Every token of ``seq_len`` widens an encoder's operators alike. Left out: what waits beside the operator, such as the input of a block.
-        """
+        """Bytes that flow through the widest operator of a forward pass; every token of ``seq_len`` widens an encoder's alike."""
         key, tokens = ("working", precision), {} if seq_len is None else {"seq_len": 1}
         if key not in self.units:
             ops = self.lower(batch_size=1, precision=precision, **tokens).operators
             self.units[key] = float(max((op.input_bytes + op.output_bytes for op in ops), default=0.0))
         return self.units[key] * batch_size * (1 if seq_len is None else seq_len)
-
-    @property
-    def width_unknown(self) -> str:
-        """Why what flows through the widest operator is a lower bound, empty where it is not."""
-        return ""
 
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
         """Bytes that a training step keeps for its backward pass: what the forward operators write, but for sums and ReLU.

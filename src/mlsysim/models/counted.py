@@ -3,9 +3,7 @@
 The networks of timm (PyTorch Image Models) are entries of the zoo by name, ``timm/resnet50``, at every image size that was counted
 (:mod:`mlsysim.models.timm_counts`).
 
-A count does not say which operator is the widest. What a pass holds beside its weights is that of the same network's layers, where the zoo has it
-by these; else the mean operator of the class with the largest ones: a lower bound, of which a pyramid's widest is two to seven times (31 networks
-known both ways), and which an answer says.
+A count does not say which operator is the widest (:mod:`mlsysim.models.widths`).
 """
 
 from __future__ import annotations
@@ -61,25 +59,8 @@ class CountedWorkload(FixedShapeWorkload):
         """An operator for each class, as many times as it is called, with the class's mean size."""
         return [self._operator(name, p) for name in self.calls]
 
-    @cached_property
-    def _by_layers(self) -> Workload | None:
-        """The same network as the zoo has it by its layers."""
-        from mlsysim.models.registry import Models
-
-        plain = self.name.removeprefix(PREFIX)
-        same = (each for each in Models.Vision.of("counted", plain) if getattr(each, "counted", None) == plain)
-        return next((each for each in same if each.image_size == self.image_size), None)
-
-    @property
-    def width_unknown(self) -> str:
-        if self._by_layers is not None:
-            return ""
-        return "at least the mean operator of the class with the largest ones: a count does not say which is the widest"
-
     def working_bytes(self, batch_size: Any, precision: str = "fp16", seq_len: Any = None) -> Any:
-        """Bytes of the widest operator, or of the mean one of the class with the largest ones; scores stay inside a fused attention."""
-        if self._by_layers is not None:
-            return self._by_layers.working_bytes(batch_size, precision)
+        """Bytes of the mean operator of the class with the largest ones; scores stay inside a fused attention."""
         each = (n / self.calls[name] for name, n in self.elements.items() if name != "softmax")
         return max(each, default=0.0) * max(bytes_per_element(precision), 1.0) * batch_size
 

@@ -31,6 +31,7 @@ from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.errors import InputError, OOMError
 from mlsysim.models.storage import check_trained
+from mlsysim.models.widths import why_unknown
 from mlsysim.timing.engines import device_memory
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
@@ -156,8 +157,8 @@ def _asked(x: Inputs, assumed: Assumptions) -> _Answered:
     shared = x.devices, x.ring, x.random_arrivals, x.measured_rate
     question = one_pass.Pass(x.model, phase, x.batch_size, new, context, x.precision, x.cache_precision, *shared)
     work = one_pass.work_of(question)
-    if x.model.width_unknown:
-        assumed["activations"] = x.model.width_unknown
+    if unknown := why_unknown(x.model):
+        assumed["activations"] = unknown
     if efficiency is None:
         timed = calibrated_pass(question, work, device, x.hardware, x.runtime, assumed)
     else:
