@@ -34,7 +34,7 @@ CODES: dict[str, dict[str, int]] = {
     "walls": {"2": 0, "99": 1},
     "import": {"FOLDER/serve.sh": 0, "FOLDER/nothing.json": 1},
     "scenarios": {"": 0, "more": 1},
-    "collectives": {"--on 8xH100 --size 1MB": 0, "--on H100": 1},
+    "collectives": {"--on 8xH100 --size 1MB": 0, "all_gather --on 8xH100 --size 1MB": 0, "--on H100": 1},
     "schema": {"": 0, "--type nothing": 1},
     "doctor": {"": 0, "more": 1},
     "validate": {"FOLDER/nothing.csv": 1},

@@ -61,6 +61,12 @@ def test_shares_of_a_step_in_turns_are_those_of_its_times():
         assert sum(each.exposed for each in parts if each.name.startswith(side)) == pytest.approx(seconds, rel=1e-9)
 
 
+def test_what_a_framework_adds_to_a_phase_is_not_told_apart_from_it():
+    """Rollout, training and passes have their own of it, so that what is left over is called by what it is."""
+    [said] = [line for line in evaluate_plainly(Plan.model_validate(SMALL)).verdict if line.startswith("Of the step: ")]
+    assert "framework between phases" in said and "framework " not in said.replace("framework between", "")
+
+
 def test_a_split_may_be_written_as_a_number():
     numbered = Plan.model_validate(SMALL | {"rl": SMALL["rl"] | {"split": 8}})
     assert numbered == Plan.model_validate(SPLIT) and Plan.model_validate(numbered.document()) == numbered

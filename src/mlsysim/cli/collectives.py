@@ -41,11 +41,13 @@ def collectives(
     mlsysim collectives nccl.log --on 16xH100@NDR
     """
     from mlsysim.importers.nccl_tests import read_nccl_log
-    from mlsysim.plans.collectives import asked
+    from mlsysim.plans.collectives import OPS, asked, kind_of
 
     form = chosen_form(context, output, as_json)
     if log is not None and on is None and not log.exists() and re.match(r"\d+\s*x", str(log)):
         raise InputError(f"The fleet is an option: --on {str(log)[:60]}.", field="on")
+    if log is not None and op is None and not log.exists() and (kind := kind_of(str(log))) in OPS:
+        log, op = None, kind
     found = asked(on, op, size, group, stride, None if log is None else read_nccl_log(log))
     if plot is not None:
         _chart(found).save(plot)

@@ -147,14 +147,18 @@ def asked(
     )
 
 
+def kind_of(op: str) -> str:
+    """An operation as people write it, as we call it."""
+    kind = op.strip().lower().replace("-", "_").replace("alltoall", "all_to_all").replace("allreduce", "all_reduce")
+    short = {"allgather": "all_gather", "reducescatter": "reduce_scatter", "sendrecv": "send", "send_recv": "send"}
+    return short.get(kind, kind)
+
+
 def collectives(
     on: str, op: str = "all_reduce", sizes: list[float] | None = None, group: int | None = None, stride: int = 1, log: NcclLog | None = None
 ) -> Collectives:  # fmt: skip
     """A collective over ``group`` ranks of a fleet (all without it), every ``stride``-th; beside a log of nccl-tests where one is given."""
-    kind = op.strip().lower().replace("-", "_").replace("alltoall", "all_to_all").replace("allreduce", "all_reduce")
-    kind = {"allgather": "all_gather", "reducescatter": "reduce_scatter", "sendrecv": "send", "send_recv": "send"}.get(
-        kind, kind
-    )
+    kind = kind_of(op)
     if kind not in OPS:
         raise unknown_name("collective", op, OPS, "use one of " + ", ".join(OPS) + ".")
     if log is not None:

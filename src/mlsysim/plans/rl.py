@@ -35,7 +35,7 @@ _PARTS = {
     "training": (f"{case.TRAINING}: ",),
     "log-probabilities": (case.PASSES,),
     "weight transfer": (case.TRANSFER,),
-    "framework": (case.FIXED,),
+    "framework between phases": (case.FIXED,),
 }
 """What sentences call parts of a step, and how the ledger's names of them begin."""
 
