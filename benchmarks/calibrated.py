@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from mlsysim.cases.recompute import Again
 
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
@@ -20,6 +19,7 @@ from mlsysim.cases.train_layers import calibrated
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape
+from mlsysim.search.training_inputs import Names
 from mlsysim.timing.stacks import stack
 from mlsysim.timing.training_chip import constants, training_chip
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
@@ -55,9 +55,8 @@ def layouts(accelerators: int) -> tuple[Layout, dict[str, np.ndarray]]:
         local_batch=parts * 2 ** dice.integers(0, 3, TILE),
         virtual_stages=dice.integers(1, 4, TILE),
     )
-    full = 1.0 * dice.integers(0, 2, TILE)
-    again = Again(full=full, attention=(1 - full) * dice.integers(0, 2, TILE))
-    return layout, {"seq_len": 2 ** dice.integers(11, 15, TILE), "zero": dice.integers(0, 4, TILE), "again": again}
+    modes = Names(("full", "none", "selective"), dice.integers(0, 3, TILE))
+    return layout, {"seq_len": 2 ** dice.integers(11, 15, TILE), "zero": dice.integers(0, 4, TILE), "recompute": modes}
 
 
 def main() -> None:

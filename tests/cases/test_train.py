@@ -14,7 +14,7 @@ from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout, choose_micro_batches, divisors, plan_layout
 from mlsysim.cases.schedule import in_flight, schedule_of
-from mlsysim.cases.train import Device, first_order, first_order_amounts
+from mlsysim.cases.train_whole import Device, first_order, first_order_amounts
 from mlsysim.cases.training_memory import fitting_change, on_device, training_held
 from mlsysim.errors import InputError
 from mlsysim.models.registry import Models

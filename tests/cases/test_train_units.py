@@ -15,8 +15,9 @@ from mlsysim.cases import train_layers, train_operators
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.offload import HostTimes, host_round_trip
-from mlsysim.cases.train import Amounts, Device, Step, first_order, first_order_amounts
+from mlsysim.cases.train import Step
 from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.train_whole import Amounts, Device, first_order, first_order_amounts
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models import footprint
 from mlsysim.models import keeping as software_keeping

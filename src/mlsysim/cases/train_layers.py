@@ -14,15 +14,23 @@ those of two layers), embeddings that the loss shares with the head (their gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import RESIDENT, HostTimes, of_state
+from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.schedule import pipelined, sharing
-from mlsysim.cases.train import BACKWARD_SHARE, BESIDE, BETWEEN_SITES, Step, composed
+from mlsysim.cases.train import (
+    BACKWARD_SHARE,
+    BESIDE,
+    BETWEEN_SITES,
+    Phase,
+    Step,
+    between_sites,
+    trained,
+    with_the_host,
+)
 from mlsysim.cases.train_operators import (
     HALF,
     Setting,
@@ -39,7 +47,6 @@ from mlsysim.cases.train_operators import (
     scan_time,
     stream,
 )
-from mlsysim.cases.update import orthogonalised
 from mlsysim.models.keeping import state_bytes
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import overlapped, stream_time
@@ -64,18 +71,20 @@ _DOMAIN = 8.0
 
 
 class _Layer(NamedTuple):
-    """Times of one layer and micro-batch: on the device, of the host, and communication in full.
+    """Times of a layer, or of all, and micro-batch: on the device, of the host, and communication in full.
 
-    Of the device's time ``forward`` and ``weights`` are the forward pass and the gradients of weights.
+    Of the device's time ``forward`` and ``weights`` are the forward pass and the gradients of weights; it is ``computed`` as the software stalls and
+    launches it.
     """
 
-    device: Any
-    forward: Any
-    weights: Any
-    host: Any
-    tensor: Any
-    exchange: Any
-    ring: Any
+    device: Any = 0.0
+    forward: Any = 0.0
+    weights: Any = 0.0
+    host: Any = 0.0
+    tensor: Any = 0.0
+    exchange: Any = 0.0
+    ring: Any = 0.0
+    computed: Any = 0.0
 
 
 def calibrated(
@@ -88,57 +97,31 @@ def calibrated(
     offload: HostTimes = RESIDENT,
     a: Algebra = PLAIN,
 ) -> Step:
-    """Every operator of a step, under a software stack."""
+    """A step of every operator, under a software stack."""
     net, hide, pp = chip.network, job.overlap, layout.pp
     s = Setting(a, chip, stack, k, job, layout, layout.groups(net), job.again)
     tokens = layout.micro_batch * job.seq_len / layout.cp
-    compute: Any = 0.0
-    tensor: Any = 0.0
-    exchange: Any = 0.0
-    ring: Any = 0.0
-    worked: Any = 0.0
-    forward: Any = 0.0
-    weights: Any = 0.0
-    for kind in shape.kinds:
-        own = layout.micro_batch * kind.positions / layout.cp if kind.positions else tokens * kind.token_share
-        layer, wide = _layer(s, kind, own), job.wide_share
-        if asked(wide):
-            other = _layer(s._replace(chip=chip.wide), kind, own)
-            layer = _Layer(*((1 - wide) * one + wide * two for one, two in zip(layer, other, strict=True)))
-        worked, forward = worked + kind.count * layer.device, forward + kind.count * layer.forward
-        weights = weights + kind.count * layer.weights
-        device = a.grown("stalls of the software", 3, "device share", layer.device, layer.device / stack.device_share)
-        launched = a.tag("host launches", 3, "host", "launches", layer.host)
-        compute = compute + kind.count * maximum(device, launched)
-        tensor = tensor + kind.count * layer.tensor
-        exchange = exchange + kind.count * layer.exchange
-        ring = ring + kind.count * layer.ring
-    head = head_time(s, shape, tokens * shape.head_tokens)
-    head = a.grown("stalls of the software", 3, "device share", head, head / stack.device_share)
-    begun = embedding_time(s, shape, tokens)
-    begun = a.grown("stalls of the software", 3, "device share", begun, begun / stack.device_share)
-    inside = compute + a.shown(tensor, 1 - hide.tensor) + a.shown(exchange, 1 - hide.expert)
+    layer = _layers(s, shape, tokens)
+    head = _stalled(s, head_time(s, shape, tokens * shape.head_tokens))
+    begun = _stalled(s, embedding_time(s, shape, tokens))
+    inside = layer.computed + a.shown(layer.tensor, 1 - hide.tensor) + a.shown(layer.exchange, 1 - hide.expert)
     dense, experts = _local_parameters(shape, layout)
-    beside, after = _data(s, shape, dense, experts)
-    gathers, data = _over(s, beside, after, lambda s: _data(s, shape, dense, experts))
-    layers = overlapped(inside, gathers, 1 - hide.gathers)
-    if offload.beside is not None:
-        layers = maximum(layers, pp * a.tag(BESIDE, 2, "host link", "host", offload.beside))
+    gathers, data = _synchronised(s, shape, dense, experts)
+    layers = with_the_host(a, overlapped(inside, gathers, 1 - hide.gathers), offload, pp)
     per_layer = layers / shape.layers
     split = stage_layers(shape.layers, pp, layout.virtual_stages)
     # A module that predicts one more token is a layer (each half of one where halves are layers) and another head.
     halves = 2 if any(not kind.cores and not kind.scan for kind in shape.kinds) else 1
     ending = head + job.predicted_tokens * (halves * per_layer + head)
     even = (layers + begun + ending) / pp
-    mean = a.grown("stragglers", 14, "stragglers", even, job.straggler * even)
     boundary = chip.element * tokens * shape.hidden / (layout.tp if job.sequence_parallel else 1)
-    ahead, settled = forward / worked, weights / worked
+    ahead, settled = layer.forward / layer.device, layer.weights / layer.device
     pipeline = pipelined(
         a,
         job,
         layout,
         layers=shape.layers,
-        mean=mean,
+        mean=a.grown("stragglers", 14, "stragglers", even, job.straggler * even),
         stage=job.straggler * split.most * per_layer,
         first=job.straggler * (split.first * per_layer + begun),
         last=job.straggler * (split.last * per_layer + ending),
@@ -146,66 +129,49 @@ def calibrated(
         send=net.send(boundary, s.groups.stage_near),
         message=boundary,
     )
-    # The constant is Adam's in fp32; another optimizer reads and writes its own states instead, and moments may be narrower.
-    states = state_bytes(job.model, job.optimizer, HALF)
-    states = states - optimizer_bytes("adam", HALF) - (1 - job.keeps.moments / (2 * HALF)) * (states - 2 * HALF)
-    update = k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
-    moved = (update + 2 * states) * _owned(s, dense, experts)
-    moved = 0.0 * moved if job.frozen else job.updated_here * moved
-    # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
-    cast_bytes = (0.0 if job.frozen or chip.product_bytes > HALF else 1.0) * stack.cast_bytes
-    casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
-    written = stream_time(moved, chip.bandwidth, chip.kernels.memory_bound.optimizer_share)
-    updated = casts + a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
-    updated = updated + orthogonalised(a, job, layout, net, s.groups, chip.half_rate)
-    ranks = layout.tp * pp * layout.cp * layout.dp
-    jitter = 1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0))
-    host = a.tag(*of_state(job), offload.state)
-    step, shown = composed(
-        a,
-        pipeline,
+    ranks, computed = layout.tp * pp * layout.cp * layout.dp, begun + layer.computed + ending
+    phase = Phase(
+        pipeline=pipeline,
+        share=layout.micro_batches * job.accumulation / pp,
+        compute=job.straggler * computed,
+        alone=computed,
+        tensor=layer.tensor,
+        expert=layer.exchange,
+        context=layer.ring,
+        gathers=gathers,
+        gathers_shown=layers - inside,
         data=data,
-        hides=hide.data,
         window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
-        update=updated,
-        jitter=jitter,
-        fixed=a.tag("step overhead", 3, "host", "fixed", minimum(ranks - 1.0, 1.0) * stack.step_overhead),
-        offload=host,
+        update=_updated(s, dense, experts),
+        rate=chip.half_rate,
+        jitter=1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0)),
+        overhead=minimum(ranks - 1.0, 1.0) * stack.step_overhead,
     )
-    share = layout.micro_batches * job.accumulation / pp
-    return Step(
-        seconds=step,
-        compute=share * job.straggler * (begun + compute + ending),
-        ideal=share * (begun + compute + ending) + updated,
-        tensor=share * tensor,
-        expert=share * exchange,
-        context=share * ring,
-        messages=pipeline.messages,
-        data=data + share * gathers,
-        exposed_data=jitter * (shown + share * (layers - inside)),
-        busy=pipeline.busy,
-        paced=pipeline.paced,
-        offload=host,
-        update=updated,
-        stages=pipeline.stages,
-    )
+    return trained(a, job, layout, net, s.groups, phase, offload)
 
 
-def _over(s: Setting, beside: Any, after: Any, asked: Callable[[Setting], tuple[Any, Any]]) -> tuple[Any, Any]:
-    """What is said beside the layers and after them, over the fabric and between sites: what it is more than at one."""
-    here, far = (beside, after), s.chip.network.sites > 1
-    if far:
-        here = asked(s._replace(groups=s.groups.at_one_site()))
-    names = zip(("sharded state", "gradient synchronisation"), here, (beside, after), strict=True)
-    gathers, data = (
-        s.a.tag(name, 14, "fabric", "ring", near)
-        + (s.a.tag(BETWEEN_SITES, 14, "wide area", "wide area", whole - near) if far else 0.0)
-        for name, near, whole in names
-    )
-    return gathers, data
+def _stalled(s: Setting, device: Any) -> Any:
+    """A time of the device with what the software makes it wait."""
+    return s.a.grown("stalls of the software", 3, "device share", device, device / s.stack.device_share)
 
 
 # --- a layer ------------------------------------------------------------------------------------------------------
+
+
+def _layers(s: Setting, shape: TrainingShape, tokens: Any) -> _Layer:
+    """All layers of a model, as if on one device."""
+    layout, wide = s.layout, s.job.wide_share
+    total = _Layer()
+    for kind in shape.kinds:
+        own = layout.micro_batch * kind.positions / layout.cp if kind.positions else tokens * kind.token_share
+        layer = _layer(s, kind, own)
+        if asked(wide):
+            other = _layer(s._replace(chip=s.chip.wide), kind, own)
+            layer = _Layer(*((1 - wide) * one + wide * two for one, two in zip(layer, other, strict=True)))
+        launched = s.a.tag("host launches", 3, "host", "launches", layer.host)
+        layer = layer._replace(computed=maximum(_stalled(s, layer.device), launched))
+        total = _Layer(*(one + kind.count * each for one, each in zip(total, layer, strict=True)))
+    return total
 
 
 def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
@@ -293,6 +259,34 @@ def _owned(s: Setting, dense: Any, experts: Any) -> Any:
     """Parameters whose optimizer state a device keeps."""
     g = s.groups
     return where(s.job.zero == 0, dense + experts, dense / g.shard.ranks + experts / g.expert_shard.ranks)
+
+
+def _updated(s: Setting, dense: Any, experts: Any) -> Any:
+    """The optimizer's reading and writing of what a device owns, after casts of parameters.
+
+    The constant is Adam's in fp32; another optimizer reads and writes its own states instead, and moments may be narrower.
+    """
+    job, chip, stack = s.job, s.chip, s.stack
+    states = state_bytes(job.model, job.optimizer, HALF)
+    states = states - optimizer_bytes("adam", HALF) - (1 - job.keeps.moments / (2 * HALF)) * (states - 2 * HALF)
+    update = s.k.optimizer_bytes if stack.update_bytes is None else stack.update_bytes
+    moved = (update + 2 * states) * _owned(s, dense, experts)
+    moved = 0.0 * moved if job.frozen else job.updated_here * moved
+    # Frozen weights rest in the format of the arithmetic, and fp32 arithmetic reads parameters as they are.
+    cast_bytes = (0.0 if job.frozen or chip.product_bytes > HALF else 1.0) * stack.cast_bytes
+    casts = stream(s, "casts of parameters", cast_bytes * (dense + experts), stack.elementwise_share)
+    written = stream_time(moved, chip.bandwidth, chip.kernels.memory_bound.optimizer_share)
+    return casts + s.a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
+
+
+def _synchronised(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> tuple[Any, Any]:
+    """What replicas say beside the layers of a micro-batch, and after all of them."""
+    near: tuple[Any, Any] = (None, None)
+    if s.chip.network.sites > 1:
+        near = _data(s._replace(groups=s.groups.at_one_site()), shape, dense, experts)
+    beside, after = _data(s, shape, dense, experts)
+    gathers = between_sites(s.a, "sharded state", "ring", beside, near[0])
+    return gathers, between_sites(s.a, "gradient synchronisation", "ring", after, near[1])
 
 
 def _data(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> tuple[Any, Any]:

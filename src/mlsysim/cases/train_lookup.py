@@ -18,10 +18,9 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import of_state
-from mlsysim.cases.schedule import Pipelined
-from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
-from mlsysim.cases.train_network import summed_bytes
+from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.train import Step, sent
+from mlsysim.cases.train_network import replicated, summed_bytes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -79,38 +78,25 @@ def lookup_parts(a: Algebra, timed: DeviceTime) -> Any:
     )
 
 
-def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: Any = 0.0, a: Algebra = PLAIN) -> Step:
+def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
     """One optimizer step on so many devices."""
     if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
         raise InputError(
             "A recommender spreads its tables by itself, and its layers are not split.", field="parallelism"
         )
-    m, model, dp = layout.micro_batches * job.accumulation, job.model, layout.dp
-    group, several = layout.groups(s.network).data, dp > 1
-    alone = m * lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
-    device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
+    model, several, net = job.model, layout.dp > 1, s.network
+    alone = lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
     message = layout.micro_batch * model.pooled_elements * max(activation_element(job.precision), HALF)
-    there: Any = 0.0
-    ring: Any = 0.0
-    gradients = summed_bytes(job) * (model.parameter_count - model.table_parameters)
-    if some(several):
-        there = where(several, s.network.exchange(message, 1, group, False), 0.0)
-        ring = where(several, s.network.all_reduce(gradients, group), 0.0)
-    share = (dp - 1) / dp
-    exchanged = m * a.tag("table exchange", 14, "fabric", "exchange", 2 * there, sent=lambda: 2 * message * share)
-    data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: 2 * gradients * share)
-    host = a.tag(*of_state(job), offload)
-    none = 0.0 * data
-    busy = device + exchanged
-    step, shown = composed(
+    there = where(several, net.exchange(message, 1, layout.groups(net).data, False), 0.0) if some(several) else 0.0
+    exchanged = a.tag("table exchange", 14, "fabric", "exchange", 2 * there, sent=lambda: sent(2, message, layout.dp))
+    layers = model.parameter_count - model.table_parameters
+    return replicated(
         a,
-        Pipelined(busy, busy, none, lambda: none),
-        data=data,
-        hides=job.overlap.data,
-        window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
-        update=none,
-        jitter=1 / where(several, constants()["data_parallel"]["share"], 1.0),
-        fixed=none,
-        offload=host,
+        replace(job, zero=0),
+        layout,
+        net,
+        alone,
+        (summed_bytes(job) * layers, 0.0),
+        exchanged=exchanged,
+        offload=offload,
     )
-    return Step(step, device, alone, none, exchanged, none, lambda: none, data, shown, busy, busy, host)

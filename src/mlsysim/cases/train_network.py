@@ -19,10 +19,10 @@ from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
-from mlsysim.cases.layout import Layout
-from mlsysim.cases.offload import of_state
-from mlsysim.cases.schedule import Pipelined, sharing
-from mlsysim.cases.train import BACKWARD_SHARE, Step, composed
+from mlsysim.cases.layout import Groups, Layout
+from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.schedule import Pipelined
+from mlsysim.cases.train import BACKWARD_SHARE, Phase, Shared, Step, synchronised, trained
 from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
@@ -88,7 +88,9 @@ def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: Any, 
     return total + (forward if again is True else where(again, forward, 0.0))
 
 
-def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.0, a: Algebra = PLAIN) -> Step:
+def network_step(
+    s: NetworkSoftware, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN
+) -> Step:
     """One optimizer step on so many devices."""
     if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
         raise InputError(
@@ -96,41 +98,47 @@ def network_step(s: NetworkSoftware, job: Job, layout: Layout, offload: Any = 0.
             "such as bridge.",
             field="parallelism",
         )
-    m = layout.micro_batches * job.accumulation
-    alone = m * device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
+    alone = device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
+    # ZeRO scatters gradients and gathers weights, in 16 bits or a wider format.
+    element = max(activation_element(job.precision), HALF)
+    sizes = summed_bytes(job) * s.inventory.parameters, element * s.inventory.parameters
+    return replicated(a, job, layout, s.network, alone, sizes, network_update(s, job, layout, a), offload=offload)
+
+
+def replicated(
+    a: Algebra,
+    job: Job,
+    layout: Layout,
+    net: Measured,
+    alone: Any,
+    sizes: tuple[Any, Any],
+    update: Any = 0.0,
+    exchanged: Any = 0.0,
+    *,
+    offload: HostTimes,
+) -> Step:
+    """A step of devices with a whole network each, which is a phase without stages: ``alone`` is a micro-batch of one of them, ``sizes`` are the bytes
+    of gradients and weights, ``exchanged`` what devices say to each other in a micro-batch."""
+    m, g = layout.micro_batches * job.accumulation, layout.groups(net)
     device = a.grown("stragglers", 14, "stragglers", alone, job.straggler * alone)
-    gradients = summed_bytes(job) * s.inventory.parameters
-    # ZeRO scatters gradients and gathers weights, in 16 bits or a wider format: once, or what is shared and not kept whole for every micro-batch.
-    often, element = sharing(job, layout), max(activation_element(job.precision), HALF)
-    weights = element * s.inventory.parameters
-    scatters = where(job.zero >= 2, often.scatters, 1.0)
-    gathers = where(job.zero >= 3, often.gathers, 1.0)
-    ring: Any = 0.0
-    several, net = layout.dp > 1, s.network
-    if some(several):
-        group = layout.groups(net).data
-        shared = scatters * net.gather(gradients, group) + gathers * net.gather(weights, group)
-        ring = where(several, where(job.zero >= 1, shared, net.all_reduce(gradients, group)), 0.0)
-    volume = where(job.zero >= 1, scatters * gradients + gathers * weights, 2.0 * gradients)
-    share = (layout.dp - 1) / layout.dp
-    data = a.tag("gradient synchronisation", 14, "fabric", "ring", ring, sent=lambda: share * volume)
-    host = a.tag(*of_state(job), offload)
-    kept = where(several, constants()["data_parallel"]["share"], 1.0)
-    none = 0.0 * data
-    update = network_update(s, job, layout, a)
-    step, shown = composed(
-        a,
-        Pipelined(device, device, none, lambda: none),
-        data=data,
-        hides=job.overlap.data,
+    busy = m * device + m * exchanged
+    kept = where(layout.dp > 1, constants()["data_parallel"]["share"], 1.0)
+
+    def groups(g: Groups) -> list[Shared]:
+        return [(*sizes, g.data, g.shard, g.copies)]
+
+    phase = Phase(
+        pipeline=Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy),
+        share=m,
+        compute=device,
+        alone=alone,
+        expert=exchanged,
+        data=synchronised(a, job, layout, net, g, groups, "ring"),
         window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
         update=update,
         jitter=1 / kept,
-        fixed=none,
-        offload=host,
     )
-    ideal = alone + update
-    return Step(step, device, ideal, none, none, none, lambda: none, data, shown, device, device, host, update)
+    return trained(a, job, layout, net, g, phase, offload)
 
 
 def summed_bytes(job: Job) -> float:

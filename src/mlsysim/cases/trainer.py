@@ -17,18 +17,18 @@ from mlsysim.cases.joules import Draw, parts_of, throttled
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip, updated_by_host
-from mlsysim.cases.train import (
+from mlsysim.cases.train import Step
+from mlsysim.cases.train_layers import calibrated
+from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
+from mlsysim.cases.train_network import NetworkSoftware, network_step
+from mlsysim.cases.train_whole import (
     Device,
-    Step,
     first_order,
     first_order_amounts,
     narrow_share,
     repeated_share,
     weights_read,
 )
-from mlsysim.cases.train_layers import calibrated
-from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
-from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.training_memory import training_held, with_host
 from mlsysim.hardware.arithmetic import no_runs
 from mlsysim.hardware.types import HardwareNode
@@ -228,9 +228,9 @@ class Trainer:
             return first_order(job, layout, amounts, self.device, self.net, offload, a)
         s = self.software
         if isinstance(s, NetworkSoftware):
-            return network_step(s, job, layout, offload.state, a)
+            return network_step(s, job, layout, offload, a)
         if isinstance(s, LookupSoftware):
-            return lookup_step(s, job, layout, offload.state, a)
+            return lookup_step(s, job, layout, offload, a)
         return calibrated(job, layout, s.shape, s.chip, s.stack, s.constants, offload, a)
 
     def ledger(self, job: Job, layout: Layout) -> Ledger:

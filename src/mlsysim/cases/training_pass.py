@@ -20,10 +20,10 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
 from mlsysim.cases.pass_times import Form, refuse_runtime, say_profile, say_runtime, timed_by
-from mlsysim.cases.train import narrow_share
 from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import lookup_band, lookup_parts, lookup_time
 from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
+from mlsysim.cases.train_whole import narrow_share
 from mlsysim.cases.trainer import say_stack, training_band
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode

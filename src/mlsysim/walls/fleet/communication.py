@@ -28,7 +28,8 @@ from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
 from mlsysim.cases.ledger import Held
-from mlsysim.cases.train import Amounts, Step, first_order_amounts
+from mlsysim.cases.train import Step
+from mlsysim.cases.train_whole import Amounts, first_order_amounts
 from mlsysim.cases.trainer import Trainer
 from mlsysim.errors import InputError
 from mlsysim.models.demand import Demand

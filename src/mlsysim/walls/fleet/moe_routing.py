@@ -8,7 +8,7 @@ tokens, and routing that prefers experts of the same node.
 
 from __future__ import annotations
 
-from mlsysim.cases.train import moe_fraction
+from mlsysim.cases.train_whole import moe_fraction
 from mlsysim.errors import InputError
 from mlsysim.models.ffn import experts_hit
 from mlsysim.models.sparse import SparseTransformerWorkload

@@ -14,9 +14,9 @@ from mlsysim.cases import offload
 from mlsysim.cases.assumptions import CHIP, INFERRED, SOFTWARE, Assumptions, shown
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.train import Device
 from mlsysim.cases.train_lookup import LookupSoftware
 from mlsysim.cases.train_network import NetworkSoftware
+from mlsysim.cases.train_whole import Device
 from mlsysim.cases.trainer import Software, Trainer, say_stack
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
