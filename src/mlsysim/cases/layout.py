@@ -151,9 +151,8 @@ def rules(
     model: Workload, asked: Layout, accelerators: Any, batch: Any, seq_len: Any, sites: int = 1
 ) -> Iterator[Rule]:
     """All that has to hold of a layout, for one or for arrays of them; a rule may rest on those before it."""
-    dp, tp, pp, ep, cp, local = asked.dp, asked.tp, asked.pp, asked.ep, asked.cp, asked.local_batch
+    dp, tp, pp, ep, cp = asked.dp, asked.tp, asked.pp, asked.ep, asked.cp
     virtual_stages, schedule, shard = asked.virtual_stages, asked.schedule, asked.shard
-    micro_batches, group = asked.micro_batches, asked.group
     yield Rule(divides(tp * pp * cp, accelerators), "tp_size", lambda: _not_divided(accelerators, tp, pp, cp))
     if sites > 1:
         yield Rule(
@@ -219,6 +218,11 @@ def rules(
                 f"{shard}; use {_near(int(dp * cp), shard)}."
             ),
         )
+    yield from _rules_of_batches(asked, batch)
+
+
+def _rules_of_batches(asked: Layout, batch: Any) -> Iterator[Rule]:
+    dp, pp, local, micro_batches, group = asked.dp, asked.pp, asked.local_batch, asked.micro_batches, asked.group
     yield Rule(divides(dp, batch), "batch_size", lambda: _batch_not_divided(int(batch), int(dp)))
     if micro_batches is not None:
         yield Rule(

@@ -14,6 +14,7 @@ context parallelism of such networks were not measured.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -102,7 +103,9 @@ def network_step(
     # ZeRO scatters gradients and gathers weights, in 16 bits or a wider format.
     element = max(activation_element(job.precision), HALF)
     sizes = summed_bytes(job) * s.inventory.parameters, element * s.inventory.parameters
-    return replicated(a, job, layout, s.network, alone, sizes, network_update(s, job, layout, a), offload=offload)
+    return replicated(
+        a, job, layout, s.network, alone, sizes, lambda: network_update(s, job, layout, a), offload=offload
+    )
 
 
 def replicated(
@@ -112,7 +115,7 @@ def replicated(
     net: Measured,
     alone: Any,
     sizes: tuple[Any, Any],
-    update: Any = 0.0,
+    update: Callable[[], Any] = float,
     exchanged: Any = 0.0,
     *,
     offload: HostTimes,
@@ -135,7 +138,7 @@ def replicated(
         expert=exchanged,
         data=synchronised(a, job, layout, net, g, groups, "ring"),
         window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
-        update=update,
+        update=update(),
         jitter=1 / kept,
     )
     return trained(a, job, layout, net, g, phase, offload)

@@ -202,15 +202,8 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
     metrics = [full.metric("memory"), full.metric("memory_capacity"), *made.values(), *spent]
     ledger = _joint_ledger(slow, joint.exchange)
     parts = time_parts(ledger)
-    given = sum(share.tokens for _, share, _ in joint.groups)
     noun = "samples" if task == "samples" else "tokens"
-    shared = ", ".join(
-        f"{fleets[place]} takes {share.tokens / given:.1%} of the {noun} in {answer.metric('latency').text}"
-        for place, share, answer in joint.groups
-    )
-    idle = " and ".join(name for place, name in enumerate(fleets) if place not in [each[0] for each in joint.groups])
-    slower = f"{idle} would slow the others down, so nothing is given to it; its cost is not counted."
-    verdict = [slower if idle else f"Load is balanced by speed: {shared}."]
+    verdict = [_shared(joint, fleets, noun)]
     if wanted is not None and kept.lasting:
         verdict.append(f"{count_text(wanted)} {noun} take {made['run_time'].text} (goodput {made['goodput'].text}).")
     fuller = groups.fleets[joint.groups[active.index(full)][0]].node.accelerator
@@ -227,12 +220,7 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
         "checkpoint_interval_given": plan.ops.checkpoint_interval,
         "mtbf_given": plan.ops.mtbf,
     }
-    for name, how in (("checkpoint_time", "least"), ("restart_time", "most")):
-        texts = {group: answer.metric(name).text for group, answer in named}
-        together[name] = Together(f"the {how} of the groups", rf"\mathrm{{{how}}}_i\, x_i", texts)
-    if plan.ops.mtbf is None:
-        each = {name: answer.metric("mtbf").text for name, answer in named}
-        together["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
+    together |= _stops_together(plan, named)
     unfit = [answer for answer in active if not answer.feasible]
     binding = fullest(unfit).binding if unfit else binding_of(ledger, "step", kept)
     answer = joined(
@@ -255,6 +243,31 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
         },
     )
     return answer.read_off(ledger)
+
+
+def _stops_together(plan: Plan, named: list[tuple[str, Answer]]) -> dict[str, Together]:
+    """How what stops the groups is put together."""
+    found = {}
+    for name, how in (("checkpoint_time", "least"), ("restart_time", "most")):
+        texts = {group: answer.metric(name).text for group, answer in named}
+        found[name] = Together(f"the {how} of the groups", rf"\mathrm{{{how}}}_i\, x_i", texts)
+    if plan.ops.mtbf is None:
+        each = {name: answer.metric("mtbf").text for name, answer in named}
+        found["mtbf"] = Together("1 / M = sum of 1 / M_i", r"\frac{1}{M} = \sum_i \frac{1}{M_i}", each)
+    return found
+
+
+def _shared(joint: _Joint, fleets: list[str], noun: str) -> str:
+    """Who takes how much of a step, or who is left out of it."""
+    working = [place for place, _, _ in joint.groups]
+    if idle := " and ".join(name for place, name in enumerate(fleets) if place not in working):
+        return f"{idle} would slow the others down, so nothing is given to it; its cost is not counted."
+    given = sum(share.tokens for _, share, _ in joint.groups)
+    parts = (
+        f"{fleets[place]} takes {share.tokens / given:.1%} of the {noun} in {answer.metric('latency').text}"
+        for place, share, answer in joint.groups
+    )
+    return f"Load is balanced by speed: {', '.join(parts)}."
 
 
 def _joint_ledger(slow: Answer, last: float) -> Ledger:

@@ -93,46 +93,9 @@ def _answer(found: Trained, quick: bool) -> Answer:
     plan, ledger = sheet.plan, sheet.read(step.ledger)
     if not (step.feasible or step.remedies or missed.lacks or quick or model.fixed_shape):
         missed = Missed(least=tuple(filter(None, [least_fleet(plan).get("least")])))
-    chosen = step._facts.assumed
-    sheet.shown["layout"] = step.parallelism | {
-        "micro_batches": step.microbatch_count,
-        "virtual_stages": options.get("v_stages", 1),
-        "schedule": options.get("schedule", chosen.value("schedule")),
-        "zero": options.get("zero_stage", chosen.value("zero_stage", 0)),
-        "recompute": options.get("activation_recomputation", chosen.value("activation_recomputation", "none")),
-        "batch_size": options["batch_size"],
-        "seq_len": options["seq_len"],
-    }
-    stages = step._facts.context.get("stages") if step.parallelism["pp"] > 1 else None
-    if stages is not None:
-        named = {"first": stages.first, "between": stages.between, "last": stages.last, **stages.shares._asdict()}
-        named |= {} if stages.layers is None else {"layers": stages.layers}
-        sheet.shown["stages"] = {name: float(value) for name, value in named.items()}
-    if plan.hardware.launcher is not None:
-        check_launcher(plan.hardware.launcher, sheet.shown["layout"])
-    seconds, band = to_si(step.step_latency_total, "s"), step.step_interval
+    _laid_out(sheet, step, options)
     _facts(sheet, model, fleet, step)
-
-    sheet.add("memory", float(ledger.memory))
-    sheet.add("memory_capacity", float(ledger.capacity))
-    held = {each.name: float(each.bytes) for each in ledger.held if each.where == "device"}
-    sheet.add("model_state", sum(held.get(name, 0.0) for name in _STATE))
-    sheet.add("activations", held.get("activations", 0.0))
-    sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte") for name in _STATE if name in held}
-    sheet.ingest(model.data_rate, fleet.node.accelerator)
-
-    sheet.add("latency", seconds, band)
-    used = _inverse(step.mfu, band, seconds)
-    sheet.add("mfu", float(step.mfu), used and (used[0], min(1.0, used[1])))
-    sheet.add("hfu", float(step.hfu))
-    sheet.add("scaling_efficiency", float(step.scaling_efficiency))
-    sheet.add("bubble", float(step.bubble_fraction))
-    rate = to_si(step.tokens_per_second, "1/s")
-    sheet.add("tokens_per_second", rate, _inverse(rate, band, seconds))
-    notes = {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}
-    sheet.score_walls(notes, fails=not step.feasible)
-
-    slower = band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
+    rate, slower = _stepped(sheet, model, fleet, step)
     by_hour = timed(sheet, model, fleet, step, options, plan.ops.spares or 0) if step.feasible else None
     seeds = (QUICK if quick else plan.ops.seeds or SEEDS) if plan.ops.simulated and step.feasible else 0
     ran = run_of(sheet, model, fleet, options, rate, slower, by_hour, seeds, quick)
@@ -140,7 +103,7 @@ def _answer(found: Trained, quick: bool) -> Answer:
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": tokens}
     watts = None if step.accelerator_power is None else to_si(step.accelerator_power, "W")
     chip = fleet.node.accelerator
-    draws = power_band(sheet, "energy of training", chip, watts) if band and watts is not None else None
+    draws = power_band(sheet, "energy of training", chip, watts) if slower and watts is not None else None
     sheet.add("accelerator_power", watts, times(watts, draws))
     if (powered := step._facts.context["powered"]) is not None:
         sheet.facts |= power_facts(*powered)
@@ -173,6 +136,52 @@ def _answer(found: Trained, quick: bool) -> Answer:
         # Memory where the plan does not fit; else the wall with most of the step, or goodput where failures cost more.
         binding=binding_of(ledger, sheet.noun, kept) if step.feasible else _full(step, missed),
     )
+
+
+def _laid_out(sheet: Sheet, step: DistributedResult, options: dict[str, Any]) -> None:
+    """The layout that an answer shows, and its stages."""
+    chosen, launcher = step._facts.assumed, sheet.plan.hardware.launcher
+    sheet.shown["layout"] = step.parallelism | {
+        "micro_batches": step.microbatch_count,
+        "virtual_stages": options.get("v_stages", 1),
+        "schedule": options.get("schedule", chosen.value("schedule")),
+        "zero": options.get("zero_stage", chosen.value("zero_stage", 0)),
+        "recompute": options.get("activation_recomputation", chosen.value("activation_recomputation", "none")),
+        "batch_size": options["batch_size"],
+        "seq_len": options["seq_len"],
+    }
+    stages = step._facts.context.get("stages") if step.parallelism["pp"] > 1 else None
+    if stages is not None:
+        named = {"first": stages.first, "between": stages.between, "last": stages.last, **stages.shares._asdict()}
+        named |= {} if stages.layers is None else {"layers": stages.layers}
+        sheet.shown["stages"] = {name: float(value) for name, value in named.items()}
+    if launcher is not None:
+        check_launcher(launcher, sheet.shown["layout"])
+
+
+def _stepped(
+    sheet: Sheet, model: Workload, fleet: Fleet, step: DistributedResult
+) -> tuple[float, tuple[float, float] | None]:
+    """Metrics of the step: its rate, and the interval of its time, over it."""
+    ledger, seconds, band = sheet.ledger, to_si(step.step_latency_total, "s"), step.step_interval
+    sheet.add("memory", float(ledger.memory))
+    sheet.add("memory_capacity", float(ledger.capacity))
+    held = {each.name: float(each.bytes) for each in ledger.held if each.where == "device"}
+    sheet.add("model_state", sum(held.get(name, 0.0) for name in _STATE))
+    sheet.add("activations", held.get("activations", 0.0))
+    sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte") for name in _STATE if name in held}
+    sheet.ingest(model.data_rate, fleet.node.accelerator)
+    sheet.add("latency", seconds, band)
+    used = _inverse(step.mfu, band, seconds)
+    sheet.add("mfu", float(step.mfu), used and (used[0], min(1.0, used[1])))
+    sheet.add("hfu", float(step.hfu))
+    sheet.add("scaling_efficiency", float(step.scaling_efficiency))
+    sheet.add("bubble", float(step.bubble_fraction))
+    rate = to_si(step.tokens_per_second, "1/s")
+    sheet.add("tokens_per_second", rate, _inverse(rate, band, seconds))
+    notes = {3: f"MFU {step.mfu:.1%}", 14: f"scaling efficiency {step.scaling_efficiency:.1%}"}
+    sheet.score_walls(notes, fails=not step.feasible)
+    return rate, band and (to_si(band[0], "s") / seconds, to_si(band[1], "s") / seconds)
 
 
 def _full(step: DistributedResult, missed: Missed) -> Limit:

@@ -11,6 +11,7 @@ the run in the middle; by the hour (:mod:`mlsysim.plans.hours`), those of the ho
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases import failures
@@ -77,16 +78,18 @@ def run_of(
 ) -> Ran:
     """The run of a plan whose steps do ``rate`` tokens (or samples) a second; metrics of walls 15 and 19. ``slower`` is the interval of a step's time, over it; so many ``seeds`` are
     played, where it is ``quick`` without advice."""
-    ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
-    count, rank = fleet.total_accelerators, options.get("lora_rank") if options.get("is_lora") else None
-    optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
-    dp = sheet.shown["layout"]["dp"]
-    writers = count // dp if ops.checkpoint_mode == "synchronous" else count
+    ops, tokens, count = sheet.plan.ops, sheet.plan.workload.tokens, fleet.total_accelerators
     if ops.beside and (fleet.storage_bandwidth or ops.checkpoint_mode != "object_store"):
         stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
         fleet = fleet.model_copy(update={"storage_bandwidth": stored * (count / (count + ops.beside))})
-    saved = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, ops.checkpoint_mode)
-    chip, said = fleet.node.accelerator, said_of(sheet.plan, fleet)
+
+    def saved_by(mode: str) -> Checkpoint:
+        writers = count // sheet.shown["layout"]["dp"] if mode == "synchronous" else count
+        optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
+        rank = options.get("lora_rank") if options.get("is_lora") else None
+        return run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode)
+
+    saved, chip, said = saved_by(ops.checkpoint_mode), fleet.node.accelerator, said_of(sheet.plan, fleet)
     lasts = (ops.days or run_days()) * _SECONDS_PER_DAY
     length = failures.Length(lasts=lasts) if tokens is None else failures.Length(tokens / rate)
     kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds, length)
@@ -95,44 +98,83 @@ def run_of(
     produced = failures.production_band(count) if slower else None
     played = None
     if seeds:
-        from mlsysim.plans import training_run as over_time
-
-        kept = over_time.with_preemption(sheet.plan, fleet, kept)
-        setting = over_time.setting_of(sheet.plan, fleet, kept, saved, dp, *length)
-        if by_hour is not None and by_hour.yields:
-            setting = setting._replace(hours=by_hour.allowed)
-
-        def checkpoints(mode: str) -> tuple[Goodput, Checkpoint]:
-            writers = count // dp if mode == "synchronous" else count
-            other = run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode)
-            alone = said._replace(interval=None, spares=None, repair=None)
-            best = failures.kept_of(chip, count, other, alone, sheet.ledger.seconds)
-            return over_time.with_preemption(sheet.plan, fleet, best), other
-
-        played = over_time.Simulated.of(setting, kept, seeds, None if quick else checkpoints).by_hour(by_hour)
-        kept = played.kept
-        risk = risk and played.band(failures.spread_of_rates())
-        sheet.facts |= over_time.facts_of(played.middle)
+        played = _played(sheet, fleet, kept, saved, length, by_hour, seeds, None if quick else saved_by)
+        kept, risk = played.kept, risk and played.band(failures.spread_of_rates())
     ends = risk and (1.0 / risk[1], 1.0 / risk[0] if risk[0] else math.inf)
-    longer = independent(slower, ends, produced)
-    goodput, days, saving = float(kept.ratio), ops.days, kept.saving
+    longer, computing = independent(slower, ends, produced), float(kept.computing)
+    computing = computing if played is None else played.computing
+    days, working, covered = _lasting(sheet, kept, rate, by_hour, played, computing)
+    if produced:
+        words = f"steps run as fast as in a benchmark; the slow end of the interval allows for what weeks of production lose beyond failures: {failures.production_words()}"
+        sheet.assumed.say("run", "as a benchmark", DEFAULT, words)
+    made = tokens or run_work(working * _SECONDS_PER_DAY, rate, float(kept.ratio), 1.0)
+    ran = Ran(days, made, kept, computing, by_hour, covered, played, longer)
+    _told(sheet, ran, saved, said, risk, count)
+    return ran
+
+
+def _played(
+    sheet: Sheet,
+    fleet: Fleet,
+    kept: Goodput,
+    saved: Checkpoint,
+    length: failures.Length,
+    by_hour: Timed | None,
+    seeds: int,
+    saved_by: Callable[[str], Checkpoint] | None,
+) -> Simulated:
+    """The run over time, ``seeds`` times; with advice on checkpoints where they are ``saved_by`` other modes too."""
+    from mlsysim.plans import training_run as over_time
+
+    plan, chip, count = sheet.plan, fleet.node.accelerator, fleet.total_accelerators
+    kept = over_time.with_preemption(plan, fleet, kept)
+    setting = over_time.setting_of(plan, fleet, kept, saved, sheet.shown["layout"]["dp"], *length)
+    if by_hour is not None and by_hour.yields:
+        setting = setting._replace(hours=by_hour.allowed)
+
+    def checkpoints(mode: str) -> tuple[Goodput, Checkpoint]:
+        assert saved_by is not None
+        other = saved_by(mode)
+        alone = said_of(plan, fleet)._replace(interval=None, spares=None, repair=None)
+        best = failures.kept_of(chip, count, other, alone, sheet.ledger.seconds)
+        return over_time.with_preemption(plan, fleet, best), other
+
+    played = over_time.Simulated.of(setting, kept, seeds, saved_by and checkpoints).by_hour(by_hour)
+    sheet.facts |= over_time.facts_of(played.middle)
+    return played
+
+
+def _lasting(
+    sheet: Sheet, kept: Goodput, rate: float, by_hour: Timed | None, played: Simulated | None, computing: float
+) -> tuple[float, float, Covered]:
+    """Days of a run, those of them that it would take at its full rate, and the hours that it covers."""
+    tokens, days = sheet.plan.workload.tokens, sheet.plan.ops.days
     if tokens is not None:
-        days = run_time(tokens, rate, goodput, 1.0) / _SECONDS_PER_DAY if kept.lasting else None
+        days = run_time(tokens, rate, float(kept.ratio), 1.0) / _SECONDS_PER_DAY if kept.lasting else None
     if days is None:
         days = run_days()
         sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
-    covered, working = Covered(), days
-    computing = float(kept.computing) if played is None else played.computing
+    ends = tokens is not None and kept.lasting
     if played is not None and played.covers:
-        covered, share = played.covers[played.runs.middle], played.of_full_rate
-        days = days if tokens is None or not kept.lasting else days / share
-        working = days * share
+        share = played.of_full_rate
+        days = days / share if ends else days
         sheet.facts |= {"share_of_full_rate": share} if share < 1 else {}
-    elif by_hour is not None:
-        covered = by_hour.covering(days * 24.0, tokens is not None and kept.lasting, computing)
-        if by_hour.yields:
-            days, working = covered.hours / 24.0, covered.work / computing / 24.0
-            sheet.facts["share_of_full_rate"] = working / days
+        return days, days * share, played.covers[played.runs.middle]
+    if by_hour is None:
+        return days, days, Covered()
+    covered = by_hour.covering(days * 24.0, ends, computing)
+    if not by_hour.yields:
+        return days, days, covered
+    days, working = covered.hours / 24.0, covered.work / computing / 24.0
+    sheet.facts["share_of_full_rate"] = working / days
+    return days, working, covered
+
+
+def _told(
+    sheet: Sheet, ran: Ran, saved: Checkpoint, said: failures.Said, risk: tuple[float, float] | None, count: int
+) -> None:
+    """Metrics of walls 15 and 19, and what their equations show."""
+    ops, kept, saving, goodput = sheet.plan.ops, ran.kept, ran.kept.saving, float(ran.kept.ratio)
     sheet.facts |= {
         "interruptions_of_each": None if said.mtbf else quantity(kept.mtbf * count, "h"),
         "mtbf_given": None if said.mtbf is None else quantity(said.mtbf, "h"),
@@ -144,17 +186,14 @@ def run_of(
         "bytes_a_second": quantity(saved.size / saved.stall, "byte/s"),
         "checkpoint_interval_given": ops.checkpoint_interval,
     }
-    if produced:
-        words = f"steps run as fast as in a benchmark; the slow end of the interval allows for what weeks of production lose beyond failures: {failures.production_words()}"
-        sheet.assumed.say("run", "as a benchmark", DEFAULT, words)
-    if tokens is not None:
+    if sheet.plan.workload.tokens is not None:
         # A run that never ends has no time.
-        own = days if kept.lasting else None
-        sheet.add("run_time", own, own and times(own, longer))
+        own = ran.days if kept.lasting else None
+        sheet.add("run_time", own, own and times(own, ran.longer))
         if ops.days is not None:
             sheet.assumed["duration_days"] = "no effect: a run lasts as long as its tokens take; a limit is a deadline"
     sheet.add("mtbf", kept.mtbf)
-    sheet.add("expected_failures", float(expected_failures(days * 24.0, kept.mtbf)))
+    sheet.add("expected_failures", float(expected_failures(ran.days * 24.0, kept.mtbf)))
     sheet.add("goodput", goodput, risk and (goodput * risk[0], min(1.0, goodput * risk[1])))
     sheet.add("checkpoint_time", saving.write)
     sheet.add("checkpoint_lag", saving.lag or None)
@@ -162,8 +201,6 @@ def run_of(
     sheet.add("restart_time", saving.recovery)
     sheet.score(15, f"goodput {goodput:.1%}", kept.waste, fails=not kept.lasting)
     sheet.score(19, f"every {compact_time(kept.interval)}", kept.writes, note=f"{kept.writes:.1%} of the time")
-    made = tokens or run_work(working * _SECONDS_PER_DAY, rate, goodput, 1.0)
-    return Ran(days, made, kept, computing, by_hour, covered, played, longer)
 
 
 def said_of(plan: Plan, fleet: Fleet) -> failures.Said:

@@ -149,16 +149,16 @@ class ServingModel(Resolver[ServingResult]):
             B = batch, c = cache_of_a_sequence in byte
         max_batch_size: B = g max(0, floor((C - M_fixed) / c_device)), of the fullest device, g groups
             B = g\max\left(0, \left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor\right)
-            g = cache_groups, C = device_capacity in byte, M_fixed = device_fixed in byte, c_device = device_cache in byte
+            g = first.groups, C = first.capacity in byte, M_fixed = first.fixed in byte, c_device = first.each in byte
         longest_context: S = max(0, min(S_model, floor((C - M_fixed - c_0) / c_1))), with caches of c_0 + c_1 S on the fullest device
             S = \min\left(S_{\mathrm{model}}, \left\lfloor \frac{C - M_{\mathrm{fixed}} - c_0}{c_1} \right\rfloor\right)
-            S_model = longest.context_of_the_model, C = device_capacity in byte, M_fixed = device_fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
+            S_model = longest.context_of_the_model, C = first.capacity in byte, M_fixed = first.fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
         prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention, P the mean peak of the formats that they are in
             T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
-            F = prefill_flops in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
+            F = reading.operations in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
         ttft if first_order: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)
             \mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
-            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = kv_transfer_time in s
+            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = reading.dispatch in s, T_transfer = kv_transfer_time in s
         itl if calibrated: ITL = sum over layers of t0 + |F / (ec P), B / (eb W)| + all-reduces, + engine's step
             \mathrm{ITL} = \sum_{\mathrm{layers}} t_0 + \left\| \frac{F}{e_c P}, \frac{B}{e_b W} \right\| + T_{\mathrm{engine}}
             ITL = itl in s
@@ -167,10 +167,10 @@ class ServingModel(Resolver[ServingResult]):
             (weights hit + KV) / n = decode_bytes in byte, W = writer.bandwidth in byte/s
         itl if plain: ITL = max(T_compute, T_memory) + T_collectives + T_dispatch, mean over the answer
             \mathrm{ITL} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
-            T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = decode_dispatch in s
+            T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = writing.dispatch in s
         itl if speculative: ITL = (K T_draft + T_verify) / ((1 - a^(K+1)) / (1 - a))
             \mathrm{ITL} = \frac{K\,T_{\mathrm{draft}} + T_{\mathrm{verify}}}{(1 - a^{K+1}) / (1 - a)}
-            K = decoder.drafted, a = decoder.acceptance, T_draft = draft_step in s, T_verify = verify in s
+            K = decoder.drafted, a = decoder.acceptance, T_draft = draft_step in s, T_verify = writing.total in s
     """)
     known_fallacies = (
         "A chip with twice the FLOP/s writes answers twice as fast: at small batches decode only feels bandwidth.",
@@ -181,7 +181,6 @@ class ServingModel(Resolver[ServingResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
-        calibrated = x.efficiency == CALIBRATED
         deployment = deployment_of(x)
         check_serving(x, assumed)
         machine = deployment.machine(assumed)
@@ -190,18 +189,8 @@ class ServingModel(Resolver[ServingResult]):
             traffic = _with_prefixes(x, machine, traffic, assumed)
         holding = replace(traffic, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
         memories = machine.memories(holding)
-        first, clients = memories[0], None
-        if x.concurrency is not None:
-            clients = replace(traffic, concurrency=x.concurrency).admitted(first)
-            if "batch_size" not in assumed.given:
-                traffic = replace(traffic, batch=int(clients.batch))
-                assumed.pop("batch_size", None)
-        if x.arrival_rate is not None:
-            clients = replace(traffic, rate=x.arrival_rate, together=1.0)
-        looped = None if clients is None else serve(machine, clients)
-        if looped is not None and x.arrival_rate is not None and "batch_size" not in assumed.given:
-            traffic = replace(traffic, batch=max(1, math.ceil(looped.active / traffic.replicas)))
-            assumed.pop("batch_size", None)
+        first = memories[0]
+        traffic, clients, looped = _with_clients(x, machine, traffic, first, assumed)
         batch, traffic = traffic.batch, traffic.admitted(first)
         if x.power_cap is not None:
             reads, writes = (Drawing.of(chip, x.precision) for chip in (x.hardware, deployment.writing_chip))
@@ -272,39 +261,61 @@ class ServingModel(Resolver[ServingResult]):
                 "served": served,
                 "looped": looped,
                 "times": times,
-                "reading": reading,
-                "writing": writing,
-                "reader": reader,
-                "writer": writer,
-                "decoder": decoder,
-                "first": first,
                 "longest": partial(_longest, machine, deployment.model),
                 "pools": partial(pool_rates, machine, clients or traffic) if machine.apart else None,
                 "batch": batch,
                 "fullest": chip,
                 "cache_of_a_sequence": writer.cache(length),
-                "cache_groups": first.groups,
-                "device_capacity": first.capacity,
-                "device_fixed": first.fixed,
-                "device_cache": first.each,
                 "clocks": machine.reader.clocks,
-                "first_order": not calibrated,
-                "calibrated": calibrated,
-                "prefill_flops": reading.operations,
-                "prefill_peak": reading.operations / (reader.width * reader.efficiency * reading.compute),
-                "prefill_dispatch": reading.dispatch,
-                "decode_bytes": writing.memory * writer.bandwidth,
-                "decode_dispatch": writing.dispatch,
-                "plain": not decoder.drafts and not calibrated,
-                "speculative": decoder.drafts and not calibrated,
                 "draft_step": drafting,
-                "verify": writing.total,
+                **_counted(x.efficiency == CALIBRATED, first, bounds, decoder, reading, writing),
             },
             cited={"model": x.model, "hardware": x.hardware},
         )
         if fits and x.output_len is None:
             object.__setattr__(outcome, "binding", LazyBinding(partial(_two_phases, outcome)))
         return outcome
+
+
+def _with_clients(
+    x: Any, machine: Replicated | Engines, traffic: Traffic, first: DeviceMemory, assumed: Assumptions
+) -> tuple[Traffic, Traffic | None, Served | None]:
+    """The batch that clients make, where the question has none of its own; the clients, and what they see."""
+    clients, given = None, "batch_size" in assumed.given
+    if x.concurrency is not None:
+        clients = replace(traffic, concurrency=x.concurrency).admitted(first)
+        traffic = traffic if given else replace(traffic, batch=int(clients.batch))
+    if x.arrival_rate is not None:
+        clients = replace(traffic, rate=x.arrival_rate, together=1.0)
+    if clients is None:
+        return traffic, None, None
+    looped = serve(machine, clients)
+    if not given:
+        assumed.pop("batch_size", None)
+        if x.arrival_rate is not None:
+            traffic = replace(traffic, batch=max(1, math.ceil(looped.active / traffic.replicas)))
+    return traffic, clients, looped
+
+
+def _counted(
+    calibrated: bool, first: DeviceMemory, bounds: Replicated, decoder: Any, reading: Any, writing: Any
+) -> dict[str, Any]:
+    """What equations show of passes and of the device that holds most."""
+    reader, writer = bounds.reader, bounds.writer
+    return {
+        "reading": reading,
+        "writing": writing,
+        "reader": reader,
+        "writer": writer,
+        "decoder": decoder,
+        "first": first,
+        "first_order": not calibrated,
+        "calibrated": calibrated,
+        "prefill_peak": reading.operations / (reader.width * reader.efficiency * reading.compute),
+        "decode_bytes": writing.memory * writer.bandwidth,
+        "plain": not decoder.drafts and not calibrated,
+        "speculative": decoder.drafts and not calibrated,
+    }
 
 
 def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: Assumptions) -> Traffic:
