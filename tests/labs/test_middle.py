@@ -167,3 +167,36 @@ def test_a_part_that_is_nothing_has_no_slice():
     assert bar is not None
     assert all(part["share"] > 1e-6 for part in bar["parts"]) and sum(part["share"] for part in bar["parts"]) > 1 - 1e-6
     assert not any("e-" in part["text"] for part in bar["parts"])
+
+
+@pytest.mark.parametrize(
+    ("serving", "words"),
+    [
+        ({}, "for 16 requests at a time, 1,024 tokens in"),
+        ({"concurrency": 1}, "for 1 request at a time, 1,024 tokens in"),
+        ({"ttft": "1 s"}, "for as many requests as its limits allow, 1,024 tokens in"),
+    ],
+)
+def test_a_sentence_has_the_load_that_was_taken(serving, words):
+    plan = {
+        "task": "serving",
+        "workload": {"model": "Llama3_8B"},
+        "hardware": {"on": "2xH100"},
+        "serving": serving,
+    }
+    assert words in "".join(piece["text"] for piece in explore(plan)["sentence"])
+
+
+def test_a_sentence_names_the_trace_and_not_where_it_lies(tmp_path):
+    path = tmp_path / "busy.csv"
+    path.write_text("arrival,prompt_tokens,output_tokens\n" + "".join(f"{k},100,10\n" for k in range(10)))
+    plan = {
+        "task": "serving",
+        "workload": {"model": "Llama3_8B"},
+        "hardware": {"on": "1xH100"},
+        "serving": {"trace": str(path)},
+    }
+    found = explore(plan)
+    assert "for the requests of busy.csv." in "".join(piece["text"] for piece in found["sentence"])
+    assert str(tmp_path) not in str(found["origins"])
+    assert "clients" not in [chip["name"] for chip in found["origins"]], "the trace says when requests come"

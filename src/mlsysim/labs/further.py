@@ -8,6 +8,7 @@ What an answer rests on, by where each value comes from: given in the plan, sear
 from __future__ import annotations
 
 from operator import attrgetter
+from pathlib import PurePath
 from typing import Any
 
 from mlsysim.cases.assumptions import CHECKPOINT, CHIP, DEFAULT, INFERRED, SOFTWARE, Assumption
@@ -191,13 +192,16 @@ _FIRST = (
     *("pue", "mtbf", "duration", "power"),
 )
 """What a reader wants to know first of what was not given."""
+_TRACE = "serving.trace"
 _UNTOLD = ("name", "description", "task", "constraints")
 
 
 def origins(answer: Answer) -> list[dict[str, Any]]:
     """Chips: the origin in a word, a name, the text, and whether it is one of those that a reader wants to know first."""
     leaves = _leaves({name: part for name, part in answer.plan.document().items() if name not in _UNTOLD})
-    given = [_chip(GIVEN, path, _text(value), True) for path, value in leaves]
+    given = [
+        _chip(GIVEN, path, PurePath(value).name if path == _TRACE else _text(value), True) for path, value in leaves
+    ]
     given += [_chip(GIVEN, "limit", check.asked, True) for check in answer.checks if check.asked]
     found = [_chip(_origin(each), each.name, each.text, each.name in _FIRST) for each in answer.assumed]
     return sorted([*given, *found], key=lambda chip: _ORDER.index(chip["origin"]))

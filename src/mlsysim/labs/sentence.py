@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 from mlsysim.infra.registry import Grids
@@ -91,6 +92,10 @@ def _limit(target: Target) -> str:
     return f"{percent(target.level):g} % of {kind}s {within}"
 
 
+def _at_a_time(clients: int) -> str:
+    return f"{'requests' if clients > 1 else 'request'} at a time"
+
+
 def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
     part = answer.plan.serving or ServingPart()
     yield from _what("Serving", answer, chosen)
@@ -99,10 +104,14 @@ def _serving(answer: Answer, chosen: dict[str, Any]) -> Iterator[Piece]:
     if part.qps is not None:
         yield from _clause(" for [serving.qps] requests a second", part.qps)
     elif part.concurrency is not None:
-        many = "requests" if part.concurrency > 1 else "request"
-        yield from _clause(f" for [serving.concurrency] {many} at a time", part.concurrency)
-    else:
+        yield from _clause(f" for [serving.concurrency] {_at_a_time(part.concurrency)}", part.concurrency)
+    elif part.trace is not None:
+        yield from _clause(" for the requests of [serving.trace]", PurePath(part.trace).name)
+    elif part.slo or any(getattr(part, name) is not None for name in _LIMITS):
         yield from _clause(" for [serving.load]", "as many requests as its limits allow")
+    else:
+        taken = chosen.get("serving.concurrency")
+        yield from _clause(" for [serving.load]", taken and f"{number(taken)} {_at_a_time(taken)}")
     both = ("prompt_tokens", "output_tokens")
     lengths = (getattr(part, name) or chosen.get(f"serving.{name}") for name in both)
     yield from _clause(", [serving.prompt_tokens] tokens in and [serving.output_tokens] out each", *lengths)

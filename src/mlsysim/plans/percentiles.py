@@ -104,6 +104,8 @@ def _say_alike(sheet: Sheet, served: Played) -> None:
 def add_percentiles(sheet: Sheet, served: Played) -> None:
     """Percentiles, what kept the limits, and what was played."""
     seen, rate = served.seen, served.come or 0.0
+    if served.arrivals.trace is not None:
+        sheet.assumed.pop("clients", None)  # the trace says when they come, and how long each is
     sheet.assumed["simulated"] = served.arrivals.described(rate, served.drawing)
     if skipped := served.drawing.skip:
         sheet.assumed["warm_up"] = f"requests of the first {compact_time(skipped)} fill the server and are not counted"

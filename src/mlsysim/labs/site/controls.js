@@ -100,7 +100,7 @@ const degree = (name, label, most, more = {}) => ({
 // --- serving -------------------------------------------------------------------------------------------------------
 
 export function load(plan) {
-  return get(plan, "serving.qps") ? "rate" : get(plan, "serving.concurrency") ? "clients" : "limits";
+  return get(plan, "serving.qps") ? "rate" : get(plan, "serving.concurrency") ? "clients" : get(plan, "serving.trace") ? "trace" : "limits";
 }
 
 // Percentiles: a minute of requests is played, as many of them as a browser plays in a moment, with calibrated steps.
@@ -177,16 +177,18 @@ const DRAWN = [
     stops: [null, ...geometric(1e9, 1.28e14, 2)], none: "for a fixed time", tasks: ["training"] },
 
   { path: "serving.prompt_tokens", group: "serving", label: "Prompt", unit: "tokens", kind: "slider", integer: true,
-    stops: powers(16, 1048576), tasks: ["serving"] },
+    stops: powers(16, 1048576), tasks: ["serving"], shown: ({ plan }) => load(plan) !== "trace" },
   { path: "serving.output_tokens", group: "serving", label: "Output", unit: "tokens", kind: "slider", integer: true,
-    stops: powers(1, 65536), tasks: ["serving"] },
+    stops: powers(1, 65536), tasks: ["serving"], shown: ({ plan }) => load(plan) !== "trace" },
   { path: "serving.load", group: "serving", label: "Load", kind: "menu", tasks: ["serving"],
     options: [{ key: "clients", name: "requests in flight" }, { key: "rate", name: "requests a second" },
       { key: "limits", name: "as much as the limits allow" }],
     read: load,
     write: (plan, value, { chosen }) => {
+      if (value === "trace") return plan;
       const clients = value === "clients" ? chosen["serving.concurrency"] ?? 64 : null;
-      return steady(set(set(plan, "serving.qps", value === "rate" ? 10 : null), "serving.concurrency", clients));
+      const untraced = set(plan, "serving.trace", null);
+      return steady(set(set(untraced, "serving.qps", value === "rate" ? 10 : null), "serving.concurrency", clients));
     } },
   { path: "serving.concurrency", group: "serving", label: "In flight", unit: "requests", kind: "slider", integer: true,
     stops: powers(1, 65536), tasks: ["serving"], shown: ({ plan }) => load(plan) === "clients" },
