@@ -63,3 +63,18 @@ def test_dense_peaks_and_links_of_the_sheets(chip, precision, tflops, link):
 def test_chips_of_servers_have_their_node(chip):
     name = Hardware.get(chip).name
     assert any(node.accelerator.name == name for node in Nodes)
+
+
+@pytest.mark.parametrize("task", ["inference", "serving"])
+def test_a_language_model_on_a_chip_of_integers_is_answered_at_first_order(task):
+    """A Coral multiplies in int8 alone: whether 135 million weights fit its 8 MB needs no calibrated time."""
+    answer = evaluate({"task": task, "model": "SmolLM2_135M", "on": "1xCoral"})
+    assert not answer.feasible and answer.fidelity == "first order" and "has 8 MB" in answer.headline
+    assert "int8 alone" in answer.assumptions["fidelity"]
+
+
+@pytest.mark.parametrize("task", ["inference", "serving"])
+def test_a_chip_without_links_is_not_told_to_share_a_model(task):
+    headline = evaluate({"task": task, "model": "Llama3_405B", "on": "1xJetson_AGX_Orin"}).headline
+    assert "use a smaller model or a chip with 12 times as much memory" in headline
+    assert "devices" in evaluate({"task": task, "model": "Llama3_405B", "on": "1xH100"}).headline

@@ -208,7 +208,13 @@ def wider_groups(model: Any, chip: Any, tp: int, ep: int) -> list[int]:
     """Tensor-parallel degrees beyond ``tp`` that divide the heads and that the chip's links reach."""
     heads = getattr(model, "heads", None) or 1
     reach = heads if chip.link is None else min(heads, chip.link.domain or heads)
+    reach = tp if chip.alone else reach
     return [degree for degree in range(tp + 1, reach + 1) if heads % degree == 0 and ep == 1]
+
+
+def larger(times: float) -> str:
+    """What a chip that stands alone needs."""
+    return f"use a smaller model or a chip with {times:.2g} times as much memory"
 
 
 def remedies(
@@ -218,11 +224,12 @@ def remedies(
     formats: Iterable[str],
     *,
     draft: bool = False,
+    alone: bool = False,
 ) -> tuple[str, ...]:
     """The smallest changes that would make ``batch`` sequences fit, cheapest first.
 
     ``memory(**changes)`` is the device with other inputs (``draft``, ``cache_precision``, ``precision``, ``tp``);
-    ``degrees`` are the wider groups that a replica may have, ``formats`` those that its chip stores weights in.
+    ``degrees`` are the wider groups that a replica may have, ``formats`` those that its chip stores weights in; one that is ``alone`` shares no model.
     """
     now = memory()
     found: list[str] = []
@@ -241,7 +248,9 @@ def remedies(
     wider = next((degree for degree in degrees if memory(tp=degree).fits(batch)), None)
     if wider is not None:
         found.append(worded(f"split it over {wider} devices (", Setting("tp_size", wider), ")"))
-    if not found:
+    if not found and alone:
+        found.append(larger(now.used(batch) / now.capacity))
+    elif not found:
         names = listed((Setting("tp_size"), Setting("pp_size")), ", ")
         found.append(worded("split it over more devices (", names, ")"))
     return tuple(found)

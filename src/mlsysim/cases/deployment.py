@@ -148,7 +148,7 @@ class Deployment:
 
         chip, draft = self.chip if place else self.writing_chip, place == 0 and self.draft is not None
         wider = wider_groups(self.model, chip, self.tp, self.ep)
-        found = remedies(memory, held, wider, storage_formats(chip), draft=draft)
+        found = remedies(memory, held, wider, storage_formats(chip), draft=draft, alone=chip.alone)
         without = memory(adapters=0)
         if self.adapters and without.fits(held):
             most = int(self.adapters * (without.capacity - without.used(held)) / memory().adapters)

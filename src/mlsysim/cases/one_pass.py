@@ -23,6 +23,7 @@ from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
+from mlsysim.cases.cache import larger
 from mlsysim.cases.joules import draw_of, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
@@ -383,8 +384,7 @@ def remedies(
 ) -> list[str]:
     """The smallest changes that would make inference fit, cheapest first; ``fits`` asks whether the pass does with other inputs.
 
-    A microcontroller (``place`` says which of its memories is short) does not share a network with others: it takes a chip with
-    more of that memory.
+    A microcontroller (``place`` says which of its memories is short) shares no network: it takes a chip with more of that memory.
     """
     few, many = 0, batch
     while many - few > 1:
@@ -395,4 +395,5 @@ def remedies(
         return [*found, f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
     stored = next((name for name in storage_formats(chip) if fits(precision=name)), None)
     found += [] if stored is None else [f"store the weights in {stored}"]
-    return [*found, f"use {math.ceil(needed / available)} devices or more"]
+    more = needed / available
+    return [*found, larger(more) if chip.alone else f"use {math.ceil(more):,} devices or more"]

@@ -209,6 +209,11 @@ class HardwareNode(Entry):
     power_budget = property(lambda self: self.tdp)
 
     @property
+    def alone(self) -> bool:
+        """Whether nothing joins it to others of its kind, so that they cannot share a model."""
+        return self.link is None and self.interconnect is None
+
+    @property
     def embodied_carbon(self) -> Any:
         """Embodied carbon as a quantity, or None where it is not published."""
         return None if self.embodied_carbon_kg is None else Q_(self.embodied_carbon_kg, "kgCO2e")

@@ -78,7 +78,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
         "precision": resolve.precision_of(plan, assumed, fleet.node.accelerator, model),
-        "efficiency": resolve.fidelity_of(plan, model, assumed),
+        "efficiency": resolve.fidelity_of(plan, model, assumed, chip=fleet.node.accelerator),
         "seq_len": work.seq_len,
         "phase": work.phase,
         "runtime": plan.hardware.stack,

@@ -264,12 +264,22 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     return chosen
 
 
-def fidelity_of(plan: Plan, model: Workload, assumed: dict[str, str], known: bool | None = None) -> float | str:
-    """The plan's efficiency; where none is given calibrated, if the model is ``known`` by the layers that times sum over."""
+def fidelity_of(
+    plan: Plan, model: Workload, assumed: dict[str, str], known: bool | None = None, chip: HardwareNode | None = None
+) -> float | str:
+    """The plan's efficiency; where none is given calibrated, if the model is ``known`` by the layers that times sum over; a model that writes keeps
+    16 bits between its layers, which not every ``chip`` has."""
     given = plan.hardware.efficiency
     if given is not None:
         return given
+    why = f"{model.name} states no layers to sum over"
     if model.has_layers if known is None else known:
-        return "calibrated"
-    assumed["fidelity"] = f"first order at efficiency {FIRST_ORDER}: {model.name} states no layers to sum over"
+        writes = not model.fixed_shape and getattr(model, "structure", "") != "encoder"
+        if chip is None or chip.family == "mcu" or not writes or any(map(chip.compute.supports, _WIDE)):
+            return "calibrated"
+        why = f"{chip.name} multiplies in {chip.compute.headline} alone, and calibrated times of models that write have 16 bits"
+    assumed["fidelity"] = f"first order at efficiency {FIRST_ORDER}: {why}"
     return FIRST_ORDER
+
+
+_WIDE = ("bf16", "fp16", "tf32", "fp32")

@@ -83,7 +83,7 @@ class Server:
             assumed["prompt_tokens"] = f"{PROMPT:,}"
         if self.part.output_tokens is None:
             assumed["output_tokens"] = f"{OUTPUT:,}"
-        efficiency = fidelity_of(plan, model, assumed)
+        efficiency = fidelity_of(plan, model, assumed, chip=self.chip)
         self.calibrated = efficiency == "calibrated"
         self.arrivals: Arrivals | None = None
         if is_simulated(self.part):
