@@ -286,7 +286,7 @@ def test_a_class_from_what_pages_saved(lab_page):
     files = [{"name": f"{name}.csv", "mimeType": "text/csv", "buffer": text.encode()} for name, text in CODES.items()]
     page.locator("#class-files").set_input_files(files)
     page.get_by_role("button", name="Show the class").click()
-    expect(page.locator("#class-said")).to_contain_text("5 codes read; 1 do not count")
+    expect(page.locator("#class-said")).to_contain_text("5 codes read; 1 does not count")
     expect(page.locator("#class-notes")).to_contain_text("eve: The code")
     roofline = page.locator("[data-lab=roofline]")
     expect(roofline).to_contain_text("2 students")

@@ -226,3 +226,13 @@ def test_what_is_offloaded_may_be_named() -> None:
     with pytest.raises(InputError, match="expected a number such as"):
         twice = {"offload": "weights", "offload_weights": 0.5}
         Plan.model_validate({"task": "training", **BASE, "parallelism": twice})
+
+
+@pytest.mark.parametrize(("said", "meant"), [("train", "training"), ("serve", "serving")])
+def test_a_task_may_be_named_as_its_command(said, meant):
+    assert Plan.model_validate({"task": said, "model": "Llama3_8B", "on": "H100"}).task == meant
+
+
+def test_the_schema_takes_a_split_as_a_number_or_as_text():
+    split = Plan.model_json_schema()["$defs"]["RlPart"]["properties"]["split"]
+    assert {"integer", "string"} <= {each["type"] for each in split["anyOf"]}

@@ -16,9 +16,9 @@ of :mod:`mlsysim.vocabulary`, in their parts or beside each other; unknown ones 
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mlsysim.cases.rent import machine_price
 from mlsysim.errors import InputError, either, nearest
@@ -34,6 +34,11 @@ from mlsysim.zoo.layouts import mapping
 Task = Literal["training", "serving", "inference", "rl"]
 
 
+def _named(task: Any) -> Any:
+    """The task of a command that is given instead."""
+    return {"train": "training", "serve": "serving"}.get(task, task) if isinstance(task, str) else task
+
+
 def _or_text(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"type": "string", "examples": ["auto", "tp=8,pp=4"]}, {"$ref": schema.pop("$ref")}]
 
@@ -45,7 +50,9 @@ class Plan(Record):
 
     name: str = Field(default="plan", max_length=200, description="what it is called")
     description: str = Field(default="", max_length=4000, description="what it is for")
-    task: Task | None = Field(default=None, description="training, serving, inference or rl; inferred if left out")
+    task: Annotated[Task | None, BeforeValidator(_named)] = Field(
+        default=None, description="training, serving, inference or rl; inferred if left out"
+    )
     workload: WorkloadPart
     hardware: HardwarePart
     parallelism: ParallelismPart = Field(default_factory=ParallelismPart, json_schema_extra=_or_text)

@@ -1,12 +1,16 @@
 """The part of a plan that says what a step of post-training is asked for."""
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import field_validator
+from pydantic import BeforeValidator, field_validator
 
 from mlsysim.plans.plan_parts import _TEXT, Flag, Int, Real, Short, Text, _format, _open, _text, _within
 from mlsysim.plans.schema import Part
+
+
+def _written(value: Any) -> Any:
+    return str(value) if type(value) is int else value
 
 
 class RlPart(Part):
@@ -21,7 +25,9 @@ class RlPart(Part):
     response: Int = _within(1, 10**7, "mean tokens of a response")
     response_cv: Real = _within(0, 10, "variation (cv) of response lengths before the cut-off (default 1)")
     max_response: Int = _within(1, 10**7, "longest response in tokens (default: 8 times the mean)")
-    split: Text = _text(20, "accelerators that only generate: a number or auto; none: take turns")
+    split: Annotated[Text, BeforeValidator(_written, json_schema_input_type=int | str | None)] = _text(
+        20, "accelerators that only generate: a number or auto; none: take turns"
+    )
     generate_on: Text = _text(_TEXT, "a second fleet that generates, such as 32xH200")
     staleness: Real = _within(0, 100, "how many steps old samples may be (default 1 when split)")
     partial: Flag = _open("responses continue across updates")
@@ -35,11 +41,6 @@ class RlPart(Part):
     generator_precision: Text = _text(40, "format of a generator's weights, such as fp8 (default: the trainer's)")
 
     _known = field_validator("generator_precision")(_format)
-
-    @field_validator("split", mode="before")
-    @classmethod
-    def _number(cls, value: Any) -> Any:
-        return str(value) if type(value) is int else value
 
     @field_validator("split")
     @classmethod

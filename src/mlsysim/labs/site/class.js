@@ -53,7 +53,7 @@ async function show() {
     csv = found.csv;
     byId("class-view").replaceChildren(...[notes(found.notes), ...found.labs.map(lab)].filter(Boolean));
     const refused = found.notes.filter((one) => !one.counts).length;
-    byId("class-said").textContent = `${found.codes} ${found.codes === 1 ? "code" : "codes"} read` + (refused ? `; ${refused} do not count, and say why below.` : ".");
+    byId("class-said").textContent = `${found.codes} ${found.codes === 1 ? "code" : "codes"} read` + (refused ? `; ${refused} ${refused === 1 ? "does not count, and says" : "do not count, and say"} why below.` : ".");
     byId("class-csv").hidden = false;
   } catch (error) {
     if (error.kind !== "input") return fail(error);
