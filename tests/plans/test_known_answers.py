@@ -25,7 +25,7 @@ def ask(task: str, model: str, on: str, stack: str | None = None, ops: Any = Non
     if stack is not None:
         parts["hardware"]["stack"] = stack
     for name, value in keys.items():
-        of_work = name in ("batch_size", "seq_len", "tokens", "precision", "lora_rank", "optimizer")
+        of_work = name in ("batch_size", "seq_len", "tokens", "precision", "lora_rank", "lora_targets", "optimizer")
         part = "workload" if of_work else "serving" if task == "serving" and name not in ("tp", "pp") else "parallelism"
         parts.setdefault(part, {})[name] = value
     return evaluate_plainly(Plan.model_validate({"task": task, **parts, **({} if ops is None else {"ops": ops})}))
@@ -341,6 +341,16 @@ def test_adapters_of_qwen(model: str, length: int, gigabytes: float, seconds: fl
     answer = ask("training", model, "1xA100", batch_size=8, seq_len=length, **QWEN)
     assert _held(answer) == pytest.approx(gigabytes, rel=BENCHMARK)
     assert to_si(answer.value("latency"), "s") == pytest.approx(seconds, rel=0.15)
+
+
+@pytest.mark.parametrize(("model", "gigabytes"), [("Qwen_7B", 13.9), ("Qwen_14B", 19.9), ("Qwen_72B", 64.1)])
+def test_adapters_of_qwen_on_four_bits(model: str, gigabytes: float) -> None:
+    """The same page, Q-LoRA at 2,048 tokens, whose adapters stand beside all products (c_attn, c_proj, w1, w2); what is short is theirs in 32 bits."""
+    keys = QWEN | {"batch_size": 8, "seq_len": 2048, "precision": "gptq"}
+    fewer, all_of_them = (
+        _held(ask("training", model, "1xA100", **keys, **more)) for more in ({}, {"lora_targets": "all"})
+    )
+    assert fewer < all_of_them == pytest.approx(gigabytes, rel=0.10)
 
 
 def test_what_qwen_fits_on() -> None:

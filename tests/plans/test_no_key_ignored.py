@@ -47,6 +47,8 @@ CHANGES: list[tuple[str, dict[str, Any], Any]] = [
     ("workload.optimizer", LONE, "lion"),
     ("workload.lora_rank", DENSE, 16),
     ("workload.lora_rank", ADAPTERS, 64),
+    ("workload.lora_targets", ADAPTERS, "all"),
+    ("workload.lora_targets", DENSE, "all"),
     ("workload.gradient_precision", DENSE | {"workload": DENSE["workload"] | {"gradient_precision": "bf16"}}, "fp32"),
     ("workload.gradient_precision", ADAPTERS, "fp32"),
     ("workload.activation_precision", DENSE, "fp8"),

@@ -130,9 +130,10 @@ def run_checkpoint(
     optimizer: str,
     lora_rank: int | None = None,
     mode: str | None = None,
+    lora_targets: str = "attention",
 ) -> Checkpoint:
     """The checkpoint of a training run; ``accelerators``, which may be an array, write it."""
-    trained = model.parameter_count if lora_rank is None else adapter_parameters(model, lora_rank)
+    trained = model.parameter_count if lora_rank is None else adapter_parameters(model, lora_rank, lora_targets)
     size = checkpoint_size(trained, *saved_bytes(precision, optimizer, model))
     stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
     chip, host, writer = fleet.node.accelerator, math.inf, writer_rate(fleet)

@@ -43,7 +43,7 @@ class Job:
     ``recompute`` is a mode by name (or an array of modes that compares with names), ``selective`` the parts of a layer that the mode
     of that name computes again.
     ``accumulation`` micro-steps of the layout's micro-batches make a step; a first-order one has the optimizer's own work in it where it
-    ``updates``. ``frozen`` weights train adapters of ``lora_rank``.
+    ``updates``. ``frozen`` weights train adapters of ``lora_rank`` beside attention or all products (``lora_targets``).
     ``recipe`` says what narrow arithmetic is for, that of the precision where None, but for ``wide_layers`` of them (its own share where None).
     ``reshards`` says whether what ZeRO 2 and 3 share is gathered and scattered for every micro-batch; None: as the software does.
     """
@@ -63,6 +63,7 @@ class Job:
     weights_offload: Any = 0.0
     activations_offload: Any = 0.0
     lora_rank: int | None = None
+    lora_targets: str = "attention"
     sequence_parallel: bool = True
     overlap: Overlap = DEFAULT_OVERLAP
     straggler: Any = 1.0

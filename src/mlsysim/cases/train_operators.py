@@ -17,7 +17,7 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.models.ffn import Experts
 from mlsysim.models.recompute import Again
-from mlsysim.models.template import Core
+from mlsysim.models.template import Core, Product
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import HARD, attention_prefill_time, overlapped, product_time, stream_time
 from mlsysim.physics.precision import PASSES, bytes_per_element, format_of
@@ -246,20 +246,25 @@ def elementwise_traffic(kind: LayerKind, stack: Stack, tp: Any, tokens: Any, par
 
 
 def adapters_time(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any]:
-    """Forward and backward times of adapters beside the projections of attention: their products are so thin that they wait for memory.
+    """Forward and backward times of adapters beside the projections of attention, or all products: theirs are so thin that they wait for memory.
 
     In PyTorch, elements of k inputs and n outputs. Forward: dropout 2.5 k, the product to the rank k and back n, its scale 2 n, the sum 3 n.
     Backward: scale 2 n, gradients of both matrices k + n, of the rank n, of the inputs k, dropout 2.5 k, their sum 3 k.
     """
     moved: list[Any] = [0.0, 0.0]
     for product in kind.products:
-        if product.layer == "attention":
+        if _adapted(s, product):
             n = product.n / s.layout.tp if product.split == "n" else product.n
             depth = product.k / s.layout.tp if product.split == "k" else product.k
             for i, (inputs, outputs) in enumerate(s.stack.fusion.adapter):
                 moved[i] = moved[i] + s.chip.element * tokens * (inputs * depth + outputs * n)
     forward, backward = (stream(s, "adapters", each, s.stack.elementwise_share) for each in moved)
     return forward, backward
+
+
+def _adapted(s: Setting, product: Product) -> bool:
+    """Whether an adapter stands beside a product."""
+    return product.layer == "attention" or s.job.lora_targets == "all"
 
 
 def adapter_operators(s: Setting, kind: LayerKind) -> Any:
@@ -270,7 +275,7 @@ def adapter_operators(s: Setting, kind: LayerKind) -> Any:
     """
     fused = s.stack.fusion.adapter[0][0] < 2
     forward, backward = (2, 4) if fused else (5, 7)
-    adapted = sum(product.layer == "attention" for product in kind.products)
+    adapted = sum(_adapted(s, product) for product in kind.products)
     return adapted * (forward * (1 + s.again.full) + backward) - len(kind.products)
 
 

@@ -46,6 +46,7 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         ep=layout.ep,
         cp=layout.cp,
         lora_rank=job.lora_rank,
+        lora_targets=job.lora_targets,
         sequence_parallel=job.sequence_parallel,
         schedule=named(layout),
         micro_batches=layout.micro_batches * job.accumulation,

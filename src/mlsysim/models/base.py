@@ -169,7 +169,8 @@ class Workload(Entry):
 
     def working_bytes(self, batch_size: Any, precision: str = "fp16", seq_len: Any = None) -> Any:
         """Bytes that flow through the widest operator of a forward pass; every token of ``seq_len`` widens an encoder's alike."""
-        key, tokens = ("working", precision), {} if seq_len is None else {"seq_len": 1}
+        key = ("working", precision)
+        tokens: dict[str, Any] = {} if seq_len is None else {"seq_len": 1}
         if key not in self.units:
             ops = self.lower(batch_size=1, precision=precision, **tokens).operators
             self.units[key] = float(max((op.input_bytes + op.output_bytes for op in ops), default=0.0))

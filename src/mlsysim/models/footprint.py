@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
+from mlsysim.errors import InputError
 from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
@@ -25,6 +26,9 @@ from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
+
+ATTENTION = "attention"
+"""Adapters beside the projections of attention; else beside all products of a layer."""
 
 
 class Saved(NamedTuple):
@@ -137,6 +141,7 @@ class Training:
     ep: Any = 1
     cp: Any = 1
     lora_rank: int | None = None
+    lora_targets: str = ATTENTION
     sequence_parallel: bool = True
     schedule: str = "1f1b"
     micro_batches: Any = None
@@ -250,8 +255,10 @@ class Training:
             return activation_bytes_per_layer(tokens, own, shared, self.tp, f.plain)
 
         def layer(again: Again) -> Any:
-            whole, split = (stack.saved.frozen if self._adapters else stack.saved).bytes(f, again)
-            gates = 0.0 if self._adapters else keeps.activated * activated * (1 - again.light)
+            # An adapter beside a product reads its input, which is kept for it as for the product's own gradient.
+            frozen = self._adapters and self.lora_targets == ATTENTION
+            whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
+            gates = 0.0 if frozen else keeps.activated * activated * (1 - again.light)
             extra = keeps.rotated * rotated + gates
             whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
             split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
@@ -273,7 +280,7 @@ class Training:
             ranks = group if self.shard is None else minimum(group, self.shard)
             own, frozen = local * self.trainable_fraction, local - local * self.trainable_fraction
             if self._adapters:
-                adapters = adapter_parameters(model, self.lora_rank) / (self.tp * self.pp)
+                adapters = adapter_parameters(model, self.lora_rank, self.lora_targets) / (self.tp * self.pp)
                 own, frozen = (0.0 if place else adapters), local
             part = [1 / (whole + (1 - whole) / ranks) for whole in (self.whole_weights, self.whole_gradients)]
             shards = [where(zero >= least, split, 1) for least, split in zip((3, 2), part, strict=True)]
@@ -365,7 +372,17 @@ def adapted_matrices(model: Workload) -> tuple[float, float]:
     return (4.0 * layers, float(hidden)) if layers and hidden else (0.0, 0.0)
 
 
-def adapter_parameters(model: Workload, rank: Any) -> Any:
-    """Parameters of rank-r adapters on the attention projections: 2 r h for each square-ish matrix."""
+def adapter_parameters(model: Workload, rank: Any, targets: str = ATTENTION) -> Any:
+    """Parameters of rank-r adapters on the attention projections, 2 r h for each square-ish matrix, and of ``all`` products r (h + width) for each matrix
+    of dense feed-forward layers."""
     matrices, side = adapted_matrices(model)
-    return matrices * 2 * rank * side if matrices else 0.01 * model.parameter_count
+    found = matrices * 2 * rank * side if matrices else 0.01 * model.parameter_count
+    if targets == ATTENTION:
+        return found
+    stack = _stack_of(model)
+    ffns = [] if stack is None else [(block.count, block.ffn) for block in stack.blocks]
+    if stack is None or not matrices or any(isinstance(ffn, MixtureOfExperts) for _, ffn in ffns):
+        words = f"Adapters beside routed experts or unknown layers are not counted, which {model.name} has; leave lora_targets out, or say attention."
+        raise InputError(words, field="lora_targets")
+    each = (count * (3 if ffn.gated else 2) * (stack.hidden + ffn.width) for count, ffn in ffns if ffn is not None)
+    return found + rank * sum(each)

@@ -25,6 +25,7 @@ the V is one of it. With m >= 2p its sends are not in the paths: a path that is 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mlsysim.physics.interleaving import longest
@@ -168,7 +169,7 @@ def _count(text: str) -> Count:
     return Count(*found.values())
 
 
-def _paths(tables: dict[str, tuple[str, ...]]) -> dict[str, tuple[list[list[Count]], ...]]:
+def _paths(tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[list[list[Count]], ...]]:
     def group(text: str) -> list[list[Count]]:
         return [[_count(each) for each in path.split()] for path in text.split(",") if path]
 

@@ -30,7 +30,7 @@ from mlsysim.cases.run import run_time
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.footprint import adapter_parameters
+from mlsysim.models.footprint import ATTENTION, adapter_parameters
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of
@@ -157,7 +157,7 @@ def _exchange(plan: Plan, groups: Groups) -> float:
     model, count = workload_of(plan.workload), len(groups.fleets)
     trained = model.parameter_count
     if plan.workload.lora_rank is not None:
-        trained = adapter_parameters(model, plan.workload.lora_rank)
+        trained = adapter_parameters(model, plan.workload.lora_rank, plan.workload.lora_targets or ATTENTION)
     rates = (to_si(f.bandwidth_per_accelerator, "byte/s") * f.total_accelerators for f in groups.fleets)
     return 2 * (count - 1) / count * trained * bytes_per_element("fp32") / min(rates)
 

@@ -92,6 +92,20 @@ class DimensionsPart(Part):
     parameters: Real = _above_0(1e15, "total parameters, if ffn_dim is not given")
 
 
+_BESIDE = {"attention": ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "out_proj", "c_attn", "query_key_value", "dense"),
+    "all": ("all-linear", "all_linear", "gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3", "c_fc", "fc1", "fc2")}  # fmt: skip
+"""Names that PEFT's ``target_modules`` has for them."""
+
+
+def _targets(value: Any) -> Any:
+    """Which products adapters stand beside, by our word or the names of modules."""
+    named = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(named, list) or not named or named[0] in _BESIDE:
+        return value
+    kinds = {next((kind for kind, names in _BESIDE.items() if each in names), each) for each in named}
+    return "all" if "all" in kinds and kinds <= _BESIDE.keys() else "attention" if kinds == {"attention"} else value
+
+
 class WorkloadPart(Part):
     """What runs."""
 
@@ -107,6 +121,7 @@ class WorkloadPart(Part):
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")
     optimizer: Text = _text(40, "such as adam, sgd or muon")
     lora_rank: Int = _within(1, 4096, "train adapters of this rank")
+    lora_targets: Literal["attention", "all"] | None = _open("products that adapters stand beside (default: attention)")
     gradient_precision: Text = _text(40, "format of gradients, held and sent (default: the stack's)")
     activation_precision: Text = _text(40, "format of activations held for the backward pass")
     exchange_precision: Text = _text(40, "format of tokens sent to experts; they return in 16 bits")
@@ -120,6 +135,7 @@ class WorkloadPart(Part):
 
     _known = field_validator("precision", "gradient_precision", "activation_precision", "exchange_precision")(_format)
     _named = field_validator("model", mode="before")(_name)
+    _adapted = field_validator("lora_targets", mode="before")(_targets)
 
 
 class ChipPart(Part):

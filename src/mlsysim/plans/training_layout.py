@@ -46,7 +46,7 @@ _PASSED = (
 )
 """Fields of a plan's parallelism that DistributedModel takes, under its own names."""
 _OF_WORK = (
-    *("optimizer", "predicted_tokens", "target_share", "lora_rank"),
+    *("optimizer", "predicted_tokens", "target_share", "lora_rank", "lora_targets"),
     *("gradient_precision", "activation_precision", "exchange_precision", "wide_layers"),
 )
 """Fields of a plan's workload that it takes."""

@@ -22,6 +22,7 @@ from mlsysim.cases.hours import Covered
 from mlsysim.cases.run import run_power, run_time, run_work
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.models.base import Workload
+from mlsysim.models.footprint import ATTENTION
 from mlsysim.plans.hours import Timed
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import Sheet
@@ -87,7 +88,8 @@ def run_of(
         writers = count // sheet.shown["layout"]["dp"] if mode == "synchronous" else count
         optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
         rank = options.get("lora_rank") if options.get("is_lora") else None
-        return run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode)
+        targets = options.get("lora_targets", ATTENTION)
+        return run_checkpoint(model, fleet, writers, options["precision"], optimizer, rank, mode, targets)
 
     saved, chip, said = saved_by(ops.checkpoint_mode), fleet.node.accelerator, said_of(sheet.plan, fleet)
     lasts = (ops.days or run_days()) * _SECONDS_PER_DAY

@@ -89,7 +89,7 @@ class TrainingPoints:
             self.fleet = self.fleet.model_copy(update={"storage_bandwidth": quantity(rate, "byte/s")})
         formats = x.precision, x.optimizer, x.lora_rank if x.is_lora else None
         mode = given.get("checkpoint_mode")
-        saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats, mode)
+        saved = run_checkpoint(self.model, self.fleet, self.fleet.total_accelerators, *formats, mode, x.lora_targets)
         self.costs = RunCosts(self.fleet, given, saved)
         self.schedule = schedule_given(x)
         try:

@@ -179,6 +179,7 @@ class DistributedModel(Resolver[DistributedResult]):
             pipeline with efficiency='calibrated'
         is_lora = no | flag | train low-rank adapters on frozen weights
         lora_rank = 16 | whole [1, 4096] | rank of the adapters
+        lora_targets = attention | one of attention, all | products that adapters stand beside
         activation_recomputation = none | one of none, selective, full | activations that are recomputed
         recomputed? | object | what 'selective' computes again: attention, norm, light (norms and activations), up (latent \
             projections), moe (routed experts), half of the products, or several joined by + | norm+up | the stack's habit
