@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import mlsysim
 from mlsysim.plans.metrics import kinds, metric, value_text
 from mlsysim.report.formula import mathml
 from mlsysim.units.registry import Q_
@@ -47,3 +48,16 @@ def test_less_than_a_day_is_told_in_hours():
     assert [value_text("run_time", Q_(days, "day")) for days in (0.293, 1.0, 38.98)] == ["7.03 h", "1 d", "38.98 d"]
     every = [metric("checkpoint_interval", seconds, "training").text for seconds in (10.98, 1500.0, 76542.0, 2e5)]
     assert every == ["10.98 s", "25 min", "21.26 h", "2.31 d"]
+
+
+def test_metrics_have_the_names_that_people_use():
+    settings = {"batch_size": 64, "seq_len": 4096, "tp": 1, "tokens": "10B"}
+    owned = mlsysim.train("Llama3_8B", "8xH100", region="Quebec", **settings)
+    names = {
+        "cost": "tco",
+        "carbon": "carbon_footprint",
+        "emissions": "carbon_footprint",
+        "throughput": "tokens_per_second",
+    }
+    assert {name: owned.metric(name).name for name in names} == names
+    assert mlsysim.train("Llama3_8B", "8xH100", price=2.5, **settings).metric("cost").name == "rent"

@@ -135,8 +135,11 @@ class Answer(Document, Record):
         return self.model_copy(update=limits | words)
 
     def metric(self, name: str) -> Metric:
-        """A metric by its name, its path, such as ``performance.mfu``, that of the documents, or its label; neither case nor articles matter."""
+        """A metric by its name, its path, such as ``performance.mfu``, that of the documents, or its label; neither case nor articles matter. The cost
+        is what is paid."""
         wanted = _plain(name)
+        if wanted == "cost" and self.paid is not None:
+            return self.paid
         for metric in self.metrics:
             if wanted in (metric.name, metric.path, _plain(metric.label), *kinds()[metric.name].aliases):
                 return metric

@@ -136,12 +136,13 @@ def figure(value: float) -> str:
 def money_text(dollars: float) -> str:
     """Dollars of an estimate: cents below 100, then four digits; what somebody gave is :func:`given_money`.
 
-    >>> money_text(0.0317), money_text(12.5), money_text(1234.5), money_text(652255.4), money_text(114910923)
-    ('$0.0317', '$12.50', '$1,234', '$652,300', '$114.9 million')
+    >>> money_text(0.0317), money_text(0.9), money_text(12.5), money_text(1234.5), money_text(652255.4), money_text(114910923)
+    ('$0.0317', '$0.90', '$12.50', '$1,234', '$652,300', '$114.9 million')
     """
     if abs(dollars) >= 1:
         return f"${figure(dollars)}" if abs(dollars) >= 100 else f"${dollars:,.2f}"
-    return f"${plainly(dollars, 3)}"
+    text = plainly(dollars, 3)
+    return f"${text}0" if len(text.partition(".")[2]) == 1 else f"${text}"
 
 
 def given_money(dollars: float) -> str:
