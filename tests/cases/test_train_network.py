@@ -65,6 +65,21 @@ def test_gradients_are_sent_in_the_format_that_they_are_kept_in(model: str):
     assert sent(gradient_precision="bf16") == pytest.approx(sent() / 2)
 
 
+def test_a_shard_sends_its_state_inside_and_copies_sum_their_share():
+    """HSDP: a shard of all ranks is plain ZeRO; one inside a node sends state over links, and 1/z of the gradients outside."""
+
+    def sent(**options: int) -> tuple[float, float]:
+        found = step("64xA100", batch=64 * 128, zero_stage=1, **options)
+        line = next(part for part in found.ledger.parts if part.name == "gradient synchronisation")
+        return to_si(found.dp_communication_latency, "s"), float(line.sent)
+
+    plain, whole, inside = sent(), sent(zero_shard=64), sent(zero_shard=8)
+    assert whole == pytest.approx(plain, rel=1e-12)
+    gradients, weights = (each * inventory_of(Models.get("timm/resnet50")).parameters for each in (4, 2))
+    assert inside[1] == pytest.approx(7 / 8 * (gradients + weights) + 2 * 7 / 8 * gradients / 8, rel=1e-12)
+    assert inside[0] != pytest.approx(plain[0], rel=0.01)
+
+
 def test_micro_batches_recomputation_and_frozen_weights():
     whole = to_si(step("1xA100").step_latency_total, "s")
     assert to_si(step("1xA100", microbatch_count=4).step_latency_total, "s") > whole
