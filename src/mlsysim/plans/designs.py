@@ -185,7 +185,7 @@ class ChipDesigns:
     def _staged(self, design: Design, most: Served) -> list[Design]:
         """The same in twice as many stages, where weights leave little room for caches or do not fit."""
         split, layers = design.layout.split, getattr(self.pools.model, "layers", None) or 1
-        crowded = most.result.named("first").fixed > _CROWDED * most.result.named("first").capacity
+        crowded = most.result.named("device_fixed") > _CROWDED * most.result.named("device_capacity")
         wider = split._replace(pp=2 * split.pp)
         if not crowded or self.plan.parallelism.pp or wider.pp > min(layers, _STAGES) or wider.devices > _MOST:
             return []

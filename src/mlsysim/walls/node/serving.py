@@ -149,16 +149,16 @@ class ServingModel(Resolver[ServingResult]):
             B = batch, c = cache_of_a_sequence in byte
         max_batch_size: B = g max(0, floor((C - M_fixed) / c_device)), of the fullest device, g groups
             B = g\max\left(0, \left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor\right)
-            g = first.groups, C = first.capacity in byte, M_fixed = first.fixed in byte, c_device = first.each in byte
+            g = cache_groups, C = device_capacity in byte, M_fixed = device_fixed in byte, c_device = device_cache in byte
         longest_context: S = max(0, min(S_model, floor((C - M_fixed - c_0) / c_1))), with caches of c_0 + c_1 S on the fullest device
             S = \min\left(S_{\mathrm{model}}, \left\lfloor \frac{C - M_{\mathrm{fixed}} - c_0}{c_1} \right\rfloor\right)
-            S_model = longest.context_of_the_model, C = first.capacity in byte, M_fixed = first.fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
+            S_model = longest.context_of_the_model, C = device_capacity in byte, M_fixed = device_fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
         prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention, P the mean peak of the formats that they are in
             T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
-            F = reading.operations in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
+            F = prefill_flops in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
         ttft if first_order: TTFT = max(T_compute, T_memory) + T_collectives + T_dispatch, for each pass (+ T_transfer)
             \mathrm{TTFT} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
-            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = reading.dispatch in s, T_transfer = kv_transfer_time in s
+            T_compute = prefill_compute in s, T_memory = prefill_memory in s, T_collectives = prefill_communication in s, T_dispatch = prefill_dispatch in s, T_transfer = kv_transfer_time in s
         itl if calibrated: ITL = sum over layers of t0 + |F / (ec P), B / (eb W)| + all-reduces, + engine's step
             \mathrm{ITL} = \sum_{\mathrm{layers}} t_0 + \left\| \frac{F}{e_c P}, \frac{B}{e_b W} \right\| + T_{\mathrm{engine}}
             ITL = itl in s
@@ -167,10 +167,10 @@ class ServingModel(Resolver[ServingResult]):
             (weights hit + KV) / n = decode_bytes in byte, W = writer.bandwidth in byte/s
         itl if plain: ITL = max(T_compute, T_memory) + T_collectives + T_dispatch, mean over the answer
             \mathrm{ITL} = \max(T_{\mathrm{compute}}, T_{\mathrm{memory}}) + T_{\mathrm{coll}} + T_{\mathrm{dispatch}}
-            T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = writing.dispatch in s
+            T_compute = decode_compute in s, T_memory = decode_memory in s, T_collectives = decode_communication in s, T_dispatch = decode_dispatch in s
         itl if speculative: ITL = (K T_draft + T_verify) / ((1 - a^(K+1)) / (1 - a))
             \mathrm{ITL} = \frac{K\,T_{\mathrm{draft}} + T_{\mathrm{verify}}}{(1 - a^{K+1}) / (1 - a)}
-            K = decoder.drafted, a = decoder.acceptance, T_draft = draft_step in s, T_verify = writing.total in s
+            K = decoder.drafted, a = decoder.acceptance, T_draft = draft_step in s, T_verify = verify in s
     """)
     known_fallacies = (
         "A chip with twice the FLOP/s writes answers twice as fast: at small batches decode only feels bandwidth.",
@@ -204,10 +204,8 @@ class ServingModel(Resolver[ServingResult]):
         reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
         decoder = bounds.decoder(replace(traffic, batch=batch))
         writing = decoder.model_pass(x.seq_len)
-        drafting = (
-            machine.draft.time(batch, x.seq_len).total if isinstance(machine, Engines) and machine.draft else None
-        )
-        drafting = decoder.draft_step(x.seq_len) if drafting is None else drafting
+        own = machine.draft if isinstance(machine, Engines) else None
+        drafting = decoder.draft_step(x.seq_len) if own is None else own.time(batch, x.seq_len).total
         prompts = int(machine.prompts(clients or traffic))
         room, kept = fullest(list(zip(memories, (batch, prompts), strict=False)))
         place = memories.index(room)
@@ -218,6 +216,9 @@ class ServingModel(Resolver[ServingResult]):
         length = holding.kept(getattr(machine.writer, "engine", None))
         cache = writer.cache(length) * batch
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
+
+        timed = (clients or traffic).rate is not None
+        bands = _bands(machine, served, timed, assumed) if isinstance(machine, Engines) else {}
 
         def request(a: Algebra) -> Any:
             # The ledger is of a request, or of the first two tokens where the answer has no length.
@@ -246,11 +247,7 @@ class ServingModel(Resolver[ServingResult]):
             memory_missing=None if fits else needed - capacity,
             memory_breakdown={line.name: line.bytes for line in room.held(kept)},
             remedies=found,
-            **(
-                _bands(machine, served, (clients or traffic).rate is not None, assumed)
-                if isinstance(machine, Engines)
-                else {}
-            ),
+            **bands,
             # Where more come than are answered the queue grows, and the first token has no time.
             ttft_at_concurrency=None if looped is None or looped.saturated else looped.ttft,
             saturated=looped is not None and bool(looped.saturated),
@@ -309,10 +306,18 @@ def _counted(
         "writer": writer,
         "decoder": decoder,
         "first": first,
+        "cache_groups": first.groups,
+        "device_capacity": first.capacity,
+        "device_fixed": first.fixed,
+        "device_cache": first.each,
         "first_order": not calibrated,
         "calibrated": calibrated,
+        "prefill_flops": reading.operations,
         "prefill_peak": reading.operations / (reader.width * reader.efficiency * reading.compute),
+        "prefill_dispatch": reading.dispatch,
         "decode_bytes": writing.memory * writer.bandwidth,
+        "decode_dispatch": writing.dispatch,
+        "verify": writing.total,
         "plain": not decoder.drafts and not calibrated,
         "speculative": decoder.drafts and not calibrated,
     }
