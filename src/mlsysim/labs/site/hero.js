@@ -87,12 +87,12 @@ export function mount(root, { ask, learn, panel, width, slow }) {
 
   // While the hand rests, the engine that answers computes the stops too, one at a time: a move to one of them is answered at once.
   let preparing = null;
-  async function prepare({ plans, at }, far) {
-    const from = Math.max(0, at - far);
-    const asked = preparing = { plans: plans.slice(from, at + far + 1), at: at - from };
-    for (let left = 1; left > 0 && preparing === asked && same(plans[at], now.plan);) left = await learn(asked);
+  // Not of a design whose answer takes long: a stop would stand before the next answer.
+  async function prepare({ plans, at }) {
+    const asked = preparing = { plans, at };
+    for (let left = 1; left > 0 && !slow() && preparing === asked && same(plans[at], now.plan);) left = await learn(asked);
   }
-  const ahead = later(REST, (asked) => prepare(asked, slow() ? 1 : AROUND));
+  const ahead = later(REST, prepare);
 
   // `sure` tells whether the design has an answer.
   function draw(sure = true) {
@@ -194,13 +194,13 @@ export function mount(root, { ask, learn, panel, width, slow }) {
     },
     // The hand is on a control: its next stop to either side.
     near: later(REST / 4, (other) => {
-      if (!drawn || slow()) return;
+      if (!drawn) return;
       if (other === path) return void (drawn.found.left || ahead(drawn));
       const found = panel.scale(other);
       if (!found || found.value === null) return;
       const at = found.nearest(found.stops, found.value);
       const beside = [at - 1, at + 1].filter((k) => k in found.stops).map((k) => panel.planAt(other, found.stops[k]));
-      prepare({ plans: [now.plan, ...beside], at: 0 }, beside.length);
+      prepare({ plans: [now.plan, ...beside], at: 0 });
     }),
     // The stops of the curve as a table: those that are still to be computed are computed for it.
     csv() {
