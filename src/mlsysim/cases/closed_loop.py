@@ -254,7 +254,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         steady, walk = maximum(met - value_of(first), 0.0), 2 / 3 * sqrt(2 / math.pi * h.sent) * pace
         chance = steady * walk / sqrt(steady**2 + walk**2)
         place = place + backlog(maximum(passed.wait - value_of(place), 0.0) + chance, length, a)
-    missed = s.scheduled(turn) + s.missed(turn)
+    # Who waits for room does so while steps that are scheduled ahead run.
+    missed = s.scheduled(turn) * (1 - waits) + s.missed(turn)
     ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts), s.middle(turn, minimum(n + 1, most))
     rates = where(rate < fastest, rate, full), bound, endless(t, fastest), fastest

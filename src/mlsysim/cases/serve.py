@@ -386,7 +386,6 @@ def serve(
         others = a.loss(OTHERS, SERVING, "t = (B / b - 1) T_prefill", behind * times.prefill)
         service = service_time(value_of(ttft) + value_of(others), itl, t.answer)
         requests = t.active / service
-        ttft = ttft + others * maximum(1 - more, 0)  # where no token follows the first, they are waited for before it
     tpot = times.itl + others / maximum(more, 1)
     e2e = ttft + more * tpot
     if t.concurrency is not None:
@@ -394,6 +393,7 @@ def serve(
         over = t.concurrency / (t.batch * t.replicas) - 1
         waits = t.concurrency / requests - value_of(e2e) if machine.apart else over * service
         place = a.loss(PLACE, BATCHING, "t = C / X - T", e2e * (maximum(waits, 0.0) / value_of(e2e)))
+        place = place + others * maximum(1 - more, 0)  # where no token follows the first, all wait for all
         ttft, e2e = ttft + place, e2e + place
         requests = minimum(requests, t.concurrency / value_of(e2e)) if machine.apart else requests
     stall = 0.0 if machine.apart else times.longest_pass

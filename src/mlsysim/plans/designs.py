@@ -18,8 +18,9 @@ from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.arrivals import is_simulated
-from mlsysim.plans.evaluate import evaluate, evaluate_plainly, finished
+from mlsysim.plans.evaluate import completed, evaluate, evaluate_plainly, finished
 from mlsysim.plans.limits import demands
+from mlsysim.plans.offered import breaks
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.served import ANY_RATE, Layout, Served, split_text
 from mlsysim.plans.serving import AUTO, answer_of, best_served, server_of
@@ -128,6 +129,7 @@ class ChipDesigns:
         self.chip, self.tell, self.refused = chip, tell, ""
         self.staged: list[Design] = []
         self.plays: dict[Layout, tuple[Sheet, Served, int]] = {}
+        self.answers: dict[Layout, Answer] = {}
         self.nearest: tuple[float, str] = (math.inf, "")
         self.missing: tuple[float, str] = (math.inf, "")
         fleet = parse_fleet(f"64x{chip}").one
@@ -221,6 +223,15 @@ class ChipDesigns:
             self.plays[layout] = found
         return _seen(found[1].limits, found[1].carries)
 
+    def _tried(self, design: Design) -> Seen:
+        """The same, without a play where the work of a trace alone breaks a limit: then nothing is known but that."""
+        part, layout, arrivals = self.pools.part, design.filled(self.spare).layout, self.pools.arrivals
+        asked = (part.router, part.scheduler, part.autoscale)
+        if arrivals is None or arrivals.trace is None or arrivals.blocks or any(each is not None for each in asked):
+            return self._play(design)
+        broken = layout not in self.plays and breaks(self._at(design), arrivals.trace, layout.replicas)
+        return Seen(False, 0.0, "ttft") if broken else self._play(design)
+
     def _busy(self, design: Design) -> Design | None:
         """The same with as many replicas as answer the rate when they are always full; none where the model does not fit."""
         most, split = self._at(design, ANY_RATE), design.layout.split
@@ -242,7 +253,7 @@ class ChipDesigns:
         """
         waiting: list[tuple[tuple[int, int, float, int], int, Design]] = []
         stages: list[Callable[[Design], Design | None]] = [self._busy, partial(self._enough, see=self._closed)]
-        stages += [partial(self._enough, see=self._play)] if self.simulated else []
+        stages += [partial(self._enough, see=self._tried)] if self.simulated else []
         last, known = len(stages), count()
 
         def push(design: Design, stage: int) -> None:
@@ -289,7 +300,7 @@ class ChipDesigns:
         while not seen.kept:
             few, design, step = design, design.more(seen.name, step), 2 * step
             if step > most:
-                self._nearest(design, seen)
+                self._nearest(few, self._play(few) if seen.name and not seen.over else seen)
                 return None
             seen = see(design)
         while few is not None and design.pool is None and (gap := design.layout.replicas - few.layout.replicas) > 1:
@@ -321,12 +332,16 @@ class ChipDesigns:
         """The answer to a design's plan; where it is simulated, of the requests that were played."""
         plan, found = design.plan(self.plan), self.plays.get(design.layout)
         answer = evaluate_plainly(plan) if found is None else finished(plan, lambda _: answer_of(*found))
+        self.answers[design.layout] = answer
         return answer.model_copy(update={"checks": demands(answer.of_what_runs())})
 
     def whole(self, design: Design) -> Answer | None:
         """The whole answer; none where of as many requests as it plays a percentile is over its limit, which of fewer was not."""
         self.tell(f"looking closely at {sum(design.counts(self.spare)):,} x {self.chip}: {design.text} ...")
-        plan = design.plan(self.plan)
+        plan, arrivals = design.plan(self.plan), self.pools.arrivals
+        if arrivals is not None and arrivals.trace is not None and design.layout in self.answers:
+            # All of a trace is played where designs are compared too.
+            return completed(self.answers[design.layout])
         return evaluate(plan) if not self.simulated or best_served(plan)[1].within else None
 
     def headroom(self, design: Design) -> float:

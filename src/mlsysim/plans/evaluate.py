@@ -141,7 +141,11 @@ def evaluate(plan: Plan | dict[str, Any], *, change: bool = True) -> Answer:
     """The answer to a plan; what does not fit has no rates and no costs. ``change`` looks for changes, and for what would change the answer."""
     if not isinstance(plan, Plan):
         plan = Plan.model_validate(plan)
-    answer = evaluate_plainly(plan)
+    return completed(evaluate_plainly(plan), change)
+
+
+def completed(answer: Answer, change: bool = True) -> Answer:
+    """An answer with its demands, sensitivities and changes."""
     told = {"checks": demands(answer.of_what_runs()), "sensitivities": sensitivities(answer)}
     answer = answer.model_copy(update=told)
     if change:
