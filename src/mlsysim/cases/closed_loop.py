@@ -245,7 +245,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     length = s.steps * turn.mean
     # An arrival finds the engine at work unless nobody is there. Where prompts say how many are answered, they queue as long as there are so many.
     queued = where(most < places, carried / fastest, 0.0)
-    first = s.first(carried, n, turn.alone * there, a, 0.0, least=queued)
+    ahead = s.scheduled(turn) * there
+    first = s.first(carried, n, turn.alone * there, a, 0.0, least=queued, ahead=ahead)
     place = crowd.waiting(waits, carried, fastest, length, a)
     if passed is not None:
         pace = value_of(s.pace(n))
@@ -254,9 +255,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         steady, walk = maximum(met - value_of(first), 0.0), 2 / 3 * sqrt(2 / math.pi * h.sent) * pace
         chance = steady * walk / sqrt(steady**2 + walk**2)
         place = place + backlog(maximum(passed.wait - value_of(place), 0.0) + chance, length, a)
-    # Who waits for room does so while steps that are scheduled ahead run.
-    missed = s.scheduled(turn) * (1 - waits) + s.missed(turn)
-    ttft = first + a.loss(RUNNING, SERVING, REST, missed * there) + place + front_end(engine, t, a)
+    ttft = first + a.loss(RUNNING, SERVING, REST, s.missed(turn) * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts), s.middle(turn, minimum(n + 1, most))
     rates = where(rate < fastest, rate, full), bound, endless(t, fastest), fastest
     span = None if passed is None else passed.span + value_of(ttft) - value_of(place) - value_of(turn.alone)

@@ -97,11 +97,20 @@ class Readers(ABC):
         return self.h.cv**2
 
     def first(
-        self, rate: Any, beside: Any, turn: Any, a: Algebra, queue: Any, population: Any = math.inf, least: Any = 0.0
+        self,
+        rate: Any,
+        beside: Any,
+        turn: Any,
+        a: Algebra,
+        queue: Any,
+        population: Any = math.inf,
+        least: Any = 0.0,
+        ahead: Any = 0.0,
     ) -> Any:
         """Time until a prompt is read that meets others at ``rate``: the rest of what runs, its own step, the ``queue``
         (seconds, at least) of those before it. ``turn`` is the step that runs when nobody reads, ``population`` how many others
-        there are, ``least`` the load of the queue at least."""
+        there are, ``least`` the load of the queue at least. Steps that are scheduled ``ahead`` (seconds m) run while those before it are read: of a queue that
+        there is with p, of mean W, as exponential, <min(m, Q)> = W (1 - e^(-m p/W)) is not waited for twice."""
         tag, spread = a.under(FIRST), self.varied(beside)
         pace = self.pace(beside, tag)
         each, pause, rate = value_of(pace), maximum(value_of(turn), _NEXT_TO_NONE), maximum(rate, _NEXT_TO_NONE)
@@ -123,7 +132,10 @@ class Readers(ABC):
         # Of so many arrivals at random in a window that is as long as their work, as many wait at a time.
         random = minimum(random, sqrt(math.pi / 32 * population))
         waited = minimum(queue / each + random, population / 2)
-        return own + a.loss(RUNNING, SERVING, REST, rest) + a.loss(QUEUE, TAIL, QUEUED, pace * waited)
+        queued, m = maximum(each * waited, _NEXT_TO_NONE), maximum(value_of(ahead), _NEXT_TO_NONE)
+        twice = queued * -expm1(-m * load ** (sqrt(2 * (most + 1)) - 1) / queued)
+        late = rest + ahead * maximum(1 - twice / m, 0.0)
+        return own + a.loss(RUNNING, SERVING, REST, late) + a.loss(QUEUE, TAIL, QUEUED, pace * waited)
 
 
 class Cycle(NamedTuple):
