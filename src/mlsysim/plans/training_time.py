@@ -84,7 +84,7 @@ def run_of(
         stored = fleet.storage_bandwidth or constant("filesystem_bandwidth").quantity
         fleet = fleet.model_copy(update={"storage_bandwidth": stored * (count / (count + ops.beside))})
 
-    def saved_by(mode: str) -> Checkpoint:
+    def saved_by(mode: str | None) -> Checkpoint:
         writers = count // sheet.shown["layout"]["dp"] if mode == "synchronous" else count
         optimizer = options.get("optimizer", CheckpointModel.inputs["optimizer"].default)
         rank = options.get("lora_rank") if options.get("is_lora") else None
