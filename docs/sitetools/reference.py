@@ -49,6 +49,7 @@ _MODULES = (
             "mlsysim.plans.audit",
             "mlsysim.plans.compare",
             "mlsysim.plans.changes",
+            "mlsysim.plans.sensitivities",
             "mlsysim.plans.least_fleet",
             "mlsysim.systems.fleet_text",
             "mlsysim.plans.resolve",

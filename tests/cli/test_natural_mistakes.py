@@ -17,6 +17,15 @@ TRAIN = "train Llama3_70B --on 512xH100 "
 SERVE = "serve Llama3_70B --on 8xH200 "
 
 MISTAKES = {
+    # Names where files are, several models at once, words of serving elsewhere.
+    "import Llama3_8B": ["'Llama3_8B' is in the zoo already: ask `mlsysim eval Llama3_8B H100`."],
+    "import Lama3_8B": ["is no file here, nor a model of the zoo; did you mean 'Llama3_8B'"],
+    "synthesize Llama3_70B --slo tpot=20ms": ["it belongs to serving", "write --latency 20ms, the time of a pass."],
+    "eval Llama3_8B,Llama3_70B H100": [
+        "A plan has one model; ask for each",
+        "`mlsysim compare Llama3_8B@H100 Llama3_70B@H100`",
+    ],
+    "train 'Llama3_8B, Llama3_70B' --on 64xH100": ["A plan has one model; ask for each"],
     # Two things in one sentence, other money, other people's trainers, numbers of labs.
     "compare H100 vs A100": ["without 'vs' between them", "`mlsysim compare H100 A100 --model Llama3_8B`"],
     "compare Llama3_8B@H100 vs. Llama3_8B@A100": ["`mlsysim compare Llama3_8B@H100 Llama3_8B@A100`."],

@@ -15,9 +15,9 @@ from mlsysim.labs import bridge, catalogue, explorer, further
 from mlsysim.labs.further import sensitivity_chart
 from mlsysim.models.registry import Models
 from mlsysim.plans.audit import AUDITED
-from mlsysim.plans.changes import sensitivities
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.sensitivities import sensitivities
 
 TRAINING = AUDITED.document()
 SERVING = {

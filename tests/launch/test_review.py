@@ -48,11 +48,11 @@ def test_corrected_file_is_the_best_and_keeps_details() -> None:
 def test_what_does_not_fit_comes_first() -> None:
     text = '{"train_batch_size": 512, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 0}, "bf16": {"enabled": true}}'
     own = review(text, on="64xH100", model="Llama3_8B")
-    assert own.answer.plan.hardware.stack == "neox22" and "zero = 1" in own.problems[0]
+    assert own.answer.plan.hardware.stack == "neox22" and "zero" not in own.problems[0]
     # Megatron's lineage holds gradients in 32 bits, and recomputes nothing where it need not.
     found = review(read_launch(text).placed("64xH100", "Llama3_8B", hardware={"stack": "bridge"}))
     assert found.exit_code == 2 and not found.answer.feasible
-    assert found.problems and "Memory" in found.problems[0] and "zero = 2" in found.problems[0]
+    assert found.problems and "Memory" in found.problems[0] and "zero" not in found.problems[0]
     assert found.best is not None and found.best.feasible
     fixes = {field: change for change in found.changes for field in change.fields}
     # The best shares states over smaller micro-batches: neither alone makes it fit.
@@ -328,3 +328,19 @@ def test_torchtitan_makes_the_stages_that_are_written():
     pipeline = "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = 'Interleaved1F1B'\n"
     reading = read_launch(TITAN + pipeline + "pipeline_parallel_layers_per_stage = 4\n", on="8xH100")
     assert any("does not start: 4 layers a stage make 9 stages of 34" in warning for warning in reading.warnings)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-8B", "--enforce-eager"),
+        ("python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B", "--disable-cuda-graph"),
+    ],
+)
+def test_graphs_that_are_switched_off_are_said_to_make_steps_longer(command: str, flag: str) -> None:
+    """Times are with graphs: a review that kept silent would call a slow server the best."""
+    found = review(f"{command} {flag}", on="1xH100")
+    assert any(said.startswith(f"{flag}: ") and "steps take longer" in said for said in found.reading.warnings)
+    assert flag not in found.kept and not any("graph" in said for said in review(command, on="1xH100").reading.warnings)
+    # What a gain is of.
+    assert all("output tokens a second" in change.effect for change in found.formats if change.gain)

@@ -37,12 +37,6 @@ PLANS: dict[str, dict[str, Any]] = {
     "four bits": {**SERVED, "on": "RTX_4090", "precision": "int4"},
     "one pass": {"task": "inference", "model": "ResNet50", "on": "A100"},
 }
-SPLITS = {f"parallelism.{name}" for name in ("mode", "tp", "pp", "dp", "ep", "cp", "attention_dp")}
-FORCED = {
-    "hardware.on": SPLITS | {"serving.replicas", "hardware.fabric", "workload.precision"},
-    "serving.decode_on": SPLITS | {"serving.replicas"},
-}
-"""What a change forces beside itself, and its sentence names."""
 
 
 def _flat(document: dict[str, Any], before: str = "") -> dict[str, Any]:
@@ -74,10 +68,9 @@ def test_a_change_does_what_it_says_and_changes_one_thing(name: str) -> None:
     assert main == pytest.approx(change.factor, rel=1e-6)
     if not answer.passed or "let the layout be searched" in change.sentence:
         return
-    # The load of a service that has none is not the plan's.
-    changed = _other_keys(settled(answer), change.plan) - ({"serving.concurrency"} if name == "four bits" else set())
-    first = next((key for key in FORCED if key in changed), None)
-    assert changed <= {first} | FORCED[first] if first else len(changed) == 1, changed
+    # One thing of what was asked; a format can go with fewer accelerators.
+    changed = _other_keys(answer.plan, change.plan)
+    assert len(changed) == 1 or changed <= {"hardware.on", "workload.precision", "workload.batch_size"}, changed
     if "workload.precision" in changed:
         assert "check the accuracy" in change.sentence
 
@@ -192,8 +185,8 @@ def test_what_does_not_fit_or_keep_up_is_given_what_the_rate_needs_and_no_more(n
     assert answer.change.effects.endswith("everything asked for holds") and evaluate(answer.change.plan).passed
 
 
-def test_changes_of_a_simulated_run_are_compared_with_as_few_runs() -> None:
-    """Of four runs of spot nodes the middle is not that of two hundred, and no change of checkpoints is told twice."""
+def test_changes_of_a_simulated_run_are_told_of_as_many_runs() -> None:
+    """Of four runs of spot nodes the middle is not that of forty: few rank the changes, and what is told is of all. No change of checkpoints is told twice."""
     ops = {
         "tokens": 2e11,
         "simulate": True,
@@ -206,8 +199,7 @@ def test_changes_of_a_simulated_run_are_compared_with_as_few_runs() -> None:
     answer = evaluate(plan)
     fast = answer.change
     assert fast is not None and not any("being back" in change.words for change in answer.changes)
-    quick = [evaluate_plainly(each, quick=True).value("usd_per_mtoken") for each in (settled(answer), fast.plan)]
-    assert fast.cost_factor == pytest.approx(float(quick[1] / quick[0]))
+    assert fast.cost_factor == evaluate_plainly(fast.plan).value("usd_per_mtoken") / answer.value("usd_per_mtoken")
 
 
 def test_a_chip_without_fp8_is_not_told_to_compute_in_it() -> None:

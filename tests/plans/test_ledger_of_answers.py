@@ -17,9 +17,10 @@ from mlsysim.errors import InputError
 from mlsysim.labs.further import charts_of
 from mlsysim.labs.gauges import time_bar
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import sensitivities, settled
+from mlsysim.plans.changes import settled
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.plans.sensitivities import sensitivities
 from mlsysim.plot.answers import memory_of, time_of
 from mlsysim.report.content import sections_of
 from mlsysim.units.registry import Quantity

@@ -227,6 +227,8 @@ def _of_usage(error: Exception, said: str) -> str:
         if not instead and (owner := _belongs(name)):
             command = getattr(getattr(error, "ctx", None), "info_name", None)
             own = meant_for(name, next((task for task, each in _COMMANDS.items() if each == command), ""))
+            if command == "synthesize" and name in ("--slo", "--tpot"):
+                own = "latency 20ms, the time of a pass"
             return f"There is no option {name} here: it belongs to {owner}{f'; write --{own}' if own else ''}."
         hint = (
             f"write {instead}."

@@ -10,7 +10,7 @@ from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson, Output, chosen_form
 from mlsysim.cli.output import Line, end, print_json, print_lines, print_result, print_table, print_text
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, did_you_mean, nearest
 
 
 def zoo(
@@ -201,11 +201,12 @@ def _of_the_hub(name: str) -> InputError:
     known = Models.get(re.sub(r"^(hf:|https?:)/+(huggingface\.co/)?", "", name).rstrip("/"), None)
     if known is not None:
         key = known.metadata.key
-        return InputError(f"{name[:60]!r} is {key} of the zoo: ask `mlsysim eval {key} H100`.", field="file")
-    return InputError(
-        f"{name[:60]!r} is no file here, and nothing is fetched: download its config.json and import that.",
-        field="file",
-    )
+        what = "in the zoo already" if name == key else f"{key} of the zoo"
+        return InputError(f"{name[:60]!r} is {what}: ask `mlsysim eval {key} H100`.", field="file")
+    told = f"{name[:60]!r} is no file here, and nothing is fetched: download its config.json and import that."
+    if "/" not in name and (near := nearest(name, Models.keys())):
+        told = f"{name[:60]!r} is no file here, nor a model of the zoo; {did_you_mean(near)}"
+    return InputError(told, field="file")
 
 
 def import_(
@@ -238,7 +239,7 @@ def import_(
 
     form = chosen_form(context, output, as_json)
     if (
-        re.fullmatch(r"(hf://|https?://huggingface\.co/)?[\w.-]+/[\w.-]+/?", path)
+        re.fullmatch(r"(hf://|https?://huggingface\.co/)?[\w.-]+/[\w.-]+/?|\w+", path)
         and Path(path).suffix.lower() not in _FILES
         and not Path(path).exists()
     ):

@@ -195,17 +195,21 @@ def _work(answer: Answer) -> float:
     return float(answer.layout.get("batch_size", 1)) * float(answer.layout.get("seq_len", 1))
 
 
+def _without_keys(sentence: str) -> str:
+    """Without what keys of a plan would do, which the changes say in the file's own words."""
+    return sentence.rstrip(".").partition("; it fits with ")[0]
+
+
 def headline_of(now: Answer, best: Answer | None, loss: float | None, saves: Saving | None) -> str:
     """What the file's flags cost."""
     metric = now.metric(now.main)
     if not now.feasible:
-        # What the plan's keys would do, the changes say in the file's own.
         base = now.headline.rstrip(".")
         if best is None:
             return f"{base}; no other settings of this file make it fit."
         found = best.metric(best.main)
         told = f"{found.text} {found.label.lower()}" if found.name not in LOWER_IS_BETTER else found.text
-        return f"{base.partition('; it fits with ')[0]}; with the changes below it fits, at {told}."
+        return f"{_without_keys(base)}; with the changes below it fits, at {told}."
     if best is None or loss is None or loss < 0.01:
         return f"Your flags are within 1 % of the best settings found: {metric.label.lower()} {metric.text}."
     if saves is not None and saves.of == "run" and now.paid is not None and best.paid is not None:
@@ -288,7 +292,7 @@ def problems_of(reading: Reading, now: Answer) -> tuple[str, ...]:
     """What is wrong with the file's plan, or nearly so."""
     caches = _small_caches(reading, now)
     if not now.feasible:
-        return (now.binding.sentence,)
+        return (f"{_without_keys(now.binding.sentence)}.",)
     if now.memory is not None and now.memory.used > 0.95 * now.memory.capacity:
         return (f"Memory is nearly full: {now.metric('memory').text} of {now.metric('memory_capacity').text}.",)
     return (*caches, *_halves(reading, now))

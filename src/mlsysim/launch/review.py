@@ -34,7 +34,7 @@ from mlsysim.launch.edits import (
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.targets import read_launch, timed_as, written
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import score, settled
+from mlsysim.plans.changes import LOWER_IS_BETTER, score, settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
@@ -57,7 +57,7 @@ class FlagChange(Record):
         saves = self.saves.text if self.saves else ""
         number = len(self.edits)
         how = "alone" if number == 1 else f"with just these {number}"
-        does = [f"{self.effect} {how}" if self.gain else self.effect, saves and f"saves {saves}", self.reason]
+        does = [f"{self.effect}, {how}" if self.gain else self.effect, saves and f"saves {saves}", self.reason]
         flags = [(f"  {edit.text}  (now {edit.now})", "flag") for edit in self.edits]
         return [*flags, ("    " + "; ".join(part for part in does if part), "effect")]
 
@@ -89,10 +89,11 @@ class Review(Summary, Record):
 
     @property
     def kept(self) -> list[str]:
-        """Flags that have no part in the review; the longest request and the tokens of caches have."""
+        """Flags that have no part in the review; the longest request, the tokens of caches and what is cautioned of have."""
         entry = getattr(target_of(self.reading), "entry", {})
         parts = [entry.get(key) for key in ("lengths", "cache_tokens")]
-        return [flag for flag in self.reading.details if flag not in parts]
+        said = " ".join(self.reading.warnings)
+        return [flag for flag in self.reading.details if flag not in parts and f"{flag}: " not in said]
 
     @property
     def pasted(self) -> list[str]:
@@ -225,10 +226,17 @@ def _changes(
     if others:
         effect = "only with the others"
         if not found:
-            effect = f"{score(best) / score(now) - 1:+.1%} together" if now.feasible else "makes it fit together"
+            effect = (
+                f"{_gained(now, score(best) / score(now) - 1)} together" if now.feasible else "makes it fit together"
+            )
         reason = why(now, *rest.values()) if len(rest) == 1 else ""
         found.append(FlagChange(fields=tuple(rest), edits=others, gain=None, effect=effect, reason=reason))
     return tuple(sorted(found, key=lambda change: (change.gain is None, -(change.gain or 0.0))))
+
+
+def _gained(now: Answer, gain: float) -> str:
+    """A gain of the main metric, and what it is of."""
+    return f"{gain:.1%} faster" if now.main in LOWER_IS_BETTER else f"{gain:+.1%} {now.metric(now.main).label.lower()}"
 
 
 def _change(
@@ -246,7 +254,7 @@ def _change(
     gain, saves, effect = None, None, "makes it fit"
     if now.feasible:
         gain, saves = score(tried) / score(now) - 1, saving(now, tried)
-        effect = f"{gain:+.1%}"
+        effect = _gained(now, gain)
     return FlagChange(fields=(field,), edits=edits, gain=gain, saves=saves, effect=effect, reason=why(now, tried))
 
 

@@ -1,4 +1,4 @@
-"""What to change first: what lowers the cost of the goal most, and how much each figure of the hardware is worth.
+"""What to change first: what lowers the cost of the goal most.
 
 The goal is a run of so many tokens, a service of a rate within its limits, or else a million tokens; each costs what the answer says
 a token costs, for the rate or the tokens are the same. What cannot lower the cost may still be faster for the same money, and where
@@ -7,19 +7,21 @@ them), what traffic may allow (prefixes in a cache), another network, other acce
 2 % or more wins, and in it what helps most: that is the cheapest change. Others of that round follow it where they change other things,
 so that each can be done beside the others. A plan that does not fit or misses a demand is put right as cheaply as one round can.
 
-A change never breaks a demand that the plan keeps, and names what it makes worse: time, memory that is left, energy. It is a whole
-plan that can be evaluated, compared and launched as it stands, with one thing changed: a layout stays unless the change forces it.
+A change never breaks a demand that the plan keeps, and names what it makes worse: time, memory that is left, energy. It is the plan as it
+was asked with one thing changed, so that what is promised is what that plan answers. Changes are ranked quickly: the layout stays, and of
+requests or runs that are played few are. Those that are told are evaluated as their plans would be, with a layout chosen anew where
+the first was chosen too; another one is named.
 Numbers do not say what a narrower format does to accuracy, or a larger batch to convergence; a network has no price of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.change_candidates import SUCCESSORS, WORTH_IT, Candidate, Holds, Rounds, fewest, narrower
+from mlsysim.plans.change_candidates import SUCCESSORS, WORTH_IT, Candidate, Holds, Rounds, degrees, fewest, narrower
 from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.pieces import Change
@@ -27,13 +29,10 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.rl_part import RlPart
 from mlsysim.units.registry import Quantity
-from mlsysim.walls.binding import NEGLIGIBLE
-from mlsysim.zoo.files import shipped
 
 LOWER_IS_BETTER = ("latency", "usd_per_mtoken")
 _NOTED = 0.05
 """What is worse by enough to be said."""
-_STEP = 0.1
 _MOST = 3
 """Changes that are told."""
 
@@ -76,9 +75,9 @@ def _trained(layout: dict[str, Any]) -> dict[str, Any]:
     return split | {"mode": "given", "micro_batch": micro}
 
 
-def ranked_changes(answer: Answer, evaluate: Evaluate) -> tuple[Change, ...]:
+def ranked_changes(answer: Answer, evaluate: Evaluate, whole: Evaluate) -> tuple[Change, ...]:
     """What lowers the cost of the goal most, else what is faster for the same money; of a wrong plan what puts it right. Then what
-    else helps and changes other things."""
+    else helps and changes other things. They are ranked by ``evaluate``, and what is told is what ``whole`` says."""
 
     def holds(plan: Plan) -> bool:
         try:
@@ -86,23 +85,80 @@ def ranked_changes(answer: Answer, evaluate: Evaluate) -> tuple[Change, ...]:
         except InputError:
             return False
 
-    base = settled(answer)
+    base, quick = settled(answer), answer
     if answer.fidelity == "simulated" and answer.task == "training":
         # Changes are played with few seeds; so is what they are compared with.
-        answer = evaluate(base).model_copy(update={"plan": answer.plan, "checks": answer.checks})
-    for candidates in rounds_of(base, answer, holds):
-        found: list[tuple[tuple[float, ...], Candidate, Answer]] = []
-        for candidate in candidates:
-            try:
-                tried = evaluate(candidate.plan)
-                if _kept(answer, tried) and (gain := _gain(answer, tried)) is not None:
-                    found.append((gain, candidate, tried))
-            except InputError:
-                continue
+        quick = evaluate(base).model_copy(update={"plan": answer.plan, "checks": answer.checks})
+    for candidates in rounds_of(base, quick, holds):
+        ranked = _sorted(_found(quick, candidate, evaluate) for candidate in candidates)
+        found = _sorted(_checked(answer, base, ranked, whole))
         if found:
-            found.sort(key=lambda each: each[0], reverse=True)
-            return tuple(_ranked(answer, base, [each[1:] for each in found]))
+            return tuple(_ranked(answer, [each[1:] for each in found]))
     return ()
+
+
+_Found = tuple[tuple[float, ...], Candidate, Answer]
+
+
+def _sorted(found: Iterable[_Found | None]) -> list[_Found]:
+    return sorted(filter(None, found), key=lambda each: each[0], reverse=True)
+
+
+def _found(before: Answer, candidate: Candidate, evaluate: Evaluate) -> _Found | None:
+    """What a change is worth, and its answer; None where it breaks a demand or is not worth it."""
+    try:
+        tried = evaluate(candidate.plan)
+        gain = _gain(before, tried) if _kept(before, tried) else None
+    except InputError:
+        return None
+    return None if gain is None else (gain, candidate, tried)
+
+
+def _checked(before: Answer, base: Plan, ranked: list[_Found], whole: Evaluate) -> Iterator[_Found]:
+    """Those of some changes that can be told, as the plan that was asked has them: the first that change other things, and one without a risk."""
+    played, touched = before.fidelity == "simulated", set[str]()
+    most, told, risky = 1 if played else _MOST, 0, False
+    for gain, candidate, tried in ranked:
+        asked = candidate._replace(plan=_as_asked(before, base, candidate.plan))
+        own = _touched(before.plan, asked.plan)
+        fresh = told < most and not touched & own
+        if not (fresh or (risky and not candidate.risky)):
+            continue
+        # Without a choice to be made again it is what was ranked, to the bit.
+        same = not played and asked.plan == candidate.plan
+        found = (gain, asked, tried) if same else _found(before, asked, whole)
+        if found is not None:
+            risky = candidate.risky if not told else risky and candidate.risky
+            told += fresh
+            touched |= own
+            yield found
+
+
+_FOLLOW = ("replicas", "decode_tp", "decode_replicas")
+"""What of a service follows from its split and its accelerators."""
+
+
+def _as_asked(answer: Answer, base: Plan, plan: Plan) -> Plan:
+    """The plan that was asked, with what a change of the settled one has another of. What was chosen is left to be chosen again, but for a batch
+    that would be another with other accelerators: a change of two things is no comparison."""
+    asked, was, now = answer.plan, base.document(), plan.document()
+    changed: dict[str, Any] = {}
+    for part in was.keys() | now.keys():
+        one, other = was.get(part) or {}, now.get(part) or {}
+        if one != other:
+            keys = sorted(one.keys() | other.keys()) if isinstance(other, dict) else ()
+            changed[part] = {key: other.get(key) for key in keys if one.get(key) != other.get(key)} if keys else other
+    split, part = asked.parallelism, asked.serving
+    if (split.automatic or (part is not None and split.tp is None)) and changed.get("parallelism", {}).keys() != {
+        "micro_batch"
+    }:
+        changed.pop("parallelism", None)
+    for name in _FOLLOW:
+        if part is None or getattr(part, name) is None:
+            changed.get("serving", {}).pop(name, None)
+    if answer.task == "training" and _accelerators(plan) != _accelerators(asked):
+        changed["workload"] = {"batch_size": base.workload.batch_size} | changed.get("workload", {})
+    return asked.replacing(**changed)
 
 
 def _of_groups(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
@@ -205,12 +261,12 @@ def _cost(answer: Answer) -> float | None:
     return next((float(held[name].value.magnitude) for name in named if name in held), None)
 
 
-def _ranked(before: Answer, base: Plan, found: list[tuple[Candidate, Answer]]) -> Iterator[Change]:
+def _ranked(before: Answer, found: list[tuple[Candidate, Answer]]) -> Iterator[Change]:
     """The best of what was found, in its sentence the best without a risk beside one with; then others that change other things."""
     touched: set[str] = set()
     told = 0
     for candidate, tried in found:
-        own = _touched(base, candidate.plan)
+        own = _touched(before.plan, candidate.plan)
         if told < _MOST and not touched & own:
             yield _change(before, candidate, tried, None if told else found[1:])
             touched |= own
@@ -236,7 +292,7 @@ def _change(
     before: Answer, best: Candidate, tried: Answer, others: Sequence[tuple[Candidate, Answer]] | None
 ) -> Change:
     """A change; the cheapest has ``others`` beside it."""
-    words, effects = _words(best, tried), _effects(before, tried)
+    words, effects = _words(before, best, tried), _effects(before, tried)
     told = f"{'Another' if others is None else 'Cheapest'} change: {words}"
     if not before.feasible and not before.overloaded:
         effects = "then it fits and everything asked for holds" if before.checks else "then it fits"
@@ -248,7 +304,7 @@ def _change(
         sentence = f"{told}: {effects}."
         safe = next((each for each in others or () if best.risky and not each[0].risky), None)
         if safe is not None:
-            sentence += f" Without that risk, {_words(*safe)}: {_effects(before, safe[1])}."
+            sentence += f" Without that risk, {_words(before, *safe)}: {_effects(before, safe[1])}."
     faster = _faster(before, tried)
     factor = 1 / faster if before.main in LOWER_IS_BETTER else faster
     ratio = _ratio(before, tried)
@@ -256,8 +312,16 @@ def _change(
     return Change(**named, factor=factor, cost_factor=ratio, plan=best.plan)
 
 
-def _words(candidate: Candidate, tried: Answer) -> str:
-    return candidate.words if isinstance(candidate.words, str) else candidate.words(tried)
+def _words(before: Answer, candidate: Candidate, tried: Answer) -> str:
+    """What to do; a layout that is another for it is named, and a batch that would be."""
+    was, now, words = before.layout, tried.layout, candidate.words
+    if not isinstance(words, str):
+        return words(tried)
+    given, batch = before.plan.workload.batch_size, candidate.plan.workload.batch_size
+    if given is None and batch is not None and batch == was.get("batch_size"):
+        words += f" with the same batch of {batch:,}"
+    splits = [degrees({**each, "dp": 1}) for each in (was, now) if "tp" in each]
+    return words if len({*splits}) < 2 else f"{words}, as {splits[1]}"
 
 
 def _priced(tried: Answer) -> str:
@@ -314,39 +378,3 @@ def _of_what(before: Answer, run: bool) -> str:
     if before.plan.serving is not None and before.plan.serving.qps is not None:
         return " per day" if before.period == "a day" else f" of {before.period}"
     return " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"
-
-
-_FIGURES: dict[str, dict[str, Any]] = shipped("mlsysim.data", "resources.toml")["figure"]
-HARDWARE: dict[str, str] = {name: figure["label"] for name, figure in _FIGURES.items()}
-"""Figures of the hardware as a reader knows them."""
-
-
-def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]]:
-    """Change of the main metric (a fraction of it) with 10 % less and with 10 % more of each figure of the hardware.
-
-    Read off the ledger. ``elastic`` seconds of a resource are t dT/dt, losses handed on to what they are made of; x times the
-    resource takes 1/x of them:
-
-        T(x) / T = 1 - e + e / x,     e the elastic share
-
-    That is exact to first order in the change, and exact while no overlap changes sides; a time that is hidden now and would show
-    counts nothing. Of the capacity of memory it says whether the plan still fits (None where not).
-    """
-    ledger, memory = answer.ledger, answer.memory
-    if ledger is None or not ledger.seconds:
-        return {}
-    elastic = ledger.resources()
-    found: dict[str, tuple[float | None, float | None]] = {}
-    for name, figure in _FIGURES.items():
-        if not (resources := figure.get("resources")):
-            continue
-        share = float(sum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
-        told = figure.get("told", "always" if any(each in elastic for each in resources) else "")
-        if told == "always" or share >= NEGLIGIBLE:
-            times = [1 - share + share / factor for factor in (1 - _STEP, 1 + _STEP)]
-            less, more = (time - 1 if answer.main in LOWER_IS_BETTER else 1 / time - 1 for time in times)
-            found[name] = (less, more)
-    if memory is not None:
-        short = answer.feasible and memory.used > (1 - _STEP) * memory.capacity
-        found["memory_capacity"] = (None if short else 0.0, 0.0)
-    return found

@@ -10,13 +10,14 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import ranked_changes, sensitivities
+from mlsysim.plans.changes import ranked_changes
 from mlsysim.plans.equations import numbers_alone
 from mlsysim.plans.limits import demands, stopped
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.risks import risks_of
 from mlsysim.plans.schema import as_in_a_plan, spoken
+from mlsysim.plans.sensitivities import sensitivities
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import count_text, given_money
 
@@ -149,7 +150,7 @@ def completed(answer: Answer, change: bool = True) -> Answer:
     told = {"checks": demands(answer.of_what_runs()), "sensitivities": sensitivities(answer)}
     answer = answer.model_copy(update=told)
     if change:
-        again = partial(evaluate_plainly, quick=True)
-        found: dict[str, Any] = {"changes": ranked_changes(answer, again)}
-        answer = answer.model_copy(update=found | {"risks": risks_of(answer)})
+        with numbers_alone():
+            found = ranked_changes(answer, partial(evaluate_plainly, quick=True), evaluate_plainly)
+        answer = answer.model_copy(update={"changes": found, "risks": risks_of(answer)})
     return answer.of_what_runs()

@@ -58,6 +58,11 @@ def find_model(name: str) -> Workload:
         if name.startswith(_HUB):
             text = f"{name[:100]!r} would have to be downloaded, and nothing here uses the network"
             raise InputError(f"{text}; download the model's config.json and give its path.", field="model") from None
+        several = [each.strip() for each in name.split(",")]
+        if len(several) > 1 and all(map(Models.has, several)):
+            asked = " ".join(f"{each}@H100" for each in several[:2])
+            words = "A plan has one model; ask for each, or for two side by side"
+            raise InputError(f"{words}: `mlsysim compare {asked}`.", field="model") from None
         # ORG/NAME of the Hub is a name, unless there is such a folder or a file is meant.
         hub = re.fullmatch(r"[\w-]+/(?!.*\.(json|safetensors|onnx|pt2|toml)$)[\w.-]+", name)
         if not looks_like_path(name) or (hub and not _is_there(name.partition("/")[0])):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import HARDWARE
 from mlsysim.plans.ruling import LOST
+from mlsysim.plans.sensitivities import HARDWARE
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import compact_time
 

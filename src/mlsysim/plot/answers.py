@@ -10,9 +10,9 @@ from datetime import date
 from typing import Any
 
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.changes import HARDWARE
 from mlsysim.plans.hours import carbon_hours
 from mlsysim.plans.pieces import Part
+from mlsysim.plans.sensitivities import HARDWARE
 from mlsysim.plans.targets import TIMES, levels_of, percent
 from mlsysim.plot.charts.bars import tornado, waterfall, waterfalls
 from mlsysim.plot.charts.heat_map import heat_map
