@@ -128,6 +128,9 @@ def plan(**more: object) -> dict[str, object]:
     return {"plan": {"model": "Llama3_8B", "on": "H100", "task": "inference", **more}}
 
 
+FLEET = {"model": "Llama3_8B", "on": "8xH100"}
+
+
 @pytest.mark.parametrize(
     ("name", "document", "said"),
     [
@@ -139,6 +142,20 @@ def plan(**more: object) -> dict[str, object]:
         ("evaluate", plan(on="8xH100"), "One pass runs on one accelerator, and 8 are given; say \"task\": \"training\" or \"task\": \"serving\", or \"phase\": \"generate\" for whole images of a denoiser."),
         ("evaluate", plan(on="chip.toml"), "Paths are not read here; give the name of a chip, node or cluster of the zoo."),
         ("compare", {"first": plan(task="trainig")["plan"], "second": plan()["plan"]}, "The 'task' field got 'trainig'; expected 'training', 'serving', 'inference' or 'rl'."),
+        ("train", {"plan": FLEET}, "'plan' is not a key of a plan; write its keys themselves, such as model, on and tokens."),
+        ("train", {"model": "Llama3_8B"}, "train needs the 'on' field, which was not given: such as 8xH100 or 512xH100."),
+        ("train", {**FLEET, "tp": "8x"}, "The 'tp' field got '8x'; expected a whole number such as 2."),
+        ("train", {**FLEET, "region": "Mars"}, "There is no grid named 'Mars'; did you mean 'MAR', 'Paris' or 'MA'?"),
+        ("serve", {**FLEET, "messages": [{"role": "user"}]}, "'messages' is not a key of a plan; write 'isl' = 2000, as the tokens of a prompt count and its words do not."),
+        ("serve", {**FLEET, "temperature": 0.7}, "'temperature' is not a key of a plan; write nothing for it, as how a token is drawn takes no time of its own."),
+        ("serve", {**FLEET, "qps": "ten"}, "The 'qps' field got 'ten'; expected a number such as 0.5."),
+        ("serve", {**FLEET, "slo": "p99<200ms"}, "'p99' is not a time of a request; use ttft, tpot, itl, e2e or queue."),
+        ("serve", {"model": "Llama3_8B,Llama3_70B", "on": "8xH100"}, "A plan has one model; ask for each, or for two side by side: `mlsysim compare Llama3_8B@H100 Llama3_70B@H100`."),
+        ("serv", FLEET, "There is no operation named 'serv'; did you mean 'serve'?"),
+        ("sweep", {"plan": FLEET, "axes": {"tp": []}}, "A sweep of a plan needs keys at one value or more, such as staleness=1,2,4."),
+        ("compare", {"first": FLEET, "second": "B200"}, "compare needs the 'second.model' field, which was not given: such as Llama3_70B."),
+        ("plan", {"model": "Llama3_8B", "deadline": "yesterday"}, "The 'deadline' field got 'yesterday'; expected a quantity in s such as '30 day'."),
+        ("collectives", {"on": "64xH100", "op": "reduce_everything"}, "There is no collective named 'reduce_everything'; did you mean 'reduce_scatter'?"),
         ("zoo", {"name": "H101"}, "There is no part or entry of the zoo named 'H101'; did you mean 'H100', 'H20' or 'A10'?"),
         ("walls", {"number": "memmory"}, "There is no wall named 'memmory'; did you mean 'Memory'?"),
         ("walls", {"number": 23}, "There is no wall 23; they are numbered 1 to 22."),
@@ -165,3 +182,25 @@ def test_other_operations_say_what_is_wrong_without_names_of_classes(name, docum
 def test_a_name_is_enough(name, document, found):
     """As on the command line: ``zoo H100``, ``walls memory``."""
     assert call(name, document).document[found[0]] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: mlsysim.train("Llama3_8B"), "On which hardware? Give on, such as on='8xH100'."),
+        (lambda: mlsysim.train("Llama3_8B", on=8), "'on' is a fleet such as '8xH100'"),
+        (lambda: mlsysim.train(["Llama3_8B"], on="8xH100"), "A model is a name of the zoo, a file or a Workload, got list."),
+        (lambda: mlsysim.train("Llama3_8B", on="8xH100", tokens="one trillion"), "a positive number such as 15e12 or 15T"),
+        (lambda: mlsysim.serve("Llama3_8B", on="8xH100", slo={"ttft": 0.2}), "The limit on ttft is a time such as 500ms"),
+        (lambda: mlsysim.serve("Llama3_8B", on="8xH100", slo=["ttft=1s"]), "expected text, once; a sweep takes several"),
+        (lambda: mlsysim.serve("Llama3_8B", on="8xH100", dtype="float8"), "write 'precision', such as 'fp8'"),
+        (lambda: mlsysim.serve("Llama3_8B", on="8xH100", isl="long"), "expected a whole number such as 2"),
+        (lambda: mlsysim.sweep("Llama3_8B", on="8xH100", tp=[1, 2]), "as in sweep('Llama3_8B', on='8xH100', over={'tp': [1, 2]})"),
+        (lambda: mlsysim.compare("H100", "A100"), "takes two answers to plans, or two results of a resolver, got str and str"),
+        (lambda: mlsysim.plan("Llama3_8B", tokens="1T", deadline=20), "which has no unit; expected a quantity in s such as '30 day'"),
+        (lambda: mlsysim.Hardware.H1000, "did you mean 'H100'"),
+    ],
+)  # fmt: skip
+def test_a_mistaken_call_in_python_gets_a_sentence(call, said):
+    with pytest.raises(MLSysError, match=re.escape(said)):
+        call()
