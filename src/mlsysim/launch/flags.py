@@ -187,8 +187,8 @@ def parse(words: Sequence[str], flags: Table) -> Parsed:
             raise InputError(f"{flag.name} is given without a value.", field=flag.name.lstrip("-"))
         else:
             _enter(found, flag, " ".join(values))
-    flags = (found.table.flags[name] for name, value in found.values.items() if value)
-    found.warnings += [f"{flag.name}: {flag.caution}." for flag in flags if flag.caution]
+    set_on = (found.table.flags[name] for name, value in found.values.items() if value)
+    found.warnings += [f"{flag.name}: {flag.caution}." for flag in set_on if flag.caution]
     return found
 
 

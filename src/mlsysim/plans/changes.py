@@ -148,13 +148,13 @@ def _as_asked(answer: Answer, base: Plan, plan: Plan) -> Plan:
         if one != other:
             keys = sorted(one.keys() | other.keys()) if isinstance(other, dict) else ()
             changed[part] = {key: other.get(key) for key in keys if one.get(key) != other.get(key)} if keys else other
-    split, part = asked.parallelism, asked.serving
-    if (split.automatic or (part is not None and split.tp is None)) and changed.get("parallelism", {}).keys() != {
+    split, service = asked.parallelism, asked.serving
+    if (split.automatic or (service is not None and split.tp is None)) and changed.get("parallelism", {}).keys() != {
         "micro_batch"
     }:
         changed.pop("parallelism", None)
     for name in _FOLLOW:
-        if part is None or getattr(part, name) is None:
+        if service is None or getattr(service, name) is None:
             changed.get("serving", {}).pop(name, None)
     if answer.task == "training" and _accelerators(plan) != _accelerators(asked):
         changed["workload"] = {"batch_size": base.workload.batch_size} | changed.get("workload", {})
