@@ -374,18 +374,6 @@ def test_a_mixture_that_no_node_holds_is_spread_over_nodes() -> None:
     assert "attention-DP16" in answer.headline
 
 
-def test_clients_whose_caches_have_no_room_are_served_by_groups_of_attention() -> None:
-    """Tensor ranks hold every latent cache again: 8 H200 have room for 257 of 1,024 clients so, and TensorRT-LLM's page on DeepSeek-R1 has 11,489
-    tokens a second of them with attention in groups (1,024 + 2,048 tokens)."""
-    base = {"task": "serving", "model": "DeepSeek_R1", "on": "8xH200", "engine": "TRT-LLM", "concurrency": 1024}
-    asked = Plan.model_validate(base | {"prompt_tokens": 1024, "output_tokens": 2048})
-    answer = evaluate_plainly(asked)
-    assert answer.layout["attention_dp"] == 8
-    assert 1 < answer.held["tokens_per_second"].value.magnitude / 11489 < 1.4
-    change = evaluate(asked.replacing(parallelism={"tp": 8})).change
-    assert change is not None and "(TP1 EP8 attention-DP8 instead of TP8)" in str(change)
-
-
 def test_a_dense_model_that_no_node_holds_is_split_into_stages() -> None:
     answer = _serving("Llama3_405B", precision="bf16", on="16xH100", concurrency=16)
     assert answer.feasible and (answer.layout["tp"], answer.layout["pp"]) == (8, 2)

@@ -106,7 +106,7 @@ def test_the_change_of_what_does_not_fit_is_as_many_as_would_do() -> None:
     count = re.search(r"The smallest fleet that would hold it is ([\d,]+) x", answer.verdict[0])
     assert answer.change is not None and count is not None and int(count[1]) > 64
     price = re.fullmatch(
-        rf"Cheapest change: {count[1]} x H100 instead of 8; then it fits, at \$([\d.]+) for a million tokens\.",
+        rf"Cheapest change: {count[1]} x H100 instead of 8 with the same batch of [\d,]+, as TP\d+ PP\d+ EP\d+; then it fits, at \$([\d.]+) for a million tokens\.",
         answer.change.sentence,
     )
     assert price and float(price[1]) == pytest.approx(

@@ -100,7 +100,12 @@ _BESIDE = {"attention": ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "ou
 def _targets(value: Any) -> Any:
     """Which products adapters stand beside, by our word or the names of modules."""
     named = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(named, list) or not named or named[0] in _BESIDE:
+    if (
+        not isinstance(named, list)
+        or not named
+        or not all(isinstance(each, str) for each in named)
+        or named[0] in _BESIDE
+    ):
         return value
     kinds = {next((kind for kind, names in _BESIDE.items() if each in names), each) for each in named}
     return "all" if "all" in kinds and kinds <= _BESIDE.keys() else "attention" if kinds == {"attention"} else value

@@ -183,10 +183,9 @@ class Server:
     def _grouped(self) -> list[Layout]:
         """Attention of a mixture in groups of one device, which share the experts of up to several nodes.
 
-        Tried where nothing else holds the model and its clients' caches or carries the load: of such groups with hundreds of sequences a
-        device no run is among those of the fit. What is predicted of them is 26 to 35 % more than TensorRT-LLM's own runs of DeepSeek-R1 reach
-        (8 B200, 3,072 clients of 1,024 + 2,048 tokens: 45,900 tokens a second, published 36,400; 8 H200, 1,024: 15,000 and 11,500), and two to four
-        times what submissions to MLPerf do, whose layouts are not known; a third of that is what other layouts hold caches for.
+        Tried where nothing else holds the model or carries the load: of such groups with hundreds of sequences a device no run was
+        measured, and what is predicted of them is two to four times what submissions of DeepSeek-R1 to MLPerf reach, whose layouts
+        are not known.
         """
         split, experts = self.plan.parallelism, getattr(self.model, "experts", 1)
         if experts == 1 or any(given is not None for given in (split.tp, split.ep, split.attention_dp)):
@@ -365,10 +364,9 @@ class Server:
     def best(self) -> tuple[Served, int]:
         """The layout that fits and keeps the limits with most output, else the one that is nearest to that."""
         tried = [self.loaded(layout) for layout in self.layouts()]
-        if not any(served.suffices and (self.part.concurrency is None or self._roomy(served)) for served in tried):
-            tried += [self.loaded(layout) for layout in self._grouped()]
-        if self.plan.parallelism.pp is None and not any(served.suffices for served in tried):
-            tried += [self.loaded(layout) for layout in self.staged()]
+        for more in (self._grouped, *((self.staged,) if self.plan.parallelism.pp is None else ())):
+            if not any(served.suffices for served in tried):
+                tried += [self.loaded(layout) for layout in more()]
         if self.arrivals is not None and (self.part.qps is not None or self.part.concurrency is not None):
             # The closed form ranks, the simulation decides.
             return max(self._last_few(tried), key=lambda served: served.rank), len(tried)
