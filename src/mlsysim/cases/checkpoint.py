@@ -27,8 +27,8 @@ import math
 from typing import Any
 
 from mlsysim.errors import InputError
+from mlsysim.models.adapters import adapter_parameters
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import adapter_parameters
 from mlsysim.models.keeping import state_bytes
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.systems.types import Fleet

@@ -27,9 +27,9 @@ from typing import Any
 
 from mlsysim.cases.replica_pass import PassTime, device_bytes
 from mlsysim.hardware.arithmetic import expansion_rate
+from mlsysim.models.adapters import adapter_parameters
 from mlsysim.models.demand import sequence_demand
 from mlsysim.models.ffn import MixtureOfExperts
-from mlsysim.models.footprint import adapter_parameters
 from mlsysim.models.stages import fullest_parameters
 from mlsysim.models.storage import Stored, stored, weight_products
 from mlsysim.models.template import Core

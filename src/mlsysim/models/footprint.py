@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError
+from mlsysim.models.adapters import ATTENTION, adapter_parameters
 from mlsysim.models.attention import Attention
 from mlsysim.models.base import Workload
 from mlsysim.models.ffn import MixtureOfExperts
 from mlsysim.models.keeping import FULL, HALF, TEXTBOOK, Keeping, state_bytes
 from mlsysim.models.recompute import NOTHING, Again, Formats
 from mlsysim.models.recompute import again as recomputed
-from mlsysim.models.stack import Stack
+from mlsysim.models.stack import Stack, stack_of
 from mlsysim.models.stages import Stage, shared_parameters, stages_of
 from mlsysim.models.storage import stored, tables, token_table
 from mlsysim.models.traffic import stream
@@ -26,9 +26,6 @@ from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
-
-ATTENTION = "attention"
-"""Adapters beside the projections of attention; else beside all products of a layer."""
 
 
 class Saved(NamedTuple):
@@ -77,17 +74,12 @@ class TrainingState:
         return TrainingState(*(pick(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
 
-def _stack_of(model: Workload) -> Stack | None:
-    """The layers of a network of tokens, or None where there are none or their sizes are not known."""
-    return model.stack if getattr(model, "has_dimensions", False) else None  # type: ignore[attr-defined]
-
-
 def inference_bytes(
     model: Workload, batch: Any, length: Any, precision: str, cache_precision: str | None, phase: str = "decode"
 ) -> float:
     """Weights and caches, after a pass of a phase over so many tokens."""
     weights = model.parameter_count * stored(model, precision).mean
-    stack = _stack_of(model)
+    stack = stack_of(model)
     if stack is None or getattr(model, "structure", "decoder") == "encoder":
         return weights
     kept = bytes_per_element(cache_precision) if cache_precision else activation_element(precision)
@@ -172,7 +164,7 @@ class Training:
 
     @cached_property
     def _stack(self) -> Stack | None:
-        return _stack_of(self.model)
+        return stack_of(self.model)
 
     @cached_property
     def _element(self) -> float:
@@ -360,29 +352,7 @@ def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> An
 
 def _largest_matrix(model: Workload) -> float:
     """The largest array of a layer over all of it: one of two or three of its feed-forward network, those of all experts together."""
-    stack = _stack_of(model)
+    stack = stack_of(model)
     ffns = [] if stack is None else [(block.count, block.ffn) for block in stack.blocks if block.ffn is not None]
     largest = sum(count * ffn.parameters / (3 if ffn.gated else 2) for count, ffn in ffns)
     return largest / (model.parameter_count - token_table(model)) if largest else 1.0
-
-
-def adapted_matrices(model: Workload) -> tuple[float, float]:
-    """Matrices that adapters stand beside, the attention projections, and the side of one, taken as square; none where not known."""
-    layers, hidden = getattr(model, "layers", None), getattr(model, "hidden_dim", None)
-    return (4.0 * layers, float(hidden)) if layers and hidden else (0.0, 0.0)
-
-
-def adapter_parameters(model: Workload, rank: Any, targets: str = ATTENTION) -> Any:
-    """Parameters of rank-r adapters on the attention projections, 2 r h for each square-ish matrix, and of ``all`` products r (h + width) for each matrix
-    of dense feed-forward layers."""
-    matrices, side = adapted_matrices(model)
-    found = matrices * 2 * rank * side if matrices else 0.01 * model.parameter_count
-    if targets == ATTENTION:
-        return found
-    stack = _stack_of(model)
-    ffns = [] if stack is None else [(block.count, block.ffn) for block in stack.blocks]
-    if stack is None or not matrices or any(isinstance(ffn, MixtureOfExperts) for _, ffn in ffns):
-        words = f"Adapters beside routed experts or unknown layers are not counted, which {model.name} has; leave lora_targets out, or say attention."
-        raise InputError(words, field="lora_targets")
-    each = (count * (3 if ffn.gated else 2) * (stack.hidden + ffn.width) for count, ffn in ffns if ffn is not None)
-    return found + rank * sum(each)

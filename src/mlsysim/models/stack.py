@@ -212,3 +212,8 @@ def pair_up(first: Sequence[tuple[A, int]], second: Sequence[tuple[B, int]]) -> 
             if not side[0][1]:
                 side.pop(0)
     return result
+
+
+def stack_of(model: Any) -> Stack | None:
+    """The layers of a network of tokens, or None where there are none or their sizes are not known."""
+    return model.stack if getattr(model, "has_dimensions", False) else None

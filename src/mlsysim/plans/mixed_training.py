@@ -30,7 +30,7 @@ from mlsysim.cases.run import run_time
 from mlsysim.cases.run_inputs import run_days
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
-from mlsysim.models.footprint import ATTENTION, adapter_parameters
+from mlsysim.models.adapters import ATTENTION, adapter_parameters
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of

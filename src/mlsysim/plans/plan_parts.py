@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from mlsysim.models.adapters import targets_of
 from mlsysim.models.recompute import PARTS, parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part, read_number
@@ -92,25 +93,6 @@ class DimensionsPart(Part):
     parameters: Real = _above_0(1e15, "total parameters, if ffn_dim is not given")
 
 
-_BESIDE = {"attention": ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "out_proj", "c_attn", "query_key_value", "dense"),
-    "all": ("all-linear", "all_linear", "gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3", "c_fc", "fc1", "fc2")}  # fmt: skip
-"""Names that PEFT's ``target_modules`` has for them."""
-
-
-def _targets(value: Any) -> Any:
-    """Which products adapters stand beside, by our word or the names of modules."""
-    named = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
-    if (
-        not isinstance(named, list)
-        or not named
-        or not all(isinstance(each, str) for each in named)
-        or named[0] in _BESIDE
-    ):
-        return value
-    kinds = {next((kind for kind, names in _BESIDE.items() if each in names), each) for each in named}
-    return "all" if "all" in kinds and kinds <= _BESIDE.keys() else "attention" if kinds == {"attention"} else value
-
-
 class WorkloadPart(Part):
     """What runs."""
 
@@ -140,7 +122,7 @@ class WorkloadPart(Part):
 
     _known = field_validator("precision", "gradient_precision", "activation_precision", "exchange_precision")(_format)
     _named = field_validator("model", mode="before")(_name)
-    _adapted = field_validator("lora_targets", mode="before")(_targets)
+    _adapted = field_validator("lora_targets", mode="before")(targets_of)
 
 
 class ChipPart(Part):

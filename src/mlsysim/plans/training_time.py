@@ -21,8 +21,8 @@ from mlsysim.cases.goodput import Goodput, expected_failures
 from mlsysim.cases.hours import Covered
 from mlsysim.cases.run import run_power, run_time, run_work
 from mlsysim.cases.run_inputs import run_days
+from mlsysim.models.adapters import ATTENTION
 from mlsysim.models.base import Workload
-from mlsysim.models.footprint import ATTENTION
 from mlsysim.plans.hours import Timed
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import Sheet

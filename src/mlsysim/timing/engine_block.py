@@ -13,8 +13,8 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.adapters import adapted_matrices
 from mlsysim.models.ffn import Experts
-from mlsysim.models.footprint import adapted_matrices
 from mlsysim.models.stack import Stack
 from mlsysim.models.template import Core, Product, Scan
 from mlsysim.models.transformer import TransformerWorkload
