@@ -79,9 +79,11 @@ def test_interval_of_a_format_that_the_software_was_never_run_in_is_wider() -> N
         return evaluate_plainly(Plan.model_validate({"task": "training", "workload": work, "hardware": hardware}))
 
     seen, unseen = trained("Llama3_8B", "fp8"), trained("Llama3_8B", "bf16")
-    assert width(unseen) == pytest.approx(2 * math.log(interval("training dense bridge", "format").high))
-    assert width(unseen) > 1.1 * width(seen) and interval("training dense bridge", "format").rows >= 30
+    band, known = interval("training dense bridge", "format"), interval("training dense bridge")
+    assert band.rows >= 30 and width(seen) < width(unseen) == pytest.approx(2 * math.log(band.high))
+    assert band.wider == pytest.approx(math.log(band.high) / math.log(known.high)) and band.wider > 1.05
     assert "no published run of the stack bridge (Megatron-Bridge, eager host) computes in 16 bits" in unseen.interval
+    assert unseen.interval.endswith(f"so it is {band.wider:.1f} times as wide.")
     assert "computed in" not in seen.interval + trained("Llama3_8B", "bf16", "fsdp23").interval
 
 
@@ -96,11 +98,11 @@ def test_every_published_format_is_known() -> None:
 
 def test_interval_of_software_never_run_on_the_chip_is_wider() -> None:
     known, unknown = gpt3("nemo23", tp=8, pp=8, micro_batch=1), gpt3("mcore24", tp=8, pp=8, micro_batch=1)
-    assert width(unknown) > 1.25 * width(known)
-    assert (
-        "no published run of the stack mcore24 (Megatron-core 0.5 to 0.10) is on this chip, so it is 1.3 times as wide"
-        in unknown.interval
-    )
+    band, own = interval("training dense mcore24", "software"), interval("training dense mcore24")
+    assert band.rows >= 30 and width(known) < width(unknown) == pytest.approx(2 * math.log(band.high))
+    assert band.wider == pytest.approx(math.log(band.high) / math.log(own.high)) and band.wider > 1.05
+    said = "no published run of the stack mcore24 (Megatron-core 0.5 to 0.10) is on this chip"
+    assert f"{said}, so it is {band.wider:.1f} times as wide" in unknown.interval
     assert "none of" not in known.interval
 
 
