@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mlsysim.calibrate.fit_training import OWN
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
-from mlsysim.cases.training_memory import on_device, training_held, training_remedies
+from mlsysim.cases.training_memory import on_device, training_held, training_remedies, training_state_of
 from mlsysim.models.footprint import Training, TrainingState
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
+from mlsysim.models.storage import stored
 from mlsysim.physics.stage_split import held_layers, stage_layers
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
@@ -101,6 +104,50 @@ def test_adapters_cast_nothing_and_hold_frozen_weights_in_16_bit():
     found = held(job_of("plain", lora_rank=16))
     assert found["weights"] == pytest.approx(2 * PARAMETERS, rel=0.02)
     assert found["activations"] < held(job_of("plain"))["activations"] - 1.9 * PARAMETERS
+
+
+NAMES = {"Llama-3.2-1B": "Llama3_2_1B", "Llama-3.2-3B": "Llama3_2_3B", "Llama-3.1-8B": "Llama3_1_8B"}
+MEASURED = list(csv.DictReader(OWN.open(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=[row["id"] for row in MEASURED])
+def test_steps_of_transformers_as_measured(row):
+    """Peaks of tensors on an H200, all parameters or adapters; its loop held the logits in 16 bits through the backward pass, which a Trainer frees."""
+    job = Job(
+        Models.get(NAMES[row["model"]]),
+        "bf16",
+        int(row["seq"]),
+        keeps=replace(stack("transformers").keeps, logits=14.0),
+        lora_rank=16 if row["notes"].startswith("LoRA") else None,
+        recompute=row["recompute"],
+    )
+    state = training_state_of(job, replace(ALONE, local_batch=int(row["microbatch"])))
+    assert state.total / 1e9 == pytest.approx(float(row["notes"].split("took ")[1].split()[0]), rel=0.035)
+
+
+@pytest.mark.parametrize(("rank", "widths"), [(None, 24.5), (32, 26.5)])
+def test_a_layer_of_transformers_keeps_what_its_trainer_was_seen_to(rank, widths):
+    """Between 4 and 8 layers of Llama 3.1 8B at 8,192 tokens, in units of the width in 16 bits; adapters beside all products, in 32 bits."""
+    model = Models.get("Llama3_1_8B")
+    job = Job(model, "bf16", 8192, keeps=stack("transformers").keeps, lora_rank=rank, lora_targets="all")
+    saved = training_state_of(job, replace(ALONE, local_batch=1)).saved
+    assert saved.each / (8192 * 2 * model.hidden_dim) == pytest.approx(widths, rel=1e-3)
+    assert saved.logits == 12 * 8192 * model.vocab_size
+
+
+def test_weights_beside_those_in_nf4_are_in_32_bits():
+    """3.291 GB more at 4,096 tokens of four layers as measured: tables (2.10), the head cast for its product (1.05) and streams (0.13)."""
+    model = Models.get("Llama3_1_8B")
+
+    def total(precision):
+        job = Job(model, precision, 4096, keeps=stack("transformers").keeps, lora_rank=32, recompute="full")
+        state = training_state_of(job, replace(ALONE, local_batch=1))
+        return state.weights - model.parameter_count * stored(model, precision).mean, state.activations
+
+    (plain, kept), (wide, more), (other, same) = total("bf16"), total("nf4"), total("gptq")
+    table, streams = model.vocab_size * model.hidden_dim, 2 * 4096 * model.hidden_dim * model.layers
+    assert wide - plain == pytest.approx(4 * table) and other == pytest.approx(plain)
+    assert more - kept == pytest.approx(2 * table + streams) and same == kept
 
 
 @pytest.mark.parametrize("name", stack_names())

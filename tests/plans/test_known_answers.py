@@ -280,19 +280,6 @@ def test_states_of_adam(stage: int, count: int, gigabytes: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "chip", "gigabytes"),
-    [("Llama1_65B", "A6000", 41), ("Llama1_33B", "RTX_4090", 21), ("Llama1_7B", "RTX_4090", 5)],
-)
-def test_adapters_on_four_bits(model: str, chip: str, gigabytes: float) -> None:
-    """QLoRA, arXiv 2305.14314: 65B on one GPU of 48 GB, 33B on 24 GB; memory as in its figure 6."""
-    keys: dict[str, Any] = {"batch_size": 16, "seq_len": 512, "lora_rank": 64, "precision": "nf4"}
-    assert ask("training", model, f"1x{chip}", **keys).feasible
-    assert ask("training", model, f"1x{chip}", micro_batch=1, **keys).feasible
-    answer = ask("training", model, f"1x{chip}", micro_batch=1, recompute="full", **keys)
-    assert _held(answer, "driver") == pytest.approx(gigabytes, rel=0.20)
-
-
-@pytest.mark.parametrize(
     ("model", "on", "precision", "fits"),
     [
         ("Llama3_405B", "8xH100", "bf16", False),  # 810 GB; Meta's FP8 checkpoint is for one node of eight
@@ -324,48 +311,6 @@ def test_a_vision_transformer_of_22_billion() -> None:
     assert answer.feasible and answer.value("mfu") == pytest.approx(0.549, rel=BENCHMARK)
     assert ask("training", "ViT_22B", "8xH100", batch_size=64).feasible
     assert ask("training", "ViT_L_16", "64xH100", batch_size=4096).layout["dp"] == 64
-
-
-QWEN = {"micro_batch": 1, "recompute": "full", "stack": "transformers", "lora_rank": 64}
-
-
-@pytest.mark.parametrize(
-    ("model", "length", "gigabytes", "seconds"),
-    [
-        *(("Qwen_7B", 2048, 23.8, 5.2), ("Qwen_7B", 4096, 29.7, 10.1), ("Qwen_7B", 8192, 36.6, 21.3)),
-        *(("Qwen_14B", 2048, 37.4, 8.4), ("Qwen_14B", 4096, 42.5, 17.0), ("Qwen_14B", 8192, 55.2, 36.0)),
-    ],
-)
-def test_adapters_of_qwen(model: str, length: int, gigabytes: float, seconds: float) -> None:
-    """README of QwenLM/Qwen, "Profiling of Memory and Speed": one A100, eight sequences one after the other; no constant has seen it."""
-    answer = ask("training", model, "1xA100", batch_size=8, seq_len=length, **QWEN)
-    assert _held(answer) == pytest.approx(gigabytes, rel=BENCHMARK)
-    assert to_si(answer.value("latency"), "s") == pytest.approx(seconds, rel=0.15)
-
-
-@pytest.mark.parametrize(("model", "gigabytes"), [("Qwen_7B", 13.9), ("Qwen_14B", 19.9), ("Qwen_72B", 64.1)])
-def test_adapters_of_qwen_on_four_bits(model: str, gigabytes: float) -> None:
-    """The same page, Q-LoRA at 2,048 tokens, whose adapters stand beside all products (c_attn, c_proj, w1, w2); what is short is theirs in 32 bits."""
-    keys = QWEN | {"batch_size": 8, "seq_len": 2048, "precision": "gptq"}
-    fewer, all_of_them = (
-        _held(ask("training", model, "1xA100", **keys, **more)) for more in ({}, {"lora_targets": "all"})
-    )
-    assert fewer < all_of_them == pytest.approx(gigabytes, rel=0.10)
-
-
-def test_what_qwen_fits_on() -> None:
-    """The same page: 72B in 4 bits on one A100 up to 8,192 tokens (75.6 GB); its adapters in 16 bits on four by ZeRO 3 and not without; all parameters of
-    7B by DeepSpeed's ZeRO 3 on two (139.2 and 148.0 GB of both), not on one."""
-    one = ask("training", "Qwen_72B", "1xA100", batch_size=8, seq_len=8192, precision="gptq", **QWEN)
-    assert one.feasible and _held(one) == pytest.approx(75.6, rel=BENCHMARK)
-    for stage, fits in ((3, True), (2, False)):
-        keys = {"batch_size": 32, "seq_len": 2048, "tp": 1, "pp": 1, "zero": stage, **QWEN}
-        assert ask("training", "Qwen_72B", "4xA100", **keys).feasible is fits
-    whole = {"micro_batch": 1, "recompute": "full", "stack": "neox22"}
-    assert not ask("training", "Qwen_7B", "1xA100", batch_size=8, seq_len=512, **whole).feasible
-    for length, gigabytes in ((256, 139.2), (512, 148.0)):
-        two = ask("training", "Qwen_7B", "2xA100", batch_size=16, seq_len=length, zero=3, **whole)
-        assert two.feasible and 2 * _held(two) == pytest.approx(gigabytes, rel=BENCHMARK)
 
 
 @pytest.mark.parametrize(("model", "count", "batch", "rate"), [("OLMo3_7B", 512, 512, 7700), ("OLMo3_32B", 1024, 1024, 1900)])  # fmt: skip

@@ -1,7 +1,7 @@
 """What the fullest device of a training job holds, and the smallest change that makes it fit.
 
 Weights, gradients, optimizer state, activations in flight, what driver and libraries have, and the reserve: what the allocator takes
-beside what it hands out, as a fraction of it. A job fits where all of it adds up to at most the capacity.
+beside what it hands out, as a fraction of it, or of its logits where the software frees and splits them. A job fits where all of it adds up to at most the capacity.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mlsysim.cases.offload import HostBytes
 from mlsysim.cases.schedule import in_flight, named, sharing, weight_copies
 from mlsysim.models.footprint import Training, TrainingState
 from mlsysim.models.keeping import Keeping
-from mlsysim.units.ops import where
+from mlsysim.units.ops import maximum, where
 from mlsysim.vocabulary import Setting, worded
 
 MODES = ("none", "selective", "full")
@@ -76,13 +76,14 @@ def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
     sent = 1 - job.updated_here
     waits = (Held("gradients", sent * state.gradients, "host"),) if job.host_update else ()
     state = replace(state, gradients=state.gradients - sent * state.gradients) if job.host_update else state
+    cached = job.keeps.cached * state.saved.logits
     return (
         Held("weights", state.weights),
         Held("gradients", state.gradients),
         Held("optimizer state", state.optimizer),
         Held("activations", state.activations),
         *((Held(CONTEXT, runtime_bytes(job.keeps, layout)),) if job.keeps.held_back else ()),
-        Held(RESERVE, job.headroom * state.total),
+        Held(RESERVE, maximum(job.headroom * state.total, cached)),
         Held("optimizer state", state.host, "host"),
         Held("weights", state.host_weights, "host"),
         Held("activations", state.host_activations, "host"),

@@ -21,7 +21,7 @@ from mlsysim.models.stages import Stage, shared_parameters, stages_of
 from mlsysim.models.storage import stored, tables, token_table
 from mlsysim.models.traffic import stream
 from mlsysim.physics.pipeline import held
-from mlsysim.physics.precision import activation_element, bytes_per_element
+from mlsysim.physics.precision import activation_element, bytes_per_element, format_of
 from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
 from mlsysim.units.ops import maximum, minimum, where
@@ -175,7 +175,13 @@ class Training:
     @cached_property
     def _each(self) -> tuple[float, float, float]:
         """Bytes of weight, gradient and optimizer state of a trained parameter."""
-        return self.keeps.bytes_each(self.optimizer, self._element, self.model)
+        wide = self.keeps.adapter if self._adapters else 0.0
+        return self.keeps.bytes_each(self.optimizer, max(self._element, wide), self.model)
+
+    @cached_property
+    def _widened(self) -> bool:
+        """Whether what is not stored in the format of frozen weights is in fp32."""
+        return self._adapters and self.keeps.widened and format_of(self.precision).expanded == "memory"
 
     @cached_property
     def _again(self) -> Again:
@@ -228,37 +234,42 @@ class Training:
     def _layer(self, stack: Stack, f: Formats, tokens: Any) -> tuple[Any, Any, Any]:
         """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
         keeps = self.keeps
-        rotated = activated = heads = sublayers = 0.0
+        rotated = activated = heads = sublayers = reads = made = 0.0
+        own, every = self._adapters and keeps.adapter > 0, self.lora_targets != ATTENTION
         for block in stack.blocks:
             sublayers += block.count * block.sublayers
             for mixer in block.mixers:
                 if isinstance(mixer, Attention):
                     rotated += block.count * (mixer.heads + mixer.kv_heads) * mixer.head_dim
                     heads += block.count * mixer.heads
+                    # Adapters of queries, keys and values read one input, which is kept for one of them already.
+                    reads += own * block.count * 2 * stack.hidden
+                    made += own * block.count * mixer.heads * mixer.head_dim
             ffn = block.ffn
             if ffn is not None and ffn.gated:
                 wide = ffn.per_token * ffn.width + ffn.shared_width if isinstance(ffn, MixtureOfExperts) else ffn.width
                 activated += block.count * wide
+                reads += (own and every) * block.count * stack.hidden
         if getattr(self.model, "position_embeddings", False):
             rotated = 0.0
 
         def held(whole: Any, split: Any) -> Any:
-            own, shared = (0.0, whole + split) if self.sequence_parallel else (whole, split)
-            return activation_bytes_per_layer(tokens, own, shared, self.tp, f.plain)
+            each, shared = (0.0, whole + split) if self.sequence_parallel else (whole, split)
+            return activation_bytes_per_layer(tokens, each, shared, self.tp, f.plain)
 
         def layer(again: Again) -> Any:
             # An adapter beside a product reads its input, which is kept for it as for the product's own gradient.
             frozen = self._adapters and self.lora_targets == ATTENTION
             whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
-            gates = 0.0 if frozen else keeps.activated * activated * (1 - again.light)
-            extra = keeps.rotated * rotated + gates
-            whole = whole + keeps.masks * stack.hidden * sublayers / stack.layers
+            extra = keeps.rotated * rotated + keeps.activated * activated * (1 - again.light) + made
+            normed = keeps.norms * (1 if self._adapters else 2) * (1 - again.norm) * (1 - again.light)
+            whole = whole + ((keeps.masks + normed) * stack.hidden * sublayers + f.plain * reads) / stack.layers
             split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
             return held(whole / f.plain, split / f.plain)
 
         working = layer(NOTHING)
         again = self._again
-        return working, working if again is NOTHING else layer(again), held(stack.hidden, 0.0)
+        return working, working if again is NOTHING else layer(again), held((1 + self._widened) * stack.hidden, 0.0)
 
     def _state(self, stage: Stage) -> tuple[Any, Any, Any, Any]:
         """Weights, gradients and optimizer state of a stage in bytes, and the parameters that it trains."""
@@ -279,6 +290,8 @@ class Training:
             owners = where(zero >= 1, ranks, 1)
             parts = sharded_state(own, *each, shards[0], shards[1], owners)
             rest = self.copies * parts[0] + frozen * resting / shards[0]
+            if self._widened and not place:
+                rest = rest + (FULL - HALF) * stage.tables * token_table(model) / (self.tp * shards[0])
             if keeps.prefetched:
                 layer = self._units[place] * (_largest_matrix(model) if keeps.compiled else 1.0)
                 ahead = layer * (keeps.prefetched * self._element + (0.0 if self._adapters else each[1]))
@@ -309,8 +322,15 @@ class Training:
             saved = Saved(stage.held, kept.each, again, ending)
         if self._each[0] > self._element and not keeps.compiled:
             # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
-            used = 1.0 if self._tied else 1 - token_table(model) / model.parameter_count
-            saved = saved._replace(casts=self._element * (full * self._table + (1 - full) * (used * trained)))
+            used = 1.0 if self._tied or self._adapters else 1 - token_table(model) / model.parameter_count
+            head = (
+                stage.head * token_table(model) / self.tp
+                if self._widened
+                else 0.0
+                if self._adapters
+                else full * self._table
+            )
+            saved = saved._replace(casts=self._element * (head + (1 - full) * (used * trained)))
         return saved
 
     @property
@@ -323,7 +343,8 @@ class Training:
         saved = self._saved(stage, trained)
         if not self.keeps.buffered:
             # A tied table has two gradients, one of which is added to the other.
-            complete = gradients + (2 * self._each[1] * self._table if self._tied else 0.0)
+            both = self._tied and not self._adapters
+            complete = gradients + (2 * self._each[1] * self._table if both else 0.0)
             late = where(self.several, 0.0, complete + 2 * self._kept.working) > saved.total
             gradients = where(self.several, gradients, where(late, complete, 0.0 * complete))
             end = Saved(2.0, self._kept.working, 0.0, 0.0, 0.0)

@@ -28,7 +28,12 @@ class Keeping:
     and keys, ``activated`` gates, ``masks`` of dropout (bytes for each element of a sublayer's output), ``log_sums`` of
     attention (bytes for each head) and, where attention is not fused, ``scores`` (bytes for each pair of tokens and head:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
-    recomputation is to spare scores. ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
+    recomputation is to spare scores. ``norms``: bytes that each norm keeps of an element beside its input in 16 bit, 2 where it reads it in fp32,
+    and as many again of what it makes before its weights, where these are trained.
+    ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
+    ``adapter``: bytes of an adapter's weight, gradient and moments where these are wider than arithmetic; each then has a copy of its product's input
+    in 16 bit for itself, that of queries, keys, values and output, of gate and up. ``widened``: beside frozen weights that are expanded in memory
+    (bitsandbytes) tables of tokens, norms and so the residual stream are in fp32, and the head is cast for its product and kept until the backward pass.
     ``placed``: the table of tokens is with the first stage and the head with the last, where the textbook splits all
     parameters as it splits layers.
     ``passed_on``: a stage of a pipeline frees what the stage before handed to it, since its first norm keeps what it makes of that instead.
@@ -38,7 +43,8 @@ class Keeping:
     ``copied``: gradients of a layer are copied into the message that shares them before they are freed;
     ``compiled``: it is so many matrices instead, the largest of a layer, as a compiler gathers and sends each where it is used; no cast
     is kept, and a buffer takes the place of one that is dead: of logits and the layer that is computed again the larger counts.
-    ``reserve`` is what the allocator takes beyond what it hands out, as a share of it (the usual one where None). ``held_back`` are bytes that
+    ``reserve`` is what the allocator takes beyond what it hands out, as a share of it (the usual one where None), or ``cached``, a share of the bytes
+    of logits, where that is more: an array of them that was freed and split serves no other. ``held_back`` are bytes that
     context and libraries have, ``communicator`` the buffers of each group that sends, ``exchange`` those of one in which every pair does.
     """
 
@@ -52,7 +58,10 @@ class Keeping:
     masks: float = 0.0
     log_sums: float = 0.0
     scores: float = 0.0
+    norms: float = 0.0
     logits: float = 8.0
+    adapter: float = 0.0
+    widened: bool = False
     placed: bool = False
     passed_on: bool = False
     quantised: bool = False
@@ -63,6 +72,7 @@ class Keeping:
     copied: bool = False
     compiled: bool = False
     reserve: float | None = None
+    cached: float = 0.0
     held_back: float = 0.0
     communicator: float = 0.0
     exchange: float = 0.0
