@@ -4,8 +4,8 @@ another model or chip errs to is not known before. A regime is a path of words (
 the path without its last word, in the end to all rows; the wider of both is taken where a key has
 
     fewer than 30 values,
-    fewer than 20 groups, if they are models, or 5 of whatever else was left out: a few do not show how they differ (all rows, whose kinds of work and units
-    are others, say nothing of five),
+    fewer than 5 groups of what was left out: a few do not show how they differ (all rows, whose kinds of work and units are others, say nothing of five,
+    unless they are models),
     a nested coverage (each group inside the width that the other groups give) below 88 %: it does not hold by itself.
 """
 
@@ -29,8 +29,8 @@ from mlsysim.zoo.intervals import ALL, UNSEEN, entry_name, paths
 SHIPPED = Path(str(files("mlsysim.data"))) / "intervals.toml"
 LEVEL = 0.9
 FEWEST, FEW, HOLDS = 10, 30, 0.88
-ENOUGH = {PART: 1, "model": 20}
-"""Groups that show how they differ, 5 where nothing is said; where all of a question was seen, its rows show it."""
+ENOUGH = 5
+"""Groups that show how they differ; where all of a question was seen, its rows show it."""
 NAMED = ("training",)
 """Regimes whose measured models and formats are listed, so that an answer can tell whether it is of one of them."""
 
@@ -83,7 +83,8 @@ def key_of(groups: Iterable[Group], path: str, left_out: str, wider: Callable[[b
         return None
     rows, share = sum(group.rows for own in named.values() for group in own), covered(each)
     own = Key(math.exp(half_width(error for errors in each for error in errors)), rows, len(each), share)
-    few, weak = len(each) < ENOUGH.get(left_out, 5), values < FEW or share < HOLDS or left_out == "model"
+    few = left_out != PART and len(each) < ENOUGH
+    weak = values < FEW or share < HOLDS or left_out == "model"
     if path == ALL or not (few or values < FEW or share < HOLDS):
         return own
     other = wider(weak)
