@@ -536,7 +536,7 @@ MISTAKES = {
     SERVE + "--concurrency 1.5": ["--concurrency got 1.5", "expected a whole number such as 2"],
     SERVE + "--engine vllm2": ["no serving engine named 'vllm2'", "'vLLM'"],
     SERVE + "--engine tgi": [
-        "There is no serving engine named 'tgi'; use one of gpt_fast, llama_cpp, SGLang, SGLang_mixed, TensorRT_LLM, TensorRT_LLM_202"
+        "There is no serving engine named 'tgi'; use one of gpt_fast, llama_cpp, SGLang, SGLang_eager, SGLang_mixed, SGLang_mixed_eager, TensorRT_LLM, "
     ],
     SERVE + "--kv-cache-dtype fp9": ["no precision named 'fp9'", "'fp8'"],
     SERVE + "--tp 5": [
@@ -749,7 +749,7 @@ MISTAKES = {
     TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],
     TRAIN + "--tokens 1e30": ["got 1e30; expected at most 1,000,000 trillion"],
     SERVE + "--engine triton": [
-        "There is no serving engine named 'triton'; use one of gpt_fast, llama_cpp, SGLang, SGLang_mixed, TensorRT_LLM, TensorRT_LLM_"
+        "There is no serving engine named 'triton'; use one of gpt_fast, llama_cpp, SGLang, SGLang_eager, SGLang_mixed, SGLang_mixed_eager, TensorRT_LLM, "
     ],
 }
 

@@ -97,13 +97,13 @@ def test_values_that_are_no_numbers_are_refused() -> None:
 
 def test_forms_of_a_flag() -> None:
     parsed = parse(
-        ["MODEL", "-tp", "4", "--pipeline_parallel_size=2", "--wat", "1", "2", "--enforce-eager", "--seed", "-1"],
+        ["MODEL", "-tp", "4", "--pipeline_parallel_size=2", "--wat", "1", "2", "--async-scheduling", "--seed", "-1"],
         table("vllm"),
     )
     assert parsed.positional == ["MODEL"]
     assert parsed.document() == {"parallelism": {"tp": 4, "pp": 2}}
     assert parsed.unread == ["--wat 1 2"]
-    assert parsed.details() == {"--enforce-eager": True, "--seed": "-1"}
+    assert parsed.details() == {"--async-scheduling": True, "--seed": "-1"}
 
 
 @pytest.mark.parametrize(

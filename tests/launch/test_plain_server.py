@@ -105,3 +105,10 @@ def test_a_flag_that_makes_another_engine_is_written_and_read() -> None:
     assert targets.TARGETS["sglang"].read(text).document["serving"]["engine"] == "SGLang_mixed"
     without = text.replace("--enable-mixed-chunk", "")
     assert targets.TARGETS["sglang"].read(without).document["serving"]["engine"] == "SGLang"
+    # Two flags make a third.
+    both = plan.replacing(serving={"engine": "SGLang_mixed_eager"})
+    text = targets.TARGETS["sglang"].write(both, evaluate(both))
+    assert "--enable-mixed-chunk" in text and "--disable-cuda-graph" in text and "serving.engine" not in text
+    for gone, name in (("", "SGLang_mixed_eager"), ("--enable-mixed-chunk", "SGLang_eager")):
+        read = targets.TARGETS["sglang"].read(text.replace(gone, "") if gone else text)
+        assert read.document["serving"]["engine"] == name

@@ -184,7 +184,7 @@ def test_details_survive(target: str) -> None:
         "torchtitan": {"optimizer.lr": 3e-4, "metrics.log_freq": 10},
         "deepspeed": {"gradient_clipping": 1.0, "zero_optimization.contiguous_gradients": True},
         "vllm": {"--max-model-len": "8192", "--trust-remote-code": True, "--port": "8001"},
-        "sglang": {"--context-length": "8192", "--disable-cuda-graph": True},
+        "sglang": {"--context-length": "8192", "--enable-torch-compile": True},
         "trtllm": {"--max_seq_len": "8192", "cuda_graph_config": {"enable_padding": True}},
         "slurm": {"--time": "24:00:00", "--partition": "big", "--lr": "1e-4"},
     }

@@ -175,6 +175,32 @@ def test_a_prompt_step_waits_for_the_host():
     assert shorter.total < short.total < 1.001 * shorter.total
 
 
+def test_steps_without_graphs_are_launched_by_the_host():
+    """They take longer, those of few sequences most; of many, what the device takes; never less than the launches."""
+    pairs = [(step_of(name=name), step_of(name=f"{name}_eager")) for name in ("vLLM", "SGLang")]
+    for captured, eager in pairs:
+        longer = [eager.time(n, 2000.0).total / captured.time(n, 2000.0).total for n in (1.0, 16.0, 256.0, 4096.0)]
+        assert longer == sorted(longer, reverse=True) and longer[0] > 2 and 1 < longer[-1] < 1.05
+        assert eager.time(1.0, 1.0).total > eager.launched(0.0, 0.0) * engine("torch_loop").host_operator
+        assert eager.time(4.0, 900.0).device == captured.time(4.0, 900.0).device
+    vllm, sglang = pairs
+    # What vLLM compiles for prompts it does not compile so; SGLang's are eager as they are.
+    assert vllm[1].time(0, 0, 1, 64).total > vllm[0].time(0, 0, 1, 64).total
+    assert sglang[1].time(0, 0, 1, 64) == sglang[0].time(0, 0, 1, 64)
+
+
+def test_what_others_saw_of_steps_without_graphs_is_in_the_interval():
+    """Milliseconds a token of one request; see the entries of the engines."""
+    for model, chip, name, seen in (
+        ("Llama3_8B", "H100", "SGLang_eager", 9.28),
+        ("Llama3_8B", "H100", "SGLang_eager", 8.23),
+        ("GPT2", "H200", "SGLang_eager", 1e3 / 205.1),
+        ("GPT2", "H200", "vLLM_eager", 1e3 / 207.7),
+    ):
+        step = step_of(model, chip, name, precision="bf16", cache_precision="bf16", tp=1)
+        assert 1 / 1.35 < 1e3 * step.time(1.0, 130.0).total / seen < 1.35
+
+
 def test_sparse_attention_caps_the_context():
     step = step_of("GLM_5", "B200", "SGLang", tp=8, moe_tp=8)
     dense = step_of("DeepSeek_R1", "B200", "SGLang", tp=8, moe_tp=8)

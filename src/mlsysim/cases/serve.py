@@ -230,8 +230,12 @@ class Engines:
             lacks[kind] = f"no measured {pools}serving run was on {strange[kind]}{_WIDENED[kind]}"
         if not engine.measured(model, precision):
             lacks["model"] = f"no run of this architecture in {precision} on {engine.name} was measured"
-        if (wide := self.writer.format).wide:
-            lacks["kernels"] = f"{lacks.get('kernels', '')} and {no_runs(wide.name)}".removeprefix(" and ")
+        eager = (
+            f"no run of {engine.name}, whose steps the host launches, was measured" if engine.answer_operator else ""
+        )
+        wide = no_runs(self.writer.format.name) if self.writer.format.wide else ""
+        for more in filter(None, (wide, eager)):
+            lacks["kernels"] = f"{lacks.get('kernels', '')} and {more}".removeprefix(" and ")
         if not engine.chips:
             lacks[UNFITTED] = f"no run of {engine.name} was fitted (runs that others published show what that adds)"
         band = interval(regime, *lacks)

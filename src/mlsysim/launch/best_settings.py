@@ -18,6 +18,8 @@ from mlsysim.plans.changes import score, settled
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.timing.engine_device import present
+from mlsysim.timing.engines import engine
 
 SETTINGS = (
     "tp", "pp", "cp", "ep", "attention_dp", "virtual_stages", "micro_batch", "zero", "recompute", "sequence_parallel", "overlap", "offload",
@@ -140,7 +142,7 @@ def one_change(plan: Plan, name: str, value: Any) -> Iterator[Plan]:
 
 
 def best_serving(plan: Plan, now: Answer, reading: Reading) -> Answer | None:
-    """The best tensor-parallel degree with the replicas that it leaves, and more memory where the file holds some back."""
+    """The best tensor-parallel degree with the replicas that it leaves, more memory where the file holds some back, and graphs where it does without."""
     free: dict[str, Any] = dict.fromkeys(("mode", "tp", "pp", "ep", "attention_dp", "dp"))
     load, part = {"replicas": None}, plan.serving
     # Requests that come at a rate do so to any layout; the number in flight that nobody gave is the file's own.
@@ -153,6 +155,12 @@ def best_serving(plan: Plan, now: Answer, reading: Reading) -> Answer | None:
         plans.append(plan.replacing(parallelism={**free, "ep": ep}, serving=load))
     more = [fraction for fraction in (0.9, 0.95) if given is not None and given < fraction]
     plans += [plan.replacing(parallelism=free, serving={**load, "memory_fraction": fraction}) for fraction in more]
+    if part is not None and part.engine and present(engine(part.engine).answer_operator):
+        server = target_of(reading)
+        with_graphs = [
+            name for name in (server.ENGINE, *server.settings.values()) if not present(engine(name).answer_operator)
+        ]
+        plans += [each.replacing(serving={"engine": name}) for each in (plan, *plans) for name in with_graphs]
     return best_of(now, plans, reading)
 
 

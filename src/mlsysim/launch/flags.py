@@ -1,7 +1,7 @@
 """The table of flags: which are read and written, what they mean, where that is documented; and words parsed by it.
 
 A flag has ``takes`` (switch, int, float, text or many) and, where it sets a field of a plan as it stands, ``field``. ``own`` marks flags that their
-target's module turns into fields itself, and ``same`` is the flag that is written in place of one. A ``caution`` is what to know of times where one is given that no plan has a field for. The others are details: no field of a plan has them, and they survive a round trip.
+target's module turns into fields itself, and ``same`` is the flag that is written in place of one. The others are details: no field of a plan has them, and they survive a round trip.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Flag:
     same: str | None = None
     needs: Sequence[str] = ()
     default: Any = None
-    caution: str = ""
 
     @property
     def is_detail(self) -> bool:
@@ -187,8 +186,6 @@ def parse(words: Sequence[str], flags: Table) -> Parsed:
             raise InputError(f"{flag.name} is given without a value.", field=flag.name.lstrip("-"))
         else:
             _enter(found, flag, " ".join(values))
-    set_on = (found.table.flags[name] for name, value in found.values.items() if value)
-    found.warnings += [f"{flag.name}: {flag.caution}." for flag in set_on if flag.caution]
     return found
 
 

@@ -89,11 +89,10 @@ class Review(Summary, Record):
 
     @property
     def kept(self) -> list[str]:
-        """Flags that have no part in the review; the longest request, the tokens of caches and what is cautioned of have."""
+        """Flags that have no part in the review; the longest request and the tokens of caches have."""
         entry = getattr(target_of(self.reading), "entry", {})
         parts = [entry.get(key) for key in ("lengths", "cache_tokens")]
-        said = " ".join(self.reading.warnings)
-        return [flag for flag in self.reading.details if flag not in parts and f"{flag}: " not in said]
+        return [flag for flag in self.reading.details if flag not in parts]
 
     @property
     def pasted(self) -> list[str]:
@@ -203,7 +202,7 @@ def _changes(
     """The changes that gain something alone, the largest first, and in one row what does so with the others only."""
     mine, other = settled(now), settled(best)
     fields = [("hardware", "stack"), *(("parallelism", name) for name in best_settings.SETTINGS)]
-    fields += [("serving", name) for name in ("replicas", "memory_fraction") if now.task == "serving"]
+    fields += [("serving", name) for name in ("engine", "replicas", "memory_fraction") if now.task == "serving"]
     found: list[FlagChange] = []
     rest: dict[str, Answer | None] = {}
     for part, name in fields:

@@ -103,7 +103,7 @@ class Server:
         self.entry: Mapping[str, Any] = data_table(name)
         self.ENGINE, self.COMMAND, self.IMAGE = (str(self.entry[key]) for key in ("engine", "command", "image"))
         self.title = str(self.entry.get("title", self.ENGINE))
-        # Flags that make another engine of it.
+        # Flags that make another engine of it, together or alone.
         self.settings: Mapping[str, str] = self.entry.get("engines", {})
 
     @property
@@ -147,7 +147,9 @@ class Server:
         name, note = parsed.text(self.entry.get("model", "--model")) or first, script.notes.get("model")
         document = parsed.document(task="serving")
         warnings = [*script.warnings, *parsed.warnings]
-        runner = next((name for flag, name in self.settings.items() if parsed.on(flag)), self.ENGINE)
+        runner = next(
+            (name for flags, name in self.settings.items() if all(map(parsed.on, flags.split()))), self.ENGINE
+        )
         put(document, "serving.engine", runner)
         split, traffic = document.setdefault("parallelism", {}), document["serving"]
         traffic["replicas"] = 1
@@ -189,7 +191,8 @@ class Server:
         why, values = reasons(plan, answer), _NEUTRAL | leaves(plan) | {"serving.concurrency": cap_of(plan)}
         rows, gaps = self.own(plan, why, replicas)
         runner = traffic_of(plan).engine
-        rows |= {flag: (True, self.table.flags[flag].means) for flag, name in self.settings.items() if name == runner}
+        flags = next((flags.split() for flags, name in self.settings.items() if name == runner), ())
+        rows |= {flag: (True, self.table.flags[flag].means) for flag in flags}
         for flag in self.table.flags.values():
             value = values.get(flag.field or "")
             if value is None or flag.name in rows:

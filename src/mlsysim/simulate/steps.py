@@ -3,7 +3,7 @@
 The step of :mod:`mlsysim.timing.engine_step` is separable. Its tokens cost what they cost whatever their contexts are, a sequence
 that is answered adds what its own context takes, a chunk of a prompt what its own attention takes:
 
-    t_decode(n, X) = max_i (a_i(n) + b_i X),    X = sum over sequences of phi(context)         one term; more in a pipeline, or beside exchanges
+    t_decode(n, X) = max_i (a_i(n) + b_i X),    X = sum over sequences of phi(context)         one term; more in a pipeline, beside exchanges, without graphs
     t_mixed(n, X, chunks) = |d, l|_4 + w + h(n),    d = rows(tokens) + sampled(n + chunks) + X + sum over chunks of psi(tokens, before)
 
 phi is concave and straight between the contexts at which a window fills or an indexer has all its keys (``breaks``), so that k steps
@@ -97,6 +97,9 @@ class Steps:
         self._host = engine.step * of_answers
         self._each = (engine.per_sequence + engine.drafted_token * self.drafted) * of_answers
         self._row = step.attended_rows * of_answers
+        # Operators of a step without prompts that are not in a graph: launched one by one, and waited for.
+        launched = step.launched(0.0, 0.0) if engine.answer_operator else 0.0
+        self._launching, self._waiting = launched * engine.answer_operator, launched * engine.waited_operator
         base, prompt, beside = (step.launched(*each) * of_launches for each in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)))
         self._launched, self._for_prompt, self._beside = base, prompt - base, beside - base
         self._rows: dict[Any, float] = {}
@@ -170,6 +173,10 @@ class Steps:
         if i.draft is not None and self.drafted:
             drafting = i.draft.time(many * self.ranks, 0.0).total * self.drafted
         cost, terms = self._cost, [((found.total + drafting) * self._cost, 1.0)]
+        launching, waiting = rows.halves * self._launching, rows.halves * self._waiting
+        if launching:
+            rest = found.total - soft_maximum(found.device, launching) + drafting
+            terms = [((a + rest) * cost, b) for a, b in tangents(found.device, launching)]
         if sent is not None and rows.halves > 1:
             alone = step.step_time(Rows(sent, 0.0, 0.0), 0.0, *asked).total
             terms.append(((alone + drafting) * cost, 0.0))
@@ -177,8 +184,8 @@ class Steps:
             groups, longest = float(i.groups), step.longest_stage
             host = self._host + self._each * many
             terms += [
-                (groups * (longest * found.device + drafting) * cost, groups * longest),
-                (groups * (host + drafting) * cost, 0.0),
+                (groups * (longest * (found.device + waiting) + drafting) * cost, groups * longest),
+                (groups * (longest * (launching + waiting) + host + drafting) * cost, 0.0),
             ]
         return tuple((float(a), float(b)) for a, b in terms)
 
@@ -343,6 +350,18 @@ class Steps:
 def steps_within(span: float, half: float, slope: float) -> int:
     """The smallest number k of steps with k half + k^2 slope / 2 >= span, in the form that a slope of zero has too."""
     return ceil(2 * span / (half + sqrt(half * half + 2 * slope * span))) or 1
+
+
+def tangents(device: float, launching: float) -> list[tuple[float, float]]:
+    """Lines (a, b) whose largest a + b X is what a step takes whose device works for ``device`` + X: the norm of that and of the launches is
+    convex, so that its tangents are nowhere above it. Those of points an eighth apart are 0.2 % below it at most."""
+    found, x = [(device, 1.0)], max(device, launching / 8)
+    while x < 4 * launching:
+        norm = float(soft_maximum(x, launching))
+        slope = (x / norm) ** 3
+        found.append((norm + slope * (device - x), slope))
+        x *= 1.125
+    return found
 
 
 def same_longest(

@@ -18,8 +18,8 @@ and any number of prompt tokens. Its time on the busiest attention rank is the s
     rows                 a start for each sequence and key head of a step's graph, where an engine's kernel has one
 
 and the engine's own time c0 + cs sequences. A step with prompts in it is not captured in a graph: it takes at least the host's time for its operators
-(a layer's, and further ones for each prompt and for answers beside them), and a time of each of them more that the device waits for. Active
-experts are counted over the tokens of all attention ranks: E/ep (1 - (1 - k/E)^T).
+(a layer's, and further ones for each prompt and for answers beside them), and a time of each of them more that the device waits for. So does any
+step of an engine that is started without graphs (``answer_operator``), which steps of few sequences feel most. Active experts are counted over the tokens of all attention ranks: E/ep (1 - (1 - k/E)^T).
 
 Where experts are on several nodes, engines cut the batch into halves, which compute in turn while the other's tokens are on their way
 (:meth:`EngineStep.halved`): each half has its own starts and reads the weights, so that of c for both halves and x for both exchanges a step takes
@@ -276,11 +276,14 @@ class EngineStep(EngineKernels):
         own = runner.step + runner.per_sequence * sequences + runner.drafted_token * (decode - sequences)
         host = tag(_ENGINE, 3, "host", "t = c_0 + c_s N + c_d D", of_answers * own)
         busy, launches, waited = device, 0.0, 0.0
-        if present(prompts):
+        prompted = present(prompts)
+        if prompted or present(runner.answer_operator):
             # Operators that the host launches one by one: a step cannot be faster than the launches.
-            launched = of_launches * rows.halves * self.launched(prompts, minimum(sequences, 1.0))
-            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * self.engine.host_operator)
-            waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * self.engine.waited_operator)
+            operator = runner.host_operator if prompted else runner.answer_operator
+            launched = rows.halves * self.launched(prompts, minimum(sequences, 1.0) if prompted else 0.0)
+            launched = of_launches * launched if prompted else launched
+            launches = tag(_LAUNCHES, 3, "host", "t = n t_host", launched * operator)
+            waited = tag(_LAUNCHES, 3, "host", "t = n t_wait", launched * runner.waited_operator)
             busy = soft_maximum(device, launches) + waited
         total = stage = busy + host
         if d.pp > 1:

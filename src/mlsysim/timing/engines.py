@@ -64,6 +64,7 @@ class Engine(Record):
     quantised_kernels: float = Field(default=0.0, ge=0)
     host_operator: Span
     waited_operator: Span
+    answer_operator: Span = 0.0
     prompt_operators: float = Field(default=0.0, ge=0)
     answer_operators: float = Field(default=0.0, ge=0)
     attended_row: Span = 0.0
@@ -193,6 +194,9 @@ def _engine(name: str, own: str) -> Engine:
         base = _engine(row["like"], own)
         if "models" in row:
             row["models"] = tuple(Seen(name=name, **seen) for name, seen in row["models"].items())
+        if "launched_as" in row:
+            each = _engine(row.pop("launched_as"), own).host_operator
+            row |= {"answer_operator": each, "host_operator": max(each, base.host_operator)}
         return Engine(**{**dict(base), "aliases": (), **row, "name": key, "like": base.like or base.name})
     fitted = dict(software_file("engine_constants").get(key, {}))
     for about in ("spread", "loose"):
