@@ -249,3 +249,20 @@ def test_context_parallel_serving_says_what_to_do() -> None:
     plan = {"task": "serving", "workload": {"model": "Llama3_70B"}, "hardware": {"on": "8xH100"}}
     with pytest.raises(InputError, match=r"4 tensor-parallel devices of Llama-3\.1-70B hold none"):
         evaluate_plainly(Plan.model_validate({**plan, "parallelism": {"tp": 4, "cp": 2}}))
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("reshard", [True, False])
+def test_both_fidelities_send_the_same_bytes_to_other_replicas(zero: int, reshard: bool) -> None:
+    """Of P parameters in 16 bits a rank of n sends 2 P (n - 1)/n bytes for each scatter or gather."""
+    more = {"zero_stage": zero, "gradient_precision": "bf16"}
+    if zero >= 2:
+        more["reshard"] = reshard
+    sent = []
+    for efficiency in FIDELITIES:
+        parts = solve(efficiency, **more).ledger.parts
+        sent.append(sum(float(p.sent) for p in parts if p.name in ("gradient synchronisation", "sharded state")))
+    again = 4 if reshard else 1
+    times = {0: 2, 1: 2, 2: again + 1, 3: 3 * again if reshard else 2}[zero]
+    assert sent[0] == pytest.approx(sent[1], rel=0.01)
+    assert sent[0] == pytest.approx(times * 2 * LLAMA.parameter_count * 255 / 256, rel=0.01)

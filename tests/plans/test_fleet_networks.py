@@ -88,9 +88,6 @@ def test_sites_never_help(ranks, wan, latency, message):
     apart = measured_network(Hardware["H100"], 8, fabric=5e10, hop=1e-5, sites=2, wan=wan, wan_latency=latency)
     near, far = Group(ranks, min(ranks, 8)), Group(ranks, min(ranks, 8), 2)
     assert apart.gather(message, far) >= alone.gather(message, near)
-    start, each = apart.gather_terms(far)
-    first, plain = alone.gather_terms(near)
-    assert start >= first and each >= plain
 
 
 def test_a_search_keeps_replicas_at_their_site():

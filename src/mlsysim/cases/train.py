@@ -15,12 +15,7 @@ same volume. Experts exchange tokens four times. Context parallelism passes keys
 once, backward with their gradients twice). A pipeline sends one activation forward and one gradient backward for each
 micro-batch and chunk.
 
-Gradients (P/(TP PP) elements a rank) are summed over the DP x CP ranks that hold the same weights once a step; ZeRO 1 replaces
-the all-reduce by a reduce-scatter of gradients and an all-gather of weights (the same volume); ZeRO 2 scatters gradients for
-every micro-batch, since it keeps no whole ones; ZeRO 3 also gathers the weights for every forward and backward pass: 1.5 times
-the volume for each micro-batch. Software that keeps them whole for the step (``Job.regathers``) sends either once, and memory counts them
-whole. With a shard of z ranks (HSDP) all of it stays among z neighbours, and copies of a share sum 1/z of the gradients once a step.
-
+What replicas say to each other is :mod:`mlsysim.cases.replicas`.
 The optimizer's own work (:mod:`mlsysim.cases.update`) comes last, with nothing beside it.
 
 Degrees, sizes and factors may be arrays: a point of a sweep is this case on an array.
@@ -35,18 +30,15 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import HostTimes, of_state
-from mlsysim.cases.schedule import Pipelined, Stages, sharing
+from mlsysim.cases.schedule import Pipelined, Stages
 from mlsysim.cases.update import orthogonalised
-from mlsysim.timing.network import Group
-from mlsysim.units.ops import maximum, minimum, where
+from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.records import dataclass
 
 BACKWARD_SHARE = 2 / 3
 """Of a pass forward and backward: the gradients of inputs and of weights are as much work as the forward pass, each."""
 BESIDE = "weights and activations over the host link"
 """The part of a step that waits for them."""
-BETWEEN_SITES = "wide-area link"
-"""The part of a step that replicas at several sites add to what they say to each other: (S - 1) (M / n (1 / W - 1 / B) + latency)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,50 +134,3 @@ def with_the_host(a: Algebra, seconds: Any, offload: HostTimes, stages: Any = 1)
     if offload.beside is None:
         return seconds
     return maximum(seconds, stages * a.tag(BESIDE, 2, "host link", "host", offload.beside))
-
-
-def between_sites(a: Algebra, name: str, equation: str, whole: Any, near: Any, **amounts: Any) -> Any:
-    """What replicas say to each other: as ``near`` as one site, and what several sites add; None where all are at one."""
-    said = a.tag(name, 14, "fabric", equation, whole if near is None else near, **amounts)
-    return said if near is None else said + a.tag(BETWEEN_SITES, 14, "wide area", "wide area", whole - near)
-
-
-Shared = tuple[Any, Any, Group, Group, Group | None]
-"""Bytes of gradients and of weights that a group sums, the shard of it that shares state, and copies of a share."""
-
-
-def synchronised(
-    a: Algebra, job: Job, layout: Layout, net: Any, g: Groups, of: Callable[[Groups], list[Shared]], equation: str
-) -> Any:
-    """What is synchronised once a step, over all groups that ``of`` gives; expert groups come second, and are apart where there are several ranks.
-
-    What is shared and not kept whole is sent for every micro-batch; frozen weights are sent only then.
-    """
-    often = sharing(job, layout)
-    scatters = where(job.zero >= 2, often.scatters, 1.0)
-    gathers = where(job.zero >= 3, often.gathers, 1.0)
-    if job.frozen:
-        gathers = where(job.zero >= 3, often.gathers - often.whole_weights, 0.0)
-
-    def over(part: Callable[[Any, Any], Any], whole: Callable[[Any, Any], Any], g: Groups = g) -> Any:
-        """``part`` of a scatter or gather, ``whole`` of a sum that all know."""
-        total: Any = 0.0
-        for place, (gradients, weights, group, shard, copies) in enumerate(of(g)):
-            spread = scatters * part(gradients, shard) + gathers * part(weights, shard)
-            if copies is not None:
-                spread = spread + whole(gradients / shard.ranks, copies)
-            found = where(job.zero >= 1, spread, whole(gradients, group))
-            total = total + (where(layout.ep > 1, found, 0.0 * found) if place else found)
-        return total
-
-    def bytes_sent() -> Any:
-        return over(lambda size, at: sent(1.0, size, at.ranks), lambda size, at: sent(2.0, size, at.ranks))
-
-    near = None if net.sites == 1 else over(net.gather, net.all_reduce, g.at_one_site())
-    whole = over(net.gather, net.all_reduce)
-    return between_sites(a, "gradient synchronisation", equation, whole, near, sent=bytes_sent)
-
-
-def sent(times: Any, message: Any, ranks: Any) -> Any:
-    """Bytes that one rank sends in rings: of each message all but its own share."""
-    return times * (ranks - 1) / ranks * message

@@ -14,20 +14,20 @@ those of two layers), embeddings that the loss shares with the head (their gradi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
-from mlsysim.cases.layout import Layout
+from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.schedule import pipelined, sharing
+from mlsysim.cases.replicas import BETWEEN_SITES, Shared, messages
+from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import (
     BACKWARD_SHARE,
     BESIDE,
-    BETWEEN_SITES,
     Phase,
     Step,
-    between_sites,
     trained,
     with_the_host,
 )
@@ -106,7 +106,7 @@ def calibrated(
     begun = _stalled(s, embedding_time(s, shape, tokens))
     inside = layer.computed + a.shown(layer.tensor, 1 - hide.tensor) + a.shown(layer.exchange, 1 - hide.expert)
     dense, experts = _local_parameters(shape, layout)
-    gathers, data = _synchronised(s, shape, dense, experts)
+    gathers, data = messages(a, job, layout, net, s.groups, _shared(s, shape, dense, experts), "ring", pp)
     layers = with_the_host(a, overlapped(inside, gathers, 1 - hide.gathers), offload, pp)
     per_layer = layers / shape.layers
     split = stage_layers(shape.layers, pp, layout.virtual_stages)
@@ -279,51 +279,17 @@ def _updated(s: Setting, dense: Any, experts: Any) -> Any:
     return casts + s.a.tag("optimizer update", 2, "bandwidth", "update", written, moved=moved)
 
 
-def _synchronised(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> tuple[Any, Any]:
-    """What replicas say beside the layers of a micro-batch, and after all of them."""
-    near: tuple[Any, Any] = (None, None)
-    if s.chip.network.sites > 1:
-        near = _data(s._replace(groups=s.groups.at_one_site()), shape, dense, experts)
-    beside, after = _data(s, shape, dense, experts)
-    gathers = between_sites(s.a, "sharded state", "ring", beside, near[0])
-    return gathers, between_sites(s.a, "gradient synchronisation", "ring", after, near[1])
+def _shared(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> Callable[[Groups], list[Shared]]:
+    """What replicas share: weights move in their format, gradients in the one that they are kept in, both a layer at a time; experts of all layers at once."""
+    weight = s.chip.product_bytes if s.job.frozen else s.chip.element
+    gradient = 0.0 if s.job.frozen else s.job.gradient_bytes(weight)
+    pieces = maximum(shape.layers / s.layout.pp, 1.0)
 
+    def of(g: Groups) -> list[Shared]:
+        found = [Shared(gradient * dense, weight * dense, g.data, g.shard, g.copies, pieces)]
+        if shape.expert_parameters:
+            own = g.expert_data, g.expert_shard, g.expert_copies
+            found.append(Shared(gradient * experts, weight * experts, *own))
+        return found
 
-def _data(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> tuple[Any, Any]:
-    """Data-parallel communication: of a micro-batch beside all its layers, and once after the backward pass.
-
-    A ring is linear in its message: a start and seconds a byte. Weights move in their format, gradients in the one that they are
-    kept in. ZeRO 0 sums gradients in one piece; ZeRO 1 scatters gradients and gathers weights a layer at a time, once a step;
-    ZeRO 2 scatters for every micro-batch, and ZeRO 3 also gathers twice, where a step regathers (:class:`~mlsysim.cases.job.Job`): where it
-    does not, either is whole in memory and sent once. Copies of a shard sum their share of the gradients once. Frozen weights are
-    only gathered.
-    """
-    layout, net, job, g = s.layout, s.chip.network, s.job, s.groups
-    zero, weight = job.zero, s.chip.product_bytes if job.frozen else s.chip.element
-    gradient = 0.0 * weight if job.frozen else job.gradient_bytes(weight)
-    pieces = maximum(shape.layers / layout.pp, 1.0)
-    groups = [(dense, pieces, g.data, g.shard, g.copies)]
-    if shape.expert_parameters:
-        groups.append((experts, 1.0, g.expert_data, g.expert_shard, g.expert_copies))
-    gradients: Any = 0.0
-    weights: Any = 0.0
-    whole: Any = 0.0
-    copied: Any = 0.0
-    for size, starts, group, shard, copies in groups:
-        start, each = net.gather_terms(shard)
-        gradients = gradients + starts * start + gradient * (each * size)
-        weights = weights + starts * start + weight * (each * size)
-        if copies is not None:
-            again, across = net.gather_terms(copies)
-            copied = copied + 2 * (again + gradient * (across * size) / shard.ranks)
-            start, each = net.gather_terms(group)
-        whole = whole + 2 * (start + gradient * (each * size))
-    often, none = sharing(job, layout), 0.0 * weights
-    kept = often.whole_weights
-    inner = (zero >= 2) & (kept < 1)
-    beside = layout.pp * (gradients + where(zero >= 3, 2 * weights, none))
-    if job.frozen:
-        return where(inner & (zero >= 3), beside, none), none
-    turns = where(zero >= 2, often.scatters, 1.0)
-    once = where(inner, where(zero >= 3, none, weights), turns * gradients + weights) + copied
-    return where(inner, beside, none), where(zero == 0, whole, once)
+    return of

@@ -22,8 +22,9 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.replicas import Shared, messages
 from mlsysim.cases.schedule import Pipelined
-from mlsysim.cases.train import BACKWARD_SHARE, Phase, Shared, Step, synchronised, trained
+from mlsysim.cases.train import BACKWARD_SHARE, Phase, Step, trained
 from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
@@ -128,7 +129,7 @@ def replicated(
     kept = where(layout.dp > 1, constants()["data_parallel"]["share"], 1.0)
 
     def groups(g: Groups) -> list[Shared]:
-        return [(*sizes, g.data, g.shard, g.copies)]
+        return [Shared(*sizes, g.data, g.shard, g.copies)]
 
     phase = Phase(
         pipeline=Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy),
@@ -136,7 +137,7 @@ def replicated(
         compute=device,
         alone=alone,
         expert=exchanged,
-        data=synchronised(a, job, layout, net, g, groups, "ring"),
+        data=messages(a, job, layout, net, g, groups, "ring").after,
         window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
         update=update(),
         jitter=1 / kept,

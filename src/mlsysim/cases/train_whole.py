@@ -14,8 +14,9 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.replicas import Shared, messages, sent
 from mlsysim.cases.schedule import pipelined
-from mlsysim.cases.train import BACKWARD_SHARE, Phase, Shared, Step, sent, synchronised, trained, with_the_host
+from mlsysim.cases.train import BACKWARD_SHARE, Phase, Step, trained, with_the_host
 from mlsysim.cases.update import update_bytes
 from mlsysim.models.demand import Demand
 from mlsysim.models.stages import fullest_parameters
@@ -155,10 +156,11 @@ def first_order(
     apart = some(layout.ep > 1) and getattr(job.model, "experts", 1) > 1
 
     def groups(g: Groups) -> list[Shared]:
-        found: list[Shared] = [(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies)]
+        found = [Shared(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies)]
         if apart:
             own = g.expert_data, g.expert_shard, g.expert_copies
-            found.append((x.expert_gradient_bytes, x.expert_weight_bytes, *own))
+            there = where(layout.ep > 1, 1.0, 0.0)
+            found.append(Shared(x.expert_gradient_bytes, x.expert_weight_bytes, *own, there=there))
         return found
 
     def window(busy: Any) -> Any:
@@ -182,7 +184,7 @@ def first_order(
         tensor=tensor,
         expert=expert,
         context=context,
-        data=synchronised(a, job, layout, net, g, groups, "all-reduce"),
+        data=messages(a, job, layout, net, g, groups, "all-reduce").after,
         window=window,
         update=update,
         rate=device.peak * device.efficiency if job.updates else None,

@@ -130,16 +130,6 @@ class Measured(Network):
         near = self._inside("all_gather", message, g.inside)
         return where(g.domains > 1, start + each * message, near) + self.across(message, g)
 
-    def gather_terms(self, g: Group) -> tuple[Any, Any]:
-        """The same for large messages, as a start and seconds a byte that many points and pieces share."""
-        copied = self.ring.copy_share / g.inside / (self.ring.efficiency * self.link) * minimum(g.ranks - 1.0, 1.0)
-        start, each = self._ring(g)
-        each = each + where(g.domains > 1, 0.0 * copied, copied)
-        if isinstance(g.sites, int) and g.sites == 1:
-            return start, each
-        late, more = self._across(g)
-        return start + late, each + more
-
     def _begun(self, g: Group) -> Any:
         """Start-up of a collective across domains, inside of one."""
         steps = collective_constants()["ring"]["step_share"] * (maximum(g.inside - 1.0, 1.0) - 1)
