@@ -30,15 +30,18 @@ def stages_of(
     pp: Any,
     chunks: Any = 1,
     schedule: str = "1f1b",
-    micro_batches: Any = 1,
+    micro_batches: Any = None,
     group: Any = None,
     count: Any = None,
     placed: bool = True,
 ) -> tuple[Stage, ...]:
     """The first device of a pipeline, those between and the last; one where there is no pipeline. Where tables are not
-    ``placed`` it is the longest stage, with its share of all parameters and the most that waits on any device."""
+    ``placed`` it is the longest stage, with its share of all parameters and the most that waits on any device. Nothing waits
+    where ``micro_batches`` are not said."""
     layers, both = getattr(model, "layers", None) or 1, 1.0 * tables(model)
-    held = held_layers(schedule, layers if count is None else count, pp, micro_batches, chunks, group)
+    held = Split(0.0, 0.0, 0.0)
+    if micro_batches is not None:
+        held = held_layers(schedule, layers if count is None else count, pp, micro_batches, chunks, group)
     if isinstance(pp, int) and pp == 1:
         return (Stage(1.0, both, 1.0, held.first),)
     split = stage_layers(layers, pp, chunks)

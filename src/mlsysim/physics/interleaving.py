@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.units.ops import ceil, either, floor, maximum, minimum, where
 
 
 def longest(*times: Any) -> Any:
@@ -101,13 +101,22 @@ def interleaved_step(
     beside = [path + first * ((m - 1) * both + chunks[1 - way]) for way, path in enumerate(beside)]
     near = _either(equal, beside) + minimum(first, 0.0) * both
     stays = whole + m * first * both
-    return longest(
+    found = longest(
         order.crossed + ends + fill,
         where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)),
-        where((p == 2) & (sizes[0] == 2) & equal, _two(order, first, last), stays),
-        where((m <= p) & (p > 2), _few(order, first, last), none),
-        where(m > sizes[0], _busy(order, first, last), none),
     )
+    found = either((p == 2) & (sizes[0] == 2) & equal, _two, _stays, order, first, last, found)
+    found = either((m <= p) & (p > 2), _few, _as_found, order, first, last, found)
+    return either(m > sizes[0], _busy, _as_found, order, first, last, found)
+
+
+def _as_found(order: Order, first: Any, last: Any, found: Any) -> Any:
+    return found
+
+
+def _stays(order: Order, first: Any, last: Any, found: Any) -> Any:
+    """The first device never waits."""
+    return maximum(found, order.whole + order.m * first * order.both)
 
 
 def _either(equal: Any, ways: Any) -> Any:
@@ -115,28 +124,28 @@ def _either(equal: Any, ways: Any) -> Any:
     return where(equal, maximum(*ways), ways[0])
 
 
-def _few(order: Order, first: Any, last: Any) -> Any:
+def _few(order: Order, first: Any, last: Any, found: Any) -> Any:
     """Paths of no more micro-batches than devices, which come by the first device up to three times."""
     p, m, chunks, c, both = order.p, order.m, order.chunks, order.c, order.both
     times, fewest = minimum(3.0, 1.0 * m), minimum(2.0, m - 1.0)
-    found = order.crossed - both - 2 * c + times * first * both
+    found = maximum(found, order.crossed - both - 2 * c + times * first * both)
     for one, other in (chunks, chunks[::-1]):
         touch = order.crossed - fewest * one + first * (one + times * other) + last * both
         found = longest(found, touch, order.crossed - (p - 1) * one - p * c + (m * first + last) * both)
     return found
 
 
-def _two(order: Order, first: Any, last: Any) -> Any:
+def _two(order: Order, first: Any, last: Any, found: Any) -> Any:
     """Paths of two devices and pairs of micro-batches, both of whose outer chunks are shorter: between pairs they change devices, where that leaves
     out outer chunks, or stay."""
     whole, both, there, pairs = order.whole, order.both, 2 * order.c, order.m / 2 - 1
     x, y = first * both, last * both
-    found, alone = maximum(whole + x + 2 * pairs * x, whole + x + there + 2 * pairs * y), whole + x
+    several, alone = maximum(whole + x + 2 * pairs * x, whole + x + there + 2 * pairs * y), whole + x
     for one, other in (order.chunks, order.chunks[::-1]):
         less = there - 2 * one
         alone = maximum(alone, whole + one + x + y + maximum(x, there))
-        found = longest(
-            found,
+        several = longest(
+            several,
             whole + x + pairs * (x + less),
             whole + one + first * one + y + pairs * (x + less),
             whole + other + 2 * y + there + pairs * (x + less),
@@ -145,10 +154,10 @@ def _two(order: Order, first: Any, last: Any) -> Any:
             whole + one + x + y + there + 2 * pairs * y,
             whole - one + other + first * other + y + there + 2 * pairs * x,
         )
-    return where(order.m > 2, found, alone)
+    return maximum(found, where(order.m > 2, several, alone))
 
 
-def _busy(order: Order, first: Any, last: Any) -> Any:
+def _busy(order: Order, first: Any, last: Any, found: Any) -> Any:
     """Paths of several groups that stay on a first device with a longer chunk and leave it once or twice."""
     p, m, both, c = order.p, order.m, order.both, order.c
     size, none = order.sizes[0], 0.0 * order.whole
@@ -158,7 +167,7 @@ def _busy(order: Order, first: Any, last: Any) -> Any:
     past = equal & (size == p) & (p > 3)  # turns that do without the last device
     # The device before the last never waits, but for three micro-batches of the first.
     thrice = order.crossed - both - 2 * c + 3 * first * both
-    turned, found = order.whole + rest * both, where(equal & (size == p) & (p > 2), thrice, none)
+    turned, found = order.whole + rest * both, maximum(found, where(equal & (size == p) & (p > 2), thrice, none))
     for way, (one, other) in enumerate((order.chunks, order.chunks[::-1])):
         base, cross = order.whole - order.waits[way] + first * m * other, other - one + 2 * c
         filled = base + (p - 1) * cross

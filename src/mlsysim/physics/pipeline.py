@@ -34,12 +34,13 @@ run faster together than apart.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from mlsysim.physics.interleaving import groups_of, interleaved_step, longest
 from mlsysim.physics.pipeline_paths import few_micro_batches, longest_path, shorter_end, turning_inside
 from mlsysim.units.kernel import kernel
-from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.units.ops import ceil, either, floor, maximum, minimum, where
 
 SCHEDULES = (
     *("gpipe", "1f1b", "interleaved", "breadth_first"),
@@ -87,9 +88,10 @@ def makespan(
     alone = m * (first + last - t)
     if schedule == "interleaved":
         # With one chunk this order would run further ahead; 1F1B is what is meant.
-        one = makespan("1f1b", p, m, t, shares, c, first, last)
-        several = one if _alone(v) else _interleaved(p, m, t, shares, c, first, last, v, group)
-        return where(p > 1, where(v > 1, several, one), alone)
+        one = partial(makespan, "1f1b")
+        if _alone(v):
+            return one(p, m, t, shares, c, first, last)
+        return either((v > 1) & (p > 1), _interleaved, one, p, m, t, shares, c, first, last, v, group)
     # Two devices are the ends, and nothing is between them; those of DualPipe have both.
     if schedule == "dualpipe":
         first, last = (where(p == 2, 0.5 * (first + last), end) for end in (first, last))
@@ -176,43 +178,63 @@ def _turning(p: Any, m: Any, t: Any, shares: Shares, c: Any, first: Any, last: A
 
 def _usual(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
     """1F1B (v = 1) and interleaving without messages, where no device but the last is longer: other paths are shorter."""
-    busy = m * t if last is None else m * maximum(last, t) + there_and_back(t, last, m, shares)
-    one = busy + (p - 1) * t
     if _alone(v):
-        return one
+        return _usual_alone(p, m, t, shares, last)
     if last is not None:
-        return where(v > 1, _interleaved(p, m, t, shares, 0.0 * t, None, last, v, group), one)
+        return either(v > 1, _usual_chunks, _usual_alone, p, m, t, shares, last, v, group)
     if group is None:
-        return busy + (p - 1 + (v - 1) * maximum(p - m, 0.0)) / v * t
+        return m * t + (p - 1 + (v - 1) * maximum(p - m, 0.0)) / v * t
     ahead, behind = (maximum(p - size, 0.0) for size in groups_of(p, m, group))
     wraps = shares.forward * ahead + (shares.inputs + shares.weights) * behind
-    return busy + (p - 1 + (v - 1) * wraps) / v * t
+    return m * t + (p - 1 + (v - 1) * wraps) / v * t
+
+
+def _usual_alone(p: Any, m: Any, t: Any, shares: Shares, last: Any, *_: Any) -> Any:
+    """Of one chunk a device."""
+    busy = m * t if last is None else m * maximum(last, t) + there_and_back(t, last, m, shares)
+    return busy + (p - 1) * t
+
+
+def _usual_chunks(p: Any, m: Any, t: Any, shares: Shares, last: Any, v: Any, group: Any) -> Any:
+    """Of several, with a last device of its own."""
+    return _interleaved(p, m, t, shares, 0.0 * t, None, last, v, group)
 
 
 def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: Any, group: Any) -> Any:
     """What messages add to it: nothing on one device, which has nobody to send to."""
     c = where(p > 1, 1.0, 0.0) * c
-    both, before = 2 * c, m - 1
-    rounds = before - ceil(before / p)
-    later = rounds * both
-    once = (p - 1) * both + later
-    if last is not None:
-        # A path that stays on a longer last device has fewer messages, as has one that turns before a shorter one.
-        without = there_and_back(t, last, m, shares)
-        turning = _turning(p, m, t, shares, c, t, last) - rounds * maximum(last - t, 0.0 * t)
-        once = maximum(there_and_back(t, last, m, shares, c) + (p - 1) * both, once + turning) - without
     if _alone(v):
-        return once
+        return _sends_alone(p, m, t, shares, c, last)
     if last is not None:
-        late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, 0.0 * c))
-        return where((v > 1) & (p > 1), late - none, once)
+        return either((v > 1) & (p > 1), _sends_of_chunks, _sends_alone, p, m, t, shares, c, last, v, group)
+    before, both = m - 1, 2 * c
     ahead, behind = groups_of(p, m, group)
     chunk, around, none = t / v, p * c, 0.0 * c
     forward = shares.forward * chunk
     wraps = _not_filled(around, (ahead - p) * forward, none) + _not_filled(
         around, (behind - p) * (chunk - forward), none
     )
+    later = (before - ceil(before / p)) * both
     return (p - 1) * both + where((v > 1) & (p > 1), (v - 1) * wraps, later)
+
+
+def _sends_alone(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, *_: Any) -> Any:
+    """Of one chunk a device."""
+    both, before = 2 * c, m - 1
+    rounds = before - ceil(before / p)
+    once = (p - 1) * both + rounds * both
+    if last is None:
+        return once
+    # A path that stays on a longer last device has fewer messages, as has one that turns before a shorter one.
+    without = there_and_back(t, last, m, shares)
+    turning = _turning(p, m, t, shares, c, t, last) - rounds * maximum(last - t, 0.0 * t)
+    return maximum(there_and_back(t, last, m, shares, c) + (p - 1) * both, once + turning) - without
+
+
+def _sends_of_chunks(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: Any, group: Any) -> Any:
+    """Of several, with a last device of its own."""
+    late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, 0.0 * c))
+    return late - none
 
 
 def _not_filled(around: Any, spare: Any, none: Any) -> Any:

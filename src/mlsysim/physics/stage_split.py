@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from mlsysim.physics.interleaving import groups_of, longest
 from mlsysim.physics.pipeline import CHUNKED, FOLDED, USUAL, Shares, held, makespan, there_and_back
-from mlsysim.units.ops import ceil, floor, maximum, minimum, where
+from mlsysim.units.ops import ceil, either, floor, maximum, minimum, once_each, where
 
 
 class Split(NamedTuple):
@@ -32,6 +33,10 @@ def stage_layers(layers: Any, p: Any, v: Any = 1) -> Split:
     head and what predicts further tokens (61 layers in 16 chunks of four: Megatron-Bridge's DeepSeek-V3). Else the first chunks have one layer
     more than the others (torchtitan), and devices differ by one at most.
     """
+    return once_each(_stage_layers, layers, p, v)
+
+
+def _stage_layers(layers: Any, p: Any, v: Any) -> Split:
     v = where(p > 1, v, 1)
     chunk = ceil(layers / (p * v))
     lacks = chunk * p * v - layers
@@ -60,6 +65,10 @@ def held_layers(schedule: str, layers: Any, p: Any, m: Any, v: Any = 1, group: A
     beside forward passes of long ones, until J N + min(J N', (v - J - 1) N + 2 (p - s) - 1) of these wait, with N' in the second group, and more where that
     lets a third begin (exact but for a layer at one of 300 points, of unequal groups). Of a first chunk that is shorter max(N, 2 p - 1) wait at least.
     """
+    return once_each(partial(_held_layers, schedule), layers, p, m, v, group)
+
+
+def _held_layers(schedule: str, layers: Any, p: Any, m: Any, v: Any, group: Any) -> Split:
     split, many = stage_layers(layers, p, v), 1.0 * m
     all_of = held(schedule, p, m, v, group)
     if schedule in FOLDED:
@@ -142,12 +151,21 @@ def uneven_chunks(
         waits = maximum(count - 2, 0.0) * maximum(p - (short + 2) * turns, 0.0)
         found = where(v > 1, found + where(longer > 0, waits, 0.0), alone)
     outer = 1.0 * split.first, 1.0 * split.last
-    if not ends or schedule == "interleaved":
-        steps = (makespan(schedule, p, m, most, shares, None, *each, v, group) for each in (outer, (most, most)))
-        apart = next(steps) - next(steps)
-        if schedule == "interleaved":
-            # Of chunks that are not alike it is an inner one that an end lacks: that is crossed once, too.
-            inner = where(alike(layers, p, v) | (v == 1), apart, sum(outer) - 2 * most)
-            found = found + inner - apart
-        found = found if ends else found + apart
+
+    def apart(p: Any, m: Any, most: Any, shares: Shares, outer: Any, v: Any, group: Any) -> Any:
+        """What the ends take longer."""
+        steps = (makespan(schedule, p, m, most, shares, None, *each, v, group) for each in (outer, (None, None)))
+        return next(steps) - next(steps)
+
+    def inner(p: Any, m: Any, most: Any, shares: Shares, outer: Any, v: Any, group: Any) -> Any:
+        """What they do where it is an inner chunk that an end lacks, which is crossed once, too."""
+        crossed = sum(outer) - 2 * most
+        return crossed - apart(p, m, most, shares, outer, v, group) if ends else crossed
+
+    if schedule == "interleaved":
+        known = alike(layers, p, v) | (v == 1)
+        even = (lambda p, m, most, *_: 0.0 * most) if ends else apart
+        found = found + either(known, even, inner, p, m, most, shares, outer, v, group)
+    elif not ends:
+        found = found + apart(p, m, most, shares, outer, v, group)
     return where(p > 1, found / most, 0.0)

@@ -15,7 +15,7 @@ from typing import Any
 from mlsysim.units.registry import Quantity
 
 __all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum", "power"]
-__all__ += ["some", "sqrt", "taken", "where"]
+__all__ += ["either", "once_each", "some", "sqrt", "taken", "where"]
 
 _SCALARS = (float, int)
 
@@ -73,6 +73,57 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return _numpy().where(condition, a, b)
 
 
+def either(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], *values: Any) -> Any:
+    """``yes(*values)`` where the condition holds, else ``no(*values)``; of arrays each is evaluated at its own points alone."""
+    if isinstance(condition, bool) or condition.ndim == 0:
+        return (yes if condition else no)(*values)
+    if condition.all() or not condition.any():
+        return (yes if condition.any() else no)(*values)
+    if not all(_of_shape(value, condition.shape) for value in values):
+        return where(condition, yes(*values), no(*values))
+    numpy, places = _numpy(), (condition.nonzero()[0], (~condition).nonzero()[0])
+    parts = [function(*(taken(value, at) for value in values)) for function, at in zip((yes, no), places, strict=True)]
+    found = numpy.empty(condition.shape, numpy.result_type(*parts))
+    for at, part in zip(places, parts, strict=True):
+        found[at] = part
+    return found
+
+
+def _of_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is a number that all points share or has one for each of them."""
+    if isinstance(value, tuple):
+        return all(_of_shape(each, shape) for each in value)
+    return value is None or isinstance(value, _SCALARS) or (len(shape) == 1 and getattr(value, "shape", None) == shape)
+
+
+_FEW, _WIDE = 512, 65536
+
+
+def once_each(function: Callable[..., Any], *counts: Any) -> Any:
+    """``function(*counts)``; of long arrays of whole numbers every combination that occurs is computed once.
+
+    The function gives an array or a tuple of them. Points of a sweep have few layouts and many of everything else.
+    """
+    columns = {place: count for place, count in enumerate(counts) if getattr(count, "size", 0) >= _FEW}
+    if not columns or any(column.ndim != 1 for column in columns.values()):
+        return function(*counts)
+    numpy, code, size = _numpy(), 0, 1
+    for column in columns.values():
+        whole = column.astype(numpy.int64)
+        if not (whole == column).all() or whole.min() < 0 or whole.max() >= _WIDE:
+            return function(*counts)
+        seen = numpy.zeros(int(whole.max()) + 1, dtype=bool)
+        seen[whole] = True
+        code, size = code * int(seen.sum()) + (seen.cumsum() - 1)[whole], size * int(seen.sum())
+        if size > 4 * column.size:
+            return function(*counts)
+    first = numpy.full(size, -1)
+    first[code] = numpy.arange(len(code))
+    known = first >= 0
+    at, which = first[known], (known.cumsum() - 1)[code]
+    return taken(function(*(taken(count, at) if i in columns else count for i, count in enumerate(counts))), which)
+
+
 def _dimensionless(x: Any) -> Any:
     return x.to("").magnitude if isinstance(x, Quantity) else x
 
@@ -118,7 +169,10 @@ def power(x: Any, exponent: Any) -> Any:
 
 
 def taken(value: Any, index: Any) -> Any:
-    """Of an array the elements at some places; a number that all share stays."""
+    """Of an array, or of each in a tuple, the elements at some places; a number that all share stays."""
+    if isinstance(value, tuple):
+        each = [taken(one, index) for one in value]
+        return type(value)(*each) if hasattr(value, "_fields") else tuple(each)
     return value.take(index) if hasattr(value, "take") else value
 
 
