@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlsysim.errors import InputError
+from mlsysim.simulate import traces
 from mlsysim.simulate.requests import Request, in_order
 from mlsysim.simulate.traces import read_trace, shipped_traces
 
@@ -138,3 +139,22 @@ def test_a_short_trace_that_was_read_is_at_hand_until_its_file_changes(tmp_path:
     assert [request.prompt for request in trace.part(requests=1)] == [100]
     file.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n1,200,20\n2,300,30\n")
     assert [request.prompt for request in trace] == [100, 200, 300]
+
+
+def test_a_part_is_not_parsed_again(tmp_path, monkeypatch):
+    """The first requests of a file are at hand, for parts and beyond what is kept; a wrong line is told when it is come to."""
+    monkeypatch.setattr(traces, "_SHORT", 5)
+    path, parsed = tmp_path / "long.csv", []
+    read = traces.lines_of
+    monkeypatch.setattr(traces, "lines_of", lambda *given: (parsed.append(line) or line for line in read(*given)))
+    path.write_text(HEAD + "".join(f"{at},{10 + at},3\n" for at in range(9)))
+    trace = read_trace(path)
+    for _ in range(3):
+        assert [request.prompt for request in trace.part(requests=3)] == [10, 11, 12]
+    assert len(parsed) <= 7
+    for _ in range(2):
+        assert [request.prompt for request in trace] == list(range(10, 19))
+    path.write_text(path.read_text() + "9,0,3\n")
+    assert len(list(read_trace(path).part(requests=9))) == 9
+    with pytest.raises(InputError, match="line 11"):
+        list(read_trace(path))

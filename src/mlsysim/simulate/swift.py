@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from heapq import heappop, heappush
+from math import ceil, sqrt
 from typing import Any
 
 from mlsysim.simulate.bags import LATER
@@ -80,8 +81,10 @@ class Swift(Straight):
                 seen, request, begun = incoming.popleft()
                 after = incoming[0][0] if incoming else NEVER
                 horizon = after if after < until else until
-                late = ahead + (time - seen < part * (mean + more)) if n and begun < 0.0 else 0.0
-                queue.append((count + silent + late, numbered, request, begun))
+                ready = count + silent
+                if n and begun < 0.0:
+                    ready += ahead + 1.0 if time - seen < part * (mean + more) else ahead
+                queue.append((ready, numbered, request, begun))
                 numbered += 1
                 tokens += request[1]
                 came += time - seen
@@ -265,24 +268,25 @@ class Swift(Straight):
                 if time + seconds > horizon and k > 1.0:
                     slope, before = 2.0 * half, first - half
                     while after < until and cause == "running":
-                        within = float(steps_within(after - time, before, slope))
+                        span = after - time
+                        within = float(ceil(2.0 * span / (before + sqrt(before * before + 2.0 * slope * span)))) or 1.0
                         if within > k:
                             break
-                        if incoming[0][2] >= 0.0:
+                        _, request, begun = incoming[0]
+                        if begun >= 0.0:
                             k = within
                             break
                         # Who comes meanwhile only waits, and is ready some steps later.
-                        seen, request, begun = incoming.popleft()
+                        incoming.popleft()
                         late = within + ahead
-                        late += time + within * (before + within * half) - seen < part * (
-                            first + (within - 1.0) * slope
-                        )
+                        if time + within * (before + within * half) - after < part * (first + (within - 1.0) * slope):
+                            late += 1.0
                         if not queue and late < k:
                             k = late
                         queue.append((count + silent + late, numbered, request, begun))
                         numbered += 1
                         tokens += request[1]
-                        came += time - seen
+                        came += time - after
                         after = incoming[0][0] if incoming else NEVER
                         if k * (before + k * half) <= after - time:
                             break

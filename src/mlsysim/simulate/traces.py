@@ -6,7 +6,7 @@
     trace.scaled(rate=20).part(start=600, stop=1200)      # further traces; nothing is read before somebody asks
 
 A trace may be read as often as one likes; it holds a path, not requests, so that a day of millions needs no memory and a worker process
-gets it by name (a short one that was read is kept beside it). Times count from the first request of the file.
+gets it by name (the first requests of one that was read are kept beside it). Times count from the first request of the file.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _cv(total: float, squares: float, count: int) -> float:
 
 
 _SHORT, _FEW = 20_000, 2
-"""Requests of a trace that are kept, and traces."""
+"""Requests of a trace that are kept, its first ones, and traces."""
 _KNOWN: dict[Any, list[Pair]] = {}
 
 
@@ -175,21 +175,25 @@ class _File:
     cut: bool
 
     def pairs(self, failed: list[int | str]) -> Iterator[Pair]:
-        """All of it; a short one is at hand when it is asked for again, as long as its file is the same."""
-        about, before = self.path.stat(), len(failed)
+        """All of it; the first requests are at hand when it is asked for again, as long as its file is the same and all were answered."""
+        about = self.path.stat()
         key = self, about.st_mtime_ns, about.st_size
-        if key in _KNOWN:
-            yield from _KNOWN[key]
-            return
-        pairs: list[Pair] = []
-        for pair in self._read(failed):
-            if len(pairs) <= _SHORT:
-                pairs.append(pair)
-            yield pair
-        if len(pairs) <= _SHORT and len(failed) == before:
+        if key not in _KNOWN:
+            lost: list[int | str] = []
+            try:
+                kept = list(islice(self._read(lost), _SHORT))
+            except InputError:
+                lost.append("a line that nobody may come to")
+            if lost:
+                yield from self._read(failed)
+                return
             while len(_KNOWN) >= _FEW:
                 del _KNOWN[next(iter(_KNOWN))]
-            _KNOWN[key] = pairs
+            _KNOWN[key] = kept
+        kept = _KNOWN[key]
+        yield from kept
+        if len(kept) == _SHORT:
+            yield from islice(self._read(failed), _SHORT, None)
 
     def _read(self, failed: list[int | str]) -> Iterator[Pair]:
         lines = lines_of(self.path, self.block_tokens, self.run)
