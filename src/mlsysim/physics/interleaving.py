@@ -64,15 +64,10 @@ class Order(NamedTuple):
     whole: Any
     """L: all work of a device and the waits between its chunks."""
 
-    @property
-    def both(self) -> Any:
-        """A chunk, forward and backward."""
-        return self.chunks[0] + self.chunks[1]
-
-    @property
-    def crossed(self) -> Any:
-        """L, and all devices once there and back."""
-        return self.whole + (self.p - 1) * (self.both + 2 * self.c)
+    both: Any
+    """A chunk, forward and backward."""
+    crossed: Any
+    """L, and all devices once there and back."""
 
 
 def interleaved_step(
@@ -83,9 +78,9 @@ def interleaved_step(
     around = p * (chunks[0] + c), p * (chunks[1] + c)
     none = 0.0 * chunks[0]
     waits = tuple(maximum(around[way] - sizes[way] * chunks[way], none) for way in (0, 1))
-    whole = m * v * (chunks[0] + chunks[1]) + (v - 1) * (waits[0] + waits[1])
-    order = Order(p, m, chunks, c, sizes, around, waits, whole)
-    both, fewest = order.both, minimum(2.0, m - 1.0)
+    both, fewest = chunks[0] + chunks[1], minimum(2.0, m - 1.0)
+    whole = m * v * both + (v - 1) * (waits[0] + waits[1])
+    order = Order(p, m, chunks, c, sizes, around, waits, whole, both, whole + (p - 1) * (both + 2 * c))
     # Of a shorter last chunk smaller groups at the end cross one less.
     ends = m * last * both + where(sizes[0] > sizes[1], 1.0, 0.0) * maximum(-last, 0.0) * chunks[1]
     skip, touch = order.crossed - both - 2 * c, order.crossed - fewest * minimum(*chunks) + last * both
@@ -106,12 +101,8 @@ def interleaved_step(
         where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)),
     )
     found = either((p == 2) & (sizes[0] == 2) & equal, _two, _stays, order, first, last, found)
-    found = either((m <= p) & (p > 2), _few, _as_found, order, first, last, found)
-    return either(m > sizes[0], _busy, _as_found, order, first, last, found)
-
-
-def _as_found(order: Order, first: Any, last: Any, found: Any) -> Any:
-    return found
+    found = either((m <= p) & (p > 2), _few, found, order, first, last, found)
+    return either(m > sizes[0], _busy, found, order, first, last, found)
 
 
 def _stays(order: Order, first: Any, last: Any, found: Any) -> Any:

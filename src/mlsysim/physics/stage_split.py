@@ -33,10 +33,6 @@ def stage_layers(layers: Any, p: Any, v: Any = 1) -> Split:
     head and what predicts further tokens (61 layers in 16 chunks of four: Megatron-Bridge's DeepSeek-V3). Else the first chunks have one layer
     more than the others (torchtitan), and devices differ by one at most.
     """
-    return once_each(_stage_layers, layers, p, v)
-
-
-def _stage_layers(layers: Any, p: Any, v: Any) -> Split:
     v = where(p > 1, v, 1)
     chunk = ceil(layers / (p * v))
     lacks = chunk * p * v - layers
@@ -150,12 +146,12 @@ def uneven_chunks(
         turns = 1 + maximum(m / count - p, 0.0) + p * ceil(more / p) - more
         waits = maximum(count - 2, 0.0) * maximum(p - (short + 2) * turns, 0.0)
         found = where(v > 1, found + where(longer > 0, waits, 0.0), alone)
-    outer = 1.0 * split.first, 1.0 * split.last
+    outer: tuple[Any, Any] = 1.0 * split.first, 1.0 * split.last
 
     def apart(p: Any, m: Any, most: Any, shares: Shares, outer: Any, v: Any, group: Any) -> Any:
         """What the ends take longer."""
-        steps = (makespan(schedule, p, m, most, shares, None, *each, v, group) for each in (outer, (None, None)))
-        return next(steps) - next(steps)
+        uneven = makespan(schedule, p, m, most, shares, None, outer[0], outer[1], v, group)
+        return uneven - makespan(schedule, p, m, most, shares, v=v, group=group)
 
     def inner(p: Any, m: Any, most: Any, shares: Shares, outer: Any, v: Any, group: Any) -> Any:
         """What they do where it is an inner chunk that an end lacks, which is crossed once, too."""

@@ -73,20 +73,30 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return _numpy().where(condition, a, b)
 
 
-def either(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], *values: Any) -> Any:
-    """``yes(*values)`` where the condition holds, else ``no(*values)``; of arrays each is evaluated at its own points alone."""
+def either(condition: Any, yes: Callable[..., Any], no: Any, *values: Any) -> Any:
+    """``yes(*values)`` where the condition holds, else ``no(*values)``, or ``no`` where that is a value; of arrays each is evaluated at its own
+    points alone."""
     if isinstance(condition, bool) or condition.ndim == 0:
-        return (yes if condition else no)(*values)
+        return yes(*values) if condition else _called(no, values)
     if condition.all() or not condition.any():
-        return (yes if condition.any() else no)(*values)
-    if not all(_of_shape(value, condition.shape) for value in values):
-        return where(condition, yes(*values), no(*values))
-    numpy, places = _numpy(), (condition.nonzero()[0], (~condition).nonzero()[0])
-    parts = [function(*(taken(value, at) for value in values)) for function, at in zip((yes, no), places, strict=True)]
-    found = numpy.empty(condition.shape, numpy.result_type(*parts))
-    for at, part in zip(places, parts, strict=True):
-        found[at] = part
+        return yes(*values) if condition.any() else _called(no, values)
+    if not all(_of_shape(value, condition.shape) for value in (values if callable(no) else (*values, no))):
+        return where(condition, yes(*values), _called(no, values))
+    numpy, at = _numpy(), condition.nonzero()[0]
+    part = yes(*(taken(value, at) for value in values))
+    if callable(no):
+        rest = (~condition).nonzero()[0]
+        other = no(*(taken(value, rest) for value in values))
+        found = numpy.empty(condition.shape, numpy.result_type(part, other))
+        found[rest] = other
+    else:
+        found = numpy.full(condition.shape, no, numpy.result_type(part, no))
+    found[at] = part
     return found
+
+
+def _called(no: Any, values: tuple[Any, ...]) -> Any:
+    return no(*values) if callable(no) else no
 
 
 def _of_shape(value: Any, shape: tuple[int, ...]) -> bool:
@@ -107,7 +117,8 @@ def once_each(function: Callable[..., Any], *counts: Any) -> Any:
     columns = {place: count for place, count in enumerate(counts) if getattr(count, "size", 0) >= _FEW}
     if not columns or any(column.ndim != 1 for column in columns.values()):
         return function(*counts)
-    numpy, code, size = _numpy(), 0, 1
+    numpy, size = _numpy(), 1
+    code: Any = 0
     for column in columns.values():
         whole = column.astype(numpy.int64)
         if not (whole == column).all() or whole.min() < 0 or whole.max() >= _WIDE:
