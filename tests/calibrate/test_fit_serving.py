@@ -16,7 +16,7 @@ from mlsysim.calibrate.posterior import together
 from mlsysim.calibrate.questions import Excluded, Skipped, predicted
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.models.registry import Models
-from mlsysim.timing.engines import architecture, engine
+from mlsysim.timing.engines import ANY, architecture, engine
 from tests.calibrate.test_serving_tables import ROW, RUN
 
 APART = RUN | {
@@ -121,7 +121,11 @@ def test_a_small_table_gives_constants_and_residuals(tmp_path) -> None:
         writer.writerows(made)
     left = write(tmp_path, tmp_path / "out.toml")
     found = tomllib.loads((tmp_path / "out.toml").read_text())[left[0].software]
-    assert found["chips"] and found["spread"]["step"][0] > 1 and len(found["models"]) == 2
+    assert found["chips"] and found["spread"]["step"][0] > 1
+    of_model, in_format, other = found["models"].values()
+    assert list(found["models"])[-1] == ANY
+    # Of one model, half of the logarithm is expected of another.
+    assert other["prompts"] ** 2 == pytest.approx(in_format["prompts"], rel=1e-3) != of_model["prompts"]
     assert {row.left_out for row in left} == {"model", "chip", "part"}
     write(tmp_path, tmp_path / "again.toml")
     assert (tmp_path / "again.toml").read_text() == (tmp_path / "out.toml").read_text()

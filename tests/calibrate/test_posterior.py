@@ -50,11 +50,26 @@ def test_a_constant_that_no_row_shows_keeps_its_prior(found: Posterior) -> None:
     assert table["start"]["error"] < np.exp(1.0)
 
 
-def test_a_group_that_is_left_out_has_no_offset_and_its_error_is_the_offset(found: Posterior) -> None:
-    assert found.offsets[1, 1, 0] == 0
+def test_a_group_that_is_left_out_has_what_the_others_let_expect_and_its_error_is_the_rest(found: Posterior) -> None:
+    a, b, c = found.offsets[1, :, 0]
+    assert b == found.expected[1, 0] == pytest.approx((a + c) / 3)
+    assert found.expected[0, 0] == pytest.approx(found.offsets[0, :, 0].sum() / 4)
     left = found.errors[[i % 3 == 1 for i in range(60)], 1]
     # The others' mean is 0.95, so that the tenth more of the one left out shows as 15 % or so.
     assert np.median(left) == pytest.approx(np.log(0.95 / 1.1), abs=0.03)
+
+
+@pytest.mark.parametrize("groups", [1, 9])
+def test_what_many_groups_have_in_common_is_expected_of_another_and_of_one_half_of_it(groups: int) -> None:
+    def row(group: str) -> Row:
+        return Row(group, (1.2,), (0.001,), lambda constants, offsets: [constants["fixed"] * offsets[0]])
+
+    rows = [row(str(i)) for i in range(groups + 1) for _ in range(5)]
+    left = [r.group == str(groups) for r in rows]
+    found = posterior(rows, {"fixed": Prior(1.0, 1e-6)}, (0.15,), [left])
+    expected = np.log(1.2) * groups / (groups + 1)
+    assert found.expected[1, 0] == pytest.approx(expected, rel=1e-3)
+    assert found.errors[left, 1] == pytest.approx(expected - np.log(1.2), rel=1e-2)
 
 
 def test_what_is_left_out_does_not_matter(found: Posterior) -> None:

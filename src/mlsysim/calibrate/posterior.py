@@ -9,8 +9,9 @@ with weights of one format), whose offsets come on top of its own: what runs of 
 another say of the model holds for a format that was not seen. Neither are rows of a ``cell`` independent (a model on one chip in one setting), which
 may have offsets of their own too. Predictions are without those of cells, since nothing is known of one before it was measured.
 
-A left-out fit starts from the priors like the fit of all rows and sees nothing of what is left out; a group that is left out whole has no
-offset. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
+A left-out fit starts from the priors like the fit of all rows and sees nothing of what is left out. A group that is left out whole has the offsets that the
+others let expect: where n of them scatter around a mean as widely as that is uncertain before (which is what the spread of their prior says), the mean is expected
+at their sum over n + 1, so that few say little. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
 (Levenberg's damped Gauss-Newton steps on the logarithms). Nothing is random, so that the same rows give the same constants.
 
 The standard error is that of the posterior (the inverse of the curvature at its maximum), as a factor.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,13 +53,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """Constants of each fit (the first is that of all rows), offsets of each group and of each kind (with its group's), and errors:
-    log(predicted/measured) by value and fit."""
+    """Constants of each fit (the first is that of all rows), offsets of each group and of each kind (with its group's), those that are ``expected`` of a group
+    without rows, and errors: log(predicted/measured) by value and fit."""
 
     names: tuple[str, ...]
     groups: tuple[str, ...]
     constants: Any
     offsets: Any
+    expected: Any
     errors: Any
     owner: Any
     deviations: Any
@@ -139,6 +142,7 @@ class _Fits:
         self.spread = np.array([value for row in rows for value in row.spreads])
         self.kept = np.stack([np.ones(len(rows), bool), *(~np.asarray(mask, bool) for mask in left_out)])
         counts = np.stack([np.bincount(self.group[kept], minlength=len(self.groups)) for kept in self.kept])
+        self.seen = counts > 0
         share = np.minimum(1.0, effective / np.maximum(counts, 1))
         self.weight = (share[:, self.group] * self.kept)[:, self.owner]
         self.many = len(offsets)
@@ -146,7 +150,7 @@ class _Fits:
         self.kinds = tuple(sorted({(row.group, row.kind) for row in rows})) if kinds else ()
         self.cells = tuple(sorted({(row.group, row.cell) for row in rows})) if cells else ()
         of_groups = len(self.names)
-        of_kinds = of_groups + len(self.groups) * self.many
+        self.of_kinds = of_kinds = of_groups + len(self.groups) * self.many
         self.of_cells = of_kinds + len(self.kinds) * self.many
         places = [of_groups + self.group * self.many]
         if kinds:
@@ -176,15 +180,32 @@ class _Fits:
             if gain < _GAIN and self.smooth:
                 break
         curve = np.linalg.inv(self._curvature(0, errors, slopes)[0])
+        expected = self._expected(point)
         groups, many = len(self.groups), len(self.groups) + len(self.kinds)
         offsets = point[:, constants : self.of_cells].reshape(fits, many, self.many).copy()
         offsets[:, groups:] += offsets[:, [self.groups.index(group) for group, _ in self.kinds]]
         named = self.groups + tuple(f"{group} {kind}" for group, kind in self.kinds)
         deviations = np.sqrt(np.diag(curve))[:constants]
-        if self.cells:
+        if self.many:
             point[:, self.of_cells :] = 0.0
             errors, _ = self._predicted(point)
-        return Posterior(self.names, named, point[:, :constants], offsets, errors, self.owner, deviations)
+        return Posterior(self.names, named, point[:, :constants], offsets, expected, errors, self.owner, deviations)
+
+    def _expected(self, point: Any) -> Any:
+        """Offsets by fit that a group is expected to have, with its kinds', and is given where a fit has no rows of it."""
+        fits = len(point)
+        if not self.many:
+            return np.zeros((fits, 0))
+        ends = len(self.names), self.of_kinds, self.of_cells
+        own, kinds = (point[:, a:b].reshape(fits, -1, self.many) for a, b in pairwise(ends))
+        whole = own.copy()
+        for group, name in enumerate(self.groups):
+            if mine := [i for i, (of, _) in enumerate(self.kinds) if of == name]:
+                whole[:, group] += kinds[:, mine].mean(1)
+        seen = self.seen[:, :, None]
+        found = (whole * seen).sum(1) / (seen.sum(1) + 1)
+        point[:, len(self.names) : self.of_kinds] = np.where(seen, own, found[:, None]).reshape(fits, -1)
+        return found
 
     def _predicted(self, point: Any) -> tuple[Any, Any]:
         """Errors by value and fit, and their slopes along constants and the offsets of the row's group."""

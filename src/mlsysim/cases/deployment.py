@@ -236,7 +236,11 @@ class Deployment:
         seen, runs = named.seen(model, self.precision), "no measured run of this architecture"
         if seen is not None:
             other = "" if named.measured(model, self.precision) else " in other formats"
-            runs = f"{seen.rows} measured runs of this architecture{other}: factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"
+            runs = f"{seen.rows} measured runs of this architecture{other}"
+        elif seen := named.others:
+            runs = f"{runs} among {seen.rows} of others"
+        if seen is not None:
+            runs += f": factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"
         assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}, {runs}"
         if mine := own_profile(chip):
             assumed["own_profile"] = mine

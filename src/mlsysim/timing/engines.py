@@ -37,8 +37,12 @@ Span = Annotated[float, BeforeValidator(_seconds)]
 """A time as a file gives it, in seconds."""
 
 
+ANY = "any"
+"""What a model that was not measured on an engine has of those that were."""
+
+
 class Seen(Record):
-    """An architecture that was measured on an engine, or it with weights of one format: factors on kernels of its prompts and of its answers (these with
+    """An architecture that was measured on an engine, or it with weights of one format (or :data:`ANY` other): factors on kernels of its prompts and of its answers (these with
     the engine's own time), one on what the host launches beside prompts, and the runs behind them."""
 
     name: str
@@ -112,9 +116,14 @@ class Engine(Record):
         """Whether runs of a model in a format were measured on this engine."""
         return any(each.name == seen_as(model, precision) for each in self.models)
 
+    @property
+    def others(self) -> Seen | None:
+        """What is expected of a model that was not measured on this engine."""
+        return next((each for each in self.models if each.name == ANY), None)
+
     def factors(self, model: TransformerWorkload, precision: str) -> tuple[float, float, float] | None:
-        """Factors on kernels of the model's prompts and of its answers, and on launches; None where it was not measured."""
-        found = self.seen(model, precision)
+        """Factors on kernels of the model's prompts and of its answers, and on launches; None where no model was measured."""
+        found = self.seen(model, precision) or self.others
         return None if found is None else (found.prompts, found.answers, found.launches)
 
 
