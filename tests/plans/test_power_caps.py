@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
+from mlsysim.timing.power import chip_power
 from mlsysim.units.registry import to_si
 
 CAPS = (600, 450, 300)
@@ -91,3 +95,52 @@ def test_a_cap_that_leaves_nothing_is_refused_in_one_sentence():
 def test_a_limit_that_nothing_can_keep_or_of_an_unknown_power_says_what_to_give(on, words):
     with pytest.raises(InputError, match=words):
         evaluate_plainly(Plan(task="inference", model="ViT_L_16", hardware={"on": on, "power_cap": "100 W"}))
+
+
+WORK = {
+    "training": ({"model": "GPT2", "batch_size": 64, "seq_len": 512}, {}, "latency"),
+    "inference": ({"model": "ResNet50", "batch_size": 64}, {}, "latency"),
+    "serving": ({"model": "Llama3_2_1B", "precision": "bf16"}, {"prompt_tokens": 1000, "output_tokens": 20}, "ttft"),
+}
+LOADS = (
+    {"concurrency": 1},
+    {"concurrency": 16},
+    {"qps": 0.05},
+    {"qps": 0.05, "prompt_tokens": 100000, "output_tokens": 1},
+)
+
+
+@given(
+    st.sampled_from(list(WORK)),
+    st.sampled_from(["H100", "H200", "B200", "A100", "MI300X", "L4"]),
+    st.sampled_from([0.5, "calibrated"]),
+    st.sampled_from(LOADS),
+    st.lists(st.floats(0.02, 1), min_size=2, max_size=2, unique=True),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_lower_limit_at_random_is_never_faster_never_above_it_and_never_draws_more(
+    task, chip, efficiency, load, shares
+):
+    """Any limit above what a chip draws asleep: of accelerators at work, and on average with those that wait."""
+    workload, serving, slow = WORK[task]
+    node = Hardware.get(chip)
+    deep, tdp = chip_power(node).deep, to_si(node.tdp, "W")
+    seen = []
+    for share in sorted(shares, reverse=True):
+        cap = deep + share * (tdp - deep)
+        hardware = {
+            "on": f"{2 if task == 'training' else 1}x{chip}",
+            "efficiency": efficiency,
+            "power_cap": f"{cap!r} W",
+        }
+        document = {"task": task, "workload": workload, "hardware": hardware}
+        answer = evaluate_plainly(Plan.model_validate(document | ({"serving": serving | load} if serving else {})))
+        if not answer.feasible:  # at such a clock more arrives than it answers
+            return
+        names = [name for name in ("accelerator_power", "run_power") if name in {each.name for each in answer.metrics}]
+        watts = [to_si(answer.value(name), "W") for name in names]
+        assert all(each <= cap * (1 + 1e-6) for each in watts)
+        seen.append((to_si(answer.value(slow), "s"), *watts))
+    (quicker, *more), (slower, *less) = seen
+    assert slower >= quicker * (1 - 1e-9)
+    assert all(low <= high * (1 + 1e-6) for low, high in zip(less, more, strict=True))

@@ -124,6 +124,41 @@ def test_a_lower_limit_is_never_faster_never_above_it_and_never_draws_more(mfu, 
         assert high.slower == 1.0
 
 
+_SHARES = st.tuples(st.floats(0.01, 1), st.floats(0, 1), st.floats(0, 0.5))
+
+
+@given(
+    st.sampled_from(["H100", "H200", "B200", "A100", "MI355X", "TPU_v4", "RTX_4090", "L4"]),
+    _SHARES,
+    st.floats(0.05, 0.8),
+    st.lists(st.floats(0.001, 1), min_size=2, max_size=2),
+    st.floats(1.0, 4.0),
+)
+@settings(max_examples=200, deadline=None)
+def test_every_limit_above_that_of_a_chip_asleep_is_kept_by_the_clock_alone(name, parts, used, caps, faster):
+    """Watts of the slowed work before anything is clipped, down to a thousandth above ``deep``; and more bandwidth is never slower under a limit."""
+    chip = Hardware.get(name)
+    known, tdp = chip_power(chip), chip.tdp.to("W").magnitude
+
+    def under(share, faster=1.0):
+        clocked, streamed, rest = parts[0], parts[1] / faster, parts[2]
+        whole = clocked + streamed + rest
+        moved = parts[1] * chip.memory.bandwidth.to("byte/s").magnitude
+        usual = Activity(used * clocked * wide_peak(chip) / whole, moved / whole, (clocked + streamed) / whole, 0.3)
+        cap = known.deep + share * (min(tdp, power_of(chip, usual)) - known.deep)
+        clock = throttle(chip, usual, clocked / whole, streamed / whole, cap)
+        time = stretched(clocked / whole, streamed / whole, clock.slower, clock.streaming)
+        busy = (clocked * clock.slower + streamed * clock.streaming) / (whole * time)
+        slow = Activity(usual.operations / time, usual.moved / time, busy, 0.3, clock.clock)
+        return time * whole, known.wanted(slow), cap
+
+    (slower, less, least), (quicker, more, _) = under(min(caps)), under(max(caps))
+    assert less <= least * (1 + 1e-6) and less <= more * (1 + 1e-6)
+    assert slower >= quicker * (1 - 1e-9)
+    same = (least - known.deep) / (min(tdp, under(1.0, faster)[2]) - known.deep)
+    assert under(min(same, 1.0), faster)[0] <= slower * (1 + 1e-6)
+
+
 @pytest.mark.parametrize(("cap", "time", "energy"), [(600, 6, -8), (500, 15, -16), (400, 28, -25), (300, 55, -32)])
 def test_dense_training_under_a_limit(cap, time, energy):
     """H100, bf16, MFU 0.45: 600 W +6 % time and -8 % energy, 500 W +15 / -16, 400 W +28 / -25 (speeds of MLPerf MaxQ runs)."""

@@ -2,7 +2,10 @@
 
 Reading computes, writing moves bytes: the limit binds them apart, and a mean over both would hide it (power is concave in what is done, where
 it is limited). So each has a clock of its own (:func:`mlsysim.cases.joules.throttled`), from the ledger of a prefill and of a step at the
-mean length of a cache. A step that does both has the clock of reading, which is the lower one where arithmetic binds.
+mean length of a cache. A step that does both has the clock of reading, which is the lower one where arithmetic binds. The power of a device that
+does both has their mean clock, the cycles of a request over the time that they take:
+
+    1 / s = (t_r + t_w) / (t_r s_r + t_w s_w)        t: seconds of reading and of writing one request without the limit, s: how much longer each takes
 
 Left out: that the clock of a step changes with its batch while a queue fills and empties.
 """
@@ -17,7 +20,7 @@ from mlsysim.cases.joules import activity_of, throttled
 from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.cases.traffic import Traffic
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.timing.power import ChipPower, Clock, chip_power, equivalent, vector_share
+from mlsysim.timing.power import ChipPower, Clock, Clocks, chip_power, equivalent, vector_share
 
 
 class Drawing(NamedTuple):
@@ -42,12 +45,17 @@ def limited(
     def write(a: Algebra) -> Any:
         return machine.writing(t, a.tag)(t.prompt + t.answer / 2)
 
-    def clock(drawing: Drawing, case: Any) -> Clock:
+    def clock(drawing: Drawing, case: Any) -> tuple[Clock, Any]:
         ledger = ledger_of(case)
         activity = activity_of(ledger, drawing.energy, vector_share("serving"))
-        return throttled(drawing.power, activity, ledger, cap)
+        return throttled(drawing.power, activity, ledger, cap), ledger.seconds
 
-    clocks = clock(reading, read), clock(writing, write)
+    (reads, once), (writes, step) = clock(reading, read), clock(writing, write)
+    spent = once / (1.0 if t.together is None else t.together), step * t.mean_answer / t.batch
+    mean = (
+        sum(a * b for a, b in zip(pair, spent, strict=True)) / sum(spent) for pair in zip(reads, writes, strict=True)
+    )
+    clocks = Clocks(reads, writes, Clock(*mean))
     reader: Any = machine.reader.at(clocks)
     writer: Any = reader if machine.writer is machine.reader else machine.writer.at(clocks)
     return replace(machine, reader=reader, writer=writer)

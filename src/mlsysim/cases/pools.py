@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.serve import Engines, Machine
 from mlsysim.cases.traffic import Traffic
 from mlsysim.models.demand import sequence_demand
-from mlsysim.timing.power import Activity, ChipPower, Clock, serving_activity
+from mlsysim.timing.power import Activity, ChipPower, Clocks, serving_activity
 from mlsysim.timing.tags import untagged
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.records import dataclass
@@ -83,15 +83,15 @@ class Pool:
         t: Traffic,
         requests: Any,
         busy: Any = 1.0,
-        clocks: tuple[Clock, Clock] | None = None,
+        clocks: Clocks | None = None,
     ) -> Activity:
         """What each device does while so many requests a second are answered by replicas with a batch of the traffic's; an
-        operation counts as ``share`` of a 16-bit one. Of the ``clocks`` of prompts and answers under a limit of power, over the usual ones,
-        a device that does both has that of answers, most of its time."""
+        operation counts as ``share`` of a 16-bit one. Of the ``clocks`` under a limit of power, over the usual ones, it has that of what it does."""
         batch, tokens = maximum(t.batch, _LEAST), requests * t.mean_answer / self.replicas
         found = serving_activity(model, known, share, self.width, batch, tokens, precision, t.prompt, t.answer, busy)
         if clocks is not None:
-            found = replace(found, clock=1.0 / clocks[1 if self.writes else 0].slower)
+            clock = clocks.writing if not self.reads else clocks.both if self.writes else clocks.reading
+            found = replace(found, clock=1.0 / clock.slower)
         if self.reads and self.writes:
             return found
         rate = requests * self.operations(model, t) * share

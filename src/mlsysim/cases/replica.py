@@ -47,7 +47,7 @@ from mlsysim.physics.precision import (
 )
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.timing.network import Hierarchical
-from mlsysim.timing.power import Clock, wide_peak
+from mlsysim.timing.power import Clocks, wide_peak
 from mlsysim.timing.tags import Tag, clocked, untagged
 from mlsysim.units.ops import ceil, maximum, minimum, some, where
 from mlsysim.units.records import dataclass
@@ -72,7 +72,7 @@ class Replica:
     memory_fraction: Any = None
     redundant: int = 0
     """Experts that are held twice."""
-    clocks: tuple[Clock, Clock] | None = None
+    clocks: Clocks | None = None
     """Of prefills and of steps of the answer, where a limit of power lowers them."""
     attention_groups: Any = 1
     """Tensor-parallel groups that share one set of experts, each with its part of the batch."""
@@ -82,7 +82,7 @@ class Replica:
     cp: Any = 1
     """Devices of a group among which copies of the keys are split by their tokens."""
 
-    def at(self, clocks: tuple[Clock, Clock]) -> Replica:
+    def at(self, clocks: Clocks) -> Replica:
         """The same at lower clocks."""
         found = copy(self)
         object.__setattr__(found, "clocks", clocks)

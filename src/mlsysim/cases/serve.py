@@ -278,7 +278,7 @@ class Engines:
     def take(self, index: Any) -> Engines:
         if self.reader.clocks is None:
             return self
-        clocks = (self.reader.clocks[0].take(index), self.reader.clocks[1].take(index))
+        clocks = self.reader.clocks.take(index)
         reader = self.reader.at(clocks)
         writer = reader if self.writer is self.reader else self.writer.at(clocks)
         return replace(self, reader=reader, writer=writer)

@@ -96,7 +96,8 @@ def stretched(clocked: Any, streamed: Any, slower: Any, streaming: Any) -> Any:
     return clocked * slower + streamed * streaming + (1 - clocked - streamed)
 
 
-_HALVINGS, _SLOWEST = 40, 0.02
+_HALVINGS, _SLOWEST = 50, 1e-9
+"""Clocks that nobody would run at are found too, so that every limit above ``deep`` is kept and none is clipped."""
 
 
 def clock_for(target: Any, drawn: Callable[[Any], Any]) -> Any:

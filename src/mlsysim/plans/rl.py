@@ -239,7 +239,7 @@ def _power(sheet: Sheet, way: Way, fleet: Fleet, works: float, writes: float) ->
     chip, step, served = fleet.node.accelerator, way.trainer.step, way.served
     if chip.tdp is None or step.accelerator_power is None:
         return None
-    trains, wait = to_si(step.accelerator_power, "W"), waiting_power_of(chip)
+    trains, wait = to_si(step.accelerator_power, "W"), waiting_power_of(chip, sheet.plan.hardware.power_cap)
     told = wait
     if served is not None and writes:
         told = power_of(sheet, served, chip, Pool(served.replicas, served.split.devices)) or wait

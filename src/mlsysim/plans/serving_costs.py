@@ -40,9 +40,9 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     for (fleet, pool), power, gone in zip(pools, powers, away, strict=False):
         there = 1.0 - gone * pool.width / fleet.total_accelerators
         working = min(1.0, pool.devices / (there * fleet.total_accelerators))
-        shares.append(Share(fleet, _mean(fleet, working, power), there=there))
+        shares.append(Share(fleet, _mean(fleet, working, power, plan.hardware.power_cap), there=there))
         if fleet is pools[0][0] and power is not None and working < 1:
-            waits = quantity(waiting_power_of(fleet.node.accelerator), "W")
+            waits = quantity(waiting_power_of(fleet.node.accelerator, plan.hardware.power_cap), "W")
             sheet.facts |= {"share_working": working, "waiting_power": waits}
             sheet.add("run_power", shares[0].power, times(shares[0].power, draws))
     seen, hours = at_all_hours(sheet, server.fleet, days)
@@ -70,9 +70,9 @@ def _pools(served: Served) -> list[tuple[Fleet, Pool]]:
     return [(server.fleet, reading), (server.decode_fleet, writing)]
 
 
-def _mean(fleet: Fleet, working: float, power: float | None) -> float | None:
+def _mean(fleet: Fleet, working: float, power: float | None, cap: Any) -> float | None:
     """Mean watts of those of a fleet's accelerators that are there: a share of them works, the others wait."""
-    return None if power is None else working * power + (1 - working) * waiting_power_of(fleet.node.accelerator)
+    return None if power is None else working * power + (1 - working) * waiting_power_of(fleet.node.accelerator, cap)
 
 
 def power_of(sheet: Sheet, served: Served, chip: HardwareNode, pool: Pool) -> float | None:

@@ -209,7 +209,7 @@ class Replicas(Replica):
         grouped: dict[str, Any] = {"power": ChipPower(*(taken(value, index) for value in self.power))}
         a = self.around
         grouped["around"] = Around(taken(a.host, index), taken(a.factor, index), taken(a.network, index))
-        grouped |= {} if self.clocks is None else {"clocks": tuple(clock.take(index) for clock in self.clocks)}
+        grouped |= {} if self.clocks is None else {"clocks": self.clocks.take(index)}
         numbers = {name: taken(value, index) for name, value in self.__dict__.items() if name not in grouped}
         return Replicas.of(**numbers, **grouped)
 

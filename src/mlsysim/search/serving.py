@@ -217,7 +217,8 @@ class ServingPoints:
             known = replica.power
             does = pool.activity(model, known, replica.energy, precision, x, requests, clocks=clocks)
             drawn = mean_power(known, does, cap)
-            return (utilization * drawn + (1 - utilization) * known.wait) / 1000
+            wait = known.wait if cap is None else np.minimum(known.wait, cap)
+            return (utilization * drawn + (1 - utilization) * wait) / 1000
 
         around = replica.around, replica.per_node, replica.hosted, replica.tdp
         return CostedPool(pool.devices, replica.unit_cost, mfu, replica.rents, power, *around)

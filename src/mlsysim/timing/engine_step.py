@@ -49,7 +49,7 @@ from mlsysim.timing.engine_device import present
 from mlsysim.timing.engine_kernels import EngineKernels
 from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import started
-from mlsysim.timing.power import Clock
+from mlsysim.timing.power import Clocks
 from mlsysim.timing.tags import Tag, clocked, scaled, uncounted, untagged
 from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.records import dataclass
@@ -91,9 +91,9 @@ class EngineStep(EngineKernels):
     ``clocks`` are those of steps with prompts and of others, where a limit of power lowers them.
     """
 
-    clocks: tuple[Clock, Clock] | None = None
+    clocks: Clocks | None = None
 
-    def at(self, clocks: tuple[Clock, Clock]) -> EngineStep:
+    def at(self, clocks: Clocks) -> EngineStep:
         """The same at lower clocks."""
         found = copy(self)
         found.clocks = clocks

@@ -165,9 +165,10 @@ def mean_power(known: ChipPower, activity: Activity, cap: Any) -> Any:
     return usual if cap is None else minimum(usual, cap)
 
 
-def waiting_power_of(chip: HardwareNode) -> float:
-    """Watts of one device that holds a program and runs nothing."""
-    return chip_power(chip).wait
+def waiting_power_of(chip: HardwareNode, cap: Any = None) -> float:
+    """Watts of one device that holds a program and runs nothing; a lower limit is kept while it waits, too."""
+    wait = chip_power(chip).wait
+    return wait if cap is None else min(wait, to_si(cap, "W"))
 
 
 def power_interval(kind: str, chip: HardwareNode, watts: float, cap: Any = None) -> Interval:
@@ -192,6 +193,18 @@ class Clock(NamedTuple):
     def take(self, index: Any) -> Clock:
         """At some of many points."""
         return Clock(*(taken(value, index) for value in self))
+
+
+class Clocks(NamedTuple):
+    """Clocks of prompts and of answers, and the mean of a device that does both."""
+
+    reading: Clock
+    writing: Clock
+    both: Clock
+
+    def take(self, index: Any) -> Clocks:
+        """At some of many points."""
+        return Clocks(*(clock.take(index) for clock in self))
 
 
 def throttle(chip: HardwareNode | ChipPower, activity: Activity, clocked: Any, streamed: Any, cap: Any) -> Clock:
