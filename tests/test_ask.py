@@ -126,6 +126,15 @@ def test_a_model_is_swept_over_keys_of_its_plan(tmp_path):
     )
 
 
+def test_a_plan_is_swept_as_a_plan_a_table_or_an_answer_over_keys_or_axes():
+    keys = {"concurrency": [1, 4]}
+    table = {"task": "serving", "model": "Llama3_8B", "on": "1xH100"}
+    one = mlsysim.sweep(table, over=keys).to_csv()
+    plan = mlsysim.serve("Llama3_8B", on="1xH100").plan
+    assert one == mlsysim.sweep(table, axes=keys).to_csv() == mlsysim.sweep(plan, axes=keys).to_csv()
+    assert one == mlsysim.sweep("Llama3_8B", on="1xH100", task="serving", over=keys).to_csv()
+
+
 def test_a_sweep_of_steps_has_their_time_and_mfu():
     """A run of so many tokens is asked how long it takes, one without them what a step does."""
     asked = {"on": "8xH100", "task": "training", "efficiency": 0.5, "over": {"batch_size": [64, 128]}}

@@ -72,15 +72,16 @@ def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Pl
     return found if found.best is None else replace(found, best=found.best.drawn_by(_chart))
 
 
-def compare(a: Any, b: Any) -> Comparison | Difference:
+def compare(a: Any, b: Any = None) -> Comparison | Difference:
     """What changes from one answer to another, by what factor, and which wall binds in each. Takes two answers to plans, or two results of one
     resolver."""
     if isinstance(a, Answer) and isinstance(b, Answer):
         return compare_answers(a, b)
     if isinstance(a, Result) and isinstance(b, Result):
         return compare_results(a, b)
+    got = "one" if b is None else f"{type(a).__name__} and {type(b).__name__}"
     raise InputError(
-        f"compare() takes two answers to plans, or two results of a resolver, got {type(a).__name__} and {type(b).__name__}; "
+        f"compare() takes two answers to plans, or two results of a resolver, got {got}; "
         "ask both first, as in compare(serve('Llama3_8B', on='H100'), serve('Llama3_8B', on='H200'))."
     )
 
@@ -100,16 +101,22 @@ def sweep(space: str | PathLike[str] | Mapping[str, Any] | Space, **options: Any
 
 
 @overload
-def sweep(space: Model | Plan | Answer, over: Mapping[str, Iterable[Any]], **options: Any) -> SweptPlan: ...
+def sweep(
+    space: Model | Mapping[str, Any] | Plan | Answer, over: Mapping[str, Iterable[Any]], **options: Any
+) -> SweptPlan: ...
 
 
 def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options: Any) -> Swept | SweptPlan:
     """Every point of a space (a file, a table with its keys, or a Space): the best, the Pareto front, what stopped the others.
 
     Options are those of :func:`mlsysim.search.sweep.sweep`: ``workers``, ``points``, ``checkpoint`` ... With keys to go ``over``, every answer to a plan (a
-    file, a Plan, or the plan of an answer, or a model with ``on`` and other keys) at their values: ``sweep(answer, over={"spares": [0, 16, 64]})``."""
+    file, a table, a Plan, or the plan of an answer, or a model with ``on`` and other keys) at their values:
+    ``sweep(answer, over={"spares": [0, 16, 64]})``. A plan takes ``axes`` as another word for ``over``."""
+    planned = isinstance(space, Plan | Answer) or (isinstance(space, Mapping) and not {"axes", "kind"} & {*space})
+    if over is None and (planned or "axes" in options):
+        over = options.pop("axes", {})
     if over is not None:
-        axes = {key: [fleet_name(v) if key == "on" else v for v in values] for key, values in over.items()}
+        axes = {key: [fleet_name(v) if key == "on" else v for v in values] for key, values in _keys(over).items()}
         return SweptPlan(*varied(_swept_plan(space, options, axes.get("on")), axes))
     from mlsysim.search.space import Space
     from mlsysim.search.sweep import sweep as evaluated
@@ -126,8 +133,26 @@ def sweep(space: Any, over: Mapping[str, Iterable[Any]] | None = None, **options
     if isinstance(space, Mapping):
         space = Space.from_dict(space)
     elif not isinstance(space, Space):
-        space = Space.from_toml(fspath(space))
+        space = Space.from_toml(_path(space))
     return Swept.of(evaluated(space, **options), space)
+
+
+def _path(of: Any) -> str:
+    if not isinstance(of, str | PathLike):
+        told = "a space (a file, a table or a Space), or a plan, an answer or a model with keys to go over"
+        raise InputError(f"sweep() takes {told}; got {type(of).__name__}.", field="space")
+    return fspath(of)
+
+
+def _keys(over: Any) -> dict[str, list[Any]]:
+    """Keys of a plan with several values each."""
+    told = "such as over={'tp': [1, 2, 4]}"
+    if not isinstance(over, Mapping) or not over:
+        raise InputError(f"Say over which values of which keys to go, {told}.", field="over")
+    for key, values in over.items():
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise InputError(f"over needs several values of {key} in a list, {told}; got {values!r}.", field="over")
+    return {key: [*values] for key, values in over.items()}
 
 
 def _swept_plan(of: Any, settings: dict[str, Any], fleets: list[str] | None) -> Plan:
@@ -135,16 +160,16 @@ def _swept_plan(of: Any, settings: dict[str, Any], fleets: list[str] | None) -> 
     named = isinstance(of, str) and not of.startswith("scenario:") and not of.lower().endswith(ENDINGS)
     if fleets and (named or isinstance(of, Workload)):
         settings.setdefault("on", fleets[0])
-    if "on" in settings and not isinstance(of, Plan | Answer):
+    if "on" in settings and not isinstance(of, Plan | Answer | Mapping):
         return Plan.model_validate({"model": model_name(of), **settings, "on": fleet_name(settings["on"])})
-    plan = of.plan if isinstance(of, Answer) else of
+    plan = of.plan if isinstance(of, Answer) else Plan.model_validate(dict(of)) if isinstance(of, Mapping) else of
     if named:
         model, mark, on = str(of).rpartition("@")
         told = (model, on) if mark else (str(of), "8xH100")
         raise InputError(
             f"A model is swept with its fleet beside it: sweep({told[0]!r}, over, on={told[1]!r}).", field="on"
         )
-    return (plan if isinstance(plan, Plan) else load_plan(fspath(plan))).with_settings(settings)
+    return (plan if isinstance(plan, Plan) else load_plan(_path(plan))).with_settings(settings)
 
 
 def _answered(task: str, model: Model, on: Machines | None, settings: Mapping[str, Any]) -> Answer:

@@ -748,6 +748,8 @@ MISTAKES = {
     "explain mfu Llama3_70B@512xH100": ["`mlsysim explain mfu --of Llama3_70B@512xH100`"],
     TRAIN + "--utilization 40%": ["no option --utilization", "write --efficiency 40%"],
     TRAIN + "--tokens 1e30": ["got 1e30; expected at most 1,000,000 trillion"],
+    "eval --config plan.toml": ["no option --config", "write the file alone, as in `mlsysim eval plan.toml`"],
+    "serve --plan plan.toml": ["no option --plan", "`mlsysim eval plan.toml`, or its keys as options"],
     SERVE + "--engine triton": [
         "There is no serving engine named 'triton'; use one of gpt_fast, llama_cpp, SGLang, SGLang_eager, SGLang_mixed, SGLang_mixed_eager, TensorRT_LLM, "
     ],

@@ -224,6 +224,8 @@ def _of_usage(error: Exception, said: str) -> str:
     if name:
         near = getattr(error, "possibilities", None) or ()
         instead = _with_value(name, _instead(name.replace("_", "-")))
+        if name in ("--config", "--plan", "--file", "--config-file", "--plan-file"):
+            instead = "the file alone, as in `mlsysim eval plan.toml`, or its keys as options"
         if not instead and (owner := _belongs(name)):
             command = getattr(getattr(error, "ctx", None), "info_name", None)
             own = meant_for(name, next((task for task, each in _COMMANDS.items() if each == command), ""))
