@@ -578,6 +578,11 @@ MISTAKES = {
     SERVE + "--qps 5 --requests 0": ["--requests got 0", "expected at least 1"],
     SERVE + "--qps 5 --seed x": ["--seed got 'x'", "expected a whole number such as 2"],
     SERVE + "--qps 5 --spare -1": ["--spare got -1", "expected at least 0"],
+    "serve Llama3_8B --on L40S --qps 100 --autoscale 2:8": [
+        "grows to 8 replicas",
+        "room for 1 replica of 1 accelerator",
+    ],
+    SERVE + "--prefix-cache --slo ttft_p95=2s": ["--prefix-cache takes a value", "--slo stands in its place"],
     SERVE + "--qps 5 --autoscale 4": ["Autoscale is least and most replicas such as 2:8, got '4'"],
     SERVE + "--qps 5 --autoscale a:b": ["Autoscale is least and most replicas such as 2:8, got 'a:b'"],
     SERVE + "--qps 5 --autoscale 0:4": ["Autoscale is least and most replicas such as 2:8, got '0:4'"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -427,3 +428,13 @@ def test_percentiles_without_a_rate_take_the_layout_that_answers_most_within_the
     found, wide = (evaluate(asked | more, change=False) for more in ({}, {"tp": 2}))
     assert found.layout["replicas"] == 2 and found.value("requests_per_second") > wide.value("requests_per_second")
     assert all(check.passed for answer in (found, wide) for check in answer.checks)
+
+
+def test_a_service_that_grows_too_late_where_steps_are_longer_says_so() -> None:
+    """A replica is added for every so many requests a second, more than it answers where steps are as long as their interval lets them be."""
+    on = {"hardware": {"on": "8xL40S"}, "parallelism": {}}
+    asked = {"prompt_tokens": 500, "output_tokens": 150, "qps": 24.0, "autoscale": "2:8"}
+    words = " ".join(evaluate({"model": "Llama3_8B", **on, "serving": asked}, change=False).verdict)
+    (line,) = re.findall(r"added for every (\S+) requests a second, and would answer (\S+)\.", words)
+    aims, answers = map(float, line)
+    assert answers < 24 / 2 < aims

@@ -46,6 +46,8 @@ def where(model: str, hardware: str | None, on: str | None) -> tuple[str, str | 
         if spaced
         else "; what has a space in it stands in quotes"
     )
+    if len(before) > 1 and before[-1].startswith("--") and before[-2].startswith("--"):
+        words = f"{before[-2]} takes a value, and {before[-1]} stands in its place"
     if is_hardware(hardware):
         words = f"Hardware stands after the model or in --on; here it does in both, {hardware[:60]!r} and {on[:60]!r}"
     if on.isdigit():

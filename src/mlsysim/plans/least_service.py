@@ -165,20 +165,21 @@ def _first_whole(services: list[Service], streams: dict[str, ChipDesigns]) -> li
     return services
 
 
-def described(found: Sequence[Service], names: Sequence[str]) -> tuple[str, bool]:
-    """The outcome in a sentence, and whether something keeps every limit and the budget."""
+def described(found: Sequence[Service], names: Sequence[str], limited: bool) -> tuple[str, bool]:
+    """The outcome in a sentence, and whether something keeps every limit, where there are any, and the budget."""
+    does = "keeps every limit" if limited else "carries the traffic"
     best = next((each for each in found if each.answer is not None), None)
     if best is None or best.answer is None or best.design is None:
-        return f"No service on {', '.join(names)} keeps every limit.", False
+        return f"No service on {', '.join(names)} {does}.", False
     of_all = "cheapest" if best.price < math.inf else "smallest"
     what = f"{best.accelerators:,} x {best.chip} ({best.design.text}) is the {of_all} service"
     missed = next((check.sentence for check in best.answer.checks if not check.passed), None)
     if missed is not None:
-        return f"{what} that keeps every limit on times. {missed}", False
+        return f"{what} that {does}{' on times' * limited}. {missed}", False
     least = min((each for each in found if each.answer is not None), key=lambda each: each.accelerators)
     fewer = "" if least.accelerators == best.accelerators else f" The fewest are {least.accelerators:,} x {least.chip}."
     sure = next((each for each in found if each.design and each.odds is not None and each.odds >= _SURE), None)
     safer = ""
     if sure is not None and sure.design is not None and best.odds is not None and best.odds < _SURE:
         safer = f" Its odds are {best.odds:.0%}; the {of_all} of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
-    return f"{what} that keeps every limit.{safer}{fewer}", True
+    return f"{what} that {does}.{safer}{fewer}", True

@@ -18,6 +18,7 @@ from mlsysim.plans.least_service import Service, described, least_services
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
 from mlsysim.plans.schema import Write, spoken
+from mlsysim.plans.serving_load import is_limited
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.text import count_text, figure, html_of, lines_of
@@ -142,10 +143,9 @@ def _of_a_run(answer: Answer | None) -> tuple[str, ...]:
     return tuple(held.get(name, "not known") for name in ("run_time", cost, "mfu", "carbon_footprint"))
 
 
-_COLUMNS = (
-    "Headroom: how many times the traffic can grow before a limit is missed. Odds: the chance that every limit is kept. "
-    "Replicas before a + read prompts, those after it write answers. Each row is a plan that serve can repeat."
-)
+_LIMITED = "Headroom: how many times the traffic can grow before a limit is missed. Odds: the chance that every limit is kept. "
+_FREE = "Headroom: how many times the traffic can grow before more comes than is answered. Odds: the chance that all of it is answered. "
+_COLUMNS = "Replicas before a + read prompts, those after it write answers. Each row is a plan that serve can repeat."
 _FEWER = " Rows after the first were simulated with fewer requests."
 
 
@@ -153,11 +153,12 @@ def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:
     found = least_services(plan, names, tell)
     able = [each for each in found if each.answer is not None]
     best, part = able[0].answer if able else None, plan.serving
-    sentence, good = described(found, names)
+    limits = part is not None and is_limited(part)
+    sentence, good = described(found, names, limits)
     drawn = best is not None and best.fidelity == "simulated" and part is not None and not (part.trace or part.requests)
     tail = any("ttft_p99" in each.answer.held for each in able if each.answer is not None)
     first = "first token p99" if tail else "mean first token"
-    columns = [_COLUMNS + _FEWER * (drawn and len(able) > 1)] if able else []
+    columns = [(_LIMITED if limits else _FREE) + _COLUMNS + _FEWER * (drawn and len(able) > 1)] if able else []
     return Planned(
         sentence=sentence,
         good=good,

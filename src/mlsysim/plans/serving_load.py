@@ -118,9 +118,14 @@ class Server:
 
     def seen(self, served: Served) -> Served:
         """As a simulation sees it, where the plan asks for one and it fits."""
-        if self.arrivals is None or not served.result.feasible or served.overloaded:
+        if self.arrivals is None or not served.result.feasible:
             return served
-        return self.play(served, self.arrivals, self.quick)
+        most = int((self.part.autoscale or "1:1").partition(":")[2])
+        if most > served.replicas:
+            room = f"{many(served.replicas, 'replica')} of {many(served.split.devices, 'accelerator')}"
+            words = f"A service that grows to {most:,} replicas has no place: the fleet has room for {room}."
+            raise InputError(words, field="autoscale")
+        return served if served.overloaded else self.play(served, self.arrivals, self.quick)
 
     def _decode_fleet(self) -> Fleet | None:
         """The pool that writes answers: a fleet of any size, or of a chip alone as many as read prompts."""

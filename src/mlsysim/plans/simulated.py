@@ -43,7 +43,7 @@ from mlsysim.simulate.routers import router_class
 from mlsysim.simulate.serving import Settings, Simulated, simulate
 from mlsysim.simulate.settings import Backlog, Failures, Scaling
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, plainly
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Factors, independent, interval, measured
 
@@ -171,9 +171,6 @@ class Played(Served):
         if text is None:
             return None
         least, most = map(int, text.split(":"))
-        if most > self.replicas:
-            room = f"the fleet has room for {self.replicas:,} of {self.split.devices} accelerators"
-            raise InputError(f"A service that grows to {most:,} replicas has no place: {room}.", field="autoscale")
         # At the beginning as many as the mean load needs.
         first = math.ceil((self.come or 0.0) / self.rate_each)
         own = Scaling(most, least, self.rate_each * slower, "rate", start=self._restart, first=first)
@@ -283,7 +280,11 @@ class Played(Served):
         if first < _SENSITIVE * factor * self.ttft:
             return ""
         longer = f"with steps {factor - 1:.0%} longer, which is inside their interval, the first token takes"
-        return f"Near saturation: {longer} {compact_time(first)} on average, and a queue grows."
+        few = ""
+        if self.server.part.autoscale is not None and factor * _AIM > 1:
+            each = self.rate_each
+            few = f": a replica is added for every {plainly(each, 3)} requests a second, and would answer {plainly(each / _AIM / factor, 3)}"
+        return f"Near saturation: {longer} {compact_time(first)} on average, and a queue grows{few}."
 
     @cached_property
     def percentiles(self) -> dict[str, Percentiles]:
