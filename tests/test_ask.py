@@ -223,7 +223,7 @@ def test_a_fleet_that_is_over_the_budget_says_so_first():
 
 def test_how_soon_a_run_could_end_does_not_go_by_the_deadline():
     soon, sooner = (mlsysim.plan("GPT2", on="A100", deadline=each, tokens=1e10).notes for each in ("20 s", "0.1 s"))
-    assert soon == sooner and "the fastest, " in soon[0]
+    assert soon == sooner and "the fastest, " in soon[0] and " with an assumed batch of " in soon[0]
 
 
 def test_hardware_has_its_other_names_and_is_asked_for_where_it_is_missing(served):

@@ -97,7 +97,9 @@ def _for_chip(plan: Plan, chip: str, evaluate: Callable[[Plan], Answer]) -> Cand
             return None
         seconds = to_si(answer.value("run_time"), "s")
         if seconds < fastest:
-            fastest, reason = seconds, f"the fastest, {nodes * step:,} x {chip}, takes {compact_time(seconds)}."
+            told = "a" if plan.workload.batch_size else "an assumed"
+            told = f"{compact_time(seconds)} with {told} batch of {answer.layout['batch_size']:,}"
+            fastest, reason = seconds, f"the fastest, {nodes * step:,} x {chip}, takes {told}."
         return None if seconds > deadline else answer
 
     nodes, slower, best = _floor(plan, chip, step), 0, None
