@@ -39,6 +39,7 @@ class Coming(Answers):
         self.waiting = Waiting(scheduling.order)
         self._length = self._stalled = 0.0
         self._last, self._moving = 0, 0.0
+        self._refused: tuple[int, int] | None = None
         self._finished: list[Live] = []
         self.jobs: Jobs | None = None
         self.swift = False

@@ -20,11 +20,16 @@ class Host:
         self.link, self.swaps, self.places, self.adapter_bytes = link, swaps, places, adapter_bytes
         self.resident: OrderedDict[str, int] = OrderedDict()
         """Adapters on the device, and how many requests use each."""
-        self.loaded = 0
+        self.loaded = self.idle = 0
+        """Adapters that came, and those on the device that nobody uses."""
+        self.changes = 0
+        """How often it changed which adapters have a place."""
 
     def forget(self) -> None:
         """The device is empty."""
         self.resident.clear()
+        self.idle = 0
+        self.changes += 1
 
     def seconds(self, size: float) -> float:
         """Of so many bytes, one way."""
@@ -32,9 +37,9 @@ class Host:
 
     def has_place(self, adapter: str | None) -> bool:
         """Whether an adapter is there or can be."""
-        if adapter is None or self.places is None or adapter in self.resident or len(self.resident) < self.places:
+        if adapter is None or self.places is None or adapter in self.resident:
             return True
-        return any(not users for users in self.resident.values())
+        return self.idle > 0 or len(self.resident) < self.places
 
     def enters(self, adapter: str | None, away: float) -> float:
         """Seconds until an adapter, and a cache that was put away, are there."""
@@ -44,9 +49,13 @@ class Host:
         if adapter not in self.resident:
             if len(self.resident) >= self.places:
                 del self.resident[next(name for name, users in self.resident.items() if not users)]
+                self.idle -= 1
             self.resident[adapter] = 0
             self.loaded += 1
+            self.idle += 1
+            self.changes += 1
             found += self.seconds(self.adapter_bytes)
+        self.idle -= not self.resident[adapter]
         self.resident[adapter] += 1
         self.resident.move_to_end(adapter)
         return found
@@ -55,3 +64,6 @@ class Host:
         """A request does not use its adapter any more."""
         if adapter is not None and self.places is not None:
             self.resident[adapter] -= 1
+            if not self.resident[adapter]:
+                self.idle += 1
+                self.changes += 1

@@ -121,8 +121,19 @@ class Replica(Swift):
 
     def _admit(self) -> tuple[str, int]:
         """Let requests in: what stops the next one, and the steps until it is ready."""
+        if self.host is not None and self._refused == (self.host.changes, len(self.waiting)) and self._passes():
+            return "adapters", MANY
         stopped = self._let_in()
         return ("adapters", MANY) if self.waiting.come_again() else stopped
+
+    def _passes(self) -> bool:
+        """Whether those who wait, none of whose adapters had a place when they were last asked, would be passed over again."""
+        live, room = self.waiting.head, self.scheduling.slots - self.n - len(self.reading)
+        if live is None or self.jobs is not None or live.ready > self.turns or room <= 0:
+            return False
+        if self.scheduling.prompts in ("last", "static"):
+            return False
+        return self.held + self._needed(live) <= self.room.bytes or not (self.n or self.reading)
 
     def _let_in(self) -> tuple[str, int]:
         waiting, room, plan = self.waiting, self.room, self.scheduling
@@ -178,6 +189,8 @@ class Replica(Swift):
             self.reading.insert(len(self.reading) - (0 if self.jobs is None else self.jobs.reading), live)
             budget -= new
             live = waiting.head
+        if self.host is not None and len(waiting):
+            self._refused = self.host.changes, len(waiting)
         return self._fill()
 
     def _bring(self, live: Live) -> None:
