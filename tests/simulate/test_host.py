@@ -132,3 +132,23 @@ def test_hosts_and_disks_of_a_machine() -> None:
     some = (_engines(adapters=many, adapter_rank=64) for many in (2, 8))
     few, all_there = (simulate(lora, t, named, 12).spent.moving for lora in some)
     assert few == pytest.approx(1.5 * all_there) and all_there > 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=60), st.integers(1, 4))
+def test_a_place_is_free_where_fewer_are_there_or_one_is_not_used(moves, places):
+    """Counted as it goes, and from all that are there."""
+    host, users = Host(1e9, places=places, adapter_bytes=1e6), []
+    for adapter, comes in moves:
+        free = len(host.resident) < places or not all(host.resident.values())
+        assert host.has_place(adapter) == (adapter in host.resident or free)
+        before = host.changes
+        if comes and host.has_place(adapter):
+            host.enters(adapter, 0.0)
+            users.append(adapter)
+        elif not comes and users:
+            host.leaves(users.pop(0))
+        if host.changes == before:
+            # Those that had no place have none now.
+            others = set("abcde") - host.resident.keys()
+            assert free or not any(host.has_place(other) for other in others)
+    assert len(host.resident) <= places and host.idle == sum(not count for count in host.resident.values())
