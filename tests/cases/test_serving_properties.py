@@ -157,7 +157,10 @@ def test_a_token_goes_at_most_once_to_each_node(nodes, choices, port, faster):
 def test_prompts_over_nodes_are_sent_once_and_decode_steps_directly():
     """DeepSeek-V3 over four nodes: 8 experts of a token, from 4 of 8 groups, are on 2.2 other nodes, where each copy by itself crosses 6 times,
     1.25 times as often to the busiest device."""
-    step = steps("DeepSeek_V3", "fp8", 1, attention_dp=32, moe_ep=32)
+    plain = engine("vLLM").model_copy(update={"models": ()})
+    step = engine_step(
+        Models.get("DeepSeek_V3"), Hardware.get("H200"), plain, precision="fp8", tp=1, attention_dp=32, moe_ep=32
+    )
     group = step.network.group(32)
     assert copies(group, 8, True) == pytest.approx(3 * (1 - 0.75**8)) and copies(group, 8, False) == 6
     sent = [step.rows(0.0, 4000.0, 0.0, 1.0), step.rows(64.0, 0.0, 64.0, 0.0)]

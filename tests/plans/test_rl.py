@@ -330,7 +330,7 @@ def test_keys_at_several_values():
             axes_of(wrong)
     with pytest.raises(InputError, match="At most"):
         mlsysim.sweep(plan, over={"prompts": range(1, 2000)})
-    with pytest.raises(InputError, match="needs keys"):
+    with pytest.raises(InputError, match="over which values of which keys"):
         mlsysim.sweep(plan, over={})
     with pytest.raises(InputError, match="no metric named"):
         found.ranked("speed")
