@@ -21,7 +21,8 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from mlsysim.cases.goodput import Saving, exact_goodput_of
-from mlsysim.cases.serve import Engines, serve
+from mlsysim.cases.machines import Engines
+from mlsysim.cases.serve import serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlsysim.cases.iterations import Iterations
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
-from mlsysim.physics.pipeline import pipelined_completion, pipelined_period, pipelined_share
+from mlsysim.physics.stage_turns import pipelined_completion, pipelined_period, pipelined_share
 from mlsysim.search.serving import evaluate
 from mlsysim.search.space import Space
 from mlsysim.timing.engine_step import EngineStep, engine_step

@@ -13,8 +13,9 @@ import pytest
 from mlsysim.cases import replica
 from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.deployment import Deployment
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.request import ANSWER, FIRST, OTHERS, PLACE, of_phase
-from mlsysim.cases.serve import Engines, Replicated, serve
+from mlsysim.cases.serve import serve
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware

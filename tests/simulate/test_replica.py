@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlsysim.cases.serve import Engines, serve
+from mlsysim.cases.machines import Engines
+from mlsysim.cases.serve import serve
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models

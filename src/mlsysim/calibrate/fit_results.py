@@ -27,7 +27,7 @@ import numpy as np
 
 from mlsysim.calibrate.fitting import table_of
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior
-from mlsysim.cases.serve import Engines
+from mlsysim.cases.machines import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.importers.markup import table_lines

@@ -40,7 +40,8 @@ from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, togeth
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables import TABLES
-from mlsysim.cases.serve import Engines, serve
+from mlsysim.cases.machines import Engines
+from mlsysim.cases.serve import serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.importers.markup import table_lines

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.cache import DeviceMemory, remedies, wider_groups
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.replica import Replica
-from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak, storage_formats

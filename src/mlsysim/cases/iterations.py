@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.phases import of_draft
-from mlsysim.physics.pipeline import pipelined_period
+from mlsysim.physics.stage_turns import pipelined_period
 from mlsysim.timing.engine_block import Deployment
 from mlsysim.timing.engine_step import EngineStep, StepTime
 from mlsysim.timing.engines import Engine

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.joules import activity_of, throttled
-from mlsysim.cases.serve import Engines, Replicated
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.traffic import Traffic
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.timing.power import ChipPower, Clock, Clocks, chip_power, equivalent, vector_share

@@ -233,7 +233,7 @@ def _by_engine(
 ) -> Timed:
     """What a replica of one device does in one iteration, in the memory that its engine leaves room for."""
     from mlsysim.cases.deployment import Deployment
-    from mlsysim.cases.serve import Engines
+    from mlsysim.cases.machines import Engines
     from mlsysim.cases.traffic import Traffic
 
     model = question.model

@@ -10,7 +10,7 @@ from typing import Any
 from mlsysim.cases.replica import Passes, Replica
 from mlsysim.cases.replica_pass import PassTime
 from mlsysim.cases.request import value_of
-from mlsysim.physics.pipeline import pipelined_completion, pipelined_period
+from mlsysim.physics.stage_turns import pipelined_completion, pipelined_period
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, power, some, where

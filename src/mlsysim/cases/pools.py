@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mlsysim.cases.serve import Engines, Machine
+from mlsysim.cases.machines import Engines, Machine
 from mlsysim.cases.traffic import Traffic
 from mlsysim.models.demand import sequence_demand
 from mlsysim.timing.power import Activity, ChipPower, Clocks, serving_activity

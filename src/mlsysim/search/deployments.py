@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.deployment import Deployment, check_context, check_degrees
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.rent import price_text
 from mlsysim.cases.replica import Replica
 from mlsysim.cases.run import Around
 from mlsysim.cases.run_inputs import ALL, LOCAL, REGION, around_node, hosted_share, usual_node
-from mlsysim.cases.serve import Engines, Replicated
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.registry import Hardware

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsysim.cases.limited import Drawing, limited
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.pools import Pool
-from mlsysim.cases.serve import Engines, Replicated, loads, serve
+from mlsysim.cases.serve import loads, serve
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError
 from mlsysim.search import deployments

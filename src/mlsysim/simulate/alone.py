@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import replace
 from typing import NamedTuple
 
-from mlsysim.cases.serve import Engines
+from mlsysim.cases.machines import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.simulate.bags import LATER
 from mlsysim.simulate.live import NEVER, Spent

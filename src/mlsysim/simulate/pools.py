@@ -14,7 +14,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from mlsysim.cases.apart import fullest_port
-from mlsysim.cases.serve import Engines
+from mlsysim.cases.machines import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.simulate.live import Done, Ended
 from mlsysim.simulate.replicas import Kind

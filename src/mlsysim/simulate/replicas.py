@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mlsysim.cases.iterations import Iterations
+from mlsysim.cases.machines import Engines
 from mlsysim.cases.offload import host_link
-from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.errors import InputError, unknown_name
 from mlsysim.simulate.host import Host

@@ -26,7 +26,7 @@ from random import Random
 from statistics import NormalDist
 from typing import NamedTuple
 
-from mlsysim.cases.serve import Engines
+from mlsysim.cases.machines import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.simulate.live import Ended

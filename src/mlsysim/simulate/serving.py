@@ -16,8 +16,8 @@ from heapq import heappush
 from itertools import chain, count
 from typing import NamedTuple
 
+from mlsysim.cases.machines import Engines
 from mlsysim.cases.offload import host_link
-from mlsysim.cases.serve import Engines
 from mlsysim.cases.traffic import Traffic
 from mlsysim.errors import InputError
 from mlsysim.simulate.alone import Alone, each_alone, result

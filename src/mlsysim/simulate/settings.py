@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 
-from mlsysim.cases.serve import Engines
+from mlsysim.cases.machines import Engines
 from mlsysim.errors import InputError
 from mlsysim.simulate.record import LEVELS
 from mlsysim.units.records import dataclass

@@ -24,8 +24,9 @@ from typing import Annotated, Any
 
 from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.deployment import language_model
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.phases import Decoder
-from mlsysim.cases.serve import Engines, Replicated, Served, serve
+from mlsysim.cases.serve import Served, serve
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.errors import InputError
 from mlsysim.timing.tags import untagged

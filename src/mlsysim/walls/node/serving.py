@@ -34,12 +34,13 @@ from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
 from mlsysim.cases.limited import Drawing, limited
+from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
 from mlsysim.cases.pools import pool_rates
 from mlsysim.cases.prefix import found_prefixes
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
-from mlsysim.cases.serve import Engines, Replicated, Served, batch_times, serve
+from mlsysim.cases.serve import Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.units.fields import Words
 from mlsysim.units.text import bytes_text
