@@ -15,7 +15,7 @@ same volume. Experts exchange tokens four times. Context parallelism passes keys
 once, backward with their gradients twice). A pipeline sends one activation forward and one gradient backward for each
 micro-batch and chunk.
 
-What replicas say to each other is :mod:`mlsysim.cases.replicas`.
+What replicas say to each other is :mod:`mlsysim.cases.replica_messages`.
 The optimizer's own work (:mod:`mlsysim.cases.update`) comes last, with nothing beside it.
 
 Degrees, sizes and factors may be arrays: a point of a sweep is this case on an array.

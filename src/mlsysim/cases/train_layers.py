@@ -21,7 +21,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.replicas import BETWEEN_SITES, Shared, messages
+from mlsysim.cases.replica_messages import BETWEEN_SITES, Shared, messages
 from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import (
     BACKWARD_SHARE,

@@ -19,7 +19,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.replicas import sent
+from mlsysim.cases.replica_messages import sent
 from mlsysim.cases.train import Step
 from mlsysim.cases.train_network import replicated, summed_bytes
 from mlsysim.errors import InputError

@@ -22,7 +22,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.replicas import Shared, messages
+from mlsysim.cases.replica_messages import Shared, messages
 from mlsysim.cases.schedule import Pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Phase, Step, trained
 from mlsysim.cases.update import orthogonalised, owned_parameters

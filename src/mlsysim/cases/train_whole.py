@@ -14,7 +14,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.replicas import Shared, messages, sent
+from mlsysim.cases.replica_messages import Shared, messages, sent
 from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import BACKWARD_SHARE, Phase, Step, trained, with_the_host
 from mlsysim.cases.update import update_bytes

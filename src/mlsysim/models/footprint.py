@@ -323,13 +323,9 @@ class Training:
         if self._each[0] > self._element and not keeps.compiled:
             # Products cast their weights; a table that is no head is looked up, and layers that are recomputed keep none.
             used = 1.0 if self._tied or self._adapters else 1 - token_table(model) / model.parameter_count
-            head = (
-                stage.head * token_table(model) / self.tp
-                if self._widened
-                else 0.0
-                if self._adapters
-                else full * self._table
-            )
+            head = 0.0 if self._adapters else full * self._table
+            if self._widened:
+                head = stage.head * token_table(model) / self.tp
             saved = saved._replace(casts=self._element * (head + (1 - full) * (used * trained)))
         return saved
 
