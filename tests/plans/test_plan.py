@@ -236,3 +236,13 @@ def test_a_task_may_be_named_as_its_command(said, meant):
 def test_the_schema_takes_a_split_as_a_number_or_as_text():
     split = Plan.model_json_schema()["$defs"]["RlPart"]["properties"]["split"]
     assert {"integer", "string"} <= {each["type"] for each in split["anyOf"]}
+
+
+def test_a_table_within_a_part_stands_beside_other_keys():
+    flat = {"model": "Llama3_8B", "on": "8xH100", "memory_bandwidth": "6 TB/s", "tdp": "500 W", "layers": 40}
+    within = {"model": "Llama3_8B", "on": "8xH100", "chip": {"bandwidth": "6 TB/s"}, "tdp": "500 W"}
+    asked = Plan.model_validate(flat)
+    assert Plan.model_validate({**within, "dimensions": {"layers": 40}}) == asked
+    assert Plan.model_validate({**within, "hardware.chip": {"tdp": "500 W"}, "layers": 40, "tdp": "500 W"}) == asked
+    with pytest.raises(InputError, match=r"'hardware.chip.bandwith' is not a key of a plan; did you mean"):
+        Plan.model_validate({**within, "chip": {"bandwith": "6 TB/s"}})

@@ -221,13 +221,15 @@ def _walk(record: type[Record], path: str) -> Iterator[tuple[str, Any]]:
 def gathered(record: type[Record], document: Mapping[str, Any], known: Mapping[str, Leaf]) -> dict[str, Any]:
     """A document whose keys stand beside each other, in parts: ``{"tp": 8}`` becomes ``{"parallelism": {"tp": 8}}``.
 
-    Parts that are already tables stay, and both may be mixed. Where a name is that of two keys, the plan's task decides.
+    Parts that are already tables stay, so do those within them (``{"chip": {...}}``), and all may be mixed. Where a name is that of two keys, the plan's task decides.
     """
     found: dict[str, Any] = {}
     for name, value in document.items():
         part = PARTS.get(str(name), str(name))
         is_part = part in record.model_fields
         key = None if is_part and not isinstance(value, str) else key_named(str(name), known, document.get("task"))
+        if isinstance(value, Mapping) and not is_part:
+            key = next((path for path in _inner(known) if str(name) in (path, path.rpartition(".")[2])), key)
         if is_part and key is None:
             old = found.get(part)
             found[part] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
@@ -244,8 +246,14 @@ def gathered(record: type[Record], document: Mapping[str, Any], known: Mapping[s
             # A copy, so that no table of the caller's is changed.
             table[step] = held = dict(held)
             table = held
-        table[last] = value
+        old = table.get(last)
+        table[last] = {**old, **value} if isinstance(old, dict) and isinstance(value, Mapping) else value
     return found
+
+
+def _inner(known: Mapping[str, Leaf]) -> list[str]:
+    """Tables within a part, such as ``hardware.chip``."""
+    return [*dict.fromkeys(key.rpartition(".")[0] for key in known if key.count(".") == 2)]
 
 
 def key_named(name: str, known: Mapping[str, Leaf], task: Any = None) -> str | None:
