@@ -3,7 +3,8 @@
     python benchmarks/simulate.py [short] [long] [week] [memory] [runs] [--count 200000]
 
 short    500 + 100 tokens at random at 70 % of what a replica answers
-long     Mooncake's conversations of 12,000 tokens on average, whose beginnings are kept (prefix cache)
+long     Mooncake's conversations of 12,000 tokens on average, whose beginnings are kept (prefix cache), on replicas that take turns; then by a router
+         that looks at every replica's caches
 week     a week at the mean rate of Azure's conversation trace, with hours of the day, on the replicas that it needs
 memory   the largest memory of the process after a trace and after one ten times as long, when only percentiles are asked
 runs     a training run of 90 days on 16,384 GPUs with a thousand seeds (a tenth of them are played), spares, repairs and nodes that break again
@@ -95,8 +96,9 @@ def long(count: int) -> None:
     drawn = list(islice(trace, count))
     mean = round(sum(request.prompt for request in drawn) / len(drawn))
     t = Traffic(mean, 300, rate=1.0, together=1.0, replicas=4)
-    seen, seconds = played(one, t, drawn, len(drawn), Settings(block_tokens=trace.block_tokens, router="prefix"), 3)
-    say("long", len(drawn), seconds, f">= {LONG_AIM:,}; prompts of {mean:,} tokens, {sum(seen.found):.0%} found")
+    for name, router in (("long", "round_robin"), ("routed", "prefix")):
+        seen, seconds = played(one, t, drawn, len(drawn), Settings(block_tokens=trace.block_tokens, router=router), 3)
+        say(name, len(drawn), seconds, f">= {LONG_AIM:,}; prompts of {mean:,} tokens, {sum(seen.found):.0%} found")
 
 
 def week(count: int) -> None:

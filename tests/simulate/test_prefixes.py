@@ -28,9 +28,9 @@ def _found(asked: list[list[int]], blocks: int, tiers: tuple[Tier, ...] = ()) ->
     for at, path in enumerate(asked):
         request = _request(at, path)
         found.append(kept.find(request, blocks * _BYTES))
-        kept.hold(request, found[-1])
-        kept.keep(request)
-        kept.leave(request, request.prompt)
+        kept.hold(at, request, found[-1])
+        kept.keep(at, request)
+        kept.leave(at, request, request.prompt)
     return found
 
 
@@ -63,16 +63,16 @@ def test_without_room_nothing_is_found(asked: list[list[int]]) -> None:
 
 
 class _Blocks:
-    """The same caches block by block: how many hold each, or minus the number of the request that left it last."""
+    """The same caches block by block: the requests that hold each, or minus the number of the one that left it last."""
 
     def __init__(self) -> None:
-        self.there: dict[Any, int] = {}
+        self.there: dict[Any, set[int] | int] = {}
         self.left: list[tuple[int, Any]] = []
         self.gone = 0
 
     @property
     def idle(self) -> int:
-        return sum(many < 0 for many in self.there.values())
+        return sum(isinstance(held, int) for held in self.there.values())
 
     def find(self, blocks: tuple[Any, ...], most: int) -> int:
         while self.idle > most:
@@ -81,49 +81,53 @@ class _Blocks:
                 del self.there[block]
         return next((at for at, block in enumerate(blocks) if block not in self.there), len(blocks))
 
-    def hold(self, blocks: tuple[Any, ...]) -> None:
-        for block in blocks[: self.find(blocks, 1 << 30)]:
-            self.there[block] = max(self.there[block], 0) + 1
-
-    def keep(self, blocks: tuple[Any, ...]) -> None:
+    def keep(self, number: int, blocks: tuple[Any, ...]) -> None:
         for block in blocks:
-            self.there[block] = max(self.there.get(block, 0), 1)
+            held = self.there.get(block)
+            self.there[block] = {number} | (held if isinstance(held, set) else set())
 
-    def leave(self, blocks: tuple[Any, ...]) -> None:
+    def leave(self, number: int, blocks: tuple[Any, ...]) -> None:
         self.gone += 1
         for block in reversed(blocks):
-            if self.there.get(block, 0) > 1:
-                self.there[block] -= 1
+            held = self.there.get(block)
+            others = held - {number} if isinstance(held, set) else set()
+            if others:
+                self.there[block] = others
             else:
                 self.there[block] = -self.gone
                 self.left.append((self.gone, block))
+
+
+def _chain(runs: Prefixes, request: Request, tokens: int) -> tuple[Any, ...]:
+    blocks, many = runs.chain(request, tokens)
+    return blocks[:many]
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_runs_of_blocks_are_the_blocks(seed: int) -> None:
     """Requests come, are read and go in any order, on caches that shrink and grow: found, held and idle are those of single blocks."""
     draw, runs, single = random.Random(seed), Prefixes(_TOKENS, _BYTES), _Blocks()
-    inside: list[tuple[Request, bool]] = []
+    inside: list[tuple[int, Request, bool]] = []
     for at in range(draw.randint(5, 100)):
         if draw.random() < 0.45 or not inside:
             path = [draw.randint(0, 2) for _ in range(draw.randint(1, 9))]
             request = _request(at, path)
             request = request._replace(prompt=draw.randint(1, len(path)) * _TOKENS + draw.randint(0, 15))
-            blocks, most = runs.chain(request, request.prompt), draw.choice((0, 5, 10, 30, 1000))
+            blocks, most = _chain(runs, request, request.prompt), draw.choice((0, 5, 10, 30, 1000))
             found = runs.find(request, most * _BYTES)
             assert found == single.find(blocks, most) * _TOKENS
             if draw.random() < 0.8:
-                runs.hold(request, found)
-                single.hold(blocks)
-                inside.append((request, False))
+                runs.hold(at, request, found)
+                single.keep(at, blocks[: found // _TOKENS])
+                inside.append((at, request, False))
         else:
-            request, read = inside.pop(draw.randrange(len(inside)))
+            number, request, read = inside.pop(draw.randrange(len(inside)))
             if not read and draw.random() < 0.85:
-                runs.keep(request)
-                single.keep(runs.chain(request, request.prompt))
-                inside.append((request, True))
+                runs.keep(number, request)
+                single.keep(number, _chain(runs, request, request.prompt))
+                inside.append((number, request, True))
             else:
                 tokens = request.prompt + draw.choice((0, 40))
-                runs.leave(request, tokens)
-                single.leave(runs.chain(request, tokens))
+                runs.leave(number, request, tokens)
+                single.leave(number, _chain(runs, request, tokens))
         assert runs._idle == single.idle

@@ -122,8 +122,9 @@ class Coming(Answers):
         seconds = unread * self.pace
         if not n or seconds > most:
             return seconds
-        ranks, slope = self.steps.ranks, self.slope
-        each = self.steps.decode_time(-(-n // ranks), self.load / ranks)
+        steps, slope = self.steps, self.slope
+        ranks = steps.ranks
+        each = steps.decode_time(n, self.load) if ranks == 1 else steps.decode_time(-(-n // ranks), self.load / ranks)
         if time < at:
             each += slope * steps_within(at - time, each - slope / 2, slope)
         return seconds + each

@@ -81,7 +81,7 @@ class Filling(Coming):
         self.running.remove(entry)
         self.running.sort()
         if self.prefixes is not None and not (self.host is not None and self.host.swaps):
-            self.prefixes.leave(live.request, live.prompt + written)
+            self.prefixes.leave(live.number, live.request, live.prompt + written)
         live.prompt += written
         live.left -= written
         self._wrote(live, written)

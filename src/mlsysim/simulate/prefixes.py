@@ -9,7 +9,7 @@ The device's blocks are a tree, in which blocks that were only ever asked for to
 the runs of its prompt, a few, not as its blocks, hundreds.
 
 A session without hashes finds what its last turn left, prompt and answer. Left out: blocks of a prompt that is being read are found by others only
-when it has been (as in vLLM), and shared blocks of requests that run at the same time are counted for each of them.
+when it has been (as in vLLM), and shared blocks of requests that run at the same time take room for each of them.
 """
 
 from __future__ import annotations
@@ -34,33 +34,46 @@ class Tier:
 
 
 class Run:
-    """Blocks one after another, of which the first ``kept`` are on the device, and ``held`` requests hold them all."""
+    """Blocks of a chain, from where the run ``before`` ends to ``end``: the first ``kept`` are on the device, and ``held`` requests hold them all.
 
-    __slots__ = ("after", "before", "blocks", "gone", "held", "kept")
+    ``blocks`` is the chain of a request that has them, whole, so that nothing is copied."""
 
-    def __init__(self, blocks: tuple[Any, ...], before: Run | None) -> None:
-        self.blocks, self.before = blocks, before
-        self.after: dict[Any, Run] = {}
+    __slots__ = ("after", "before", "blocks", "end", "gone", "held", "kept")
+
+    def __init__(self, blocks: tuple[Any, ...], end: int, before: Run | None) -> None:
+        self.blocks, self.end, self.before = blocks, end, before
+        self.after = _NOWHERE
         """Runs that go on from here, by their first block."""
         self.kept = self.held = self.gone = 0
         """``gone`` is the number of the request that left it last."""
 
     def split(self, at: int) -> Run:
-        """Its first blocks as a run of their own, which is returned; this one is the rest."""
+        """Its blocks up to there as a run of their own, which is returned; this one is the rest."""
         assert self.before is not None
-        first = Run(self.blocks[:at], self.before)
-        self.before.after[self.blocks[0]] = first
-        first.after[self.blocks[at]] = self
-        first.held, first.gone, first.kept = self.held, self.gone, min(self.kept, at)
-        self.blocks, self.before, self.kept = self.blocks[at:], first, self.kept - first.kept
+        begin = self.before.end
+        first = self.before.after[self.blocks[begin]] = Run(self.blocks, at, self.before)
+        first.after = {self.blocks[at]: self}
+        first.held, first.gone, first.kept = self.held, self.gone, min(self.kept, at - begin)
+        self.before, self.kept = first, self.kept - first.kept
         return first
 
 
-def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
-    """How many of the first ones are the same."""
-    if one[: len(other)] == other:
-        return len(other)
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+_NOWHERE: dict[Any, Run] = {}
+"""What goes on from most runs; it stays empty."""
+
+
+def _root() -> Run:
+    root = Run((), 0, None)
+    root.after = {}
+    return root
+
+
+def _alike(one: tuple[Any, ...], other: tuple[Any, ...], begin: int, end: int) -> int:
+    """Where two chains that are the same up to ``begin``, and at it, part, at ``end`` at the latest."""
+    if end == begin + 1 or one is other or one[begin:end] == other[begin:end]:
+        return min(end, len(one))
+    end = min(end, len(one))
+    return next((at for at in range(begin + 1, end) if one[at] != other[at]), end)
 
 
 class Prefixes:
@@ -68,7 +81,9 @@ class Prefixes:
 
     def __init__(self, block_tokens: int, block_bytes: float, tiers: tuple[Tier, ...] = ()) -> None:
         self.block_tokens, self.block_bytes, self.tiers = block_tokens, block_bytes, tiers
-        self._root = Run((), None)
+        self._root = _root()
+        self._ends: dict[int, Run] = {}
+        """Where the blocks end that a request holds, by its number."""
         self._left: deque[tuple[int, Run]] = deque()
         """Requests that have gone, in their order, with the last run of each that may have blocks that it left last; those before it may have some too."""
         self._gone = self._idle = 0
@@ -78,12 +93,14 @@ class Prefixes:
         self.hits = [0] * (1 + len(tiers))
         """Tokens that were found on the device, and in each of the tiers."""
 
-    def chain(self, request: Request, tokens: int) -> tuple[Any, ...]:
-        """The whole blocks of so many tokens of a request; of a session without hashes by their number."""
-        many, blocks = tokens // self.block_tokens, request[4]
-        if blocks is not None:
-            return blocks[:many]
-        return () if request.session is None else tuple([(request.session, each) for each in range(many)])
+    def chain(self, request: Request, tokens: int) -> tuple[tuple[Any, ...], int]:
+        """The blocks of a request, of a session without hashes by their number, and how many of them so many tokens fill."""
+        many = tokens // self.block_tokens
+        blocks: tuple[Any, ...] | None = request[4]
+        if blocks is None:
+            session = request.session
+            blocks = () if session is None else tuple([(session, each) for each in range(many)])
+        return blocks, min(many, len(blocks))
 
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
@@ -95,105 +112,120 @@ class Prefixes:
 
     def known(self, request: Request) -> int:
         """Tokens of a prompt that are kept somewhere."""
-        blocks, many = request[4], request[1] // self.block_tokens
+        blocks, many = self.chain(request, request[1])
         if self.tiers:
-            return len(self._levels(self.chain(request, request[1]))) * self.block_tokens
-        if blocks is None:
-            blocks = self.chain(request, request[1])
-        if many > len(blocks):
-            many = len(blocks)
+            return len(self._levels(blocks, many)) * self.block_tokens
         after, at = self._root.after, 0
         while at < many:
             run = after.get(blocks[at])
             if run is None:
                 break
-            kept, own, after = run.kept, run.blocks, run.after
-            if blocks[at : at + kept] != own:
-                at += _alike(blocks[at:], own[:kept])
+            end = at + run.kept
+            at = _alike(blocks, run.blocks, at, end) if run.kept else at
+            if at < run.end:
                 break
-            at += kept
+            after = run.after
         return (at if at < many else many) * self.block_tokens
 
-    def _levels(self, blocks: tuple[Any, ...]) -> list[int]:
+    def _levels(self, blocks: tuple[Any, ...], many: int) -> list[int]:
         """Of each block that is found: 0 where it is on the device, or the number of its tier."""
         found: list[int] = []
         run: Run | None = self._root
-        while len(found) < len(blocks):
-            at, same, kept = len(found), 1, 0
+        while len(found) < many:
+            at = len(found)
+            end, kept = at + 1, at
             run = None if run is None else run.after.get(blocks[at])
             if run is not None:
-                same, kept = _alike(blocks[at:], run.blocks), run.kept
-            for number, block in enumerate(blocks[at : at + same]):
+                end, kept = _alike(blocks, run.blocks, at, run.end), at + run.kept
+            for number, block in enumerate(blocks[at : min(end, many)], at):
                 level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), -1)
                 if number >= kept and level < 0:
                     return found
                 found.append(0 if number < kept else level)
-            if run is not None and same < len(run.blocks):
+            if run is not None and end < run.end:
                 run = None
         return found
 
-    def _runs(self, blocks: tuple[Any, ...]) -> list[Run]:
-        """The runs of some blocks, each on the device or not; those that are not there are made."""
+    def _runs(self, blocks: tuple[Any, ...], many: int, run: Run) -> list[Run]:
+        """The runs of some blocks behind one of them, each on the device or not; those that are not there are made."""
         found: list[Run] = []
-        run, at, many = self._root, 0, len(blocks)
+        at = run.end
         while at < many:
             after = run.after.get(blocks[at])
             if after is None:
-                after = run.after[blocks[at]] = Run(blocks[at:] if at else blocks, run)
+                after = Run(blocks, many, run)
+                if run.after is _NOWHERE:
+                    run.after = {blocks[at]: after}
+                else:
+                    run.after[blocks[at]] = after
             else:
-                own, kept = after.blocks, after.kept
-                size = same = len(own)
-                if blocks[at : at + size] != own:
-                    same = _alike(blocks[at:], own)
-                if 0 < kept < same:
-                    same = kept
-                if same < size:
+                same = min(_alike(blocks, after.blocks, at, after.end), many)
+                if at < at + after.kept < same:
+                    same = at + after.kept
+                if same < after.end:
                     after = after.split(same)
             found.append(after)
-            run = after
-            at += len(run.blocks)
+            run, at = after, after.end
         return found
 
-    def hold(self, request: Request, found: int) -> None:
-        """A request is let in: what was found is held, so many tokens, and brought from where it is."""
+    def _hold(self, number: int, request: Request, tokens: int) -> None:
+        """A request holds its blocks up to so many tokens."""
+        begin = run = self._ends.get(number, self._root)
+        at = begin.end
+        for run in self._runs(*self.chain(request, tokens), begin):
+            if not run.held:
+                self._idle -= run.kept
+                run.kept = run.end - at
+            run.held += 1
+            at = run.end
+        self._ends[number] = run
+
+    def hold(self, number: int, request: Request, found: int) -> None:
+        """A request of that number is let in: what was found is held, so many tokens, and brought from where it is."""
         if self.tiers:
-            blocks, tokens = self.chain(request, request[1]), self.block_tokens
-            for block, level in zip(blocks, self._levels(blocks), strict=False):
-                self.hits[level] += tokens
+            blocks, many = self.chain(request, request[1])
+            for block, level in zip(blocks, self._levels(blocks, many), strict=False):
+                self.hits[level] += self.block_tokens
                 if level:
                     self.tiers[level - 1].kept.move_to_end(block)
                     self._recall += self.block_bytes / self.tiers[level - 1].rate
         else:
             self.hits[0] += found
-        for run in self._runs(self.chain(request, found)) if found else ():
-            if not run.held:
-                self._idle -= run.kept
-            run.kept = len(run.blocks)
-            run.held += 1
+        if found:
+            self._hold(number, request, found)
 
     def recall(self) -> float:
         """Seconds until what was asked for from behind is there, once."""
         seconds, self._recall = self._recall, 0.0
         return seconds
 
-    def keep(self, request: Request) -> None:
+    def keep(self, number: int, request: Request) -> None:
         """A prompt has been read: all of its whole blocks can be found."""
-        for run in self._runs(self.chain(request, request[1])):
-            if not run.held:
-                self._idle -= run.kept
-                run.kept, run.held = len(run.blocks), 1
+        self._hold(number, request, request[1])
 
-    def leave(self, request: Request, tokens: int) -> None:
+    def leave(self, number: int, request: Request, tokens: int) -> None:
         """A request has gone, with so many of its tokens in the cache: what nobody else holds is kept as long as there is room."""
-        self._gone += 1
-        run = self._root
-        for run in self._runs(self.chain(request, tokens)):
-            if run.held > 1:
-                run.held -= 1
-                continue
-            self._idle += len(run.blocks) - (0 if run.held else run.kept)
-            run.kept, run.held, run.gone = len(run.blocks), 0, self._gone
-        self._left.append((self._gone, run))
+        self._gone = gone = self._gone + 1
+        last = run = self._ends.pop(number, self._root)
+        while run.before is not None:
+            run.held -= 1
+            if not run.held:
+                self._idle += run.kept
+                run.gone = gone
+            run = run.before
+        blocks, many = self.chain(request, tokens)
+        if last.end < many and last.gone == gone and not last.after:
+            # Nobody else has what goes on with its answer.
+            more = many - last.end
+            last.blocks, last.end, last.kept = blocks, many, last.kept + more
+            self._idle += more
+        begin, at = last, last.end
+        for last in self._runs(blocks, many, begin):
+            if not last.held:
+                self._idle += last.end - at - last.kept
+                last.kept, last.gone = last.end - at, gone
+            at = last.end
+        self._left.append((gone, last))
         if len(self._left) > self._most_listed:
             self._left = deque(each for each in self._left if self._has_some(*each))
             self._most_listed = 2 * len(self._left) + _LISTED
@@ -210,36 +242,36 @@ class Prefixes:
         """All of it is lost."""
         self._idle = 0
         self._left.clear()
-        self._root = Run((), None)
+        self._ends.clear()
+        self._root = _root()
         for tier in self.tiers:
             tier.kept.clear()
 
     def _shrink(self, most: int) -> None:
         """Forget all but so many of the blocks that nobody holds."""
-        while self._idle > most:
-            gone, run = self._left[0]
+        left, idle = self._left, self._idle
+        while idle > most:
+            gone, run = left[0]
+            while (before := run.before) is not None and idle > most:
+                kept = run.kept
+                if run.gone == gone and kept and not run.held:
+                    stay = kept - (idle - most)
+                    if stay < 0:
+                        stay = 0
+                    for block in reversed(run.blocks[before.end + stay : before.end + kept]) if self.tiers else ():
+                        self._demote(block, 0)
+                    idle -= kept - stay
+                    run.kept = kept = stay
+                    if kept:
+                        break
+                if not (kept or run.held or run.after) and before.after.get(first := run.blocks[before.end]) is run:
+                    del before.after[first]
+                run = before
             if run.before is None:
-                self._left.popleft()
-                continue
-            if run.gone == gone and run.kept and not run.held:
-                less = min(run.kept, self._idle - most)
-                forgotten = run.blocks[run.kept - less : run.kept]
-                run.kept -= less
-                self._idle -= less
-                for block in reversed(forgotten) if self.tiers else ():
-                    self._demote(block, 0)
-                if run.kept:
-                    return
-            self._left[0] = gone, run.before
-            self._take_out(run)
-
-    @staticmethod
-    def _take_out(run: Run) -> None:
-        """A run without blocks on the device is no more, unless others go on from it."""
-        while run.before is not None and not (run.kept or run.held or run.after):
-            if run.before.after.get(run.blocks[0]) is run:
-                del run.before.after[run.blocks[0]]
-            run = run.before
+                left.popleft()
+            else:
+                left[0] = gone, run
+        self._idle = idle
 
     def _demote(self, block: Any, level: int) -> None:
         if level < len(self.tiers):
@@ -264,11 +296,11 @@ class Common(Prefixes):
     def find(self, request: Request, free: float) -> int:
         return self.known(request)
 
-    def hold(self, request: Request, found: int) -> None:
+    def hold(self, number: int, request: Request, found: int) -> None:
         self.hits[0] += found
 
-    def keep(self, request: Request) -> None:
+    def keep(self, number: int, request: Request) -> None:
         pass
 
-    def leave(self, request: Request, tokens: int) -> None:
+    def leave(self, number: int, request: Request, tokens: int) -> None:
         pass

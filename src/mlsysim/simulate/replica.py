@@ -179,7 +179,7 @@ class Replica(Swift):
             waiting.pop()
             self._bring(live)
             if self.prefixes is not None:
-                self.prefixes.hold(live.request, kept)
+                self.prefixes.hold(live.number, live.request, kept)
                 self.spent.found += found
             live.unread = new
             if live.begun < 0:
@@ -344,7 +344,7 @@ class Replica(Swift):
         if live.first < 0:
             live.first = self.time
         if self.prefixes is not None:
-            self.prefixes.keep(live.request)
+            self.prefixes.keep(live.number, live.request)
         self.held -= live.held
         live.written, live.left = live.written + 1, live.left - 1
         self._wrote(live, 1)
@@ -393,7 +393,7 @@ class Replica(Swift):
             self.host.leaves(live.request.adapter)
         if self.prefixes is not None:
             r = live.request
-            self.prefixes.leave(r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
+            self.prefixes.leave(live.number, r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
         self._told(live)
 
     def _told(self, live: Live) -> None:

@@ -271,13 +271,13 @@ class _Siblings(Prefixes):
     def find(self, request: Request, free: float) -> int:
         return self.known(request)
 
-    def hold(self, request: Request, found: int) -> None:
+    def hold(self, number: int, request: Request, found: int) -> None:
         self.seen.add(request.session)
 
-    def keep(self, request: Request) -> None:
+    def keep(self, number: int, request: Request) -> None:
         pass
 
-    def leave(self, request: Request, tokens: int) -> None:
+    def leave(self, number: int, request: Request, tokens: int) -> None:
         pass
 
 

@@ -75,9 +75,9 @@ class LeastWork(RoundRobin):
                     found, least, free = each, own, when
         return found
 
-    def _looked_at(self, among: Iterable[int], at: float) -> list[Replica]:
+    def _looked_at(self, among: Sequence[int], at: float) -> Sequence[Replica]:
         """Some replicas, as far as a router must know."""
-        found = [self.replicas[each] for each in among]
+        found = self.replicas if len(among) == len(self.replicas) else [self.replicas[each] for each in among]
         for replica in found:
             if replica.sure < at:
                 replica.advance(at)
@@ -118,16 +118,16 @@ class ByPrefix(LeastWork):
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
         replicas = self._looked_at(up, at)
-        outstanding = [replica.outstanding for replica in replicas]
-        fewest, longest, those = min(outstanding), CACHED * request[1], up
-        most = max(self.overload * fewest, fewest + SLACK)
-        for each, replica, many in zip(up, replicas, outstanding, strict=True):
-            if many <= most and replica.prefixes is not None:
-                known = replica.prefixes.known(request)
-                if known > longest:
-                    longest, those = known, [each]
-                elif known == longest and those is not up:
-                    those = [*those, each]
+        longest, those, most = CACHED * request[1], up, NEVER
+        for each, replica in zip(up, replicas, strict=True):
+            known = replica.prefixes.known(request) if replica.prefixes is not None else 0
+            if known < longest or (known == longest and those is up):
+                continue
+            if most == NEVER:
+                fewest = min([other.outstanding for other in replicas])
+                most = max(self.overload * fewest, fewest + SLACK)
+            if replica.outstanding <= most:
+                longest, those = known, [each] if known > longest else [*those, each]
         return those[0] if len(those) == 1 else self.least(those, at)
 
 

@@ -71,7 +71,7 @@ class Swift(Straight):
         soonest = running[0][0] if running else NEVER
         many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
         fresh: list[Any] = []
-        full, through, sure = False, True, 0.0
+        full, through, sure, recalls = False, True, 0.0, prefixes is not None and bool(prefixes.tiers)
         until, tells = yield True
         after = incoming[0][0] if incoming else NEVER
         horizon = after if after < until else until
@@ -196,7 +196,7 @@ class Swift(Straight):
                         cause = "prompts"
                         break
                     if prefixes is not None:
-                        prefixes.hold(request, found)
+                        prefixes.hold(number, request, found)
                         spent.found += prompt - new
                     queue.popleft()
                     tokens -= prompt
@@ -224,7 +224,7 @@ class Swift(Straight):
             if fresh or reading:
                 attended = grows * contexts
                 mean, more = mixed(n if mixes else 0, start * many + attended, last, parts, chunks), 0.0
-                if prefixes is not None:
+                if recalls:
                     mean = max(mean, prefixes.recall())
                 of_reading += mean * (len(fresh) + len(reading))
                 read += last
@@ -340,7 +340,7 @@ class Swift(Straight):
                 if held > peak:
                     peak = held
                 while soonest <= count:
-                    _, _, tokens_held, left, request, begun, first = heappop(running)
+                    _, number, tokens_held, left, request, begun, first = heappop(running)
                     soonest = running[0][0] if running else NEVER
                     contexts -= tokens_held
                     if reserves:
@@ -349,7 +349,7 @@ class Swift(Straight):
                     ended += 1
                     wrote += left
                     if prefixes is not None:
-                        prefixes.leave(request, request[1] + request[2])
+                        prefixes.leave(number, request, request[1] + request[2])
                     done((request, begun, first, time))
                 many, alone, half, limit = rows[n]
                 # Who asks again when it is answered has come meanwhile.
@@ -363,7 +363,7 @@ class Swift(Straight):
                     else:
                         first = time
                     if prefixes is not None:
-                        prefixes.keep(request)
+                        prefixes.keep(number, request)
                     left = left - 1.0
                     wrote += 1.0
                     if reserves:
@@ -379,7 +379,7 @@ class Swift(Straight):
                     if reserves:
                         taken -= beside + prompt + left
                     if prefixes is not None:
-                        prefixes.leave(request, request[1] + (0 if reads else request[2]))
+                        prefixes.leave(number, request, request[1] + (0 if reads else request[2]))
                     ended += 1
                     done((request, begun, first, time))
                     after = incoming[0][0] if incoming else NEVER
