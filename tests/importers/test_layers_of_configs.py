@@ -101,10 +101,36 @@ def test_widths_under_another_name():
     assert read_config({**config, "n_embed": 1024}).parameters == read_config({**config, "n_embd": 1024}).parameters
 
 
-@pytest.mark.parametrize("kind", ["recurrent_gemma", "zamba2", "rwkv"])
+@pytest.mark.parametrize(
+    "kind", ["recurrent_gemma", "zamba2", "rwkv", "rwkv7", "hymba", "lfm2_moe", "jetmoe", "phi4flash", "openelm"]
+)
 def test_what_is_not_understood_is_refused(kind):
     with pytest.raises(InputError, match=r"for which there is no workload type\.$"):
         read_config({"model_type": kind, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})
+
+
+def test_a_vision_network_that_has_no_reader_is_called_one():
+    """And not a language model that lacks a vocabulary."""
+    with pytest.raises(InputError, match="'segformer' is a vision network that is not read from its configuration"):
+        read_config({"model_type": "segformer", "depths": [3, 6, 40, 3], "hidden_sizes": [64, 128], "image_size": 512})
+
+
+def test_groups_of_linear_layers_end_in_softmax_attention():
+    """Ring-linear: of 32 layers four keep 2 x 4 heads x 128 elements a token in 16 bits, 28 a state of 32 x 128 x 128."""
+    report = read_config(FACTS["inclusionAI/Ring-flash-linear-2.0"])
+    assert (cache(report, 20_000) - cache(report, 10_000)) / 10_000 == 4 * 2 * 4 * 128 * 2
+    assert report.active_parameters == pytest.approx(6.1e9 + 2 * 157184 * 4096, rel=0.02)  # counted without tables
+
+
+def test_a_dense_layer_beside_experts_is_active():
+    """Snowflake Arctic: 17 billion of 480 for each token, of which the dense residual has 10 with attention."""
+    assert read_config(FACTS["Snowflake/snowflake-arctic-instruct"]).active_parameters == pytest.approx(17e9, rel=0.03)
+
+
+def test_what_else_a_model_of_several_senses_has_is_said():
+    text = {**LLAMA, "model_type": "llama"}
+    report = read_config({"model_type": "brandnew_omni", "thinker_config": {"text_config": text, "audio_config": {}}})
+    assert "The parts of audio_config are not counted." in report.warnings
 
 
 LLAMA = FACTS["TinyLlama/TinyLlama-1.1B-Chat-v1.0"]

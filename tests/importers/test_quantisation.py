@@ -119,3 +119,50 @@ def test_a_plain_checkpoint_has_the_format_of_its_dtype_and_an_unknown_one_is_wa
     strange = read_config({**LLAMA, "quantization_config": {"quant_method": "brand_new"}})
     assert strange.workload.native_format is None
     assert any("'brand_new' is no format that is known" in warning for warning in strange.warnings)
+
+
+@pytest.mark.parametrize(
+    ("table", "stored"),
+    [
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, "hqq"),
+        ({"quant_method": "quanto", "weights": "int4", "activations": None}, "gptq"),
+        ({"quant_method": "eetq", "weights": "int8"}, "w8a16"),
+        ({"quant_method": "torchao", "quant_type": "int4_weight_only"}, "gptq"),
+        ({"quant_method": "torchao", "quant_type": "int8_dynamic_activation_int8_weight"}, "int8"),
+        (
+            {
+                "quant_method": "torchao",
+                "quant_type": {"default": {"_type": "Float8DynamicActivationFloat8WeightConfig", "_data": {}}},
+            },
+            "fp8",
+        ),
+        ({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}}, "w8a16"),
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}, "input_tensors": {"dtype": "fp8_e4m3"}},
+            },
+            "fp8",
+        ),
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {
+                    "weight": {"dtype": "fp4", "group_size": 32},
+                    "input_tensors": {"dtype": "fp4"},
+                },
+            },
+            "mxfp4",
+        ),
+        ({"quant_method": "w4afp8"}, "w4a8"),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp"}, "mxfp4"),
+        ({"quant_method": "hqq"}, None),
+        ({"quant_method": "torchao", "quant_type": "brandnew"}, None),
+        ({"quant_method": "quark", "global_quant_config": "fp8"}, None),
+    ],
+)
+def test_other_libraries_say_the_same_in_other_words(table, stored):
+    """What one of them does not say in known words is warned of, and weights are taken in 16 bits."""
+    report = read_config({**LLAMA, "quantization_config": table})
+    assert report.quantisation.format == stored
+    assert any("no format that is known" in line for line in report.warnings) == (stored is None)

@@ -14,6 +14,8 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.physics.power import proportional_power, stretched
+from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Systems
 from mlsysim.timing.diffusion_time import diffusion_activity
 from mlsysim.timing.power import (
@@ -215,3 +217,26 @@ def test_liquid_never_takes_more_than_air_and_scopes_add_up(device, nodes, cooli
     spent = spent_by(by[cooling], Site("here", 1.2), None)
     assert sum(spent.parts.values()) == pytest.approx(spent.footprint.energy)
     assert spent.footprint.energy >= 2.0 * 8 * nodes * device
+
+
+@pytest.mark.parametrize(
+    ("limited", "full"),
+    [("A100_330W", "A100"), ("A100_PCIe_80GB", "A100"), ("H200", "H100"), ("V100_PCIe_32GB", "V100")],
+)
+def test_the_same_die_under_a_lower_limit_draws_the_same_where_the_limit_does_not_bind(limited, full):
+    card, whole = chip_power(Hardware.get(limited)), chip_power(Hardware.get(full))
+    assert (card.deep, card.wait, card.floor, card.per_flop) == (whole.deep, whole.wait, whole.floor, whole.per_flop)
+
+
+def test_the_least_limit_of_a_card_is_one_in_training_and_in_serving():
+    """Training rates of this card were measured at the full limit of its die; power has the same constants there."""
+    least = chip_power(Hardware.get("A100_330W")).deep
+    for task, work in (
+        ("training", {"model": "GPT2", "batch_size": 16, "seq_len": 512}),
+        ("inference", {"model": "ResNet50"}),
+    ):
+        plan = Plan.model_validate(
+            {"task": task, "workload": work, "hardware": {"on": "A100_330W", "power_cap": f"{least - 1} W"}}
+        )
+        with pytest.raises(InputError, match=f"must be above {least:.0f} W"):
+            evaluate_plainly(plan)

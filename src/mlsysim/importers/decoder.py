@@ -112,6 +112,10 @@ def _require(config: Config, model_type: str) -> None:
     if not config.has("ssm_cfg", "hybrid_override_pattern"):
         groups.append(HEADS)
     missing = [names[0] for names in groups if not config.has(*names)]
+    if missing and not config.has(*VOCABULARY) and config.has("image_size", "patch_size", "patch_sizes", "backbone"):
+        raise InputError(
+            f"The type {model_type[:60]!r} is a vision network that is not read from its configuration; give its graph, as an ONNX file."
+        )
     if missing:
         listed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
         kind = f" of type {model_type[:60]!r}" if model_type else ""
@@ -290,6 +294,9 @@ def _experts(config: Config, source: Config, draft: Draft, experts: int) -> None
     if family.label == "Gemma 4":
         # A dense layer beside the experts serves every token, which is what a shared expert does.
         shared, shared_width = 1, config.integer("intermediate_size")
+    elif config.flag("parallel_attn_mlp_res", default=False):
+        # So does Arctic's, beside attention and as wide as the residual stream.
+        shared, shared_width = 1, fields["hidden_dim"]
     if shared:
         # A width of its own is that of all shared experts together.
         fields |= {"shared_experts": 1 if shared_width else shared, "shared_expert_ffn_dim": shared_width or width}

@@ -29,6 +29,7 @@ from mlsysim.models.vision import CNNWorkload
 from mlsysim.physics.precision import precision_name
 
 _TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
+_BESIDE = ("vision_config", "audio_config")
 _VISION = ("vision_config", "vision_tower_config", "visual")
 
 
@@ -180,8 +181,11 @@ def _vision_language(
     tied = config.flag("tie_word_embeddings", default=False) if config.has("tie_word_embeddings") else None
     workload, family = _language(language, kind, name, notes, tied)
     vision = next((s for key in _VISION if isinstance(config.raw(key), Mapping) and (s := config.section(key))), None)
-    if config.has("audio_config"):
+    if config.has("audio_config", "audio_processor"):
         notes.append("The audio encoder is not counted.")
+    inner = next((s for key in _TEXT if isinstance(config.raw(key), Mapping) and (s := config.section(key))), None)
+    if vision is None and inner is not None and (beside := [key for key in _BESIDE if inner.has(key)]):
+        notes.append(f"The parts of {' and '.join(beside)} are not counted.")
     if vision is not None:
         _fill(vision, vision.text("model_type"), notes)
     if vision is None or not vision.has("hidden_size", "embed_dim", "vt_hidden_size", "width"):
@@ -346,7 +350,32 @@ def _mllama(vision: Config, outer: Config, hidden: int) -> float:
     return tower + vision.integer("vision_output_dim", default=7680) * hidden + hidden
 
 
+def _idefics(vision: Config, outer: Config, hidden: int) -> float:
+    """SigLIP without its head; so many patches of a square are one token, behind one linear layer without a bias."""
+    tower, width, _ = _plain(vision)
+    return tower + 2 * width + outer.integer("scale_factor", default=2) ** 2 * width * hidden
+
+
+def _paligemma(vision: Config, outer: Config, hidden: int) -> float:
+    """SigLIP without its head and one linear layer."""
+    tower, width, _ = _plain(vision)
+    return tower + 2 * width + width * hidden + hidden
+
+
+def _glm4v(vision: Config, outer: Config, hidden: int) -> float:
+    """Patches of two frames; 2 x 2 of them become a token, which a gated merger as wide as the keys' feed-forward layer makes."""
+    sizes = vision.sizes("qwen")
+    width, out = vision.integer("hidden_size"), vision.integer("out_hidden_size", default=hidden)
+    side = vision.integer("image_size", default=336) // sizes["patch"]
+    style = _GATED | {"patch_bias": True}
+    tower = _tower(width=width, ffn=out, positions=side**2, frames=sizes.pop("frames"), **sizes, **style)
+    folded = vision.integer("spatial_merge_size", default=2) ** 2 * width
+    merger = folded * out + out + out * out + 2 * out + 3 * out * vision.integer("intermediate_size")
+    return tower + 2 * width + merger
+
+
 _KNOWN: dict[str, Callable[[Config, Config, int], float]] = {
     "llama4": _llama4, "mllama": _mllama, "gemma3": _gemma3, "gemma4": _gemma4, "mistral3": _mistral3, "pixtral": _llava,
     "llava": _llava, "llava_next": _llava, "internvl": _internvl, "internvl_chat": _internvl,
+    "idefics3": _idefics, "smolvlm": _idefics, "paligemma": _paligemma, "glm4v": _glm4v, "glm4v_moe": _glm4v,
 }  # fmt: skip

@@ -40,6 +40,10 @@ def mixers_of(config: Config, layers: int, windowed: bool, every: int = 0) -> li
     if config.has("full_attention_interval"):  # Qwen3-Next
         interval = config.integer("full_attention_interval")
         return ["attention" if (i + 1) % interval == 0 else "linear" for i in range(layers)]
+    if config.has("layer_group_size"):  # Ring-linear: the last layer of each group, and layers that fill no group
+        group = config.integer("layer_group_size")
+        grouped = layers // group * group
+        return ["attention" if (i + 1) % group == 0 or i >= grouped else "linear" for i in range(layers)]
     if not windowed:
         return ["attention"] * layers
     rope = config.per_layer("no_rope_layers", layers=layers) if config.has("attention_chunk_size") else None
@@ -74,7 +78,8 @@ def experts_of(config: Config, layers: int) -> list[str]:
         period = config.integer("expert_layer_period")
         offset = config.integer("expert_layer_offset", default=0, least=0)
         return ["moe" if i % period == offset else "dense" for i in range(layers)]
-    step = config.integer("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1)
+    steps = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency")
+    step = config.integer(*steps, default=1)
     dense = set(config.integers("mlp_only_layers") or [])
     first = config.integer("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
     last = config.integer("moe_layer_end_index", default=layers, least=0)

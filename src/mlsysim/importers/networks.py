@@ -21,7 +21,8 @@ _IMAGE = 224
 _CLASSIC: dict[str, Any] = {"gated_ffn": False, "bias": True, "norm": "layernorm", "tied_embeddings": True}
 _LABELS = {
     "roberta": "RoBERTa", "xlm-roberta": "XLM-R", "distilbert": "DistilBERT", "electra": "ELECTRA", "mpnet": "MPNet",
-    "mbart": "mBART", "pegasus": "Pegasus", "marian": "Marian",
+    "dinov3_vit": "DINOv3", "nomic_bert": "Nomic BERT", "new": "GTE", "eurobert": "EuroBERT",
+    "mbart": "mBART", "m2m_100": "M2M-100", "pegasus": "Pegasus", "marian": "Marian",
 }  # fmt: skip
 
 
@@ -77,6 +78,34 @@ def modern_bert(config: Config, model_type: str, name: str, warnings: list[str])
     return workload, "ModernBERT"
 
 
+def long_context(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """Encoders with rotary positions and gated layers: Nomic's without biases, GTE's with those of attention and of the way back, EuroBERT with RMS norms."""
+    label = _LABELS[model_type]
+    if model_type == "eurobert":
+        return _encoder(config, name, tied_embeddings=True, max_context=_positions(config)), label
+    layers, hidden = config.integer(*LAYERS), config.integer(*WIDTH)
+    extra = float(config.integer("type_vocab_size", default=0, least=0) * hidden)
+    biased = model_type == "new"
+    extra += layers * 2 * hidden if biased else 0
+    own = {"tied_embeddings": True, "norm": "layernorm", "qkv_bias": biased, "extra_parameters": extra}
+    return _encoder(config, name, max_context=_positions(config), **own), label
+
+
+def _positions(config: Config) -> int | None:
+    return config.optional("max_position_embeddings", "n_positions")
+
+
+def longformer(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
+    """RoBERTa with windows and, for tokens that look at everything, queries, keys and values of their own."""
+    workload, _ = bert(config, "roberta", name, warnings)
+    assert isinstance(workload, TransformerWorkload)
+    windows = config.raw("attention_window")
+    window = windows[0] if isinstance(windows, list) and windows else config.integer("attention_window", default=512)
+    layers, hidden = config.integer(*LAYERS), config.integer(*WIDTH)
+    own = {"extra_parameters": workload.extra_parameters + 3.0 * layers * (hidden * hidden + hidden), "window": window}
+    return workload.model_copy(update=own), "Longformer"
+
+
 def t5(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
     """T5, mT5, Flan and UL2: no biases, relative positions in the first layer of each half."""
     sizes = config.sizes("t5")
@@ -92,7 +121,7 @@ def t5(config: Config, model_type: str, name: str, warnings: list[str]) -> Readi
 
 
 def bart(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
-    """BART, mBART, Pegasus and Marian: biases throughout, positions in both halves."""
+    """BART, mBART, M2M-100 (NLLB), Pegasus and Marian: biases throughout, positions in both halves."""
     sizes = config.sizes("bart")
     hidden, width = sizes["hidden_dim"], sizes["ffn_dim"]
     if config.integer("encoder_ffn_dim", default=width) != width:
@@ -142,17 +171,19 @@ def vit(config: Config, model_type: str, name: str, warnings: list[str]) -> Read
 
 
 def dino(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
-    """DINOv2: without a classifier, with two scales in each layer."""
+    """DINOv2 and v3: without a classifier, with two scales in each layer."""
     hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     registers = config.integer("num_register_tokens", default=0, least=0)
     width = int(hidden * config.number("mlp_ratio", default=4.0))
-    gated = config.flag("use_swiglu_ffn", default=False)
-    if gated:
+    gated = config.flag("use_swiglu_ffn", "use_gated_mlp", default=False)
+    if model_type == "dinov3_vit":  # rotary: the table of positions counted with it is less than a thousandth
+        width = config.integer("intermediate_size", default=width)
+    elif gated:
         warnings.append("The gated feed-forward layers of the largest DINOv2 are read at two thirds of their width.")
         width = (int(width * 2 / 3) + 7) // 8 * 8
     config.integer("patch_size")
     extra = float(2 * layers * hidden + hidden + registers * hidden)
-    return _tower(config, name, extra, 0, ffn_dim=width, gated_ffn=gated), "DINOv2"
+    return _tower(config, name, extra, 0, ffn_dim=width, gated_ffn=gated), _LABELS.get(model_type, "DINOv2")
 
 
 def clip_tower(config: Config, model_type: str, name: str, warnings: list[str]) -> Reading:
@@ -282,11 +313,13 @@ NETWORKS: dict[str, Callable[[Config, str, str, list[str]], Reading]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet", "distilbert"), bert),
     "deberta-v2": deberta,
     "modernbert": modern_bert,
+    **dict.fromkeys(("nomic_bert", "new", "eurobert"), long_context),
+    "longformer": longformer,
     **dict.fromkeys(("t5", "mt5", "umt5"), t5),
-    **dict.fromkeys(("bart", "mbart", "plbart", "pegasus", "marian"), bart),
+    **dict.fromkeys(("bart", "mbart", "m2m_100", "plbart", "pegasus", "marian"), bart),
     "whisper": whisper,
     **dict.fromkeys(("vit", "deit"), vit),
-    **dict.fromkeys(("dinov2", "dinov2_with_registers"), dino),
+    **dict.fromkeys(("dinov2", "dinov2_with_registers", "dinov3_vit"), dino),
     **dict.fromkeys(("clip_vision_model", "siglip_vision_model"), clip_tower),
     **dict.fromkeys(("clip", "siglip"), twin_towers),
     "resnet": resnet,

@@ -6,6 +6,8 @@ reported: a method whose precision is not said comes back as such.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 from mlsysim.importers import table
@@ -26,6 +28,10 @@ class Quantisation(Record):
     cache: str | None = None
     group_size: int | None = None
     format: str | None = None
+
+
+Read = tuple[str | None, str | None, int | None]
+"""Weights, activations and the size of a group, as one library says them."""
 
 
 def _precisions(algorithm: str) -> tuple[str | None, str | None]:
@@ -51,6 +57,8 @@ def of_config(config: Config) -> Quantisation | None:
     elif method in ("awq", "gptq", "auto-round", "autoround"):
         weights = f"int{table.integer('bits', 'w_bit', default=4)}"
         group = _size(table.integer("group_size", "q_group_size", default=128, least=-1), LARGEST + 1)
+        weights = {"mx_fp": "mx", "nv_fp": "nv"}.get(table.text("data_type"), "") + weights
+        weights = weights.replace("mxint", "mxfp").replace("nvint", "nvfp")
     elif method == "bitsandbytes" or table.has("load_in_4bit", "load_in_8bit", "_load_in_4bit"):
         method, four = "bitsandbytes", table.flag("load_in_4bit", "_load_in_4bit", default=False)
         weights = table.text("bnb_4bit_quant_type", default="fp4") if four else "int8"
@@ -58,6 +66,8 @@ def of_config(config: Config) -> Quantisation | None:
         weights, activations, group = _groups(table.raw("config_groups"))
         method, packed = method or "compressed-tensors", table.raw("format") == "mxfp4-pack-quantized"
         weights = "mxfp4" if packed else weights
+    elif method in _SPELLED:
+        weights, activations, group = _SPELLED[method](table)
     else:
         method = method[:60] or "unknown"
     scaled = table.has("weight_block_size") or table.flag("bnb_4bit_use_double_quant", default=False)
@@ -67,8 +77,53 @@ def of_config(config: Config) -> Quantisation | None:
     )
 
 
+def _hqq(table: Config) -> Read:
+    """``{"quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}``."""
+    inner = table.raw("quant_config")
+    sizes = inner.get("weight_quant_params") if isinstance(inner, dict) else None
+    bits = _size(sizes.get("nbits"), 16) if isinstance(sizes, dict) else None
+    return None if bits is None else f"int{bits}", None, _size(sizes.get("group_size")) if sizes else None
+
+
+def _named(table: Config) -> Read:
+    """Quanto and EETQ: ``{"weights": "int4", "activations": null}``."""
+    return _spelled(table.text("weights", default="int8")), _spelled(table.text("activations", default="")), None
+
+
+def _torchao(table: Config) -> Read:
+    """``int4_weight_only``, ``Float8DynamicActivationFloat8WeightConfig`` and their kin, by themselves or as the type of a table."""
+    given = table.raw("quant_type")
+    given = given.get("default", given) if isinstance(given, dict) else given
+    name = str(given.get("_type", "") if isinstance(given, dict) else given).lower().replace("_", "")
+    weights, inputs = (re.search(rf"((?:int|float)\d)(?:dynamic)?{part}", name) for part in ("weight", "activation"))
+    return *((_spelled(found[1]) if found else None) for found in (weights, inputs)), None  # type: ignore[return-value]
+
+
+def _quark(table: Config) -> Read:
+    """AMD Quark: ``{"global_quant_config": {"weight": {"dtype": "fp8_e4m3"}, "input_tensors": {...}}}``."""
+    whole = table.raw("global_quant_config")
+    parts = [whole.get(name) if isinstance(whole, dict) else None for name in ("weight", "input_tensors")]
+    tables = [part if isinstance(part, dict) else {} for part in parts]
+    group = _size(tables[0].get("group_size"))
+    weights, inputs = (_spelled(str(part.get("dtype") or ""), group) for part in tables)
+    return weights, inputs, group
+
+
+def _spelled(name: str, group: int | None = None) -> str | None:
+    """A precision as libraries spell it: ``fp8_e4m3``, ``float8``, ``uint4``, four bits in groups of 32."""
+    found = re.match(r"(?:mx)?(u?int|fp|float|qfloat|qint)(\d)", name.lower())
+    if found is None:
+        return None
+    kind = "int" if "int" in found[1] else "fp"
+    return "mxfp4" if (kind, found[2]) == ("fp", "4") and group in (None, 32) else f"{kind}{found[2]}"
+
+
+_SPELLED: dict[str, Callable[[Config], Read]] = {
+    "hqq": _hqq, "quanto": _named, "eetq": _named, "torchao": _torchao, "quark": _quark,
+    "w4afp8": lambda table: ("int4", "fp8", None),
+}  # fmt: skip
 _WEIGHT_ONLY = {"int8": "w8a16", "fp8": "fp8_weight", "int4": "gptq", "int3": "int3", "int2": "int2"}
-_OF_METHODS = {("awq", "int4"): "awq", ("bitsandbytes", "int8"): "int8"}
+_OF_METHODS = {("awq", "int4"): "awq", ("bitsandbytes", "int8"): "int8", ("hqq", "int4"): "hqq"}
 
 
 def _format(

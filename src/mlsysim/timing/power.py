@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
+from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.power import (
     clock_for,
@@ -117,16 +118,22 @@ def _measured(name: str) -> dict[str, float]:
 
 
 def die_constants(key: str | None) -> dict[str, float] | None:
-    """What was measured of the die of a chip, None where nothing was."""
+    """Constants of the die of a chip: as measured, or shares of the TDP of its part with the highest limit; None of a die of its own that nobody measured."""
     tables = power_constants()
     die = tables["die"].get(key)
     if die is None and (key is None or key not in tables["chip"]):
         return None
     of, share = (die["of"], die["share"]) if die is not None else (str(key), 1.0)
-    found = dict(_measured(of))
+    found = dict(_measured(of)) if of in tables["chip"] else _by_shares(Hardware.get(of))
     for name in ("deep", "wait", "floor", "vector"):
         found[name] *= share
     return found
+
+
+def _by_shares(chip: HardwareNode) -> dict[str, float]:
+    """Constants of a chip that was not measured."""
+    found = chip_power(chip)._asdict()
+    return {name: found[name] for name in (*CONSTANTS, "converting", "prepared")}
 
 
 def power_from(known: dict[str, Any] | None, tdp: Any, peak: Any, bandwidth: Any) -> ChipPower:
