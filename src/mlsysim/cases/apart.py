@@ -11,7 +11,8 @@ arrival is noticed. Splitwise (Patel et al. 2024, section VI) has 5 to 8 ms of i
 token of one pool, the transfer, t_0 and a decode step; with W infinite the transfer is none. Left out: layers that are sent while later ones are
 computed, and caches that share a port with others'.
 
-Requests are dealt out to the workers evenly (round robin, or to those with the fewest): one waits for a slot only where all are taken, N = min(C, S).
+A step of a prefill worker takes as long as its fullest attention rank (:func:`mlsysim.cases.turns.fullest`). Requests are dealt out to the
+workers evenly (round robin, or to those with the fewest): one waits for a slot only where all are taken, N = min(C, S).
 Of runs with a slot for each client those of four workers and four clients waited for none; at random, a third of the clients would have waited.
 
 Clients come in rounds (:mod:`mlsysim.cases.closed_loop`), or requests at random at a rate: then the prefill pool is a queue of its own, N of the
@@ -43,7 +44,7 @@ from mlsysim.cases.passing import Passed, Server, passing, tabled
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost
+from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost, fullest
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 
@@ -63,8 +64,8 @@ class _Pool(Readers):
 
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
         own = count / self.workers
-        each = minimum(maximum(own / self.ranks, 1.0), self.together)
-        some = minimum(maximum(own, 1.0) / self.ranks, 1.0)
+        each = fullest(own, self.ranks, self.together, self.h.cv)
+        some = maximum(own, 1.0) / self.ranks / each
         before = self.t.mean_prompt - self.prompt
         return self.step.time(0.0, 0.0, each, self.prompt, before, reading_ranks=some, tag=tag).total
 
@@ -163,8 +164,14 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
     limited = slow | (places < t.concurrency)
     if bound is not None and some(slow):
         bound = "prompts"
-    waiting = maximum(t.concurrency - active, 0.0)
-    ahead = where(limited, maximum(waiting / active * span - value_of(mean) - both.move, 0.0), 0.0)
+    # Little's law: those of C who do not write wait, for their prompt or for a place. In the first round, of C at once, N find a place and
+    # the others wait until answers end, while prompts are read: once those of C <= 2 N, (C/N - 1)/2 times in the mean beyond. No rounds are
+    # answered faster than the pools can.
+    waits = maximum(t.concurrency - active, 0.0) / active * span - both.move
+    later_on, least_of_all = (where(limited, maximum(waits - value_of(read), 0.0), 0.0) for read in (last, mean))
+    turns = maximum(t.concurrency / places, 1.0)
+    at_first = maximum(span - places * service, 0.0) * (turns - 1) / minimum(turns, 2.0)
+    ahead = maximum(later_on + (at_first - later_on) / both.h.rounds, least_of_all)
     extra = both.after(active, a) + a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
     seen = mean + extra, last + extra
     return result(t, step_time / both.gain, *seen, active, step_time, both.first, step_time, bound)
