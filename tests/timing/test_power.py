@@ -240,3 +240,10 @@ def test_the_least_limit_of_a_card_is_one_in_training_and_in_serving():
         )
         with pytest.raises(InputError, match=f"must be above {least:.0f} W"):
             evaluate_plainly(plan)
+
+
+def test_t5_on_tpu_v3():
+    """Held out, Patterson et al. 2021: 310 W a chip with its share of host and network (T5 11B on 512 TPU v3, 37 % of the peak)."""
+    work = {"model": "T5_11B", "batch_size": 2048, "seq_len": 512}
+    answer = evaluate_plainly(Plan(task="training", workload=work, hardware={"on": "512xTPU_v3"}))
+    assert answer.value("node_power").to("W").magnitude / 8 == pytest.approx(310, rel=0.25)

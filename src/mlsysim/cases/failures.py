@@ -105,17 +105,24 @@ def spread_of_rates() -> float:
     return math.exp(STUDENT[n - 2] * deviation * math.sqrt(1.0 + 1.0 / n))
 
 
+def rate_band(chip: HardwareNode, said: Said) -> Factors | None:
+    """The interval of a time between failures, over it; None where the rate was said."""
+    if said.mtbf is not None or said.accelerator_mtbf is not None or chip.reliability is not None:
+        return None
+    return 1.0 / spread_of_rates(), spread_of_rates()
+
+
 def goodput_band(
     chip: HardwareNode, accelerators: Any, saved: Checkpoint, said: Said, kept: Goodput, length: Length = ENDLESS
 ) -> Factors | None:
     """The interval of what is kept, over it, for as much as rates of fleets differ: from 0 on where the run of one that fails more often has no end. None where the rate
     was said, or the run itself has none."""
-    if said.mtbf is not None or said.accelerator_mtbf is not None or chip.reliability is not None or not kept.lasting:
+    band = rate_band(chip, said)
+    if band is None or not kept.lasting:
         return None
-    factor = spread_of_rates()
     often, seldom = (
-        kept_of(chip, accelerators, saved, said._replace(mtbf=kept.mtbf * f), kept.saving.step, length)
-        for f in (1 / factor, factor)
+        kept_of(chip, accelerators, saved, said._replace(mtbf=kept.mtbf * factor), kept.saving.step, length)
+        for factor in band
     )
     return float(often.ratio / kept.ratio) if often.lasting else 0.0, float(seldom.ratio / kept.ratio)
 

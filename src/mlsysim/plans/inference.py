@@ -9,6 +9,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.storage import stored
+from mlsysim.models.vision import DiffusionWorkload
 from mlsysim.plans import resolve
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
@@ -69,7 +70,8 @@ def read_off(profile: PerformanceProfile) -> dict[str, Measured]:
 
 def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str]) -> dict[str, Any]:
     work, devices = plan.workload, fleet.total_accelerators
-    if devices > 1 and work.phase != "generate":
+    phase = _phase_of(plan, model, assumed)
+    if devices > 1 and phase != "generate":
         of_many = listed((Setting("task", "training"), Setting("task", "serving")), " or ")
         images = worded("or ", Setting("phase", "generate"), " for whole images of a denoiser.")
         words = f"One pass runs on one accelerator, and {devices:,} are given; say "
@@ -80,7 +82,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         "precision": resolve.precision_of(plan, assumed, fleet.node.accelerator, model),
         "efficiency": resolve.fidelity_of(plan, model, assumed, chip=fleet.node.accelerator),
         "seq_len": work.seq_len,
-        "phase": work.phase,
+        "phase": phase,
         "runtime": plan.hardware.stack,
         "power_cap": plan.hardware.power_cap,
         "random_arrivals": work.random_arrivals,
@@ -89,6 +91,19 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         "devices": devices if devices > 1 else None,
     }
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _phase_of(plan: Plan, model: Workload, assumed: dict[str, str]) -> str | None:
+    """The phase that a plan asks; who says in how many steps a denoiser makes an image asks for the image."""
+    work, image = plan.workload, "generate"
+    if not isinstance(model, DiffusionWorkload):
+        return work.phase
+    if work.phase is None and work.steps is None:
+        steps = model.denoising_steps
+        assumed["phase"] = f"one pass through the network; with steps, such as {steps}, it is a whole image"
+    elif work.steps is not None and work.phase not in (None, image):
+        assumed["steps"] = "no effect on one pass"
+    return image if work.phase is None and work.steps is not None else work.phase
 
 
 def _answer(

@@ -102,7 +102,7 @@ class WorkloadPart(Part):
     seq_len: Int = _within(1, 10**8, "tokens of a sequence")
     image_size: Int = _within(1, 10**5, "pixels of an image's side")
     precision: Text = _text(40, "number format, such as bf16 or fp8")
-    steps: Int = _within(1, 10**4, "denoising steps of an image (default: the model's)")
+    steps: Int = _within(1, 10**4, "denoising steps of an image (without them: one pass)")
     random_arrivals: Flag = _open("samples arrive at random and may not wait long (tensorrt)")
     measured_rate: Real = _above_0(1e12, "samples a second as measured, for the energy of a pass")
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")

@@ -111,7 +111,7 @@ def run_of(
         sheet.assumed.say("run", "as a benchmark", DEFAULT, words)
     made = tokens or run_work(working * _SECONDS_PER_DAY, rate, float(kept.ratio), 1.0)
     ran = Ran(days, made, kept, computing, by_hour, covered, played, longer)
-    _told(sheet, ran, saved, said, risk, count)
+    _told(sheet, ran, saved, said, risk, failures.rate_band(chip, said), count)
     return ran
 
 
@@ -173,7 +173,13 @@ def _lasting(
 
 
 def _told(
-    sheet: Sheet, ran: Ran, saved: Checkpoint, said: failures.Said, risk: tuple[float, float] | None, count: int
+    sheet: Sheet,
+    ran: Ran,
+    saved: Checkpoint,
+    said: failures.Said,
+    risk: Factors | None,
+    rates: Factors | None,
+    count: int,
 ) -> None:
     """Metrics of walls 15 and 19, and what their equations show."""
     ops, kept, saving, goodput = sheet.plan.ops, ran.kept, ran.kept.saving, float(ran.kept.ratio)
@@ -194,8 +200,9 @@ def _told(
         sheet.add("run_time", own, own and times(own, ran.longer))
         if ops.days is not None:
             sheet.assumed["duration_days"] = "no effect: a run lasts as long as its tokens take; a limit is a deadline"
-    sheet.add("mtbf", kept.mtbf)
-    sheet.add("expected_failures", float(expected_failures(ran.days * 24.0, kept.mtbf)))
+    expected = float(expected_failures(ran.days * 24.0, kept.mtbf))
+    sheet.add("mtbf", kept.mtbf, rates and times(kept.mtbf, rates))
+    sheet.add("expected_failures", expected, rates and times(expected, rates))
     sheet.add("goodput", goodput, risk and (goodput * risk[0], min(1.0, goodput * risk[1])))
     sheet.add("checkpoint_time", saving.write)
     sheet.add("checkpoint_lag", saving.lag or None)
