@@ -103,6 +103,15 @@ def valued(example: str, given: object) -> str:
     return text + found[1] if text.isdigit() and found[1] not in (None, "k") else text
 
 
+def remedy(instead: str) -> str:
+    """What to do instead, as the end of a sentence: to write something, or to leave it out.
+
+    >>> remedy("--tp 8"), remedy("leave it out, as it costs nothing")
+    ('write --tp 8', 'leave it out, as it costs nothing')
+    """
+    return instead if instead.startswith("leave it out") else f"write {instead}"
+
+
 def plain(name: str) -> str:
     """A name as the table writes it: ``--TP-size`` becomes ``tp_size``."""
     return name.strip().lstrip("-").replace("-", "_").lower()

@@ -101,6 +101,9 @@ def plainly(text: str) -> str:
 ANSWERED = (
     "train Llama3_70B 512xH100",
     "train Llama3_70B --gpus 96xB200",
+    "train Llama3_70B --num-gpus 512 --gpu B200",
+    "serve Llama3_70B --on 8xH200 -tp 8",
+    "serve Llama3_70B --on 8xH200 -tp=8",
     "plan Llama3_70B --gpus H100 --deadline 30d",
     "train Llama3_70B --on 512xH100 --dtype fp8",
     "serve Llama3_70B --on 8xH200 --quantization awq",
@@ -147,7 +150,7 @@ FLEET = {"model": "Llama3_8B", "on": "8xH100"}
         ("train", {**FLEET, "tp": "8x"}, "The 'tp' field got '8x'; expected a whole number such as 2."),
         ("train", {**FLEET, "region": "Mars"}, "There is no grid named 'Mars'; did you mean 'MAR', 'Paris' or 'MA'?"),
         ("serve", {**FLEET, "messages": [{"role": "user"}]}, "'messages' is not a key of a plan; write 'isl' = 2000, as the tokens of a prompt count and its words do not."),
-        ("serve", {**FLEET, "temperature": 0.7}, "'temperature' is not a key of a plan; write nothing for it, as how a token is drawn takes no time of its own."),
+        ("serve", {**FLEET, "temperature": 0.7}, "'temperature' is not a key of a plan; leave it out, as how a token is drawn takes no time of its own."),
         ("serve", {**FLEET, "qps": "ten"}, "The 'qps' field got 'ten'; expected a number such as 0.5."),
         ("serve", {**FLEET, "slo": "p99<200ms"}, "'p99' is not a time of a request; use ttft, tpot, itl, e2e or queue."),
         ("serve", {"model": "Llama3_8B,Llama3_70B", "on": "8xH100"}, "A plan has one model; ask for each, or for two side by side: `mlsysim compare Llama3_8B@H100 Llama3_70B@H100`."),

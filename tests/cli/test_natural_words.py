@@ -22,6 +22,16 @@ UNDERSTOOD = {
     "labs show 3": "3. Two phases of serving",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget 'USD 1M'": "costs",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget '1 million dollars'": "costs",
+    # Rates in another time than a second, chips as people and other tools count them, limits beside each other.
+    "serve Llama3_8B --on H100 -e 0.5 --qps 5/s": "5 requests a second",
+    "serve Llama3_8B --on H100 -e 0.5 --qps 300/min": "5 requests a second",
+    "serve Llama3_8B --on H100 -e 0.5 --qps '432k per day'": "5 requests a second",
+    "train Llama3_8B --on H100:8 -e 0.5": "on 8 x NVIDIA H100",
+    "train Llama3_8B --on 8xH200s -e 0.5": "on 8 x NVIDIA H200",
+    "serve Llama3_8B --on H100 -e 0.5 --qps 1 --slo 'ttft=5s tpot=50ms'": "Time of each further token",
+    "serve Llama3_8B --on H100 -e 0.5 --qps 1 --slo 'ttft=5s;tpot=50ms'": "Time of each further token",
+    "eval Llama3_8B H100 --memory-bandwidth 8TBps -e 0.5": "memory bandwidth 8 TBps",
+    "train Llama3_8B --on 8xH100 -e 0.5 --deadline 4weeks": "The run lasts 28 days",
 }
 
 NOTED = {

@@ -143,7 +143,7 @@ def test_unknown_precision_raises_with_the_nearest(function, wrong, near):
 
 @pytest.mark.parametrize("wrong", [None, 2.0, "", "x" * 10_000])
 def test_what_is_no_precision_raises_with_the_list(wrong):
-    with pytest.raises(UnknownNameError, match=r"There is no precision named .*use one of fp64, fp32"):
+    with pytest.raises(UnknownNameError, match=r"There is no precision named .*use such as fp32, bf16"):
         precision_name(wrong)
 
 

@@ -112,7 +112,7 @@ def _number(value: Any) -> float | None:
         if paid is None:
             raise InputError(f"price got {text!r}; write a decimal point, as in 2.5.", field="price")
         return float(paid)
-    if text[:1].isdigit() or text[:1] in ("-", "+", ".", "$", *CURRENCIES):
+    if text[:1].isdigit() or text[:1] in ("-", "+", ".", "$") or text.upper().startswith(CURRENCIES):
         return float(to_si(quantity_from(text.lstrip("$"), "USD/h", "2.5 USD/h", "price"), "USD/h"))
     return None
 

@@ -50,8 +50,13 @@ def open_site(
     """Serve a site on this machine alone and open a browser; Ctrl-C ends it."""
     from mlsysim.labs.build import build
     from mlsysim.labs.fetch import cache_folder
+    from mlsysim.labs.lab import labs as labs_of
     from mlsysim.labs.serve import in_background, site_server
 
+    if folder is not None and not folder.exists() and folder.name in {each.id for each in labs_of()}:
+        raise InputError(
+            f"`mlsysim labs open` opens all labs; `mlsysim labs show {folder}` prints one.", field="folder"
+        )
     if folder is None:
         folder = build(cache_folder() / "site").folder
     with in_background(site_server(folder, port)) as address:

@@ -15,12 +15,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from mlsysim import __version__, vocabulary
+from mlsysim import __version__
 from mlsysim.cli.lean import import_pint
 from mlsysim.cli.output import print_json
-from mlsysim.cli.plan_options import in_options, is_hardware, plan_command
-from mlsysim.errors import MLSysError, did_you_mean, either, nearest
-from mlsysim.vocabulary import meant_for, valued
+from mlsysim.cli.plan_options import in_options, plan_command
+from mlsysim.errors import MLSysError
 from mlsysim.zoo.writing import OF_THE_SYSTEM, not_written
 
 _SIZES = ("workload.batch_size", "workload.seq_len", "workload.precision", "workload.tokens")
@@ -147,8 +146,10 @@ def main() -> None:
         # Usage errors of the command line itself carry a message for the user.
         message = getattr(error, "format_message", None)
         if message is not None:
+            from mlsysim.cli.usage import of_usage
+
             # Without a command the help has been shown, and there is nothing to complain about.
-            _end(_of_usage(error, message())) if message().strip() else sys.exit(0)
+            _end(of_usage(error, message())) if message().strip() else sys.exit(0)
         if os.environ.get(_TRACEBACK):
             raise
         _end(
@@ -175,155 +176,6 @@ def run() -> None:
         except OSError:
             raise stop from None
         os._exit(stop.code)
-
-
-_VALUES = {
-    "--lora-rank": "--lora-rank 16",
-    "--batch-size": "--batch-size 64",
-    "--chip": "--chip H100",
-    "--on": "--on 512xH100",
-    "--qps": "--qps 5",
-    "--tokens": "--tokens 2T",
-    "--deadline": "--deadline 30d",
-    "-o": "-o json",
-    "--offload": "--offload 1, a share of the optimizer's state",
-}
-_COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}
-
-
-def _belongs(name: str) -> str:
-    """What an option that is a key of a plan is for, and which command takes it; nothing of others."""
-    from mlsysim.plans.plan import Plan
-    from mlsysim.plans.schema import key_named, tasks_text
-
-    known = Plan.leaves()
-    key = key_named(name, known)
-    tasks = known[key].tasks if key is not None else ()
-    return f"{tasks_text(*tasks)} ({either(f'`mlsysim {_COMMANDS[task]}`' for task in tasks)})" if tasks else ""
-
-
-def _example(error: Exception) -> str:
-    """The first example in the help of the command that was asked for."""
-    return _of_help(getattr(getattr(error, "ctx", None), "command", None))
-
-
-def _of_help(command: Any) -> str:
-    told = getattr(command, "help", None) or ""
-    return next((line.strip() for line in told.splitlines() if line.strip().startswith("mlsysim ")), "")
-
-
-def _of_usage(error: Exception, said: str) -> str:
-    """What the parser of commands says, with what would have been right."""
-    name = str(getattr(error, "option_name", None) or "")
-    context: Any = getattr(error, "ctx", None)
-    if name and "requires an argument" in said:
-        return f"{name} needs a value after it, such as {_VALUES.get(name, 'those that --help shows')}."
-    if "unable to parse" in said:
-        option, kind = said.split("'")[1], "a whole number" if "integer" in said else "a number"
-        return f"{option} takes {kind}, and what was given is none."
-    if name:
-        near = getattr(error, "possibilities", None) or ()
-        instead = _with_value(name, _instead(name.replace("_", "-")))
-        if name in ("--config", "--plan", "--file", "--config-file", "--plan-file"):
-            instead = "the file alone, as in `mlsysim eval plan.toml`, or its keys as options"
-        if not instead and (owner := _belongs(name)):
-            command = getattr(getattr(error, "ctx", None), "info_name", None)
-            own = meant_for(name, next((task for task, each in _COMMANDS.items() if each == command), ""))
-            if command == "synthesize" and name in ("--slo", "--tpot"):
-                own = "latency 20ms, the time of a pass"
-            return f"There is no option {name} here: it belongs to {owner}{f'; write --{own}' if own else ''}."
-        hint = (
-            f"write {instead}."
-            if instead
-            else did_you_mean(nearest(name, near) or near)
-            if near
-            else "--help lists them."
-        )
-        return f"There is no option {name}; {hint}"
-    if said.startswith("Missing argument") and (example := _example(error)):
-        return f"{said.rstrip('.')}, as in `{example}`."
-    if said.startswith("No such command"):
-        return _no_command(error, said)
-    if said.startswith("Got unexpected extra argument"):
-        words = said.partition("(s) (")[2].rstrip(")") or said.partition("(")[2].rstrip(")")
-        hint = f" (as in `{example}`)" if (example := _example(error)) else ""
-        if (whole := _joined(error, words)) is not None:
-            return f"The model and its hardware are one word here: {whole}."
-        if getattr(getattr(error, "ctx", None), "info_name", None) == "explain":
-            return _of_a_plan(words)
-        if (number := str(getattr(getattr(error, "ctx", None), "params", {}).get("hardware"))).isdigit():
-            return f"A fleet is one word: {number[:12]}x{words[:60]}."
-        if "on" in sys.argv[2:-1]:
-            fleet = [word for word in sys.argv[sys.argv.index("on", 2) + 1 :] if word not in ("a", "an", "the", "one")]
-            return f"The fleet is an option: --on {(fleet or ['H100'])[0][:60]}, with its dashes."
-        if getattr(getattr(error, "ctx", None), "info_name", None) == "compare":
-            one, between = (str(context.params.get(name)) for name in ("first", "second"))
-            if between.rstrip(".") in ("vs", "versus", "and", "with", "to", "against"):
-                chips = " --model Llama3_8B" if is_hardware(one) else ""
-                return f"compare takes two plans without {between!r} between them: `mlsysim compare {one[:60]} {words[:60]}{chips}`."
-            if " " not in words and is_hardware(between) and is_hardware(words):
-                return f"Each is MODEL@FLEET: `mlsysim compare {one[:60]}@{between[:60]} {one[:60]}@{words[:60]}`."
-            return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
-        takes = [each for each in context.command.params if each.param_type_name == "argument"]
-        spaced = "; a name with a space in it stands in quotes" if takes else ""
-        return f"{words[:60]!r} is more than the command takes{hint}{spaced}."
-    return said
-
-
-def _of_a_plan(words: str) -> str:
-    """How a metric of a plan is explained."""
-    first = next((word for word in sys.argv[2:] if not word.startswith("-")), "mfu")
-    words = next(
-        (words.removeprefix(f"{each} ") for each in ("on", "of", "for") if words.startswith(f"{each} ")), words
-    )
-    metric, plan = (words, first) if any(sign in first for sign in "@:./") else (first, words)
-    return f"The plan of a metric stands after --of, as in `mlsysim explain {metric[:40]} --of {plan[:60]}`."
-
-
-def _instead(option: str) -> str:
-    """What says here what an option of other programs says; nothing where that is not known."""
-    key, example = vocabulary.MEANT.get(option.removeprefix("--").replace("-", "_"), ("", ""))
-    return str(vocabulary.WRITTEN.get(option, f"--{key.replace('_', '-')} {example}" if key else ""))
-
-
-def _with_value(name: str, example: str) -> str:
-    """What would have been right, with the value that was given where it can stand for the example's."""
-    given = sys.argv[sys.argv.index(name) + 1 :][:1] if name in sys.argv else []
-    option, _, value = example.partition(" ")
-    return f"{option} {valued(value, given[0])}" if value and given and not given[0].startswith("-") else example
-
-
-def _joined(error: Exception, word: str) -> str | None:
-    """MODEL@FLEET of a command that takes it, where the model alone is given and the hardware follows."""
-    context: Any = getattr(error, "ctx", None)
-    takes = [each.name for each in context.command.params if "MODEL@FLEET" in (each.metavar or "")]
-    given = [context.params.get(name) for name in takes]
-    if not takes or " " in word:
-        return None
-    from mlsysim.models.registry import Models
-
-    return next((f"{model}@{word}" for model in given if isinstance(model, str) and Models.has(model)), None)
-
-
-def _no_command(error: Exception, said: str) -> str:
-    """What is said of a word that is no command, or none of a group such as optimize."""
-    context: Any = getattr(error, "ctx", None)
-    group, parent = getattr(context, "info_name", None), getattr(context, "parent", None)
-    word = said.partition("'")[2].partition("'")[0]
-    if group == "labs" and _is_lab(word):
-        return f"`mlsysim labs` takes what to do first, as in `mlsysim labs show {word}`."
-    if parent is not None and hasattr(context.command, "commands") and not said.endswith("?"):
-        example = next(filter(None, (_of_help(each) for each in context.command.commands.values())), "")
-        return f"`mlsysim {group}` takes {either(context.command.commands)} first, as in `{example}`."
-    if word in vocabulary.ASKED:
-        return f"No such command {word!r}: {vocabulary.ASKED[word]}."
-    return said if said.endswith("?") else f"{said} `mlsysim --help` lists the commands."
-
-
-def _is_lab(word: str) -> bool:
-    from mlsysim.labs.lab import labs
-
-    return word in {name for each in labs() for name in (each.id, str(each.number))}
 
 
 def _stoppable(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:

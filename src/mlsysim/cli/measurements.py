@@ -227,7 +227,11 @@ def verify(
     lora: Annotated[int, Option(help="rank of adapters that a training step trains beside frozen weights")] = 0,
     as_json: OneJson = False,
 ) -> None:
-    """Run a real forward pass, decode step or training step of a random-weight model, beside its prediction."""
+    """Run a real forward pass, decode step or training step of a random-weight model, beside its prediction.
+
+    mlsysim verify Llama3_8B
+    mlsysim verify Llama3_8B --phase decode --batch 8
+    """
     from mlsysim.calibrate.device import Device as Machine
     from mlsysim.calibrate.verify import verify as run
 

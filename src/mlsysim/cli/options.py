@@ -42,6 +42,8 @@ def is_plan_file(name: str) -> bool:
         if not name.lower().endswith(".json") or path.stat().st_size > 1_000_000:
             return False
         found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, RecursionError):
         return False
-    return isinstance(found, dict) and "workload" in found
+    except ValueError:
+        return True  # which is said where it is read
+    return isinstance(found, dict) and ("workload" in found or {"model", "on"} <= found.keys())

@@ -36,7 +36,8 @@ def sweep_plan(
 ) -> None:
     """A table of the combinations, and all of them in a file and a chart where these are named; ends with 2 where none of them fits."""
     if file is not None and not file.lower().endswith(".csv"):
-        raise InputError(f"-o writes the combinations of a plan's keys to a .csv, got {file[-60:]!r}.", field="output")
+        words = f"-o writes the combinations of a plan's keys to a .csv, got {file[-60:]!r}"
+        raise InputError(f"{words}; -o json prints them as JSON.", field="output")
     found = _found(context, paths)
     if goal is not None:
         found = found.ranked(*goal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,22 +36,9 @@ def where(model: str, hardware: str | None, on: str | None) -> tuple[str, str | 
         model, _, hardware = model.partition("@")
     if hardware is None or on is None:
         return model, hardware if on is None else on
-    given = sys.argv[1:]
-    before = given[: given.index(hardware)] if hardware in given else []
-    spaced = len(before) > 1 and before[-2].startswith("--") and not before[-1].startswith("-")
-    words = f"{hardware[:60]!r} is more than the command takes beside --on {on[:60]}"
-    words += (
-        f"; write {before[-2]} '{before[-1]} {hardware}' in quotes"
-        if spaced
-        else "; what has a space in it stands in quotes"
-    )
-    if len(before) > 1 and before[-1].startswith("--") and before[-2].startswith("--"):
-        words = f"{before[-2]} takes a value, and {before[-1]} stands in its place"
-    if is_hardware(hardware):
-        words = f"Hardware stands after the model or in --on; here it does in both, {hardware[:60]!r} and {on[:60]!r}"
-    if on.isdigit():
-        words = f"A fleet is one word: --on {on[:12]}x{hardware[:60]}"
-    raise InputError(f"{words}.", field="on")
+    from mlsysim.cli.usage import beside
+
+    raise InputError(beside(on, hardware), field="on")
 
 
 def _asked(context: Context, task: str, model: str, hardware: str | None, on: str | None) -> Plan:

@@ -21,6 +21,8 @@ DEEPEST = 32
 def invalid(name: str, form: str, error: BaseException) -> InputError:
     """The sentence of a text that its parser refuses."""
     lines = str(error).strip().splitlines()
+    if form == "TOML" and lines and lines[0].startswith(("Expected newline", "Invalid value")):
+        lines[0] += "; text, and a number with a unit, stand in quotes"
     return InputError(f"{name} is not valid {form}: {(lines[0] if lines else type(error).__name__).rstrip('.')[:200]}.")
 
 

@@ -163,7 +163,7 @@ def runs(reading: Reading, answer: Answer) -> str | None:
 
 
 def why(now: Answer, then: Answer | None) -> str:
-    """What moves most: the part of the time that changes by most, or the memory."""
+    """What moves most: the part of the time that changes by most, the way that the whole does, or the memory."""
     if then is None:
         return "alone it does not divide the batch, the layers or the fleet"
     if not then.feasible:
@@ -175,7 +175,9 @@ def why(now: Answer, then: Answer | None) -> str:
     before, after = (_by_label(answer) for answer in (now, then))
     scale = _work(now) / _work(then) if now.task == "training" else 1.0
     moved = {label: after.get(label, 0.0) * scale - before.get(label, 0.0) for label in {*before, *after}}
-    label = max(moved, key=lambda key: (abs(moved[key]), key))
+    # A part that moves against the whole explains nothing of it.
+    whole = 1.0 if sum(moved.values()) > 0 else -1.0
+    label = max(moved, key=lambda key: (whole * moved[key], key))
     total = sum(before.values()) or 1.0
     if abs(moved[label]) < 0.0005 * total:
         return "no part of the time moves"

@@ -32,7 +32,7 @@ AROUND = ("kubernetes", "slurm")
 """Targets with the command of another inside."""
 _ALIASES = {
     "tensorrt_llm": "trtllm", "tensorrtllm": "trtllm", "megatron_lm": "megatron", "k8s": "kubernetes",
-    "accelerate": "fsdp", "sbatch": "slurm", "nemo": "nemo_rl", "nemorl": "nemo_rl",
+    "accelerate": "fsdp", "sbatch": "slurm", "nemorl": "nemo_rl",
 }  # fmt: skip
 _DEEPSPEED = {*("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")} | {
     *("gradient_accumulation_steps", "bf16")

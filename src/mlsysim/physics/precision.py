@@ -128,6 +128,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
+_USUAL = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "awq", "gptq")
 _OWN = ("bits", "kept", "rest", "head", "expanded", "kernels", "needs")
 
 
@@ -218,7 +219,9 @@ def precision_name(name: str) -> str:
             return name
         if len(name) <= 40 and (key := _named(name) or _mixed(name)) is not None:
             return key
-    raise unknown_name("precision", name, _formats(), remedy="use one of " + ", ".join(_formats()) + ".")
+    raise unknown_name(
+        "precision", name, _formats(), f"use such as {', '.join(_USUAL)}, or a format of GGUF such as q4_k_m."
+    )
 
 
 def format_of(name: str | Format) -> Format:

@@ -82,6 +82,8 @@ class OpsPart(Part):
 
     @property
     def days(self) -> float | None:
-        if self.duration is not None:
-            return to_si(self.duration, "day")
-        return self.duration_days
+        """How long it lasts; what is given a deadline alone goes on until then."""
+        if self.duration is None and self.duration_days is not None:
+            return self.duration_days
+        lasts = self.deadline if self.duration is None else self.duration
+        return None if lasts is None else to_si(lasts, "day")

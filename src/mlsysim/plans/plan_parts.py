@@ -13,7 +13,7 @@ from mlsysim.models.adapters import targets_of
 from mlsysim.models.recompute import PARTS, parts_of
 from mlsysim.physics.precision import precision_name
 from mlsysim.plans.schema import INSTEAD, Part, read_number
-from mlsysim.plans.targets import parse_targets
+from mlsysim.plans.targets import parse_targets, per_second
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
 from mlsysim.units.registry import number_from
@@ -28,7 +28,7 @@ SPLITS = ("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring", "micro_batch_gro
 def _amount(value: Any) -> Any:
     found = read_number(value)
     if isinstance(found, str):
-        raise ValueError(f"expected a positive number such as 15e12 or 15T, got {found[:40]!r}")
+        raise ValueError(f"The 'tokens' field got {found[:40]!r}; expected a positive number such as 15e12 or 15T")
     return found
 
 
@@ -274,7 +274,7 @@ class ServingPart(Part):
     prompt_tokens: Int = _within(1, 10**8, "mean tokens of a prompt (ISL)")
     output_tokens: Int = _within(1, 10**8, "mean tokens of an answer (OSL)")
     concurrency: Int = _within(1, 10**6, "requests in flight, over all replicas")
-    qps: Real = _above_0(1e9, "requests a second")
+    qps: Real = _above_0(1e9, "requests a second, or such as 300/min")
     replicas: Int = _within(1, 10**7, "copies of the model")
     engine: Text = _text(40, "such as vLLM, SGLang or TRT-LLM")
     cache_precision: Text = _text(40, "number format of the caches")
@@ -326,6 +326,7 @@ class ServingPart(Part):
 
     _known = field_validator("cache_precision")(_format)
     _named = field_validator("draft_model", "decode_on", mode="before")(_name)
+    _rate = field_validator("qps", mode="before")(per_second)
 
     @field_validator("autoscale")
     @classmethod

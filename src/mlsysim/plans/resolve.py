@@ -28,7 +28,7 @@ from mlsysim.vocabulary import meant_for
 from mlsysim.zoo.checkpoints import format_named, towered
 from mlsysim.zoo.writing import files_allowed
 
-_ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2")
+_ENDINGS = (".json", ".safetensors", ".onnx", ".toml", ".yaml", ".yml", ".pt2", ".gguf", ".pt", ".pth")
 _HUB = "hf://"
 
 
@@ -54,7 +54,7 @@ def find_model(name: str) -> Workload:
         return read_model(Path(name)).workload
     try:
         return Models.get(name)
-    except UnknownNameError:
+    except UnknownNameError as unknown:
         if name.startswith(_HUB):
             text = f"{name[:100]!r} would have to be downloaded, and nothing here uses the network"
             raise InputError(f"{text}; download the model's config.json and give its path.", field="model") from None
@@ -66,6 +66,9 @@ def find_model(name: str) -> Workload:
         # ORG/NAME of the Hub is a name, unless there is such a folder or a file is meant.
         hub = re.fullmatch(r"[\w-]+/(?!.*\.(json|safetensors|onnx|pt2|toml)$)[\w.-]+", name)
         if not looks_like_path(name) or (hub and not _is_there(name.partition("/")[0])):
+            if hub and files_allowed():
+                text = f"{unknown.message} Of another, download its config.json and give the path."
+                raise UnknownNameError(text, **unknown.details) from None
             raise
         if not files_allowed():
             raise InputError("Paths are not read here; give the name of a model of the zoo.", field="model") from None
@@ -224,7 +227,8 @@ def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:
 
 def say_decoder(plan: Plan, assumed: dict[str, str], model: Workload) -> None:
     """Say that a model which sees or hears is taken for its text decoder, where its name means one."""
-    held = model is not workload_of(plan.workload)
+    whole = workload_of(plan.workload)
+    held = model is not whole and model != whole  # one of a file is read anew
     if isinstance(model, TransformerWorkload) and (held or towered(plan.workload.model)):
         what = (
             "its parameters are held, its pass is left out"

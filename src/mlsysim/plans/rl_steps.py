@@ -66,7 +66,7 @@ def asked_of(plan: Plan, assumed: Assumptions) -> Asked:
     )
     missing = [(key, such, words) for key, value, such, words in needed if value is None]
     if missing:
-        told = f"How long a step of {name.upper()} takes goes by its {either((words for *_, words in missing), 'and')}; give such as "
+        told = f"The time of a step of {name.upper()} depends on its {either((words for *_, words in missing), 'and')}; give such as "
         raise InputError(
             worded(told, listed([Setting(key, such) for key, such, _ in missing], ", "), "."), field=missing[0][0]
         )

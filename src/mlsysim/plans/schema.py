@@ -18,7 +18,7 @@ from pydantic import model_validator
 from mlsysim.errors import InputError, did_you_mean, either, nearest
 from mlsysim.units.fields import QuantityField, Record
 from mlsysim.units.registry import number_from
-from mlsysim.vocabulary import MEANT, PARTS, VALUES, WRITTEN, Setting, Wording, names_of, plain, valued
+from mlsysim.vocabulary import MEANT, PARTS, VALUES, WRITTEN, Setting, Wording, names_of, plain, remedy, valued
 from mlsysim.zoo.files import shipped
 
 ALL_TASKS = ("training", "serving", "inference", "rl")
@@ -133,7 +133,7 @@ def unknown_key(path: str, name: str, fields: list[str], names: list[str], value
         return InputError(text, record="Plan", field=name[:200], suggestions=[key])
     instead = _as_keys(WRITTEN.get("--" + plain(name).replace("_", "-"), ""))
     if instead and not re.search(r"`|(^|\s)-", instead):
-        text = f"{path + name[:200]!r} is not a key of a plan; write {instead}."
+        text = f"{path + name[:200]!r} is not a key of a plan; {remedy(instead)}."
         return InputError(text, record="Plan", field=name[:200])
     close = nearest(name, fields) or nearest(name, names)
     hint = did_you_mean(close) if close else "the keys are " + ", ".join(fields) + "."

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mlsysim.errors import nearest
-from mlsysim.units.registry import parse_quantity, to_si
+from mlsysim.units.registry import number_from, parse_quantity, to_si
 
 KINDS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2e": "e2e", "latency": "e2e", "queue": "queue"}
 TIMES = {"ttft": "first token", "tpot": "further token", "itl": "token gap", "e2e": "request", "queue": "wait"}
@@ -61,9 +61,12 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
 
     >>> parse_targets("p99_ttft=1s") == parse_targets("ttft_p99=1s")
     True
+    >>> parse_targets("ttft=500ms tpot=50ms") == parse_targets("ttft=500ms,tpot<50ms")
+    True
     """
     found = []
-    for piece in filter(None, (each.strip() for each in (text or "").split(","))):
+    pieces = re.split(r"[,;]|(?<=s)\s+(?=\w+\s*[=<])", text or "")
+    for piece in filter(None, map(str.strip, pieces)):
         # Either order: ttft_p99, p99_ttft.
         turned = re.sub(r"^(mean|p\d[\d.]*)[_ -]([a-z0-9]+)", r"\2_\1", piece.lower())
         written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d[\d.]*))?\s*(?:=|<=?)\s*(.+)", turned)
@@ -84,6 +87,22 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
             raise ValueError(f"the limit on {kind} is a time above 0, got {amount[:20]!r}")
         found.append(Target(KINDS[kind], level, float(seconds)))
     return tuple(found)
+
+
+_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "day": 86400}
+
+
+def per_second(value: Any) -> Any:
+    """A rate of requests as a number a second; what is no rate in another time stays.
+
+    >>> per_second("300/min"), per_second("1M per day"), per_second(5), per_second("5/fortnight")
+    (5.0, 11.574074074074074, 5, '5/fortnight')
+    """
+    found = (
+        re.fullmatch(r"([\d.,_]+ ?\w?)\s*(?:/|per\s|an?\s)\s*(\w+)", value.strip()) if isinstance(value, str) else None
+    )
+    number = None if found is None or found[2] not in _SECONDS else number_from(found[1].strip())
+    return value if number is None or found is None else number / _SECONDS[found[2]]
 
 
 def _level(written: str) -> str:

@@ -150,12 +150,15 @@ def _lasting(
     sheet: Sheet, kept: Goodput, rate: float, by_hour: Timed | None, played: Simulated | None, computing: float
 ) -> tuple[float, float, Covered]:
     """Days of a run, those of them that it would take at its full rate, and the hours that it covers."""
-    tokens, days = sheet.plan.workload.tokens, sheet.plan.ops.days
+    ops, tokens = sheet.plan.ops, sheet.plan.workload.tokens
+    days = ops.days
     if tokens is not None:
         days = run_time(tokens, rate, float(kept.ratio), 1.0) / _SECONDS_PER_DAY if kept.lasting else None
     if days is None:
         days = run_days()
         sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days")
+    elif tokens is None and ops.duration is None and ops.duration_days is None:
+        sheet.assumed.say("duration", days, DEFAULT, f"{days:g} days, until the deadline, as no tokens are given")
     ends = tokens is not None and kept.lasting
     if played is not None and played.covers:
         share = played.of_full_rate
@@ -198,7 +201,7 @@ def _told(
         # A run that never ends has no time.
         own = ran.days if kept.lasting else None
         sheet.add("run_time", own, own and times(own, ran.longer))
-        if ops.days is not None:
+        if ops.duration is not None or ops.duration_days is not None:
             sheet.assumed["duration_days"] = "no effect: a run lasts as long as its tokens take; a limit is a deadline"
     expected = float(expected_failures(ran.days * 24.0, kept.mtbf))
     sheet.add("mtbf", kept.mtbf, rates and times(kept.mtbf, rates))

@@ -192,13 +192,20 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
     for text in texts:
         name, mark, values = text.partition("=")
         values = values.strip()[1:-1] if re.fullmatch(r"\s*[\[({].*[\])}]\s*", values) else values
+        if re.search(r"\w\(|;", values):
+            raise InputError(
+                f"Values are listed one by one, such as {name.strip()}=1,2,4, got {values[:60]!r}.", field=name
+            )
         listed = [value.strip() for value in values.split(",") if value.strip()]
         if not mark and found and text.strip(" ,").replace(".", "").isalnum():
             last = next(reversed(found))
             whole = ",".join([*found[last], text.strip(" ,")])
             raise InputError(f"The values of a key are one word, without spaces: {last}={whole[:60]}.", field=last)
         if not mark or not listed or name.strip() in found:
-            raise InputError(f"What is varied is such as staleness=1,2,4, each key once, got {text[:60]!r}.")
+            one_word = f"{text.strip()}=1,2,4" if not mark and text.strip().isidentifier() else "staleness=1,2,4"
+            raise InputError(
+                f"A key and its values are one word, such as {one_word}, each key once, got {text[:60]!r}."
+            )
         for value in listed:
             _refuse_range(name.strip(), value)
         found[name.strip()] = listed
@@ -243,6 +250,6 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
     if refused is not None and len({_unvalued(point) for point in points}) == 1:
         # What is wrong is the same whatever the values: it is the plan's, or of what they all lack.
         path = str(refused.details.get("field"))
-        said = str(refused).replace(f"The {path!r} field", path.rpartition(".")[2])
-        raise type(refused)(said, **refused.details)
+        said = refused.message.replace(f"The {path!r} field", path.rpartition(".")[2])
+        raise type(refused)(refused.message if said == refused.message else said, **refused.details)
     return Varied(listed, points)

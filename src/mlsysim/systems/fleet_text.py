@@ -6,7 +6,7 @@
     Meta_16K                 a cluster of the zoo
     8xB200 + 8xH100          groups of different accelerators
     p5.48xlarge, v5p-256     machines of clouds, slices of pods
-    512 H100, H100 SXM x8    other ways to write a number of them
+    512 H100, H100 SXM x8, H100:8   other ways to write a number of them
     2 nodes of 4xH100        nodes of which four are used; 2x4xH100 is the same
     16 nodes of H100         as many as the node that the zoo has for them holds
     GB200 NVL72              a rack is a node: 72 accelerators
@@ -141,6 +141,10 @@ def _counted(name: str, count: int | None) -> tuple[str, int | None]:
         return held[1], (count or 1) * held[0]
     if whole := count is None and _nodes_of(name):
         return whole
+    if count is None and (listed := re.fullmatch(r"([^:]+):(\d[\d_,]*)", name)) and _is_system(listed[1]):
+        return listed[1], _count(listed[2], name)
+    if count is not None and not _is_system(name) and _is_system(name.removesuffix("s")):
+        return name.removesuffix("s"), count
     ways = () if count is not None and _is_system(name) else counted(name)
     return next(((each, n * (count or 1)) for n, each in ways if _is_system(each)), (name, count))
 

@@ -104,7 +104,8 @@ class QuantityField:
         if not quantity.is_compatible_with(ureg.parse_units(self.unit)):
             dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
             kind = f"not in {self.unit}" if self.unit.startswith("USD") and quantity.dimensionality else dimension
-            raise refusal(f" got {quantity:~P}, which is {kind}")
+            share = isinstance(value, str) and value.strip().endswith("%")
+            raise refusal(f" got {value.strip()[:20]!r}" if share else f" got {quantity:~P}, which is {kind}")
         magnitude = quantity.magnitude
         if getattr(magnitude, "shape", None) == ():
             magnitude = magnitude.item()
@@ -288,6 +289,8 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         limits = {k: as_given(v) if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
         plain = _EXPECTED.get(first["type"])
         why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
+        if limits.get("le") == "1" and isinstance(given, int | float) and 2 <= given <= 100:
+            why += f"; {given:g} per cent is '{given:g}%'"
         if within and isinstance(given, list) and plain not in (None, "a list"):
             why += ", once; a sweep takes several"
         text = f"{lead}{'the' if lead else 'The'} {within + path!r} field got {shown}; {why}."

@@ -194,7 +194,7 @@ def _ratio_of_names(text: str) -> UnitsContainer | None:
 
 
 _COMMON = (
-    "ms", "us", "ns", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "Gb", "Gbps", "Tbps", "kW", "MW", "mW", "kWh",
+    "ms", "us", "ns", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "Gb", "Gbps", "Tbps", "GBps", "TBps", "kW", "MW", "mW", "kWh",
     "MWh", "GWh", "Wh", "GHz", "MHz", "km",
 )  # fmt: skip
 

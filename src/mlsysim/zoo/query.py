@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mlsysim.errors import DimensionalityError, InputError, unknown_name
+from mlsysim.errors import DimensionalityError, InputError, UnknownNameError, either, unknown_name
 from mlsysim.units.registry import Quantity, number_from, parse_quantity
 
 _COMPARED = re.compile(r"^\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*$")
@@ -37,7 +37,14 @@ def field_of(entry: Any, path: str, zoo: str = "the zoo's") -> Any:
         declared = getattr(type(value), "model_fields", {})
         derived = not step.startswith("_") and isinstance(getattr(type(value), step, None), property)
         if step not in declared and not (declared and derived):
+            inner = [
+                f"{name}.{step}"
+                for name in declared
+                if step in getattr(type(getattr(entry, name, None)), "model_fields", ())
+            ]
             known = f"the fields are {', '.join(declared)}." if declared else ""
+            if inner:
+                raise UnknownNameError(f"{step!r} is a part of a field: {either(inner)}.", name=step, suggestions=inner)
             raise unknown_name(f"field of {zoo} entries", step, declared, known)
         value = getattr(value, step)
     return value
