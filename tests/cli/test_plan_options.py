@@ -76,7 +76,7 @@ def test_pairs_say_what_options_say() -> None:
         (("--deadline", "5"), "--deadline got 5"),
         (("--deadline", "5 GB"), "such as '30 day'"),
         (("--efficiency", "fast"), "or 'calibrated', got 'fast'"),
-        (("--tokens", "many"), "15T, got 'many'"),
+        (("--tokens", "many"), "got 'many'; expected a positive number such as 15e12 or 15T"),
         (("--layout", "zreo=3"), "did you mean 'zero'"),
         (("--layout", "tp=2", "--tp", "4"), "--tp is given twice"),
         (("--assert", "mfu"), "such as 'mfu >= 0.4'"),

@@ -100,7 +100,7 @@ def test_the_task_decides_what_a_length_is() -> None:
         ({"micro_batch": 2, "micro_batches": 2}, "not both"),
         ({"ops": {"deadline": 5}}, "The 'ops.deadline' field got 5, which has no unit; expected a quantity in s such as '30 day'"),
         ({"zero": 7}, "The 'parallelism.zero' field got 7"),
-        ({"tokens": "many"}, "15T, got 'many'"),
+        ({"tokens": "many"}, "got 'many'; expected a positive number such as 15e12 or 15T"),
         ({"efficiency": "fast"}, "or 'calibrated', got 'fast'"),
     ],
 )  # fmt: skip
