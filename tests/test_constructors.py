@@ -128,7 +128,9 @@ def test_heads_divide(heads, kv_heads, hidden):
     [
         (SparseTransformerWorkload, {**SIZES, "experts": 4, "dense_layers": 5}),
         (SparseTransformerWorkload, {"name": "x", "experts": 4, "parameters": 1e9, "active_parameters": 2e9}),
+        (SparseTransformerWorkload, {**SIZES, "experts": 4, "active_parameters": 1e15}),
         (TransformerWorkload, {**SIZES, "norms_per_layer": -1}),
+        (TransformerWorkload, {**SIZES, "layers": True}),
         (MLA, {"kv_lora_rank": 0, "qk_nope_head_dim": 1, "qk_rope_head_dim": 1, "v_head_dim": 1}),
         (LinearAttention, {"key_heads": 3, "value_heads": 4, "key_head_dim": 8, "value_head_dim": 8}),
         (Mamba, {"state_size": 0}),

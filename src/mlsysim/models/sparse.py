@@ -53,13 +53,13 @@ class SparseTransformerWorkload(TransformerWorkload):
             )
         if self.layers and self.dense_layers > self.layers:
             raise InputError(f"{self.name}: {self.dense_layers} dense layers of {self.layers} is impossible.")
-        if self.active_parameters is not None and self.parameters is not None:
-            active, whole = to_si(self.active_parameters, "count"), to_si(self.parameters, "count")
+        super().model_post_init(context)
+        if self.active_parameters is not None and (self.parameters is not None or self.has_dimensions):
+            active, whole = to_si(self.active_parameters, "count"), self.parameter_count
             if active > whole:
                 raise InputError(
                     f"{self.name}: {count_text(active)} active parameters of {count_text(whole)} is impossible."
                 )
-        super().model_post_init(context)
 
     @property
     def routing_limit(self) -> tuple[int, int]:

@@ -171,6 +171,13 @@ Words = SkipValidation[str]
 """A sentence, kept as it is: one that names settings has them as data (:mod:`mlsysim.vocabulary`)."""
 
 
+@cache
+def _numbers(kind: type[BaseModel]) -> frozenset[str]:
+    """Fields that are numbers, which Python takes true and false for."""
+    parts = {name: (field.annotation, *get_args(field.annotation)) for name, field in kind.model_fields.items()}
+    return frozenset(name for name, found in parts.items() if {int, float} & set(found) and bool not in found)
+
+
 class Record(BaseModel):
     """A typed, frozen record. Bad input raises :class:`InputError` with one sentence instead of a validation report."""
 
@@ -184,6 +191,9 @@ class Record(BaseModel):
     )
 
     def __init__(self, **data: Any) -> None:
+        for name in data.keys() & _numbers(type(self)):
+            if isinstance(data[name], bool):
+                raise InputError(f"{name!r} must be a number, got {data[name]}.", field=name)
         try:
             super().__init__(**data)
         except ValidationError as error:
