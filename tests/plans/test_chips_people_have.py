@@ -46,6 +46,9 @@ def test_a_chip_that_was_measured_says_so(chip):
         ("H800", "bf16", 989, 400),
         ("H20", "bf16", 148, 900),
         ("A10G", "fp16", 70, None),
+        ("RTX_PRO_4500", "fp4", 879, None),
+        ("RTX_2060", "int8", 103.2, None),
+        ("GTX_1080Ti", "fp32", 11.34, None),
         ("L20", "fp16", 119.5, None),
         ("TPU_v6e", "bf16", 918, 800),
         ("TPU7x", "fp8", 4614, 1200),
@@ -78,3 +81,37 @@ def test_a_chip_without_links_is_not_told_to_share_a_model(task):
     headline = evaluate({"task": task, "model": "Llama3_405B", "on": "1xJetson_AGX_Orin"}).headline
     assert "use a smaller model or a chip with 12 times as much memory" in headline
     assert "devices" in evaluate({"task": task, "model": "Llama3_405B", "on": "1xH100"}).headline
+
+
+TENSORRT = {"task": "inference", "workload": {"precision": "int8", "batch_size": 64}, "hardware": {"stack": "tensorrt"}}
+DIFFUSERS = {"task": "inference", "workload": {"precision": "fp16", "steps": 50}}
+ONE_CHAT = {"task": "serving", "serving": {"prompt_tokens": 1, "output_tokens": 128, "concurrency": 1}}
+LLAMA_CPP = ONE_CHAT | {"serving": ONE_CHAT["serving"] | {"engine": "llama_cpp"}}
+
+
+@pytest.mark.parametrize(
+    ("plan", "on", "work", "metric", "published"),
+    [
+        # MLPerf Inference 3.1, offline, as NVIDIA's page of Jetson benchmarks has them (recalled); questions of BERT have 177 tokens on average.
+        (TENSORRT, "Jetson_AGX_Orin_64GB", {"model": "ResNet50"}, "throughput", 6423.6),
+        (TENSORRT, "Jetson_Orin_NX_16GB", {"model": "ResNet50"}, "throughput", 2640.5),
+        (TENSORRT, "Jetson_AGX_Orin_64GB", {"model": "BERT_Large", "seq_len": 177}, "throughput", 553.7),
+        # fal-ai/stable-diffusion-benchmarks: diffusers, torch 2.1, SDPA: 1.604 s.
+        (DIFFUSERS, "A100", {"model": "StableDiffusion_1_5"}, "throughput", 1 / 1.604),
+        # llama.cpp, discussion 4167, and XiongjieDai/GPU-Benchmarks-on-LLM-Inference (recalled).
+        (LLAMA_CPP, "Apple_M1_Max", {"model": "Llama2_7B", "precision": "q4_0"}, "user_rate", 61.2),
+        (LLAMA_CPP, "Apple_M4_Max", {"model": "Llama2_7B", "precision": "q4_0"}, "user_rate", 83.1),
+        (LLAMA_CPP, "RTX_3090", {"model": "Llama3_8B", "precision": "q4_k_m"}, "user_rate", 111.7),
+        # NVIDIA, Jetson Orin Nano Super, 4 bits (recalled).
+        (ONE_CHAT, "Jetson_Orin_Nano", {"model": "Llama3_8B", "precision": "int4"}, "user_rate", 19.1),
+    ],
+)
+def test_published_rates_that_nothing_was_fitted_on(plan, on, work, metric, published):
+    asked = {
+        **plan,
+        "workload": plan.get("workload", {}) | work,
+        "hardware": plan.get("hardware", {}) | {"on": on},
+    }
+    found = evaluate(asked, change=False).metric(metric)
+    assert to_si(found.value, "1/s") == pytest.approx(published, rel=0.25)
+    assert to_si(found.low, "1/s") <= published <= to_si(found.high, "1/s")
