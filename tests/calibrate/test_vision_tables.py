@@ -189,3 +189,11 @@ def test_rows_of_energy():
         TABLES["energy"].predict(row | {"source": "llama-model-cards", "metric": "emissions_location_based"})
     with pytest.raises(Excluded, match="arithmetic"):
         TABLES["energy"].predict(row | {"metric": "total_compute"})
+
+
+def test_full_precision_under_pytorch_is_tf32_where_the_chip_has_it() -> None:
+    row = BLANK | {"model": "convnext_tiny", "task": "infer", "n_devices": "1", "precision": "fp32", "layout": "nchw"}
+    row |= {"compiler": "eager", "img_size": "224", "batch": "128", "metric": "latency_ms", "value": "53"}
+    questions = {device: TABLES["vision"].questions(row | {"device": device})[0] for device in ("A100", "V100 16GB")}
+    assert [q.plan.workload.precision for q in questions.values()] == ["tf32", "fp32"]
+    assert {q.unit for q in questions.values()} == {"ms"}

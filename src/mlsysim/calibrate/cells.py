@@ -150,7 +150,9 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
     Engines write ``auto`` where they take the checkpoint's, and tables a number of bits.
     """
     text, label = cell(row, column).lower(), cell(row, "model")
-    bits = re.fullmatch(r"(\d+)(?:[- ]?bits?)?|(?:fp|bf|float|bfloat)16 ?/ ?(?:fp|bf|float|bfloat)16", text)
+    bits = re.fullmatch(
+        r"(?:mlx[- ]?)?(\d+)(?:[- ]?bits?)?|(?:fp|bf|float|bfloat)16 ?/ ?(?:fp|bf|float|bfloat)16", text
+    )
     if text and text != "auto" and not bits:
         return format_of(cell(row, column), label)
     named = format_named(label) or model_of(label).native_format

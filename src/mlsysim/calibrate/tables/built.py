@@ -77,3 +77,16 @@ def own_limits(chip: HardwareNode, served: bool) -> dict[str, int]:
     large = to_si(chip.memory.capacity, "byte") >= _LARGE and "A100" not in key_of(chip)
     server, offline = (8192, 16384) if large else (2048, 8192)
     return {"max_num_seqs": 1024 if large else 256, "chunk_tokens": server if served else offline}
+
+
+def stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -> str:
+    """The format of the cache that a checkpoint has beside its weights: TensorRT-LLM takes what NVIDIA's Model Optimizer wrote, 8 bits
+    (kv_cache_quant_algo FP8 in hf_quant_config.json of its FP8 and FP4 checkpoints); Intel's quantiser for Gaudi converts the cache with the
+    products (KVCache among the modules of its FP8 inference); AMD's names say it (amd/...-FP8-KV). What OpenAI wrote in mxfp4 stores none:
+    8 bits on Blackwell and 16 on Hopper, as NVIDIA's options for it are (perf-overview.md: ``kv_cache_config: dtype``)."""
+    if re.search(r"fp8[-_]kv\b", label, re.IGNORECASE):
+        return "fp8"
+    both = engine.startswith("TensorRT_LLM") or (chip.vendor, chip.family) == ("Intel", "npu")
+    if precision == "mxfp4" and not chip.compute.supports("fp4"):
+        return ""
+    return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""

@@ -53,7 +53,7 @@ from mlsysim.calibrate.cells import (
 )
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
-from mlsysim.calibrate.tables.built import built, own_limits
+from mlsysim.calibrate.tables.built import built, own_limits, stored_cache
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
@@ -74,7 +74,7 @@ _QUEUE = 2
 """Requests for each place of an engine that is to be kept full, where their number is not known."""
 _MOST_CLIENTS = 1_000_000
 """Requests at once that a plan may have."""
-_FIRST = re.compile(r"(?:qps|rps|request rate)\s*[=:]?\s*(inf|[\d.]+)", re.IGNORECASE)
+_FIRST = re.compile(r"(?:qps|rps|request rate|^)\s*[=:]?\s*(inf\b|(?<!^)[\d.]+)", re.IGNORECASE)
 _SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
 _BENCH = re.compile(r"(pp|tg)(\d+)(?: ?@ ?d(\d+))?", re.IGNORECASE)
 """Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens, behind so many that were read before."""
@@ -85,6 +85,8 @@ _SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
 _RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECASE)
 """TensorRT-LLM's own tables from 1.0 on."""
+_ALONE = ("decode_tokens_per_s", "output_throughput", "user_rate", "itl_mean", "itl_median")
+"""Metrics that the length of a prompt hardly changes where there is one client."""
 _GUESSED = ("weights in", "layout", "lengths", "stands in")
 """How settings begin that make an answer less certain."""
 
@@ -174,7 +176,7 @@ def _run(
         inferred.append(f"attention on {ep} tensor-parallel devices")
         tp = ep
     precision = served_format(row, "precision_weights", chip, inferred)
-    cache = row.get("precision_kv") or _stored_cache(row["model"], precision, engine, chip)
+    cache = row.get("precision_kv") or stored_cache(row["model"], precision, engine, chip)
     if not cell(row, "precision_kv"):
         inferred.append(f"{cache} cache, that of the checkpoint" if cache else "16-bit cache")
     if mixture and tp > 1 and ep in (1, tp) and cell(row, "tp").isdigit() and _RANKS.match(row.get("source", "")):
@@ -219,19 +221,6 @@ def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[
     columns = {name: int(cell(row, name)) for name in ("tp", "ep", "pp") if cell(row, name).isdigit()}
     found_all = {"tp": 1, "ep": 1, "pp": 1} | columns | said
     return found_all["tp"], found_all["ep"], found_all["pp"]
-
-
-def _stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -> str:
-    """The format of the cache that a checkpoint has beside its weights: TensorRT-LLM takes what NVIDIA's Model Optimizer wrote, 8 bits
-    (kv_cache_quant_algo FP8 in hf_quant_config.json of its FP8 and FP4 checkpoints); Intel's quantiser for Gaudi converts the cache with the
-    products (KVCache among the modules of its FP8 inference); AMD's names say it (amd/...-FP8-KV). What OpenAI wrote in mxfp4 stores none:
-    8 bits on Blackwell and 16 on Hopper, as NVIDIA's options for it are (perf-overview.md: ``kv_cache_config: dtype``)."""
-    if re.search(r"fp8[-_]kv\b", label, re.IGNORECASE):
-        return "fp8"
-    both = engine.startswith("TensorRT_LLM") or (chip.vendor, chip.family) == ("Intel", "npu")
-    if precision == "mxfp4" and not chip.compute.supports("fp4"):
-        return ""
-    return "fp8" if both and re.match("(?:nv|mx)?fp[48]", precision) else ""
 
 
 def _load(
@@ -304,6 +293,14 @@ def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, flo
         prompt, answer = _tokens(pair[1]), answer or _tokens(pair[2])
     if prompt is None:
         word = next((word for word in _WORDS["lengths"] if word in text), None)
+        if (
+            word is None
+            and _metric(row) in _ALONE
+            and re.fullmatch("1(\\.0*)?", cell(row, "batch_or_concurrency") or "1")
+        ):
+            alone = _WORDS["alone"]
+            inferred.append(f"lengths of a question: {alone['prompt']} tokens")
+            return int(alone["prompt"]), answer or int(alone["answer"]), None
         if word is None:
             raise Skipped(f"the prompt length {cell(row, 'isl')!r} is not known")
         usual = _WORDS["lengths"][word]

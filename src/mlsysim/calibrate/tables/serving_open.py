@@ -6,7 +6,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     engine             the one of that name of the year nearest to the version
     prefix cache       prompts that are cached but for ``computed_prefill_tokens_est`` tokens; where the cache is evicting none is. That is a mean:
                        where a run began with the first of each prompt, as many are computed whole, and percentiles are asked of those
-    lengths            all equal, unless the row says a coefficient of variation
+    lengths            all equal; percentiles of runs with ShareGPT's conversations are those of lengths that spread as its answers do
 
 Left out: bursts without a rate, rows that contradict themselves or lost requests, runs that are overloaded or too short to be steady.
 """
@@ -17,13 +17,25 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, engine_of, key_of, model_of, number, served_format, served_plan, whole
+from mlsysim.calibrate.cells import (
+    cell,
+    chip_of,
+    engine_of,
+    key_of,
+    model_of,
+    number,
+    served_format,
+    served_plan,
+    whole,
+)
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.simulate.traffic import Load
 from mlsysim.timing.engines import chip_class
 
 COLUMNS = ("arrival", "rate_rps", "prefix_state", "computed_prefill_tokens_est", "regime", "quality", "ttft_ms_mean")
 
+_SPREAD: Mapping[str, float] = settings("rows")["inference"]["spread"]
 _MEASURED = {"ttft_ms_mean": "ttft", "tpot_ms_mean": "tpot", "e2e_ms_mean": "latency"}
 
 
@@ -60,7 +72,9 @@ def read(row: Mapping[str, str]) -> list[Question]:
     )
     plan = served_plan(*run, serving, precision=work)
     sent = whole(row, "requests", 0)
-    requests = {"burst": 1.0, "requests": sent or None, **_first_of_each(row, prompt, sent)}
+    told = " ".join(cell(row, f"{of}_tokens_cv_or_dist") for of in ("input", "output")).lower()
+    spread = next((cv for name, cv in _SPREAD.items() if name in told), None)
+    requests = {"burst": 1.0, "requests": sent or None, "length_cv": spread, **_first_of_each(row, prompt, sent)}
     played = served_plan(*run, serving | requests, precision=work)
     measured = chip_class(chip) != "other"
     asked = [(column, name, f"open {name}", plan) for column, name in _MEASURED.items()]

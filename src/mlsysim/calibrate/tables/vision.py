@@ -59,6 +59,9 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     """The network of a row, and its image size where it was counted at several."""
     plain, pixels = _WORDS["networks"].get(name, (name, int(size or 0)))
     plain = plain.split(".")[0]
+    if plain not in counted_sizes():
+        # Names of checkpoints say the size once more.
+        plain = plain.removesuffix(f"_{pixels}")
     sizes = counted_sizes().get(plain, ())
     if pixels in sizes:
         return Models.get(PREFIX + plain), pixels
@@ -71,14 +74,18 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
 
 
 def runtime_of_row(row: Mapping[str, str]) -> str:
-    """The software that ran a network: of timm by its columns, of NVIDIA's examples by the model's name."""
-    if row["source"].startswith("timm-"):
+    """The software that ran a network: of timm, and of whoever names a compiler, by its columns; of NVIDIA's examples by the model's name."""
+    if row["source"].startswith("timm-") or row["compiler"]:
         if row["compiler"] not in _WORDS["compilers"] or row["layout"] not in ("", "nchw", "nhwc"):
             raise Skipped(f"the compiler {row['compiler']!r} or the layout {row['layout']!r} is not known")
         how = str(_WORDS["compilers"][row["compiler"]])
         how = "eager_nhwc" if how == "eager" and row["layout"] == "nhwc" else how
-        version = re.search(r"-pt(\d)", row["source"])
-        return f"{how}_2022" if row["task"] == "train" and how != "compiled" and version and version[1] == "1" else how
+        version = re.search(r"-pt(\d)|pytorch v?(\d)\.", f"{row['source']} {row['notes']}".lower())
+        return (
+            f"{how}_2022"
+            if row["task"] == "train" and how != "compiled" and version and "1" in version.groups()
+            else how
+        )
     if row["source"].startswith("mlperf-training") and row["model"] not in _WORDS["mxnet"]:
         return "mlperf"
     if row["model"].endswith("-mxnet") or row["model"] in _WORDS["mxnet"]:
@@ -87,7 +94,8 @@ def runtime_of_row(row: Mapping[str, str]) -> str:
 
 
 def _framework(row: Mapping[str, str]) -> Question:
-    if row["metric"] != "samples_per_s":
+    timed = row["metric"] in _WORDS["times"]
+    if row["metric"] != "samples_per_s" and not timed:
         raise Skipped(f"the metric {row['metric']!r} is not modelled")
     published = row["source"].startswith("mlperf-training")
     chip = chip_of(row["device"])
@@ -110,6 +118,11 @@ def _framework(row: Mapping[str, str]) -> Question:
     name, regime = None, "recommender training"
     if not model.looks_up:
         name = runtime_of_row(row)
+        if precision == "fp32" and row["compiler"] and chip.compute.supports("tf32"):
+            precision, inferred = (
+                "tf32",
+                (*inferred, "products of fp32 in TF32, as PyTorch's convolutions are unless it is told otherwise"),
+            )
         regime = regime_of(runtime_for(model, "training" if training else "inference", name)[1], chip)
     on, factor = f"1x{key_of(chip)}", float(devices)
     if training:
@@ -133,7 +146,10 @@ def _framework(row: Mapping[str, str]) -> Question:
             work["gradient_precision"] = "fp16"
     plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
     regime = "vision mlperf training" if published and name == "dle_mxnet" else regime
-    return _question(row, plan, asked, "1/s", factor, regime, key_of(chip) in _WORDS["measured"], inferred)
+    unit = "1/s"
+    if timed:
+        asked, unit, factor = "step_time" if training else "latency", "ms", _WORDS["times"][row["metric"]]
+    return _question(row, plan, asked, unit, factor, regime, key_of(chip) in _WORDS["measured"], inferred)
 
 
 @cache
