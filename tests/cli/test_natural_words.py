@@ -102,3 +102,28 @@ def test_batches_keep_the_limit_on_the_whole_request(fuzz: ModuleType) -> None:
     eight, same, tighter, shorter = found.values()
     assert eight == same == tighter and eight.startswith("Best: batch ")
     assert int(shorter.split()[2].rstrip(",")) > int(eight.split()[2].rstrip(","))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "said"),
+    [
+        ("tab.yaml", "workload:\n\tmodel: Llama3_8B\n", 1, "a tab stands where YAML takes spaces (line 2)"),
+        ("slo.yaml", "model: Llama3_8B\non: H100\nqps: 1\nslo: [ttft=5s, tpot=50ms]\n", 0, "within the limit of 50 ms"),
+        ("flat.json", '{"model": "Llama3_8B", "on": "8xH100", "tokens": "1B"}', 0, "1 billion tokens take"),
+        ("comma.json", '{"model": "Llama3_8B",}', 1, "'comma.json' is not JSON"),
+        ("bare.toml", 'model = "Llama3_8B"\ntokens = 2T\n', 1, "a number with a unit, stand in quotes"),
+    ],
+)
+def test_a_plan_as_people_write_it(tmp_path, fuzz: ModuleType, name: str, text: str, code: int, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    ended, out, err = fuzz.run_command(["eval", str(path)])
+    assert ended == code and said in " ".join((out + err).split())
+
+
+def test_a_model_of_a_file_has_no_tower_that_it_lacks(tmp_path, fuzz: ModuleType) -> None:
+    sizes = '"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 14336'
+    path = tmp_path / "config.json"
+    path.write_text(f'{{"model_type": "llama", {sizes}, "vocab_size": 128256}}')
+    code, out, _ = fuzz.run_command(["eval", str(path), "H100"])
+    assert code == 0 and "tower" not in out

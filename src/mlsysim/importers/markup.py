@@ -21,6 +21,9 @@ DEEPEST = 32
 def invalid(name: str, form: str, error: BaseException) -> InputError:
     """The sentence of a text that its parser refuses."""
     lines = str(error).strip().splitlines()
+    if form == "YAML" and "'\\t'" in str(error):
+        line = re.search(r"line (\d+)", str(error))
+        lines = [f"a tab stands where YAML takes spaces{f' (line {line[1]})' if line else ''}"]
     if form == "TOML" and lines and lines[0].startswith(("Expected newline", "Invalid value")):
         lines[0] += "; text, and a number with a unit, stand in quotes"
     return InputError(f"{name} is not valid {form}: {(lines[0] if lines else type(error).__name__).rstrip('.')[:200]}.")

@@ -349,6 +349,8 @@ class ServingPart(Part):
     @field_validator("slo", mode="before")
     @classmethod
     def _in_one_text(cls, value: Any) -> Any:
+        if isinstance(value, list) and value and all(isinstance(limit, str) for limit in value):
+            return ",".join(value)
         return ",".join(f"{kind}={limit}" for kind, limit in value.items()) if isinstance(value, Mapping) else value
 
     @field_validator("slo")
