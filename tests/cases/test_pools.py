@@ -107,3 +107,18 @@ def test_the_best_share_of_a_fleet_is_no_worse_than_any():
     # Eight accelerators are paid for, not sixteen.
     assert best.value("tco").magnitude == pytest.approx(shares[1].value("tco").magnitude, rel=0.1)
     assert "the best of" in best.assumptions["decode_on"]
+
+
+def test_clients_beyond_the_places_wait_in_later_rounds_however_long_the_first_took():
+    """Prompts of the first round take most of an answer to read, so that its clients find places; those of later rounds do not."""
+
+    def first_token(clients):
+        serving = {"prompt_tokens": 2048, "output_tokens": 1024, "range_ratio": 0.8, "max_num_seqs": 256}
+        work = {"workload": {"model": "Llama3_70B", "precision": "fp8"}, "hardware": {"on": "8xH100"}}
+        pools = {"decode_on": "8xH100", "decode_tp": 8, "decode_replicas": 1, "concurrency": clients}
+        answer = evaluate_plainly(Plan.model_validate(work | {"parallelism": {"tp": 8}, "serving": serving | pools}))
+        return to_si(answer.value("ttft"), "s"), to_si(answer.value("tpot"), "s")
+
+    (full, step), (over, _) = first_token(256), first_token(264)
+    # One in 33 has no place: by Little's law so much of an answer, of which other prompts of the round take about half anyway.
+    assert over - full > 0.25 * 0.9 * 1024 * step * 8 / 256
