@@ -13,7 +13,7 @@ from mlsysim.cases.algebra import PLAIN, ledger_of
 from mlsysim.cases.job import Job, Overlap
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.train import Step
-from mlsysim.cases.train_layers import PARTS, calibrated
+from mlsysim.cases.train_layers import calibrated
 from mlsysim.errors import InputError, UnknownNameError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.models.recompute import again
@@ -132,7 +132,7 @@ def test_every_kind_of_network_has_a_finite_step_of_positive_parts(name):
     assert ledger.seconds == pytest.approx(seconds(model=Models.get(name), layout=layout), rel=1e-12)
     assert ledger.total("exposed") == pytest.approx(ledger.seconds, rel=1e-12)
     assert all(np.isfinite(part.exposed) and part.exposed >= 0 <= part.hidden for part in ledger.parts)
-    assert ledger.exposed("optimizer update") > 0 and {part.name for part in ledger.parts} <= set(PARTS)
+    assert ledger.exposed("optimizer update") > 0
 
 
 def test_arrays_give_what_single_numbers_give():

@@ -683,7 +683,7 @@ MISTAKES = {
     ],
     "eval Llama3_8B H100 --runtime trt": ["no runtime named 'trt'", "'tensorrt'"],
     "eval Llama3_8B H100 -e 2": ["Efficiency is above 0 and at most 1, or 'calibrated', got '2'"],
-    "eval Llama3_8B H100 --image-size 224": ["Llama-3.1-8B is known for its own images; leave image_size out"],
+    "eval Llama3_8B H100 --image-size 224": ["Llama-3.1-8B takes no images of another size; leave image_size out"],
     "eval ResNet50 H100 -s 2048": ["ResNet-50 has a fixed shape and takes no 'seq_len'"],
     "eval ResNet50 H100 --image-size big": ["--image-size got 'big'", "expected a whole number such as 2"],
     "eval ResNet500 H100": ["no model named 'ResNet500'", "'ResNet50'"],

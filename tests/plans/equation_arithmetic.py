@@ -133,3 +133,32 @@ def wrong_by(equation: Equation, metric: Metric) -> str | None:
     if abs(number(found) - wanted) > 1.01 * room:
         return f"{equation.text!r} with {equation.inputs} gives {found}, not {metric.value}"
     return None
+
+
+def prints_wrongly(equation: Equation) -> str | None:
+    """Why the right-hand side of an equation on the way to a metric does not give what it prints; None where it does, or is no arithmetic."""
+    read_inputs = {symbol: read(text) for symbol, text in equation.inputs.items() if _NUMBER.fullmatch(text.strip())}
+    if len(read_inputs) < len(equation.inputs) or not _NUMBER.fullmatch(equation.value.strip()):
+        return None
+    plain = {symbol: value for symbol, (value, _) in read_inputs.items()}
+    head = equation.model_copy(update={"text": equation.text.partition(", with ")[0]})
+
+    def number(values: Mapping[str, Any]) -> float | None:
+        for each in (equation, head):
+            try:
+                found = value_of(each, values)
+            except TypeError:
+                continue
+            if found is not None:
+                return float(found.to_base_units().magnitude) if isinstance(found, Quantity) else float(found)
+        return None
+
+    found, (printed, slack) = number(plain), read(equation.value)
+    if found is None:
+        return None
+    shown, room = (float(each.to_base_units().magnitude) for each in (printed, slack))
+    for symbol, (value, half) in read_inputs.items():
+        moved = number({**plain, symbol: value + half})
+        room += abs((moved or 0.0) - found)
+    wrong = abs(shown - found) > 1.02 * room
+    return f"{equation.text!r} with {equation.inputs} gives {found}, and prints {equation.value}" if wrong else None

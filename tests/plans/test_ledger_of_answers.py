@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from equation_arithmetic import wrong_by
+from equation_arithmetic import prints_wrongly, wrong_by
 from scenario_answers import SCENARIOS, scenario_answer
 
 from mlsysim.errors import InputError
@@ -34,6 +34,9 @@ RESOURCES = {
     "fabric_bandwidth": {"fabric"},
     "host_speed": {"host", "start"},
     "host_link_bandwidth": {"host link"},
+    "host_memory_bandwidth": {"host memory"},
+    "wan_bandwidth": {"wide area"},
+    "message_starts": {"messages"},
 }
 CONTRACT = [
     "feasible",
@@ -118,6 +121,9 @@ _WORDS = {
     "fabric_bandwidth": "the fabric",
     "host_speed": "the host|starts of kernels",
     "host_link_bandwidth": "the host link",
+    "host_memory_bandwidth": "the memory of the host",
+    "wan_bandwidth": "the link between sites",
+    "message_starts": "starts of messages",
 }
 
 
@@ -158,6 +164,22 @@ def equations_give_their_values(answer: Answer) -> list[str]:
     named = {metric.name: metric for metric in answer.metrics if metric.name not in _WORDS_ALONE}
     found = [(equation, named[equation.gives]) for equation in answer.equations if equation.gives in named]
     return [f"{metric.name}: {wrong}" for equation, metric in found if (wrong := wrong_by(equation, metric))]
+
+
+def equations_on_the_way_give_what_they_print(answer: Answer) -> list[str]:
+    """The same of what is no metric: costs of purchase, energy of the machines, times of a first-order pass."""
+    named = {metric.name for metric in answer.metrics}
+    found = [equation for equation in answer.equations if equation.gives not in named]
+    return [f"{equation.gives}: {wrong}" for equation in found if (wrong := prints_wrongly(equation))]
+
+
+def intervals_hold_their_values(answer: Answer) -> list[str]:
+    banded = [metric for metric in answer.metrics if metric.low is not None and metric.high is not None]
+    return [
+        f"{metric.name}: {metric.text} is not within {metric.interval}"
+        for metric in banded
+        if not _si(metric.low) * (1 - 1e-9) <= _si(metric.value) <= _si(metric.high) * (1 + 1e-9)
+    ]
 
 
 def the_roofline_is_of_the_ledger(answer: Answer) -> list[str]:
@@ -241,6 +263,8 @@ LAWS = (
     the_largest_bar_belongs_to_it,
     every_metric_has_an_equation,
     equations_give_their_values,
+    equations_on_the_way_give_what_they_print,
+    intervals_hold_their_values,
     the_roofline_is_of_the_ledger,
     the_interval_says_what_it_rests_on,
     digits_agree,
@@ -268,6 +292,27 @@ _EDGES = {
     "a replica that stands by": {
         **{"task": "serving", "model": "Qwen3_30B_A3B", "on": "8xB200", "concurrency": 4, "spare": 1},
     },
+    "gradients between sites": {
+        **{"task": "training", "model": "Mixtral_8x7B", "on": "512xA100", "batch_size": 512, "sites": 2},
+        **{"wan_bandwidth": "100 Gbit/s", "wan_round_trip": "20 ms"},
+    },
+    "few requests at a time": {
+        **{"task": "serving", "model": "DeepSeek_V3", "on": "64xH100", "isl": 1000, "max_num_seqs": 1},
+    },
+    "pools that are rented, of unknown power": {
+        **{"task": "serving", "model": "Qwen2_5_7B", "on": "8xTrainium2", "isl": 4000, "osl": 1000},
+        **{"concurrency": 64, "decode_on": "auto", "price": 2},
+    },
+    "adapters": {"task": "serving", "model": "Qwen2_5_7B", "on": "L4", "isl": 32, "concurrency": 64, "adapters": 100},
+    "chunks at first order": {
+        **{"task": "serving", "model": "Llama3_8B", "on": "H100", "efficiency": 0.5, "isl": 4000, "osl": 200},
+        **{"concurrency": 16, "chunk_tokens": 2048},
+    },
+    "messages alone": {
+        **{"task": "serving", "model": "GPT2", "on": "4xTPU_v5e", "efficiency": 0.5, "isl": 128, "osl": 2},
+        **{"concurrency": 1, "tp": 4, "precision": "int4"},
+    },
+    "a vision transformer trained": {"task": "training", "model": "ViT_L_16", "on": "16xGaudi3", "region": "Poland"},
     "too large to serve": {"task": "serving", "model": "Llama3_405B", "on": "8xH100", "concurrency": 4},
     "a framework faster than the cases": {
         **{"task": "rl", "model": "Qwen2_5_7B", "on": "8xH100", "algorithm": "ppo", "framework": "verl"},

@@ -346,6 +346,26 @@ def test_what_is_drawn_of_a_service_has_a_most_and_fills_it(
         assert drawn.requests <= max(10 * QUICK, 4.01 * latency * rate * drawn.share)
 
 
+def test_the_gap_of_answers_of_one_or_two_tokens_is_within_its_interval() -> None:
+    """The mean over all gaps: of requests with one token there is none."""
+    played = {"model": "Qwen2_5_7B", "on": "H100", "isl": 1000, "osl": 2, "concurrency": 200, "slo": "e2e_p95=10s"}
+    answer = evaluate_plainly(Plan.model_validate({"task": "serving", "range_ratio": 0.3, **played}))
+    gap = answer.metric("itl")
+    assert gap.low < gap.value < gap.high
+    mean = answer.percentiles["itl"]["mean"]
+    assert gap.value.to("s").magnitude == pytest.approx(mean, rel=1e-3)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_fleet_that_is_hardly_asked_answers_some_of_what_is_played(quick: bool) -> None:
+    """A request every 36 s for each of 100,000 replicas: the play lasts some turns of all, so that it counts requests behind the first."""
+    part = ServingPart.model_validate({"prompt_tokens": 512, "output_tokens": 128, "slo": "ttft_p99=1s"})
+    rate, replicas = 2800.0, 100_000
+    drawn = Arrivals(part, 512, 128).drawing(rate, quick, 1.33, replicas)
+    assert drawn.requests > 10 * drawn.dealt[0] and drawn.skip < 2 * replicas / rate
+    assert drawn.requests <= 100_000
+
+
 @pytest.mark.parametrize(
     ("model", "on", "prompt", "answer", "requests"),
     (

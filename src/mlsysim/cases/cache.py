@@ -114,13 +114,26 @@ class DeviceMemory:
         """Whether so many sequences fit."""
         return self.used(sequences) <= self.capacity
 
+    def _that_fit(self, bound: tuple[Any, Any, Any]) -> Any:
+        fixed, each, longest = bound
+        return sequences_that_fit(self.capacity, fixed, each, self.groups, longest)
+
+    @property
+    def _bounds(self) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+        """What is held before the first sequence, for each, and for the longest one: with a row of logits for each of few, and with all rows."""
+        all_rows, lone = self.row * self.rows, self.longest + self.row
+        return (self.fixed, self.each + self.row, lone), (self.fixed + all_rows, self.each, lone - all_rows)
+
     @property
     def sequences(self) -> Any:
         """The most sequences that fit; for caches whose size is known."""
-        few = sequences_that_fit(self.capacity, self.fixed, self.each + self.row, self.groups, self.longest + self.row)
-        all_rows = self.row * self.rows
-        lone = self.longest + self.row - all_rows
-        return maximum(few, sequences_that_fit(self.capacity, self.fixed + all_rows, self.each, self.groups, lone))
+        few, many = map(self._that_fit, self._bounds)
+        return maximum(few, many)
+
+    @property
+    def counted(self) -> tuple[Any, Any]:
+        """What is held before the first of the most sequences that fit, and for each of them."""
+        return max(self._bounds, key=self._that_fit)[:2] if self.each > 0 else (self.fixed, self.each)
 
     @property
     def most(self) -> int | None:

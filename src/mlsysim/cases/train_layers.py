@@ -21,11 +21,10 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
-from mlsysim.cases.replica_messages import BETWEEN_SITES, Shared, messages
+from mlsysim.cases.replica_messages import Shared, messages
 from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import (
     BACKWARD_SHARE,
-    BESIDE,
     Phase,
     Step,
     trained,
@@ -56,15 +55,6 @@ from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import log2, maximum, minimum, where
-
-PARTS = (
-    "products", "starts of products", "starts of kernels", "attention", "attention scores", "elementwise", "adapters", "conversion", "experts",
-    "permutation", "scan", "embedding", "output head", "loss", "optimizer update", "Newton-Schulz products", "momenta gathered", "casts of parameters", "host launches", "stalls of the software",
-    "step overhead", "tensor parallelism", "expert parallelism", "context parallelism", "sharded state", "pipeline sends",
-    "gradient synchronisation", "uneven stages", "pipeline bubble", "stragglers", "jitter at scale", "optimizer state over the host link",
-    BESIDE, BETWEEN_SITES,
-)  # fmt: skip
-"""Names of the parts of a calibrated step."""
 
 _DOMAIN = 8.0
 """Ranks beside which the jitter of larger runs is counted."""

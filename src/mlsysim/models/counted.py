@@ -92,5 +92,5 @@ def at_image_size(model: Workload, size: int) -> Workload:
     if isinstance(model, VisionTransformerWorkload):
         fields = {name: getattr(model, name) for name in model.model_fields_set - {"parameters", "metadata"}}
         return VisionTransformerWorkload(**{**fields, "image_size": size})
-    known = f" of {own} pixels" if own else ""
-    raise InputError(f"{model.name} is known for its own images{known}; leave image_size out.", field="image_size")
+    known = f"is known for its own images of {own} pixels" if own else "takes no images of another size"
+    raise InputError(f"{model.name} {known}; leave image_size out.", field="image_size")

@@ -146,7 +146,8 @@ class Answer(Document, Record):
         known = (kind for kind in kinds().values() if wanted in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
         kind = next(known, None)
         if kind is not None and not self.feasible:
-            raise InputError(f"What does not fit has no {kind.name}. {self.headline}", field=name)
+            what = "What is overloaded" if self.overloaded else "What does not fit"
+            raise InputError(f"{what} has no {kind.name}. {self.headline}", field=name)
         if kind is not None and kind.wall == CAPITAL and self.paid is None:
             raise UnknownNameError(f"{self.priceless} it has no {kind.name}; give a price.", name=name, field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]

@@ -27,6 +27,8 @@ SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""
 _ABOVE, _MOST = 50, 100_000
 """Requests above a percentile that more are drawn for, up to a most."""
+_CLIENTS = 1_000_000
+"""Clients that are played at most."""
 _QUICK_MOST, _FILLS = 10 * QUICK, 4
 """The most where designs are compared, unless they last fewer than so many times of a request."""
 _WARM = 0.05
@@ -34,7 +36,7 @@ _WARM = 0.05
 _ALIKE = 0.005
 """Share by which the load of replicas may change where a part of them is played."""
 _LASTS = 1 / _WARM
-"""Times of a request that a drawn play lasts at least, so that those that fill the server take one of them."""
+"""Times of a request, and of a turn of all replicas, that a drawn play lasts at least, so that those that fill the server take one of them."""
 _SIMULATED = (
     *("trace", "burst", "scheduler", "router", "autoscale", "seed", "failures", "backlog", "preemption"),
     *("offload_disk", "resident_adapters", "turns"),
@@ -174,6 +176,9 @@ class Arrivals:
             )
         if self.turns > 1 and self.part.concurrency is not None:
             raise InputError("Turns of a conversation come at a rate: give qps, not concurrency.", field="turns")
+        if (self.part.concurrency or 0) > _CLIENTS:
+            words = f"Percentiles of {self.part.concurrency:,} clients are not played, which are {_CLIENTS:,} at most"
+            raise InputError(f"{words}: ask for fewer replicas with their share of the clients.", field="concurrency")
         return self
 
     def count(self, quick: bool = False) -> int:
@@ -202,7 +207,8 @@ class Arrivals:
         if self.trace is not None or self.part.requests or self.part.concurrency:
             return Drawing(count)
         latency *= 1 + (self.part.length_cv or 0.0)
-        seconds = max(count / rate, _LASTS * latency)
+        # Replicas that take turns have one request each, before the first of them has its second.
+        seconds = max(count / rate, _LASTS * max(latency, replicas / rate))
         least = math.ceil(replicas * count / (rate * seconds) * (1 - 1e-9))
         parts = (each for each in range(least, replicas) if _is_alike(writers * each / replicas))
         taken = next(parts, replicas)

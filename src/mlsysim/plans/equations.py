@@ -68,7 +68,7 @@ def equations_of(
     told = [(result, equation, inputs, value) for result in kept for equation, inputs, value in filled(result)]
     named = {metric.name: metric for metric in metrics}
     found: list[Equation] = []
-    used: set[str] = set()
+    used = {kinds()[metric.name].field for metric in metrics}
     for metric in metrics:
         field = kinds()[metric.name].field
         own = [each for each in told if each[1].gives == field]
@@ -79,7 +79,6 @@ def equations_of(
         elif metric.name == "memory" and memory is not None:
             found.append(_of_ledger(_sum(metric, "M", "what is held", memory.parts, "byte"), kept))
         elif own:
-            used.add(field)
             if len(own) == 1:
                 result, equation, inputs, _ = own[0]
                 found.append(_of_result(result, equation, inputs, metric.text, metric.name))

@@ -9,6 +9,7 @@ from pydantic import Field
 from mlsysim.cases.assumptions import DEFAULT, Assumption
 from mlsysim.plans.metrics import Metric, kinds
 from mlsysim.units.fields import Record
+from mlsysim.walls.explanation import UNITS
 
 
 class Equation(Record):
@@ -117,14 +118,10 @@ def _behind(
             yield each
 
 
-_UNITS = ("usd", "kwh", "days", "years", "hours", "gb")
-"""Ends of names that say a unit."""
-
-
 def _plainly(name: str) -> str:
     """A name without the unit at its end."""
     head, _, last = name.rpartition("_")
-    return head if head and last in _UNITS else name
+    return head if head and last in UNITS else name
 
 
 def worded(name: str) -> str:

@@ -126,7 +126,7 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
                 sheet.add(name, seconds, served.interval(name))
     if "itl" in table:
         # Over all tokens; the time of each further token is the mean over requests.
-        between = (served.latency - served.ttft) / max(served.mean_output - 1, 1.0)
+        between = (served.latency - served.ttft) / (served.mean_output - 1)
         sheet.add("itl", between, served.interval("itl_mean"))
     sheet.add("queue", seen.percentiles["queue"].mean, served.interval("queue_mean"))
     sheet.shown["percentiles"] = table

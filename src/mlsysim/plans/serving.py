@@ -270,7 +270,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
         (
             "itl" if served.simulated else "tpot",
             ANSWER,
-            1.0 / max(tokens - 1, 1.0),
+            1.0 / (tokens - 1) if tokens > 1 else 1.0,
             "the answer, for each further token",
         ),
     ):

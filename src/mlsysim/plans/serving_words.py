@@ -134,7 +134,7 @@ def _least(served: Served) -> tuple[str, ...]:
 def _token_time(sheet: Sheet, served: Served) -> list[str]:
     """What a token's time is made of, largest first."""
     tokens = served.mean_output - 1
-    if tokens < 1:
+    if tokens <= 0:
         return []
     parts: dict[str, float] = {}
     for part in of_phase(served.ledger, ANSWER).parts:

@@ -190,7 +190,7 @@ def _rents(sheet: Sheet, fleets: list[Fleet]) -> list[Rent | None]:
     if rents:
         counts = [fleet.total_accelerators for fleet in fleets]
         mean = sum(rent.price * count for rent, count in zip(rents, counts, strict=True)) / sum(counts)
-        sheet.facts["hourly_price"] = quantity(mean, "USD/h")
+        sheet.facts |= {"hourly_price": quantity(mean, "USD/h"), "rented_accelerators": sum(counts)}
         makers = {fleet.node.accelerator.vendor for fleet in fleets}
         noun = "GPU" if makers <= {"NVIDIA", "AMD"} else "chip"
         sheet.rented = " and ".join(dict.fromkeys(rent.sentence(noun) for rent in rents))

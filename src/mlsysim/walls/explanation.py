@@ -7,7 +7,8 @@ are. A symbol is the name of a value (see :meth:`Result.named`), or names with d
         \mathrm{CapEx} = C\,\frac{\min(t, L)}{L}
         purchase = purchase_price_usd in USD, t = duration_days in year, L = amortization_years in year
 
-``wait if many_servers: ...`` is shown only where the value of the name after ``if`` is true.
+``wait if many_servers: ...`` is shown only where the value of the name after ``if`` is true. An equation without symbols adds up the parts of
+the ledger.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 STYLES = ("text", "markdown", "latex")
 
+UNITS = {"usd": "USD", "kwh": "kWh", "kg": "kgCO2e", "liters": "liter", "gb": "GB"}
+UNITS |= {"days": "day", "years": "year", "hours": "hour"}
+"""Units of plain numbers, by the ends of their names that say so."""
+
 _WRITTEN = re.compile(r"^(\w+)(?: if (\w+))?: (.+)\n +(.+)(?:\n +(.+ = .+))?$", re.MULTILINE)
 
 
@@ -40,8 +45,8 @@ class Equation:
     when: str | None = None
 
     def name_of(self, symbol: str) -> str:
-        """What a symbol stands for: the name of its value, or the last of the names that lead to it."""
-        return self.symbols[symbol][0].rpartition(".")[2]
+        """What a symbol stands for: the name of its value, or the last of the names that lead to it; a part for itself."""
+        return self.symbols.get(symbol, (symbol,))[0].rpartition(".")[2]
 
 
 def written(text: str) -> tuple[Equation, ...]:
@@ -78,8 +83,18 @@ def filled(result: Result) -> Iterator[tuple[Equation, dict[str, str], str]]:
         value = getattr(result, equation.gives, None)
         if value is None or (equation.when is not None and not result.named(equation.when)):
             continue
-        found = {symbol: (result.named(name, unit), unit) for symbol, (name, unit) in equation.symbols.items()}
-        yield equation, {s: number(*what) for s, what in found.items() if what[0] is not None}, number(value)
+        unit = UNITS.get(equation.gives.rpartition("_")[2], "")
+        yield equation, _inputs(equation, result), number(value, unit)
+
+
+def _inputs(equation: Equation, result: Result) -> dict[str, str]:
+    if not equation.symbols and result.ledger is not None:
+        parts = dict[str, float]()
+        for part in result.ledger.parts:
+            parts[part.label] = parts.get(part.label, 0.0) + part.exposed
+        return {label: number(seconds, "s") for label, seconds in parts.items() if seconds}
+    found = {symbol: (result.named(name, unit), unit) for symbol, (name, unit) in equation.symbols.items()}
+    return {symbol: number(*what) for symbol, what in found.items() if what[0] is not None}
 
 
 def _equation(equation: Equation, inputs: dict[str, str], answer: str, style: str) -> str:

@@ -215,7 +215,7 @@ _SHARED |= declared(f"""
     bandwidth_efficiency = 1.0 | (0, 1] | fraction of the memory bandwidth that is reached
     fabric? | fabric | network between nodes, for groups wider than the chip's own links
     engine = {DEFAULT_ENGINE} | one of {", ".join(ENGINES)} | serving engine, for efficiency='calibrated'
-    concurrency? | whole [1, 1e6] | clients in a closed loop, for efficiency='calibrated' | 64
+    concurrency? | whole [1, 1e9] | clients in a closed loop, for efficiency='calibrated' | 64
     memory_fraction? | (0, 1] | fraction of the memory for weights and caches: all of it, or what the engine takes with \
         efficiency='calibrated' | 0.9
     service_time_cv = 1.0 | [0, 10] | standard deviation of the service time over its mean: 0 constant, 1 exponential

@@ -23,7 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from mlsysim.cases import joules, one_pass, schedule, train_layers, training_memory
+from mlsysim.cases import joules, one_pass, schedule, training_memory
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
@@ -141,7 +141,6 @@ _EQUATIONS = r"""
         T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, T_update = update in s, phi = idle, m = micro_batches
     step_latency_total if calibrated: T = sum of the parts on the critical path
         T = \sum_i t_i\,\frac{\partial T}{\partial t_i}
-        @parts
     offload_latency if host_state: T_host = f S / L, in and out at once; the step has it beside the terms above
         T_{\mathrm{host}} = \frac{f\,S}{L}
         f S = host_state in byte, L = host_link in byte/s
@@ -215,7 +214,7 @@ class DistributedModel(Resolver[DistributedResult]):
         memory_headroom = constant allocator_overhead_fraction | [0, 1] | memory that allocator and libraries take beyond what \
             is counted, as a fraction of it
     """)
-    equations = written(_EQUATIONS.replace("@parts", ", ".join(f"{p} = {p} in s" for p in train_layers.PARTS)))
+    equations = written(_EQUATIONS)
     known_fallacies = (
         "Tensor parallelism moves weights: it moves activations, four times a layer and micro-batch.",
         "NVLink's 900 GB/s is what a ring gets: it is the sum of both directions, a ring gets half.",

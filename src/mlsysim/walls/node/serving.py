@@ -150,10 +150,10 @@ class ServingModel(Resolver[ServingResult]):
             B = batch, c = cache_of_a_sequence in byte
         max_batch_size: B = g max(0, floor((C - M_fixed) / c_device)), of the fullest device, g groups
             B = g\max\left(0, \left\lfloor \frac{C - M_{\mathrm{fixed}}}{c_{\mathrm{device}}} \right\rfloor\right)
-            g = cache_groups, C = device_capacity in byte, M_fixed = device_fixed in byte, c_device = device_cache in byte
+            g = cache_groups, C = device_capacity in byte, M_fixed = device_held in byte, c_device = device_each in byte
         longest_context: S = max(0, min(S_model, floor((C - M_fixed - c_0) / c_1))), with caches of c_0 + c_1 S on the fullest device
             S = \min\left(S_{\mathrm{model}}, \left\lfloor \frac{C - M_{\mathrm{fixed}} - c_0}{c_1} \right\rfloor\right)
-            S_model = longest.context_of_the_model, C = device_capacity in byte, M_fixed = device_fixed in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
+            S_model = longest.context_of_the_model, C = device_capacity in byte, M_fixed = longest.held_beside in byte, c_0 = longest.cache_without_tokens in byte, c_1 = longest.cache_of_a_token in byte
         prefill_compute: T_compute = F / (n P eta), with F = 2 P_active B S + attention, P the mean peak of the formats that they are in
             T_{\mathrm{compute}} = \frac{F_{\mathrm{prefill}}}{n\,P\,\eta}
             F = prefill_flops in flop, n = reader.width, P = prefill_peak in flop/s, eta = reader.efficiency
@@ -204,9 +204,11 @@ class ServingModel(Resolver[ServingResult]):
         reader, writer, draft = bounds.reader, bounds.writer, bounds.draft
         reading = prefill_parts(reader, traffic.together, traffic.new, x.seq_len - traffic.new, x.prefill_chunk_tokens)
         decoder = bounds.decoder(replace(traffic, batch=batch))
-        writing = decoder.model_pass(x.seq_len)
+        # The token in the middle of the answer, whose cache is the mean of those of all.
+        middle = x.seq_len + (traffic.answer - 1) / 2
+        writing = decoder.model_pass(middle)
         own = machine.draft if isinstance(machine, Engines) else None
-        drafting = decoder.draft_step(x.seq_len) if own is None else own.time(batch, x.seq_len).total
+        drafting = decoder.draft_step(middle) if own is None else own.time(batch, middle).total
         prompts = int(machine.prompts(clients or traffic))
         room, kept = fullest(list(zip(memories, (batch, prompts), strict=False)))
         place = memories.index(room)
@@ -310,7 +312,8 @@ def _counted(
         "cache_groups": first.groups,
         "device_capacity": first.capacity,
         "device_fixed": first.fixed,
-        "device_cache": first.each,
+        "device_held": first.counted[0],
+        "device_each": first.counted[1],
         "first_order": not calibrated,
         "calibrated": calibrated,
         "prefill_flops": reading.operations,
@@ -355,6 +358,7 @@ class _Longest(NamedTuple):
     context_of_the_model: int
     cache_of_a_token: Any
     cache_without_tokens: Any
+    held_beside: Any
 
 
 def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
@@ -366,10 +370,11 @@ def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
     if not memory(most).each > 0:
         return None
     tokens = longest_context(memory, most)
-    each, more = memory(tokens).each, memory(tokens + 1).each - memory(tokens).each
+    each, longer = memory(tokens).each, memory(tokens + 1)
+    more = longer.each - each
     # A cache that grows no more at that length is all of it in proportion.
     more = more or each / tokens
-    return _Longest(tokens, most, more, max(round(each - more * tokens), 0))
+    return _Longest(tokens, most, more, max(round(each - more * tokens), 0), longer.used(1) - longer.each)
 
 
 def _bands(machine: Engines, served: Served, arrivals: bool, assumed: Assumptions) -> dict[str, Any]:
