@@ -253,3 +253,12 @@ def test_a_larger_batch_is_tried_in_larger_micro_batches() -> None:
     assert change.factor == pytest.approx(2, rel=0.1)
     kept = evaluate({**plan, "micro_batch": 1})
     assert not any("micro-batches of 2 (half" in each.sentence for each in kept.changes)
+
+
+def test_the_clients_of_a_large_fleet_can_be_written_down() -> None:
+    """8 for each of 200,000 accelerators, which nobody gave: the settled plan, of which reports and controls are made, says the same."""
+    asked = {"task": "serving", "model": "Llama3_8B", "on": "200000xH100", "efficiency": 0.5}
+    answer = evaluate(asked, change=False)
+    assert answer.layout["concurrency"] > 1_000_000
+    again = evaluate(settled(answer), change=False)
+    assert again.value("latency") == answer.value("latency")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from changed_plans import answer_of, assert_it_counts, changed
 
-from mlsysim.errors import MLSysError
+from mlsysim.errors import InputError, MLSysError
+from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan_parts import ChipPart, DimensionsPart, HardwarePart, ParallelismPart, WorkloadPart
 
@@ -223,3 +224,9 @@ def test_no_key_is_ignored(key: str, document: dict[str, Any], value: Any, effic
 def test_the_two_efficiencies_answer_differently():
     first, second = (answer_of(changed(DENSE, "hardware.efficiency", value)) for value in EFFICIENCIES)
     assert first["metrics"] != second["metrics"]
+
+
+def test_a_network_of_fixed_shape_takes_no_length_in_training_either() -> None:
+    for on in ("8xH100", "8xH100 + 8xA100"):
+        with pytest.raises(InputError, match="ResNet-50 has a fixed shape and takes no 'seq_len'"):
+            evaluate({"task": "training", "model": "ResNet50", "on": on, "seq_len": 1024})

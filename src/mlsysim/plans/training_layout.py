@@ -68,6 +68,8 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     """Sequences of a step and tokens of a sequence; four to sixteen million tokens a step where nothing is said,
     and few sequences where adapters are trained."""
     seq_len = plan.workload.seq_len
+    if model.fixed_shape and seq_len is not None:
+        raise InputError(f"{model.name} has a fixed shape and takes no 'seq_len'.", field="seq_len")
     if seq_len is None:
         seq_len = usual_length(model)
         if not model.fixed_shape:
