@@ -204,8 +204,12 @@ def the_roofline_is_of_the_ledger(answer: Answer) -> list[str]:
     return wrong
 
 
+_OF_FAILURES = ("mtbf", "expected_failures")
+"""Metrics whose interval is that of published fleets, at any fidelity of the step."""
+
+
 def the_interval_says_what_it_rests_on(answer: Answer) -> list[str]:
-    banded = any(metric.low is not None for metric in answer.metrics)
+    banded = any(metric.low is not None for metric in answer.metrics if metric.name not in _OF_FAILURES)
     if not answer.interval or not answer.interval_key:
         return ["nothing says what the interval rests on"]
     return ["there is an interval at first order"] if banded and answer.fidelity == "first order" else []
