@@ -89,3 +89,12 @@ def test_bins_give_the_same_intervals() -> None:
     bags = [array("d", [value + 1.0 for value in values[at : at + 200]]) for at in range(0, 4_000, 200)]
     plain, counted = (sampled(each, [sum(bag) for bag in bags], LEVELS) for each in (bags, [binned(b) for b in bags]))
     assert plain.error == pytest.approx(counted.error, rel=0.05)
+
+
+def test_one_request_says_nothing_of_others() -> None:
+    """Its own time is known, and no error of it."""
+    times = Times(1)
+    times.extend([0.25])
+    found = times.percentiles({"p50": 50.0, "p99": 99.0})
+    assert found.values == {"mean": 0.25, "p50": 0.25, "p99": 0.25}
+    assert all(math.isnan(error) for error in found.error)

@@ -20,7 +20,7 @@ from mlsysim.simulate.traffic import Even, Fixed, Lengths, Load, Spread, Tenant
 from mlsysim.timing.engines import DEFAULT_ENGINE, engine
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import plainly
+from mlsysim.units.text import many, plainly
 from mlsysim.zoo.writing import files_allowed
 
 SAMPLE, QUICK = 10_000, 2_500
@@ -246,11 +246,11 @@ class Arrivals:
         return Fixed(nominal) if self.part.range_ratio in (None, 1.0) else Even(nominal, self.part.range_ratio or 0.0)
 
     def described(self, rate: float, drawing: Drawing) -> str:
-        count = f"{drawing.requests:,} requests"
+        count = many(drawing.requests, "request")
         if self.trace is not None:
             s = self.trace.summary
             how = f"{plainly(s.rate, 3)} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
-            return f"{count} of {self.trace.name}, {how}"
+            return f"{count} of {self.trace.name}" + (f", {how}" if drawing.requests > 1 else "")
         if self.part.concurrency is not None:
             return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"

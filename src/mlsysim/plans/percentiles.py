@@ -77,7 +77,9 @@ def _say_unsure(sheet: Sheet, served: Played) -> None:
             needed = max(needed, *own.values())
     if not missing:
         return
-    named = "; ".join(f"{listed(levels)} of the {' and the '.join(kinds)}" for levels, kinds in missing.items())
+    named = "; ".join(
+        f"{listed(levels)} of {listed([f'the {kind}' for kind in kinds])}" for levels, kinds in missing.items()
+    )
     verb = "is" if served.seen.requests == 1 else "are"
     few = f"{many(served.seen.requests, 'request')} {verb} too few to know these to within a factor of two: {named}"
     first = f"{few}. Long waits come together, in a few busy moments"
@@ -137,7 +139,7 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
     if served.server.part.autoscale is not None:
         aim = f"aims at {plainly(served.rate_each, 3)} requests a second for each replica"
         there = f"{plainly(served.up[-1], 3)} of {served.writers:,} ran on average"
-        costs = "costs, energy and carbon count those; power is with all of them running"
+        costs = "costs, energy and carbon count those; power, memory and caches are those of all of them running"
         sheet.assumed["autoscale"] = f"{aim}; {there}, and {costs}"
         sheet.add("replicas_up", served.up[-1])
     _say(sheet, served)

@@ -31,7 +31,8 @@ def costs(sheet: Sheet, served: Served, rates: Any) -> None:
     sheet.add("accelerator_power", first, times(first, draws))
     idle = sum(fleet.total_accelerators for fleet, _ in pools) - served.result.devices
     if idle > 0:
-        sheet.assumed["idle_devices"] = f"{idle} of the accelerators have no replica; they wait, and are paid for"
+        verbs = ("has", "it waits, and is") if idle == 1 else ("have", "they wait, and are")
+        sheet.assumed["idle_devices"] = f"{idle} of the accelerators {verbs[0]} no replica at work; {verbs[1]} paid for"
     rate = served.delivered()
     made = (rate * served.mean_output + served.beside) * days * 86400.0
     slower = rates and tuple(rate / to_si(side, "1/s") for side in reversed(rates)) if rate > 0 else None

@@ -240,12 +240,15 @@ class Server:
             for writing in self._writing(each)
         ]
         if not found and splits:
-            who, key, count = many(total, "accelerator"), "spare" if spare else "replicas", (asked or 1) + spare
+            who, key, count = many(total, "accelerator"), "spare" if spare else "replicas", asked or 1
+            more = f" and {spare} to stand by" if spare else ""
             if reading and self.decode_fleet is not None:
                 who = f"The decode pool's {many(self.decode_fleet.total_accelerators, 'accelerator')}"
-                key, count = "decode_on", self.part.decode_replicas or 1
+                key, count, more = "decode_on", self.part.decode_replicas or 1, ""
             verb = "does" if who.endswith("accelerator") else "do"
-            words = f"{who} {verb} not hold {many(count, 'replica')} of {split_text(self._written(splits[0])[0])}."
+            words = (
+                f"{who} {verb} not hold {many(count, 'replica')} of {split_text(self._written(splits[0])[0])}{more}."
+            )
             raise InputError(words, field=key)
         return found
 

@@ -188,7 +188,8 @@ def interval_sentence(text: str) -> str:
 
 def percentile_texts(kind: str, held: Mapping[str, Any]) -> list[str]:
     """Mean and percentiles of a kind of time, or of a metric of runs, each with its sampling error where that is half a per cent or more, and a question mark where it is not known."""
-    found, stated = [], any(error is not None for error in held["error"])
+    # Gaps between tokens have no sampling error; of the others all may be unknown.
+    found, stated = [], kind != "itl" and (kind in TIMES or any(error is not None for error in held["error"]))
     for level, error in zip(levels_of(held), held["error"], strict=True):
         own = held[level]
         if own is None:

@@ -130,20 +130,26 @@ class Prefixes:
     def _levels(self, blocks: tuple[Any, ...], many: int) -> list[int]:
         """Of each block that is found: 0 where it is on the device, or the number of its tier."""
         found: list[int] = []
+        tiers = [tier.kept for tier in self.tiers]
         run: Run | None = self._root
-        while len(found) < many:
-            at = len(found)
-            end, kept = at + 1, at
+        at = 0
+        while at < many:
             run = None if run is None else run.after.get(blocks[at])
+            stay, end = at, many
             if run is not None:
-                end, kept = _alike(blocks, run.blocks, at, run.end), at + run.kept
-            for number, block in enumerate(blocks[at : min(end, many)], at):
-                level = next((level for level, tier in enumerate(self.tiers, 1) if block in tier.kept), -1)
-                if number >= kept and level < 0:
+                end = min(_alike(blocks, run.blocks, at, run.end), many)
+                stay = min(at + run.kept, end)
+                found.extend([0] * (stay - at))
+            for block in blocks[stay:end]:
+                for level, kept in enumerate(tiers, 1):
+                    if block in kept:
+                        found.append(level)
+                        break
+                else:
                     return found
-                found.append(0 if number < kept else level)
             if run is not None and end < run.end:
                 run = None
+            at = end
         return found
 
     def _runs(self, blocks: tuple[Any, ...], many: int, run: Run) -> list[Run]:
@@ -259,7 +265,7 @@ class Prefixes:
                     if stay < 0:
                         stay = 0
                     for block in reversed(run.blocks[before.end + stay : before.end + kept]) if self.tiers else ():
-                        self._demote(block, 0)
+                        self._demote(block)
                     idle -= kept - stay
                     run.kept = kept = stay
                     if kept:
@@ -273,14 +279,15 @@ class Prefixes:
                 left[0] = gone, run
         self._idle = idle
 
-    def _demote(self, block: Any, level: int) -> None:
-        if level < len(self.tiers):
-            tier = self.tiers[level]
-            tier.kept[block] = None
-            tier.kept.move_to_end(block)
-            while len(tier.kept) > tier.blocks:
-                older, _ = tier.kept.popitem(last=False)
-                self._demote(older, level + 1)
+    def _demote(self, block: Any) -> None:
+        """A block goes to the host; what has no room there any more goes on to the disk."""
+        for tier in self.tiers:
+            kept = tier.kept
+            kept[block] = None
+            kept.move_to_end(block)
+            if len(kept) <= tier.blocks:
+                return
+            block, _ = kept.popitem(last=False)
 
 
 class Common(Prefixes):

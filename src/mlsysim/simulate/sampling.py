@@ -89,7 +89,10 @@ def sampled(batches: Sequence[Bag], totals: Sequence[float], levels: dict[str, f
     widths = [_upwards(mean, mean - away), *errors]
     needed = [count * (away / (mean * (1 - 1 / _TWICE))) ** 2 if mean else 0.0, *enough]
     found = {"mean": mean} | dict(zip(levels, values, strict=True))
-    stated = [width if width <= value else math.nan for width, value in zip(widths, found.values(), strict=True)]
+    # One request says nothing of others.
+    stated = [
+        width if width <= value and count > 1 else math.nan for width, value in zip(widths, found.values(), strict=True)
+    ]
     return Percentiles(found, tuple(stated), tuple(needed))
 
 
