@@ -237,3 +237,15 @@ def test_clients_are_their_rate_times_their_time(clients, pools, efficiency, tok
     answer = evaluate_plainly(Plan.model_validate(plan))
     rate, time = to_si(answer.value("requests_per_second"), "1/s"), to_si(answer.value("latency"), "s")
     assert rate * time == pytest.approx(clients, rel=0.01)
+
+
+def test_the_most_that_is_answered_knows_what_is_found_and_not_what_comes():
+    """Beginnings that are found leave more room for others, so that more is answered, and the same most is said at any rate; what comes below it is answered."""
+    shared = {"prompt_tokens": 1000, "output_tokens": 200, "prefix_hits": 0.9, "prefix_tokens": 50_000}
+    plain = rate(asked(prompt_tokens=1000, output_tokens=200, qps=12))[1]
+    seen = {qps: asked(qps=qps, **shared) for qps in (12, 0.9 * 48, 200)}
+    mosts = [rate(answer)[1] for answer in seen.values()]
+    assert mosts == pytest.approx([mosts[0]] * 3, rel=0.002) and mosts[0] > 1.5 * plain
+    assert [answer.checks[-1].passed for answer in seen.values()] == [True, True, False]
+    low, value, high = rate(seen[0.9 * 48], "requests_per_second")
+    assert value == pytest.approx(0.9 * 48) and low is None and high is None

@@ -262,7 +262,8 @@ def _facts(sheet: Sheet, served: Served) -> None:
         if served.span() is not None:
             sheet.facts["requests_in_all"] = part.requests if server.arrivals is None else server.arrivals.count()
     if served.come is not None and server.calibrated and served.result.feasible:
-        full = float(served.saturated.result.active_requests or served.saturated.clients)
+        fullest = served.saturated if served.warm is None else served.warm
+        full = float(fullest.result.active_requests or fullest.clients)
         sheet.facts["requests_at_saturation"] = full
         sheet.facts["time_at_saturation"] = quantity(full / served.most_answered(), "s")
     for name, phase, share, noun in (
