@@ -68,7 +68,7 @@ from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, _TRIES, _HALVINGS, _SURE, _AT_ONCE = 12, 10, 24, 3.0, 1e6
+FIXED_POINT, _TRIES, _EXACT, _HALVINGS, _SURE, _AT_ONCE = 12, 10, 1e-10, 24, 3.0, 1e6
 _PLACE, _OTHERS, _AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
 
 
@@ -263,17 +263,23 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
 
 
 def _balanced(answered: Callable[[Any], Any], rate: Any, low: Any, high: Any) -> Any:
-    """How many between ``low`` and ``high`` are answered at ``rate``. In logarithms what is answered is nearly straight over their number: false
-    position, where an end that stays counts half (Illinois), is exact to nine digits after ten tries."""
+    """How many between ``low`` and ``high`` are answered at ``rate``, to nine digits. In logarithms what is answered is nearly straight over their
+    number: false position, where an end that stays counts less by as much as the other moved (Anderson and Björck, BIT 13 (1973) 253), takes four tries
+    on average."""
     below, above, stays = log(answered(low) / rate), log(answered(high) / rate), 0
     for _ in range(_TRIES):
         share = where(above > below, -below / where(above > below, above - below, 1.0), 0.5)
         n = low * (high / low) ** minimum(maximum(share, 0.0), 1.0)
         off = log(answered(n) / rate)
+        if not some(abs(off) > _EXACT):
+            break
         less = off < 0
+        moved = where(less, below, above)
+        kept = 1 - off / where(moved == 0, 1.0, moved)
+        kept = where(kept > 0, kept, 0.5)
         below, above = (
-            where(less, off, where(stays == 1, below / 2, below)),
-            where(less, where(stays == -1, above / 2, above), off),
+            where(less, off, where(stays == 1, below * kept, below)),
+            where(less, where(stays == -1, above * kept, above), off),
         )
         low, high, stays = where(less, n, low), where(less, high, n), where(less, -1, 1)
     return n

@@ -250,7 +250,11 @@ class Simulated:
             yield f"Of {many(len(self.runs.runs), 'simulated run')}, one in ten ends within {compact_time(low * DAY, 4)} and {late}."
         elif math.isfinite(self.setting.lasts):
             low, high = (f"{held['goodput'][level]:.1%}" for level in ("p10", "p90"))
-            yield f"Of {many(len(self.runs.runs), 'simulated run')}, one in ten has a goodput below {low}, and one in ten above {high}."
+            runs = f"Of {many(len(self.runs.runs), 'simulated run')}"
+            if low == high:
+                yield f"{runs}, eight in ten have a goodput of {low}."
+            else:
+                yield f"{runs}, one in ten has a goodput below {low}, and one in ten above {high}."
         else:
             stuck = sum(not run.ended for run in self.runs.runs)
             yield f"Of {many(len(self.runs.runs), 'simulated run')}, {stuck:,} did not end within ten times the time of the work."

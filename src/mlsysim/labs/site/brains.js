@@ -5,7 +5,7 @@ export class Brains {
   #state;
   #lists;
   #traces;
-  #known = new Map(); // imported models by engine: one knows them for as long as it runs
+  #known = new WeakMap(); // imported models by engine: one knows them for as long as it runs
   #searches = 0;
   slow = false; // whether the last answer took long
 
@@ -32,8 +32,10 @@ export class Brains {
 
   inBackground = async (name, args) => {
     const other = searching();
+    const { plan } = this.#state;
     await other.ready;
     await this.teach(other);
+    if (this.#state.plan !== plan) throw other.superseded;
     return other.call(name, args);
   };
 

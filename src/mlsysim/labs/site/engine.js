@@ -17,12 +17,15 @@ export class Engine {
   #next = 1;
   #open = new Map();
   #failure = null;
+  #fail;
+  superseded = new EngineError("The search was for a design that is no longer shown.", "input");
 
   constructor({ onProgress = () => {} } = {}) {
     this.milliseconds = null; // from the start of the worker until it was ready
     this.ready = new Promise((resolve, reject) => {
-      const fail = (message) => {
-        this.#failure = new EngineError(message, "load");
+      const fail = (message) => this.#fail(new EngineError(message, "load"));
+      this.#fail = (failure) => {
+        this.#failure = failure;
         if (this.#worker) {
           this.#worker.onmessage = null; // what is under way may no longer speak over the failure
           this.#worker.terminate();
@@ -58,9 +61,19 @@ export class Engine {
     if (this.#failure) return Promise.reject(this.#failure);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
-      this.#open.set(id, { resolve, reject });
+      this.#open.set(id, { resolve, reject, since: performance.now() });
       this.#worker.postMessage({ id, name, args });
     });
+  }
+
+  // What was asked first of what has no answer yet, and since when.
+  get oldest() {
+    return this.#open.values().next().value;
+  }
+
+  // What was asked is not wanted any more, and a call cannot be broken off.
+  stop() {
+    this.#fail(this.superseded);
   }
 
   #settle({ id, ok, value, error, errorKind }) {

@@ -4,7 +4,7 @@
 // layouts), so that a search never stands before the next answer. The second starts once the first has answered.
 import * as beside from "./beside.js";
 import { Brains } from "./brains.js";
-import { engine, fail, say as tell, searching } from "./page.js";
+import { anew, engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
 import { forTask } from "./controls.js";
 import { Panel } from "./panel.js";
@@ -214,13 +214,14 @@ const address = later(250, () => {
 addEventListener("popstate", address.cancel); // who goes back just after an edit goes back
 
 function ask() {
-  folded.cancel();
+  for (const pending of [folded, deeper]) pending.cancel();
   for (const mark of ["ready", "folded", "complete", "live"]) delete root.dataset[mark];
   return quick.ask();
 }
 
 function change(plan, path = null) {
   hero.moved(path);
+  anew();
   state.plan = plan;
   panel.plan = plan;
   address();
@@ -236,6 +237,7 @@ async function restore() {
   if (!decode(location.hash)) history.replaceState(null, "", `#${encode(state)}`);
   elsewhere = true;
   beside.placed(location.hash);
+  anew();
   hero.forget();
   showChart(byId("chart-sensitivity"), null);
   beside.forget();

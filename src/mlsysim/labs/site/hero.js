@@ -46,7 +46,9 @@ export function mount(root, { ask, learn, panel, width, slow }) {
   card.prepend(element("div", { class: "hero-head" },
     element("h2", {}, element("label", { for: axis.id }, "What if "), axis, " were different?", moves), waits));
   card.querySelector(".card-tools").append(element("button", { type: "button", class: "small", id: "save-curve", "aria-label": "Save the curve as CSV" }, "CSV"));
-  card.append(dot);
+  const over = element("div", { class: "over" });
+  place.replaceWith(over);
+  over.append(place, dot);
   root.replaceChildren(card);
   let now = { plan: null, pin: null };
 
@@ -127,12 +129,13 @@ export function mount(root, { ask, learn, panel, width, slow }) {
   // Over the drawn dot, with a target that a finger can hit.
   function put(at) {
     const svg = place.querySelector("svg");
+    const size = svg?.viewBox.baseVal;
     const spot = svg && drawn.found.places[at];
     dot.hidden = !spot;
     if (!spot) return;
-    const [box, around, size] = [svg.getBoundingClientRect(), card.getBoundingClientRect(), svg.viewBox.baseVal];
-    dot.style.left = `${box.left - around.left + spot[0] * box.width / size.width}px`;
-    dot.style.top = `${box.top - around.top + spot[1] * box.height / size.height}px`;
+    over.style.maxWidth = svg.style.maxWidth;
+    dot.style.left = `${100 * spot[0] / size.width}%`;
+    dot.style.top = `${100 * spot[1] / size.height}%`;
     const text = `${drawn.values[at].toLocaleString("en")} ${drawn.unit}`.trim();
     for (const [name, value] of [["label", drawn.title], ["valuemin", 0], ["valuemax", drawn.values.length - 1], ["valuenow", at],
       ["valuetext", drawn.found.reasons[at] ? `${text}: ${drawn.found.reasons[at]}` : text]]) dot.setAttribute(`aria-${name}`, value);

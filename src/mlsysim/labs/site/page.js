@@ -1,6 +1,7 @@
 // The one page that all views share: its engines and its line of status. Python starts once, when this module is first imported.
 import { Engine } from "./engine.js";
 import { byId } from "./dom.js";
+import { later } from "./state.js";
 
 const root = document.documentElement;
 const status = byId("status");
@@ -38,6 +39,18 @@ window.engine = engine; // for the console: await engine.call("about")
 // A second engine for searches, so that none stands before the next answer; started when it is first asked for.
 let second = null;
 export const searching = () => (second ??= new Engine());
+
+// Another design: a search for the one before that takes longer than a start gives way to a fresh engine.
+const START = 4000; // milliseconds
+export function anew() {
+  const [at, call] = [second, second?.oldest];
+  if (!call) return;
+  later(START - (performance.now() - call.since), () => {
+    if (at.oldest !== call) return;
+    at.stop();
+    second = new Engine();
+  })();
+}
 
 // A file that was dropped, until the explorer takes it.
 export const dropped = { file: null };

@@ -25,6 +25,8 @@ _STRIP = _LINES * LINE * SMALL + 10
 """The strip at the top of the plot where what binds is named, which no line enters."""
 _GEOMETRIC = 8.0
 """A setting that spans more than this factor has a logarithmic axis."""
+_FEWEST = 3
+"""Ticks of an axis that shows whole numbers alone."""
 
 
 Points = list[tuple[float, float]]
@@ -47,7 +49,7 @@ class Stop(NamedTuple):
 
 @dataclass(frozen=True)
 class _Stops(Linear):
-    """A scale with its ticks at the stops of a setting; logarithmic where they are geometric."""
+    """A scale with its ticks at the stops of a setting, at whole numbers where enough stops are; logarithmic where they are geometric."""
 
     stops: tuple[float, ...] = ()
 
@@ -57,7 +59,10 @@ class _Stops(Linear):
 
     def ticks(self, unit: str, most: int) -> tuple[list[float], list[str], str]:
         every = -(-len(self.stops) // max(most, 1))
-        shown = list(self.stops[::every])
+        ways = [(every, 0), *((apart, first) for apart in (every, 2 * every) for first in range(apart))]
+        found = [list(self.stops[first::apart]) for apart, first in ways]
+        whole = (shown for shown in found if len(shown) >= _FEWEST and all(value == int(value) for value in shown))
+        shown = next(whole, found[0])
         return shown, [number(value) for value in shown], unit
 
 
