@@ -255,6 +255,8 @@ def test_a_mistake_is_a_sentence_and_goes_away(page):
     told = page.locator("#status")
     assert page.locator("#chart-hero").inner_html() == before, "a refused design leaves the curve as it was"
     assert told.get_attribute("role") == "alert" and len(told.inner_text()) > 20
+    page.wait_for_timeout(1500)
+    assert page.locator("html[data-complete]").count() == 0, "nothing is looked for on a design that is refused"
     page.locator("#parallelism-tp").fill("2")
     settled(page)
     assert told.get_attribute("role") == "status" and "nothing was sent" in told.inner_text()
@@ -410,6 +412,12 @@ def test_gauges_have_three_states_in_words(page):
     expect(page.locator('[data-gauge="fits"]')).to_contain_text("too much")
 
 
+PLACE = """() => {
+  const [chart, dot] = ["#chart-hero svg", "#hero-dot"].map((part) => document.querySelector(part).getBoundingClientRect());
+  return [(dot.x + dot.width / 2 - chart.x) / chart.width, (dot.y + dot.height / 2 - chart.y) / chart.height];
+}"""
+
+
 def test_the_curve_follows_the_control_and_its_dot_moves_it(page):
     go(page, MIXTRAL)
     curved(page)
@@ -429,6 +437,10 @@ def test_the_curve_follows_the_control_and_its_dot_moves_it(page):
     expect(page.locator("#chart-hero desc")).to_contain_text("you are at 2,048")
     assert dot.get_attribute("aria-valuetext") == "2,048 samples"
     box = dot.bounding_box()
+    on_curve = page.evaluate(PLACE)
+    page.evaluate("document.getElementById('hero').style.width = '50%'")
+    assert page.evaluate(PLACE) == pytest.approx(on_curve, abs=0.01), "where the chart is drawn smaller"
+    page.evaluate("document.getElementById('hero').style.width = ''")
     drag(page, box, -400)
     settled(page)
     assert int(page.locator("#workload-batch-size").input_value()) < 1024

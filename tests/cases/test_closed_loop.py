@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop
 from mlsysim.cases.cache import engine_memory
-from mlsysim.cases.closed_loop import closed_loop, open_loop
+from mlsysim.cases.closed_loop import closed_loop, in_flight, open_loop
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.cases.turns import Turns, accepted_tokens
 from mlsysim.errors import InputError
@@ -304,3 +304,16 @@ def test_steps_that_a_prompt_misses_read_prompts_of_its_round():
     queued = own * (3.14159 / 32 * 7) ** 0.5
     front = step.engine.front_end + step.engine.tokenise * 4000
     assert seen.ttft_steady == pytest.approx(own + missed + queued + front, rel=0.03)
+
+
+def test_as_many_as_are_answered_at_a_rate_are_found_in_a_few_tries():
+    """n sequences give n / (a + b n) a second; more than ten that bend as much would need hundreds of halvings."""
+    tried = []
+
+    def answered(n):
+        tried.append(n)
+        return n / (2.0 + 0.1 * n)
+
+    n, fastest = in_flight(answered, 9.0, 1000.0)
+    assert n == pytest.approx(2.0 * 9.0 / (1 - 0.1 * 9.0), rel=1e-9) and fastest == answered(1000.0)
+    assert len(tried) <= 15

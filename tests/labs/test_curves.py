@@ -143,6 +143,7 @@ def test_the_curve_as_a_table_has_the_answers_numbers() -> None:
     head, *rows = csv.reader(io.StringIO(text))
     assert head[0] == "Accelerators" and head[2:] == ["low", "high", "binds", "reason"]
     unit = head[1].partition("[")[2].rstrip("]")
+    assert unit in ("s", "ms"), "a symbol, as the other tables have it"
     for row, plan in zip(rows, plans, strict=False):
         metric = answer_of(plan).held["latency"]
         sides = [side.to(unit).magnitude for side in (metric.value, metric.low, metric.high)]

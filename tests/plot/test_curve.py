@@ -108,3 +108,13 @@ def test_values_in_other_units_come_into_one():
 def test_bad_input_is_one_sentence(stops, more, said):
     with pytest.raises(InputError, match=said):
         curve(stops, x_title="Fleet", y_title="Time", **more)
+
+
+def test_an_axis_shows_whole_numbers_where_enough_stops_are():
+    axes = {"x_title": "Rate", "y_title": "Time", "y_unit": "s"}
+    texts = [
+        curve([(2 ** (k / 2), 1.0) for k in range(8)], **axes).svg(),
+        curve([(k / 4, 1.0) for k in range(3)], **axes).svg(),
+    ]
+    assert ">2.83<" not in texts[0] and ">4<" in texts[0]
+    assert ">0.25<" in texts[1]

@@ -222,7 +222,7 @@ def show_class(
     else:
         for of in found.labs:
             echo(
-                f"\n{of.title}: {of.students} {'student' if of.students == 1 else 'students'}, {of.mean_score:.3g} of {of.points} points in the mean"
+                f"\n{of.title}: {of.students} {'student' if of.students == 1 else 'students'}, {of.mean_score:.3g} of {of.points} points on average"
             )
             head = ["question", "at once", "2nd", "3rd", "later", "open", "misconceptions"]
             print_table(

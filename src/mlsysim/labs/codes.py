@@ -124,7 +124,7 @@ def read_code(text: str, key: str = "") -> ResultCode:
         raise InputError(f"The code {text[:60]!r} is too short; was all of it copied?")
     body, check = raw[:-_CHECK], raw[-_CHECK:]
     if not hmac.compare_digest(check, _check(body, derived_key(key))):
-        with_key = "with another key" if key else "with a key, which --key takes"
+        with_key = "with another key" if key else "with a key, which was not given"
         raise InputError(
             f"The code {text[:60]!r} does not check: it was mistyped, altered, or its site was built {with_key}."
         )

@@ -18,6 +18,7 @@ from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
 from mlsysim.plot.along import along
 from mlsysim.plot.readings import figure_of
+from mlsysim.units.registry import format_unit, ureg
 
 _MOMENT = 0.15
 """Seconds that a call computes for, at least one answer."""
@@ -117,7 +118,10 @@ def curve_csv(
     drawn = [None if each is None else figure_of(each) for each in held]
     units = next((each[3] for each in drawn if each is not None), "")
     label = next((each.label for each in held if each is not None), metric)
-    rows: list[tuple[object, ...]] = [(_in_unit(title, unit), _in_unit(label, units), "low", "high", "binds", "reason")]
+    symbol = format_unit(ureg.parse_units(units))
+    rows: list[tuple[object, ...]] = [
+        (_in_unit(title, unit), _in_unit(label, symbol), "low", "high", "binds", "reason")
+    ]
     for value, answer, told, reason in zip(values, found, held, _texts(found), strict=True):
         shown = ("", "", "") if told is None else figure_of(told, units if units != "percent" else "")[:3]
         binds = answer.binding.sentence if isinstance(answer, Answer) and told is not None else ""

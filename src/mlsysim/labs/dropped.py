@@ -103,7 +103,7 @@ def _plan(name: str, text: str) -> Document:
     embedded = (read_toml(text, name) if form == "toml" else _json_object(text)).get("models", {})
     models = {key: entry["config"] for key, entry in embedded.items()}
     brings = f" It brings {len(models)} model{'s' if len(models) > 1 else ''} along." if models else ""
-    told = f"{name} was taken for a plan{f', {found.name!r}' if found.name else ''}.{brings}"
+    told = f"{name} was taken for a plan{f', {found.name!r}' if 'name' in found.model_fields_set else ''}.{brings}"
     return {"kind": "plan", "says": told, "plan": found.document(), "models": models}
 
 

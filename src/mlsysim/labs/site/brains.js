@@ -31,12 +31,19 @@ export class Brains {
   }
 
   inBackground = async (name, args) => {
-    const other = searching();
     const { plan } = this.#state;
-    await other.ready;
-    await this.teach(other);
-    if (this.#state.plan !== plan) throw other.superseded;
-    return other.call(name, args);
+    for (;;) {
+      const other = searching();
+      try {
+        await other.ready;
+        await this.teach(other);
+        if (this.#state.plan !== plan) throw other.superseded;
+        return await other.call(name, args);
+      } catch (error) {
+        // What is asked of this design, and only stood behind a search for the one before, is asked again.
+        if (error !== other.superseded || this.#state.plan !== plan) throw error;
+      }
+    }
   };
 
   // Whatever searches keeps the second engine busy.

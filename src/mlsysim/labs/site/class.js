@@ -32,7 +32,7 @@ function lab(one) {
   const students = `${one.students} ${one.students === 1 ? "student" : "students"}`;
   const head = element("tr", {}, ...["Question", "Solved", "Miscon\u00adceptions met"].map((name) => text("th", name, { scope: "col" })));
   return element("section", { class: "card", "data-lab": one.lab }, text("h2", one.title),
-    text("p", `${students}, ${Number(one.mean_score.toPrecision(3))} of ${one.points} points in the mean`),
+    text("p", `${students}, ${Number(one.mean_score.toPrecision(3))} of ${one.points} points on average`),
     element("div", { class: "scrolls", tabindex: 0, role: "group", "aria-label": `Questions of ${one.title}` }, element("table", { class: "class-tasks" },
       element("thead", {}, head), element("tbody", {}, ...one.tasks.map((each) => task(each, one.students))))),
     one.predictions.length ? text("h3", "Predictions") : null, ...one.predictions.map(prediction));

@@ -43,10 +43,10 @@ export const searching = () => (second ??= new Engine());
 // Another design: a search for the one before that takes longer than a start gives way to a fresh engine.
 const START = 4000; // milliseconds
 export function anew() {
-  const [at, call] = [second, second?.oldest];
-  if (!call) return;
-  later(START - (performance.now() - call.since), () => {
-    if (at.oldest !== call) return;
+  const [at, when] = [second, performance.now()];
+  if (!at?.oldest) return;
+  later(START, () => {
+    if (second !== at || !(at.oldest?.since <= when)) return;
     at.stop();
     second = new Engine();
   })();

@@ -58,11 +58,9 @@ class _Stops(Linear):
         return shape(self.low, self.high, self.start, self.end)(value)
 
     def ticks(self, unit: str, most: int) -> tuple[list[float], list[str], str]:
-        every = -(-len(self.stops) // max(most, 1))
-        ways = [(every, 0), *((apart, first) for apart in (every, 2 * every) for first in range(apart))]
-        found = [list(self.stops[first::apart]) for apart, first in ways]
-        whole = (shown for shown in found if len(shown) >= _FEWEST and all(value == int(value) for value in shown))
-        shown = next(whole, found[0])
+        whole = [stop for stop in self.stops if stop == int(stop)]
+        shown = whole if len(whole) >= _FEWEST else list(self.stops)
+        shown = shown[:: -(-len(shown) // max(most, 1))]
         return shown, [number(value) for value in shown], unit
 
 

@@ -173,7 +173,7 @@ class _Shares(Figure):
         return f"{self.title}: " + "; ".join(self._said()) + "."
 
     def _said(self) -> list[str]:
-        return [f"{label} {amount(value, self.unit)} ({value / self.whole:.1%})" for label, value in self.parts]
+        return [f"{label} {amount(value, self.unit)} ({_share(value / self.whole)})" for label, value in self.parts]
 
     def _body(self, d: Drawing, y: float) -> float:
         y = key(d, y, [KeyEntry(said, k) for k, said in enumerate(self._said())]) + 4
@@ -198,6 +198,15 @@ class _Shares(Figure):
             before += value
         ax.set_xlabel(f"Time ({self.unit})")
         ax.legend(fontsize="small")
+
+
+def _share(share: float) -> str:
+    """A share in percent; what rounds to nothing and is there, as less than the least that is written.
+
+    >>> _share(0.123), _share(0.0002), _share(0.0)
+    ('12.3%', 'less than 0.1%', '0.0%')
+    """
+    return "less than 0.1%" if 0 < share < 5e-4 else f"{share:.1%}"
 
 
 def share_bar(
