@@ -42,7 +42,7 @@ def test_parts_are_the_makespan(schedule, pp, m, v, last, forward, weights, send
 
     def found(a, seconds):
         times = {"mean": seconds(mean), "stage": seconds(1.0), "last": seconds(last)}
-        return pipelined(a, job, where, **times, shares=shares, send=send, message=1.0)
+        return pipelined(a, job, where, **times, shares=shares, send=send, message=1.0, over="fabric")
 
     plain = found(PLAIN, lambda number: number)
     assert plain.paced >= plain.busy - 1e-12 and plain.sends >= -1e-12 and plain.busy >= m * mean * (1 - 1e-12)
@@ -72,9 +72,8 @@ def test_a_longer_first_stage_is_waited_for(schedule, pp, m, v, first, last):
 
     def found(begun):
         mean = (pp - 2 + begun + last) / pp
-        return pipelined(
-            PLAIN, job, where, mean=mean, stage=1.0, first=begun, last=last, shares=Shares(), send=0.0, message=0.0
-        )
+        times = {"mean": mean, "stage": 1.0, "first": begun, "last": last, "send": 0.0, "message": 0.0}
+        return pipelined(PLAIN, job, where, **times, shares=Shares(), over="fabric")
 
     even, longer = found(1.0), found(first)
     name, v = schedule or "interleaved", where.virtual_stages

@@ -274,7 +274,7 @@ class Replica:
                 # Of many replicas the resources are of no interest.
                 return tag(name, 14, "", equation, whole, sent=size)
             start = minimum(cost(0.0 * size), whole)
-            moving = tag(name, 14, net.reach(ranks), equation, whole - start, sent=size)
+            moving = tag(name, 14, net.group(ranks).resource, equation, whole - start, sent=size)
             return moving + tag(name, 14, "messages", equation, start)
 
         if some(self.tp > 1):

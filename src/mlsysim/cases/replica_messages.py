@@ -20,7 +20,7 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.schedule import sharing
-from mlsysim.timing.network import Group
+from mlsysim.timing.network import Group, resource_of
 from mlsysim.units.ops import where
 
 BETWEEN_SITES = "wide-area link"
@@ -108,14 +108,17 @@ def messages(
     if net.sites > 1:
         near = told(said(job, layout, of(g.at_one_site()), net.gather, net.all_reduce))
     beside, after = told(said(job, layout, of(g), net.gather, net.all_reduce))
+    over = resource_of(sum(x.there * (x.group.domains > 1) for x in of(g)) == 0)
     if stages is not None:
-        beside = _between_sites(a, "sharded state", equation, beside, near[0], amount(0))
-    return Said(beside, _between_sites(a, "gradient synchronisation", equation, after, near[1], amount(1)))
+        beside = _between_sites(a, "sharded state", over, equation, beside, near[0], amount(0))
+    return Said(beside, _between_sites(a, "gradient synchronisation", over, equation, after, near[1], amount(1)))
 
 
-def _between_sites(a: Algebra, name: str, equation: str, all_of_it: Any, near: Any, amount: Callable[[], Any]) -> Any:
+def _between_sites(
+    a: Algebra, name: str, over: str, equation: str, all_of_it: Any, near: Any, amount: Callable[[], Any]
+) -> Any:
     """What replicas say to each other: as ``near`` as one site, and what several sites add; None where all are at one."""
-    told = a.tag(name, 14, "fabric", equation, all_of_it if near is None else near, sent=amount)
+    told = a.tag(name, 14, over, equation, all_of_it if near is None else near, sent=amount)
     return told if near is None else told + a.tag(BETWEEN_SITES, 14, "wide area", "wide area", all_of_it - near)
 
 

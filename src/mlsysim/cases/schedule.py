@@ -103,10 +103,11 @@ def pipelined(
     shares: Shares,
     send: Any,
     message: Any,
+    over: str,
 ) -> Pipelined:
     """All micro-batches of a step, from the time of one on a stage, and on the first and the last where they differ; of ``layers`` others may lack some.
 
-    ``mean`` is the time of stages that split the layers evenly. ``send`` is the time of a ``message`` to the next stage; what of it is not
+    ``mean`` is the time of stages that split the layers evenly. ``send`` is the time of a ``message`` to the next stage, ``over`` links or the fabric; what of it is not
     hidden delays that stage, and the schedule says how often this is on the longest path.
     """
     m = layout.micro_batches * job.accumulation
@@ -133,7 +134,7 @@ def pipelined(
         """An activation forward and a gradient back for each micro-batch and chunk."""
         return 2 * m * where(layout.pp > 1, layout.virtual_stages, 0)
 
-    line = ("pipeline sends", 14, "fabric", "send")
+    line = ("pipeline sends", 14, over, "send")
     sends = a.tag(*line, late, sent=lambda: count() * message)
     # Messages of other stages that fill and drain the pipeline may be waited for longer than one's own take.
     sends = a.beside(sends, lambda: a.tag(*line, maximum(count() * send - late, 0.0 * send)))

@@ -52,6 +52,7 @@ from mlsysim.physics.operators import overlapped, stream_time
 from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import optimizer_bytes
+from mlsysim.timing.network import resource_of
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import log2, maximum, minimum, where
@@ -117,6 +118,7 @@ def calibrated(
         last=job.straggler * (split.last * per_layer + ending),
         shares=Shares(ahead, 1 - ahead - settled, settled),
         send=net.send(boundary, s.groups.stage_near),
+        over=resource_of(s.groups.stage_near),
         message=boundary,
     )
     ranks, computed = layout.tp * pp * layout.cp * layout.dp, begun + layer.computed + ending
@@ -221,7 +223,7 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     tensor = a.tag(
         "tensor parallelism",
         14,
-        "link",
+        g.resource,
         "ring",
         calls * once,
         sent=lambda: volume * calls * (layout.tp - 1) / layout.tp * message,

@@ -88,8 +88,11 @@ def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: HostTimes 
     model, several, net = job.model, layout.dp > 1, s.network
     alone = lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
     message = layout.micro_batch * model.pooled_elements * max(activation_element(job.precision), HALF)
-    there = where(several, net.exchange(message, 1, layout.groups(net).data, False), 0.0) if some(several) else 0.0
-    exchanged = a.tag("table exchange", 14, "fabric", "exchange", 2 * there, sent=lambda: sent(2, message, layout.dp))
+    data = layout.groups(net).data
+    there = where(several, net.exchange(message, 1, data, False), 0.0) if some(several) else 0.0
+    exchanged = a.tag(
+        "table exchange", 14, data.resource, "exchange", 2 * there, sent=lambda: sent(2, message, layout.dp)
+    )
     layers = model.parameter_count - model.table_parameters
     return replicated(
         a,

@@ -21,6 +21,7 @@ from mlsysim.models.template import Core, Product
 from mlsysim.models.training_shape import LayerKind, TrainingShape
 from mlsysim.physics.operators import HARD, attention_prefill_time, overlapped, product_time, stream_time
 from mlsysim.physics.precision import PASSES, bytes_per_element, format_of
+from mlsysim.timing.network import resource_of
 from mlsysim.timing.stacks import Stack
 from mlsysim.timing.training_chip import Constants, TrainingChip
 from mlsysim.units.ops import minimum, where
@@ -200,7 +201,12 @@ def attention_core(s: Setting, kind: LayerKind, tokens: Any) -> tuple[Any, Any, 
     around = (cp - 1.0) * chip.network.send(message, s.groups.context_near)
     there, back = (
         a.tag(
-            "context parallelism", 14, "fabric", "ring of keys", n * around, sent=lambda n=n: n * (cp - 1.0) * message
+            "context parallelism",
+            14,
+            resource_of(s.groups.context_near),
+            "ring of keys",
+            n * around,
+            sent=lambda n=n: n * (cp - 1.0) * message,
         )
         for n in (1, 2)
     )
@@ -324,7 +330,7 @@ def exchange_time(s: Setting, e: Experts, tokens: Any) -> Any:
     return s.a.tag(
         "expert parallelism",
         14,
-        "fabric",
+        s.groups.expert.resource,
         "exchange",
         times * once,
         sent=lambda: times * token * e.per_token * (1 - 1 / ep),

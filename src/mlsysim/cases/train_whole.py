@@ -27,7 +27,7 @@ from mlsysim.physics.pipeline import Shares
 from mlsysim.physics.precision import HALF, PASSES, activation_element, bytes_per_element
 from mlsysim.physics.roofline import compute_time, memory_time
 from mlsysim.physics.stage_split import stage_layers
-from mlsysim.timing.network import Hierarchical
+from mlsysim.timing.network import Hierarchical, resource_of
 from mlsysim.units.ops import maximum, minimum, some, where
 from mlsysim.units.records import dataclass
 
@@ -176,6 +176,7 @@ def first_order(
             stage=micro,
             shares=x.shares,
             send=net.send(x.boundary_message, g.stage_near),
+            over=resource_of(g.stage_near),
             message=x.boundary_message,
         ),
         share=m,
@@ -221,13 +222,28 @@ def _messages(
     )
     routed = x.expert_token * x.expert_choices
     tensor = spoken(
-        "tensor parallelism", "link", "ring", layout.tp, reduced, lambda: sent(2 * sums, x.tensor_message, layout.tp)
+        "tensor parallelism",
+        g.tensor.resource,
+        "ring",
+        layout.tp,
+        reduced,
+        lambda: sent(2 * sums, x.tensor_message, layout.tp),
     )
     expert = spoken(
-        "expert parallelism", "fabric", "exchange", layout.ep, exchanged, lambda: sent(exchanges, routed, layout.ep)
+        "expert parallelism",
+        g.expert.resource,
+        "exchange",
+        layout.ep,
+        exchanged,
+        lambda: sent(exchanges, routed, layout.ep),
     )
     context = spoken(
-        "context parallelism", "fabric", "ring of keys", layout.cp, around, lambda: hops * x.context_message
+        "context parallelism",
+        resource_of(g.context_near),
+        "ring of keys",
+        layout.cp,
+        around,
+        lambda: hops * x.context_message,
     )
     tables: Any = 0.0
     if job.model.looks_up:
@@ -235,7 +251,12 @@ def _messages(
         ranks = net.group(layout.dp * layout.tp * layout.pp * layout.cp)
         pooled = 2 * net.exchange(x.table_message, 1, ranks, False)
         tables = spoken(
-            "table exchange", "fabric", "exchange", ranks.ranks, pooled, lambda: sent(2, x.table_message, ranks.ranks)
+            "table exchange",
+            ranks.resource,
+            "exchange",
+            ranks.ranks,
+            pooled,
+            lambda: sent(2, x.table_message, ranks.ranks),
         )
     return tensor, expert, context, tables
 

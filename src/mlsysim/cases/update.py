@@ -74,7 +74,12 @@ def orthogonalised(a: Algebra, job: Job, layout: Layout, net: Any, g: Groups, ra
     inside = where(layout.tp > 1, 2.0 * net.gather(moved * layout.tp, g.tensor), 0.0)
     worked = a.tag("Newton-Schulz products", 1, "peak", "Muon", operations / rate, flop=operations)
     return worked + a.tag(
-        "momenta gathered", 14, "fabric", "ring", over + inside, sent=lambda: _sent(moved, layout.tp, replicas, sharded)
+        "momenta gathered",
+        14,
+        g.shard.resource,
+        "ring",
+        over + inside,
+        sent=lambda: _sent(moved, layout.tp, replicas, sharded),
     )
 
 

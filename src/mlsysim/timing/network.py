@@ -49,6 +49,16 @@ class Group(NamedTuple):
     def domains(self) -> Any:
         return ceil(self.ranks / self.inside)
 
+    @property
+    def resource(self) -> str:
+        """What the slowest hop between them needs."""
+        return resource_of(self.domains <= 1)
+
+
+def resource_of(near: Any) -> str:
+    """What messages need that stay in a link domain, or leave it; of many points, the fabric where one leaves."""
+    return "fabric" if some(near == 0) else "link"
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -104,10 +114,6 @@ class Network:
         while some(rest > 0):
             part, rest = where(rest > 0, rest, part), where(rest > 0, part % maximum(rest, 1), 0)
         return group._replace(inside=where(across, part, group.inside))
-
-    def reach(self, ranks: Any) -> str:
-        """The resource that the slowest hop between so many ranks needs."""
-        return "link" if ranks <= self.domain else "fabric"
 
     def send(self, message: Any, near: Any) -> Any:
         """One message to one other rank; ``near`` says whether it shares the domain."""
