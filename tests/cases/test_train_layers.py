@@ -187,8 +187,11 @@ def test_recomputation_costs_and_parts_add_up():
 
 
 def test_frozen_weights_need_no_gradient_products_nor_optimizer():
-    ledger, whole = (ledger_of(lambda a, rank=rank: step(lora_rank=rank, a=a).seconds) for rank in (16, None))
-    assert ledger.exposed("products") == pytest.approx(2 / 3 * whole.exposed("products"), rel=0.01)
+    def found(rank, **degrees):
+        return ledger_of(lambda a: step(lora_rank=rank, a=a, layout=split(**degrees)).seconds)
+
+    alone, whole, ledger = found(16, dp=1), found(None, dp=1), found(16)
+    assert alone.exposed("products") == pytest.approx(2 / 3 * whole.exposed("products"), rel=0.01)
     # Thin products, their dropout, scales and sums wait for memory: adapters beside four of seven matrices are not for nothing.
     assert 0.03 < ledger.exposed("adapters") / seconds() < 0.25
     assert ledger.exposed("optimizer update") == ledger.exposed("gradient synchronisation") == 0

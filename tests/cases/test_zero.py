@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.registry import Fabrics, Nodes
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.stacks import stack
+from mlsysim.units.registry import to_si
 
 LLAMA, MIXTRAL = Models.get("Llama3_8B"), Models.get("Mixtral_8x7B")
 WIDE = Layout(dp=64, tp=1, pp=1, ep=1, cp=1, micro_batches=4, local_batch=4)
@@ -266,3 +268,35 @@ def test_both_fidelities_send_the_same_bytes_to_other_replicas(zero: int, reshar
     times = {0: 2, 1: 2, 2: again + 1, 3: 3 * again if reshard else 2}[zero]
     assert sent[0] == pytest.approx(sent[1], rel=0.01)
     assert sent[0] == pytest.approx(times * 2 * LLAMA.parameter_count * 255 / 256, rel=0.01)
+
+
+@pytest.mark.parametrize("efficiency", [0.4, "calibrated"])
+@pytest.mark.parametrize("zero", [0, 1])
+def test_gradients_of_a_step_wait_for_its_last_micro_batch(zero: int, efficiency: Any) -> None:
+    """Over a slow network each further micro-batch is computed before anything is summed, so that a step is longer by all of it."""
+
+    def seconds(count: int, congestion: float) -> float:
+        work = {"model": "Llama3_8B", "batch_size": 16 * count, "seq_len": 2048}
+        split = {"tp": 4, "pp": 1, "zero": zero, "micro_batch": 1, "recompute": "full"}
+        machines = {"on": "64xH100", "congestion": congestion, "efficiency": efficiency}
+        plan = {"task": "training", "workload": work, "hardware": machines, "parallelism": split}
+        return to_si(evaluate_plainly(Plan.model_validate(plan)).value("latency"), "s")
+
+    computed = (seconds(16, 1) - seconds(8, 1)) / 8
+    for congestion in (30, 300):
+        one, two, many = (seconds(count, congestion) for count in (1, 2, 16))
+        assert many - one == pytest.approx(15 * (two - one), rel=1e-6)
+        assert two - one == pytest.approx(computed, rel=1e-6)
+
+
+def test_a_further_micro_batch_is_never_free() -> None:
+    """Interleaved stages on H800 whose gradients take longer than a micro-batch."""
+    split = {"tp": 4, "pp": 4, "zero": 3, "micro_batch": 1, "schedule": "interleaved", "virtual_stages": 2}
+
+    def seconds(count: int) -> float:
+        work = {"model": "GPT3_13B", "batch_size": 8 * count, "seq_len": 2048}
+        plan = {"task": "training", "workload": work, "hardware": {"on": "128xH800", "stack": "titan"}}
+        return to_si(evaluate_plainly(Plan.model_validate({**plan, "parallelism": split})).value("latency"), "s")
+
+    steps = [seconds(count) for count in range(1, 9)]
+    assert steps == sorted(steps)

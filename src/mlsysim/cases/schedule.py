@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.physics.interleaving import longest
+from mlsysim.physics.interleaving import groups_of, longest
 from mlsysim.physics.pipeline import FOLDED, Shares, makespan, sends_waited
 from mlsysim.physics.stage_split import held_layers, stage_layers, uneven_chunks
 from mlsysim.units.ops import floor, maximum, where
@@ -64,6 +64,20 @@ def sharing(job: Job, layout: Layout) -> Sharing:
     groups = maximum(floor(m / (layout.pp if layout.group is None else layout.group)), 1.0)
     turns = where(v > 1, groups, 1.0)
     return Sharing(where(each, m, turns), where(each, 2.0 * m, 1.0), where(each, 0.0, 1.0 / v), where(each, 0.0, 1.0))
+
+
+def beside_gradients(job: Job, layout: Layout) -> Any:
+    """Share of a step's passes that run beside what replicas say once: a sum of gradients beside backward passes, and a gather of weights, in which it
+    ends where they share the optimizer, beside the forward passes after it.
+
+    A gradient that is summed once a step is not there before the last micro-batch has gone through its layers: with one chunk of layers only that
+    micro-batch's own pass of m is beside it. Of v chunks the one that is done first has the other chunks' passes of the last group beside it,
+    N (v - 1)/v of a device's, and all have the last one's, 1/v. What is scattered time and again has all.
+    """
+    m, v = layout.micro_batches * job.accumulation, layout.virtual_stages
+    last, often = groups_of(layout.pp, m, layout.group)[1], sharing(job, layout)
+    once = where(v > 1, (last * (v - 1) + 1) / v, 1.0) / m
+    return where((job.zero >= 2) & ((often.whole_weights < 1) | (often.scatters > 1)), 1.0, once)
 
 
 class Stages(NamedTuple):

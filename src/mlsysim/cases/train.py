@@ -30,9 +30,9 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import HostTimes, of_state
-from mlsysim.cases.schedule import Pipelined, Stages
+from mlsysim.cases.schedule import Pipelined, Stages, beside_gradients
 from mlsysim.cases.update import orthogonalised
-from mlsysim.units.ops import maximum, minimum
+from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
 
 BACKWARD_SHARE = 2 / 3
@@ -81,7 +81,8 @@ class Phase:
 
     Computing (with stragglers, and ``alone`` without), messages of tensors, experts and contexts in full, and ``gathers`` beside the layers (of
     which some are ``gathers_shown``) are those of a micro-batch; ``share`` of them is a device's in a step: its micro-batches over the
-    stages that the times are of. ``data`` is synchronised once a step; ``window`` gives the computing that it may run beside, from the time that stages are busy.
+    stages that the times are of. ``data`` is synchronised once a step; ``window`` gives the computing of all micro-batches that it could run beside
+    (:func:`.beside_gradients`), from the time that stages are busy.
     ``rate`` is that of Muon's products where the step has the optimizer's work in it, ``overhead`` what a step takes once.
     """
 
@@ -109,7 +110,8 @@ def trained(a: Algebra, job: Job, layout: Layout, net: Any, g: Groups, phase: Ph
         update = update + orthogonalised(a, job, layout, net, g, p.rate)
     host = a.tag(*of_state(job), offload.state)
     fixed = 0.0 if p.overhead is None else a.tag("step overhead", 3, "host", "fixed", p.overhead)
-    shown = p.data - minimum(job.overlap.data * p.data, p.window(pipeline.busy))
+    beside = where(job.zero >= 1, 1.0, BACKWARD_SHARE) * beside_gradients(job, layout)
+    shown = p.data - minimum(job.overlap.data * p.data, beside * p.window(pipeline.busy))
     step = pipeline.paced + pipeline.sends + shown + update
     return Step(
         seconds=a.grown("jitter at scale", 14, "jitter", step, p.jitter * step) + (fixed + host),

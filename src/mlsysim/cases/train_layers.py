@@ -24,7 +24,6 @@ from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.replica_messages import Shared, messages
 from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import (
-    BACKWARD_SHARE,
     Phase,
     Step,
     trained,
@@ -133,7 +132,7 @@ def calibrated(
         gathers=gathers,
         gathers_shown=layers - inside,
         data=data,
-        window=lambda busy: hide.data_room * BACKWARD_SHARE * busy,
+        window=lambda busy: hide.data_room * busy,
         update=_updated(s, dense, experts),
         rate=chip.half_rate,
         jitter=1 + k.scale_loss * log2(maximum(ranks / _DOMAIN, 1.0)),

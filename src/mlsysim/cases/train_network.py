@@ -24,7 +24,7 @@ from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.replica_messages import Shared, messages
 from mlsysim.cases.schedule import Pipelined
-from mlsysim.cases.train import BACKWARD_SHARE, Phase, Step, trained
+from mlsysim.cases.train import Phase, Step, trained
 from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
@@ -138,7 +138,7 @@ def replicated(
         alone=alone,
         expert=exchanged,
         data=messages(a, job, layout, net, g, groups, "ring").after,
-        window=lambda busy: job.overlap.data_room * BACKWARD_SHARE * busy,
+        window=lambda busy: job.overlap.data_room * busy,
         update=update(),
         jitter=1 / kept,
     )

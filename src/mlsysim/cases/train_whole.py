@@ -16,7 +16,7 @@ from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.offload import RESIDENT, HostTimes
 from mlsysim.cases.replica_messages import Shared, messages, sent
 from mlsysim.cases.schedule import pipelined
-from mlsysim.cases.train import BACKWARD_SHARE, Phase, Step, trained, with_the_host
+from mlsysim.cases.train import Phase, Step, trained, with_the_host
 from mlsysim.cases.update import update_bytes
 from mlsysim.models.demand import Demand
 from mlsysim.models.stages import fullest_parameters
@@ -165,7 +165,7 @@ def first_order(
 
     def window(busy: Any) -> Any:
         # Computing that hides one thing does not hide another.
-        return where(job.zero >= 3, 1.0, BACKWARD_SHARE) * hide.data_room * m * (compute - covered)
+        return hide.data_room * m * (compute - covered)
 
     phase = Phase(
         pipeline=pipelined(
