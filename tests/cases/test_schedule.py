@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from mlsysim.cases.algebra import PLAIN, ledger_of
@@ -32,6 +32,7 @@ def layout(pp: int, m: int, v: int = 1, schedule: str | None = None) -> Layout:
     send=st.floats(0, 0.1),
     hidden=st.floats(0, 1),
 )
+@example("dualpipe", 2, 2, 1, 0.5, 0.25, 0.25, 0.0, 0.0)
 def test_parts_are_the_makespan(schedule, pp, m, v, last, forward, weights, send, hidden):
     assume(schedule != "dualpipe" or pp % 2 == 0 or pp == 1)
     v = v if schedule in (None, *CHUNKED) else 1

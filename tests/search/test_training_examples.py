@@ -41,7 +41,7 @@ def test_llama3_405b_near_the_published_layout():
     assert 1 <= best["outputs"]["mfu"] / published["mfu"][0] < 1.03
     splits = {(entry["inputs"]["tp"], entry["inputs"]["pp"], entry["inputs"]["cp"]) for entry in result.best}
     assert (best["inputs"]["tp"], best["inputs"]["pp"], best["inputs"]["cp"]) == (8, 8, 1)
-    assert splits == {(8, 8, 1), (4, 32, 2)}, "3, 4, ..., 4, 3 layers"
+    assert splits == {(8, 8, 1)}
     schedules = {row["schedule"]: row["best"] for row in result.marginals["pipeline"]}
     assert schedules["1f1b"] < schedules["interleaved"]
     again = dict(best["inputs"])

@@ -133,7 +133,9 @@ def pipelined(
         first = stage if first is None else first
         most = 0.5 * (first + last) if layout.schedule == "dualpipe" else a.longest(first, last)
         most = first + last - stage if layout.schedule in FOLDED else most
-        busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(stage, most), mean))
+        # Two devices of DualPipe have nothing between the ends.
+        between = where(layout.pp > 2, stage, mean) if layout.schedule == "dualpipe" else stage
+        busy = a.grown("uneven stages", 14, "uneven", m * mean, m * a.longest(a.longest(between, most), mean))
     if isinstance(layout.pp, int) and layout.pp == 1:
         return Pipelined(busy, busy, 0.0 * busy, lambda: 0.0 * busy, stages)
     name, chunks = named(layout), (layout.virtual_stages, layout.group)
