@@ -195,7 +195,7 @@ def test_a_name_is_enough(name, document, found):
         (lambda: mlsysim.train(["Llama3_8B"], on="8xH100"), "A model is a name of the zoo, a file or a Workload, got list."),
         (lambda: mlsysim.train("Llama3_8B", on="8xH100", tokens="one trillion"), "a positive number such as 15e12 or 15T"),
         (lambda: mlsysim.serve("Llama3_8B", on="8xH100", slo={"ttft": 0.2}), "The limit on ttft is a time such as 500ms"),
-        (lambda: mlsysim.serve("Llama3_8B", on="8xH100", slo=["ttft=1s"]), "expected text, once; a sweep takes several"),
+        (lambda: mlsysim.serve("Llama3_8B", on="8xH100", slo=[1, 2]), "expected text, once; a sweep takes several"),
         (lambda: mlsysim.serve("Llama3_8B", on="8xH100", dtype="float8"), "write 'precision', such as 'fp8'"),
         (lambda: mlsysim.serve("Llama3_8B", on="8xH100", isl="long"), "expected a whole number such as 2"),
         (lambda: mlsysim.sweep("Llama3_8B", on="8xH100", tp=[1, 2]), "as in sweep('Llama3_8B', on='8xH100', over={'tp': [1, 2]})"),

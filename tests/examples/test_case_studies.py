@@ -222,13 +222,16 @@ def test_r3_step_and_communication() -> None:
     data = 2 * 63 / 64 * 17.5e9 / 50e9 + 126 * 5e-6
     assert step.dp_communication_latency.to("s").magnitude == pytest.approx(data)
     assert data == pytest.approx(0.689, abs=1e-3)
-    assert step.dp_exposed_latency.to("s").magnitude == pytest.approx(0.15 * data)
     attention = 3 * 80 * 4 * 8192 * 2501 / 2 * 4e6 / (512 * 989e12 * 0.4)
     tensor = 25 * 80 * 4 * 14 * (2500 * 8192 * 2 / 8 / 450e9 + 0.5e-6)
     compute = found.dense_step + attention
-    assert step.scaling_efficiency == pytest.approx(compute / (compute + tensor + 0.15 * data))
-    # What computes is what a faster chip would shorten.
-    assert found.sensitivity.sensitivities["peak_flops"] == pytest.approx(-step.scaling_efficiency, abs=1e-4)
+    # 25 micro-batches: before the last one has gone through the layers there is nothing to sum.
+    exposed = data - compute / 25
+    assert exposed > 0.15 * data
+    assert step.dp_exposed_latency.to("s").magnitude == pytest.approx(exposed)
+    assert step.scaling_efficiency == pytest.approx(compute / (compute + tensor + exposed))
+    # What computes is what a faster chip would shorten, but for the last micro-batch, beside which less would be summed.
+    assert found.sensitivity.sensitivities["peak_flops"] == pytest.approx(-24 / 25 * step.scaling_efficiency, abs=1e-4)
 
 
 def test_r3_reliability_cost_and_climate() -> None:
@@ -256,16 +259,17 @@ def test_r3_fourteen_days_need_1098_gpus() -> None:
 # R4
 
 
-def test_r4_the_papers_layout_is_the_best_of_its_space() -> None:
+def test_r4_the_papers_layout_is_near_the_best_of_its_space() -> None:
+    """Four times the stages have a quarter of the gradients left to sum when the last micro-batch is through, for as long a bubble."""
     script = load("r4_parallelism_search")
     assert script.least_stages() == pytest.approx(4.86, abs=0.005)
     found = script.search(max_zero_stage=0, max_v_stages=1)
     best = found.best_config
-    assert (best["tp"], best["pp"], best["dp"]) == (8, 8, 32)
-    assert best["zero_stage"] == 0
-    assert best["memory_gb"] < 72
-    state = 16 * 174.6e9 / 64 / 1e9
-    assert best["memory_gb"] > state
+    assert (best["tp"], best["pp"], best["dp"]) == (8, 32, 8)
+    assert 0.01 < found.compared["behind_best_fraction"] < 0.012 and found.compared["rank_of_split"] == 3
+    paper = found.compared["config"]
+    assert paper["zero_stage"] == 0
+    assert 16 * 174.6e9 / 64 / 1e9 < paper["memory_gb"] < 72
     assert found.rejected["Wall 2 (Memory)"] > 0
     # Half the stages do not hold the state, whatever else is chosen.
     shallow = script.ParallelismOptimizer().solve(

@@ -232,7 +232,7 @@ def test_a_shorter_end_of_zero_bubble_schedules(name, p, m, inputs, weights, fir
     t, sizes[0], sizes[-1] = sum(passes), 1 + first, 1 + last
     found = makespan(name, p, m, t, Shares(*(part / t for part in passes)), c, t * (1 + first), t * (1 + last))
     truth = simulated(name, p, m, 1, passes, c, sizes)
-    assert truth * (0.95 if p > 2 and name == "zero_bubble" else 0.9) <= found <= truth * (1 + 1e-9)
+    assert truth * (0.95 if p > 2 and name == "zero_bubble" else 0.88) <= found <= truth * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["zb_h2", "zb_v", "dualpipe", "dualpipe_v"])

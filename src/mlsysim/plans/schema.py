@@ -65,6 +65,7 @@ class Part(Record):
     """A part of a plan: its fields answer to every name of the vocabulary, its numbers may be written as 8k or 40%."""
 
     part_of: ClassVar[tuple[str, str]] = ("A plan", "")
+    reads_booleans: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:

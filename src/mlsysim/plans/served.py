@@ -196,8 +196,11 @@ class Served:
         """The same at the highest rate that is answered as it comes with what is found in caches beside those in flight; None where nothing is.
 
         Requests whose beginnings are found are in flight for a shorter time and leave more room for beginnings; in a server that is full nothing is found.
+        What turns of a conversation find is pushed out before that rate, since every answer is kept for the next one.
         """
-        asked = self.server.part.prefix_hits and self.come is not None and self.server.calibrated
+        arrivals = self.server.arrivals
+        given = self.server.part.prefix_hits and (arrivals is None or arrivals.repeated is None)
+        asked = given and self.come is not None and self.server.calibrated
         if not asked or not self.result.feasible or not self.saturated.requests > 0:
             return None
         found, low, high = None, self.saturated.requests, math.inf

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
 import pint
 from annotated_types import Ge, Gt
@@ -190,8 +190,11 @@ class Record(BaseModel):
         allow_inf_nan=False,
     )
 
+    reads_booleans: ClassVar[bool] = False
+    """Whether a kind of record has words of its own for a boolean where a number belongs."""
+
     def __init__(self, **data: Any) -> None:
-        for name in data.keys() & _numbers(type(self)):
+        for name in () if self.reads_booleans else data.keys() & _numbers(type(self)):
             if isinstance(data[name], bool):
                 raise InputError(f"{name!r} must be a number, got {data[name]}.", field=name)
         try:
