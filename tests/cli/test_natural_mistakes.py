@@ -259,7 +259,7 @@ MISTAKES = {
     SERVE + "--qps 5 --slo tpot_p99=20": ["The limit on tpot is a time such as 500ms, got '20'."],
     SERVE + "--qps 5 --autoscale 2-8": ["such as 2:8, got '2-8'"],
     SERVE + "--engine vllm==0.6": ["no serving engine named 'vllm==0.6'", "'vLLM'"],
-    SERVE + "--concurrency 1e10": ["--concurrency got 10000000000; expected at most 1,000,000,000."],
+    SERVE + "--concurrency 1e10": ["--concurrency got 10000000000; expected at most 1 billion."],
     SERVE + "--isl 1k-2k": ["--prompt-tokens got '1k-2k'; expected a whole number"],
     SERVE + "--spec 3": ["no option --spec", "--draft Llama3_8B --acceptance 0.7."],
     SERVE + "--replicas 3 --tp 8": ["8 accelerators do not hold 3 replicas of TP8."],
