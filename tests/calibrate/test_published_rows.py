@@ -8,7 +8,7 @@ llama.cpp on GeForce cards, workstation cards, Macs, RX 7900 XTX and Strix Halo,
 cards (every second), torchtitan on A100, llama.cpp on Strix Halo, vLLM 0.8.5 under open load; as people write them in issues and on pages: vLLM with one
 client on H100, A100 and MI355X, Tenstorrent's n300, llama.cpp on DGX Spark behind a context, nanoGPT and MaxText; vLLM and
 transformers on RTX PRO 6000 and RTX 5090, llama.cpp with Vulkan, a thousand conversations at once, vLLM on a v6e, Gemma 3 on the n300, FSDP in FP8 on MI300X and H200, torchtitan on
-MI350X; DeepSeek-R1 on ranks of attention with 128 to 896 requests each; tables of READMEs: timm's networks in full precision on an A100 (TF32), a V100's
+MI350X; DeepSeek-R1 on ranks of attention with 128 to 896 requests each; tables of READMEs: NeMo 24.09 to 25.07 and MaxText on H100 and GB200 (every second or so), timm's networks in full precision on an A100 (TF32), a V100's
 milliseconds, MLX and GGUF on an M4 Max without a prompt's length, MLPerf Inference 4.1, ShareGPT at a rate and all at once (SGLang 0.3, vLLM 0.6 of 2024). Sources stand in the rows.
 """
 
@@ -46,6 +46,7 @@ _FOLDER = Path(__file__).parent / "published"
         ("inference_pages", 40.0, 100.0, 85),
         ("serving_runs_pages", 50.0, 60.0, 85),
         ("training_pages", 25.0, 60.0, 80),
+        ("training_recipes", 10.0, 32.0, 85),
         # Small models under MLX on an M4 Max are twice as fast as under what stands in for it.
         ("inference_readme", 25.0, 50.0, 80),
         ("vision_readme", 15.0, 45.0, 75),

@@ -58,3 +58,57 @@ def test_without_a_global_batch_a_step_is_one_micro_batch_of_each_replica() -> N
     found = megatron.read(text, on="H100", model="Llama3_8B").plan
     assert found.workload.batch_size == 2 * 64 // (4 * 2)
     assert found.workload.tokens == 10 * 16 * 2048
+
+
+_SCRIPT = (
+    "torchrun --nproc-per-node 8 --nnodes 32 pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 8 "
+    "--expert-model-parallel-size 32 --sequence-parallel --use-distributed-optimizer --seq-length 4096 --micro-batch-size 1 "
+    "--global-batch-size 2048 --bf16 "
+)
+
+
+def _read(flags: str) -> Plan:
+    return megatron.read(_SCRIPT + flags, on="256xH100", model="DeepSeek_V3").plan
+
+
+def test_modules_that_are_computed_again_are_read_and_written() -> None:
+    """The list of Megatron-Bridge's recipes for DeepSeek-V3: latent projections, dense layers, norms, the experts' activation."""
+    names = ("layernorm", "mla_up_proj", "mlp", "moe_act")
+    plan = _read(f"--recompute-granularity selective --recompute-modules {' '.join(reversed(names))}")
+    assert plan.parallelism.recompute == "selective" and plan.parallelism.recomputed == "norm+up+mlp+moe_act"
+    wide = plan.replacing(hardware={"on": "1024xH100"}, parallelism={"pp": 16, "dp": 32})
+    text = megatron.write(wide, evaluate_plainly(wide))
+    assert f"--recompute-modules {' '.join(names)}" in text and "parallelism.recomputed" not in text
+    with pytest.raises(InputError, match="layernorm"):
+        _read("--recompute-granularity selective --recompute-modules layer_norm")
+    other = wide.replacing(parallelism={"recomputed": "half"})
+    with pytest.raises(InputError, match="no name for half"):
+        megatron.write(other, evaluate_plainly(other))
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [
+        ("--fp8-format hybrid", "fp8"),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", "fp8_block"),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8", "mxfp8"),
+        ("--fp4-format e2m1", "nvfp4"),
+    ],
+)
+def test_recipes_of_narrow_products_are_read(flags: str, precision: str) -> None:
+    assert _read(flags).workload.precision == precision
+
+
+def test_what_a_recipe_sets_beside_the_layout_is_read() -> None:
+    plan = _read("--mtp-num-layers 1 --moe-enable-deepep --optimizer-cpu-offload --recompute-granularity full")
+    assert plan.workload.predicted_tokens == 1
+    assert plan.parallelism.deduplicated_exchange is True and plan.parallelism.offload == 1
+    block = "--recompute-granularity full --recompute-method block --recompute-num-layers 2"
+    assert any("2 layers are computed again" in text for text in megatron.read(_SCRIPT + block, on="256xH100").warnings)
+
+
+def test_values_of_one_flag_stay_apart() -> None:
+    """Two folders with their shares are four words, which a shell must not be given as one."""
+    found = megatron.read(_SCRIPT + "--data-path 0.5 one 0.5 two", on="1024xH200", model="DeepSeek_V3")
+    text = megatron.write(found.plan, evaluate_plainly(found.plan), found.details)
+    assert "--data-path 0.5 one 0.5 two" in text

@@ -33,3 +33,41 @@ def test_steps_that_ran_on_24_gb_fit(model: str, pixels: int, batch: int):
         "parallelism": {"tp": 1, "micro_batches": 1},
     }
     assert evaluate_plainly(Plan.model_validate(table)).feasible
+
+
+def _trained(model: str, fidelity: str, part: str | None) -> tuple[float, float, float]:
+    table = {
+        "task": "training",
+        "workload": {"model": model, "batch_size": 512, "seq_len": 4096, "precision": "bf16"},
+        "hardware": {"on": "1024xH200", "efficiency": fidelity},
+        "parallelism": {"tp": 2, "pp": 16, "ep": 32 if "Deep" in model else 1, "recompute": part or "none"},
+    }
+    answer = evaluate_plainly(Plan.model_validate(table))
+    return answer.value("latency"), answer.value("memory"), answer.value("hfu") / answer.value("mfu") - 1
+
+
+@pytest.mark.parametrize("fidelity", ["calibrated", 0.4])
+@pytest.mark.parametrize(
+    ("model", "part", "again"),
+    [
+        # Of the 70.6 billion parameters 56 are in dense feed-forward layers.
+        ("Llama3_70B", "mlp", 3 * 28672 * 8192 * 80 / 70.6e9),
+        ("Llama3_70B", "shared", 0.0),
+        # Three dense layers of width 18,432, one shared expert of 2,048 in 58 others, of 37 billion parameters that a token meets.
+        ("DeepSeek_V3", "mlp", 3 * 18432 * 7168 * 3 / 37.5e9),
+        ("DeepSeek_V3", "shared", 3 * 2048 * 7168 * 58 / 37.5e9),
+        ("DeepSeek_V3", "moe_act", 0.0),
+    ],
+)
+def test_parts_that_are_computed_again_cost_their_operations(
+    model: str, part: str, again: float, fidelity: str | float
+) -> None:
+    """Both fidelities: less is held, and a forward pass of the part comes on top of three of everything."""
+    (time, memory, more), (usual, full, none) = (_trained(model, fidelity, each) for each in (part, None))
+    nothing = model == "Llama3_70B" and part == "shared"
+    assert none == pytest.approx(0, abs=1e-9) and more == pytest.approx(again / 3, rel=0.15, abs=1e-9)
+    assert (
+        (memory == full and time == usual)
+        if nothing
+        else (memory < full and usual <= time < usual * (1 + again / 2 + 0.02))
+    )

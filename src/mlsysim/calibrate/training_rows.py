@@ -17,9 +17,11 @@ from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
 from mlsysim.cases.layout import divisors
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.recompute import Formats, again
 from mlsysim.models.registry import Models
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
+from mlsysim.physics.precision import HALF
 from mlsysim.plans.plan_parts import DimensionsPart, WorkloadPart
 from mlsysim.plans.resolve import workload_of
 from mlsysim.timing.stacks import Recipe, Stack, nearest_stack, recipe, stack, stack_of_source
@@ -214,17 +216,16 @@ class Run:
         self.recompute = mode
 
     def _infer_recompute(self) -> str:
-        """What a stack recomputes when nobody says: its default, or the least that makes the state fit."""
+        """What a stack recomputes when nobody says: its default, or the first of its ladder that fits."""
         software, k = self.stack, constants()
         if software.recompute_in_pipeline and self.pp > 1:
             return software.recompute_in_pipeline
-        if software.recompute != "fit":
-            return software.recompute
+        ladder = software.ladder or (("none", "modules") if software.recompute == "fit" else (software.recompute,))
         room = k.usable_memory * to_si(self.hardware.memory.capacity, "byte") - k.state_bytes_reserve
-        return "none" if self._state_and_activations() < room else "modules"
+        return next((mode for mode in ladder if self._state_and_activations(mode) < room), ladder[-1])
 
-    def _state_and_activations(self) -> float:
-        """Bytes on the fullest device without recomputation: 16-bit weights, fp32 gradients, sharded Adam, activations."""
+    def _state_and_activations(self, mode: str) -> float:
+        """Bytes on the fullest device: 16-bit weights, fp32 gradients, sharded Adam, and the activations that stay, in 16 bit."""
         shape, gradient = self.shape, self.stack.gradient_bytes
         dense = (shape.dense_parameters + shape.embedding) / (self.tp * self.pp)
         experts = shape.expert_parameters / (self.ep * self.pp)
@@ -235,7 +236,8 @@ class Run:
         count = max(self.local_batch / self.micro_batch, 1.0)
         flight = min(self.pp + (self.pp - 1) / self.virtual_stages, count)
         tokens = self.micro_batch * self.seq_len / self.cp
-        return float(state + 2 * tokens * self.model.stack.saved.total / self.tp * shape.layers / self.pp * flight)
+        each = sum(self.model.stack.saved.bytes(Formats(HALF, HALF, HALF), again(mode)))
+        return float(state + tokens * each / self.tp * shape.layers / self.pp * flight)
 
 
 def _product(row: Mapping[str, str], *names: str) -> int | None:

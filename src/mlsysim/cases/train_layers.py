@@ -173,7 +173,7 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     light = light + a.tag(
         "starts of kernels", 3, "start", "starts", s.stack.light_launches * s.chip.kernels.memory_bound.times[0]
     )
-    products, settling = products_time(s, kind, tokens, latent=False)
+    products, settling = products_time(s, kind, tokens)
     core, core_back, ring = attention_core(s, kind, tokens)
     forward = light + products + core
     backward = s.stack.light_backward * light + settling + core_back
@@ -195,7 +195,7 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         routed, routed_back, activation = experts_time(s, kind.experts, tokens)
         forward, backward = forward + routed + activation, backward + routed_back
         settling = settling + routed_back
-        repeated = repeated + _times(again.moe, routed) + _times(again.light, activation)
+        repeated = repeated + _times(again.moe, routed) + _times(again.light + again.moe_act, activation)
         host = s.stack.host * k.moe_operations * launch
         exchange = exchange_time(s, kind.experts, tokens)
     repeated = repeated + _times(again.full, forward) + _times(0.5 * again.half, forward) + _times(again.light, light)
@@ -205,7 +205,14 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
         )
         repeated = repeated + again.norm * stream(s, "elementwise", passed, s.stack.elementwise_share)
     if asked(again.up):
-        repeated = repeated + again.up * products_time(s, kind, tokens, latent=True)[0]
+        repeated = repeated + again.up * products_time(s, kind, tokens, "latent")[0]
+    # A feed-forward layer that all tokens pass: its products, its function, and the sums around it.
+    passed_again = (again.mlp if kind.experts is None else again.shared) if kind.feed_width else 0.0
+    if asked(passed_again):
+        repeated = repeated + passed_again * products_time(s, kind, tokens, "ffn")[0]
+        each = s.stack.fusion.gated if kind.gated else s.stack.fusion.ungated
+        acted = s.chip.element * tokens * each * kind.feed_width / layout.tp
+        repeated = repeated + passed_again * stream(s, "elementwise", acted, s.stack.elementwise_share)
     message = s.chip.element * tokens * kind.hidden
     sub = kind.sublayers
     if kind.experts is not None:
@@ -213,10 +220,10 @@ def _layer(s: Setting, kind: LayerKind, tokens: Any) -> _Layer:
     g = s.groups.tensor
     some = minimum(layout.tp - 1.0, 1.0)
     if job.sequence_parallel:
-        calls = sub * (5 + 2 * again.full)
+        calls = sub * (5 + 2 * again.full) + 2 * passed_again
         once = some * net.gather(message, g)
     else:
-        calls = sub * (2 + again.full)
+        calls = sub * (2 + again.full) + passed_again
         once = some * net.all_reduce(message, g)
     volume = 1 if job.sequence_parallel else 2
     tensor = a.tag(

@@ -108,13 +108,14 @@ def _expanded(job: Job) -> float:
     return found.bytes + HALF if job.frozen and found.weight_only else 0.0
 
 
-def products_time(s: Setting, kind: LayerKind, tokens: Any, latent: bool) -> tuple[Any, Any]:
-    """Forward and backward times of the products of a layer, conversions included; of latent projections alone."""
+def products_time(s: Setting, kind: LayerKind, tokens: Any, only: str = "") -> tuple[Any, Any]:
+    """Forward and backward times of the products of a layer, conversions included; of ``latent`` projections or of its ``ffn`` alone."""
     frozen, tp, expanded = s.job.frozen, s.layout.tp, _expanded(s.job)
     forward: Any = 0.0
     backward: Any = 0.0
     for product in kind.products:
-        if latent and not (product.split == "n" and product.k < kind.hidden):
+        latent = product.split == "n" and product.k < kind.hidden
+        if (only == "latent" and not latent) or (only == "ffn" and product.layer != "ffn"):
             continue
         n = product.n / tp if product.split == "n" else product.n
         depth = product.k / tp if product.split == "k" else product.k

@@ -19,6 +19,7 @@ from mlsysim.cases.schedule import pipelined
 from mlsysim.cases.train import Phase, Step, trained, with_the_host
 from mlsysim.cases.update import update_bytes
 from mlsysim.models.demand import Demand
+from mlsysim.models.ffn import FeedForward, MixtureOfExperts
 from mlsysim.models.stages import fullest_parameters
 from mlsysim.models.storage import expanded_training, routed_parameters
 from mlsysim.models.traffic import stream
@@ -297,6 +298,15 @@ def repeated_share(model: Any, parts: tuple[str, ...]) -> float:
         made = (p for block in model.stack.blocks for m in block.mixers for p in m.products * block.count)
         latent = sum(p.parameters for p in made if p.split == "n" and p.k < model.stack.hidden)
         share += latent / model.active_parameter_count
+    for part, kind in (("mlp", FeedForward), ("shared", MixtureOfExperts)):
+        if part in parts:
+            passed = (
+                p
+                for block in model.stack.blocks
+                if isinstance(block.ffn, kind)
+                for p in block.ffn.products * block.count
+            )
+            share += sum(p.parameters for p in passed if p.layer == "ffn") / model.active_parameter_count
     return min(share, 1.0)
 
 

@@ -185,7 +185,7 @@ def parse(words: Sequence[str], flags: Table) -> Parsed:
         elif not values:
             raise InputError(f"{flag.name} is given without a value.", field=flag.name.lstrip("-"))
         else:
-            _enter(found, flag, " ".join(values))
+            _enter(found, flag, values if len(values) > 1 and flag.is_detail else " ".join(values))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, unknown_name
 from mlsysim.launch.dimensions import dimension_flags, model_of
 from mlsysim.launch.flags import Parsed, parse, put, table
 from mlsysim.launch.model_names import checkpoint_of, model_named
@@ -17,15 +17,30 @@ from mlsysim.launch.reading import Reading
 from mlsysim.launch.reasons import TRAINING, check_offered, completed, header, not_expressed, reasons
 from mlsysim.launch.settings import Details, Rows, Setting, Written, array, comment, kept_flags, settings
 from mlsysim.launch.shell import Script, read_script
+from mlsysim.models.recompute import parts_of
 from mlsysim.models.registry import Models
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.training_layout import check_launcher
+from mlsysim.units.text import many
 
 NAME = "megatron"
-FIELDS = (*TRAINING, "parallelism.micro_batch_group")
-_PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
+FIELDS = (
+    *TRAINING, "parallelism.micro_batch_group", "parallelism.recomputed", "parallelism.offload", "workload.predicted_tokens",
+    "parallelism.deduplicated_exchange",
+)  # fmt: skip
+_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "nvfp4", "fp32")
+_RECIPES = {"delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
+_MODULES = {
+    "core_attn": "attention",
+    "layernorm": "norm",
+    "mla_up_proj": "up",
+    "mlp": "mlp",
+    "shared_experts": "shared",
+    "moe": "moe",
+    "moe_act": "moe_act",
+}
 _SHARDING = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 _OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 _SCRIPTS = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_hybrid.py", "pretrain_llama.py", "train_gpt.py")
@@ -92,14 +107,22 @@ def read_command(words: list[str], script: Script) -> Reading:
     if pp > 1:
         split["schedule"] = "interleaved" if split.get("virtual_stages", 1) > 1 else "1f1b"
     split["zero"] = _zero(parsed)
-    split["recompute"] = _recompute(parsed)
+    split["recompute"], split["recomputed"] = _recompute(parsed)
+    if split["recomputed"] is None:
+        del split["recomputed"]
+    if (each := parsed.whole("--recompute-num-layers")) and parsed.text("--recompute-method") == "block":
+        warnings.append(
+            f"Of each stage {many(each, 'layer')} {'is' if each == 1 else 'are'} computed again; the plan computes all of them again."
+        )
+    if parsed.on("--optimizer-cpu-offload"):
+        split.setdefault("offload", 1.0)
     split.setdefault("overlap", False)
     if (split.get("tp") or 1) > 1:
         split.setdefault("sequence_parallel", False)
     elif split.pop("sequence_parallel", False):
         warnings.append("--sequence-parallel does nothing without tensor parallelism.")
     plain = "bf16" if parsed.on("--bf16") else "fp16" if parsed.on("--fp16") else "fp32"
-    put(document, "workload.precision", plain if parsed.text("--fp8-format") is None else "fp8")
+    put(document, "workload.precision", _narrow(parsed) or plain)
     if parsed.text("--optimizer") is not None:
         put(document, "workload.optimizer", parsed.text("--optimizer"))
     steps = _tokens(parsed, document, warnings)
@@ -129,11 +152,29 @@ def _zero(parsed: Parsed) -> int:
     return _SHARDING.index(strategy)
 
 
-def _recompute(parsed: Parsed) -> str:
+def _narrow(parsed: Parsed) -> str | None:
+    """The format of products that are narrower than 16 bits."""
+    if parsed.text("--fp4-format") is not None:
+        return "nvfp4"
+    if parsed.text("--fp8-format") is None:
+        return None
+    recipe = parsed.text("--fp8-recipe") or "delayed"
+    if recipe not in _RECIPES:
+        raise InputError(f"--fp8-recipe is one of {', '.join(_RECIPES)}, got {recipe[:40]!r}.", field="precision")
+    return _RECIPES[recipe]
+
+
+def _recompute(parsed: Parsed) -> tuple[str, str | None]:
+    """What is computed again, and the parts of a layer that a list names."""
     granularity = parsed.text("--recompute-granularity")
     if granularity not in (None, "full", "selective"):
         raise InputError(f"--recompute-granularity is full or selective, got {granularity[:40]!r}.", field="recompute")
-    return granularity or ("selective" if parsed.on("--recompute-activations") else "none")
+    mode = granularity or ("selective" if parsed.on("--recompute-activations") else "none")
+    given = (parsed.text("--recompute-modules") or "").split() if mode == "selective" else []
+    for name in given:
+        if name not in _MODULES:
+            raise unknown_name("module to recompute", name, _MODULES)
+    return mode, "+".join(_MODULES[name] for name in given) or None
 
 
 def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> int | None:
@@ -159,6 +200,7 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
     sized = {flag: value for flag, value in dimension_flags(model).items() if value not in (None, False)}
     tp, virtual, cp, zero = split.tp or 1, split.virtual_stages or 1, split.cp or 1, split.zero or 0
     recompute = split.recompute if split.recompute in ("selective", "full") else None
+    recipe = next((name for name, narrow in _RECIPES.items() if narrow == work.precision != "fp8"), None)
     samples = max(1, round(work.tokens / work.seq_len)) if work.tokens is not None and work.seq_len else None
     counted = f"{why.get('workload.tokens')} in sequences of {work.seq_len or 0:,}, to the nearest sequence"
     rows: Rows = {
@@ -182,11 +224,18 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
         "--overlap-grad-reduce": (bool(split.overlap), "parallelism.overlap"),
         "--overlap-param-gather": (bool(split.overlap) and zero > 0, ""),
         "--recompute-granularity": (recompute, "parallelism.recompute"),
+        "--recompute-modules": (_modules(split.recomputed) or None if recompute == "selective" else None, ""),
         "--recompute-method": ("uniform" if recompute == "full" else None, ""),
         "--recompute-num-layers": (1 if recompute == "full" else None, ""),
-        "--bf16": (work.precision in ("bf16", "fp8"), "workload.precision"),
+        "--bf16": (work.precision not in ("fp16", "fp32"), "workload.precision"),
         "--fp16": (work.precision == "fp16", "workload.precision"),
-        "--fp8-format": ("hybrid" if work.precision == "fp8" else None, "matrix products in FP8: E4M3 forward, E5M2 backward"),
+        "--fp8-format": ("hybrid" if work.precision == "fp8" else "e4m3" if recipe else None, "matrix products in FP8" + (": E4M3 forward, E5M2 backward" if not recipe else "")),
+        "--fp8-recipe": (recipe, ""),
+        "--fp4-format": ("e2m1" if work.precision == "nvfp4" else None, "matrix products in NVFP4"),
+        "--mtp-num-layers": (work.predicted_tokens or None, "workload.predicted_tokens"),
+        "--moe-enable-deepep": (bool(split.deduplicated_exchange), "a token goes once to each node"),
+        "--optimizer-cpu-offload": (bool(split.offload), "the optimizer's state in the host's memory"),
+        "--optimizer-offload-fraction": (split.offload or None, ""),
         "--optimizer": (_OPTIMIZERS.get((work.optimizer or "").lower()), "workload.optimizer"),
         "--train-samples": (samples, counted),
     }  # fmt: skip
@@ -196,6 +245,17 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
         rows["--tokenizer-model"] = (name, "")
     out = settings(rows, why)
     return [*out, *kept_flags(details, out)]
+
+
+def _modules(parts: str | None) -> list[str]:
+    """Megatron's names of the parts of a layer; where it has none for one, so says a sentence."""
+    names = {part: name for name, part in _MODULES.items()}
+    wanted = parts_of(parts or "")
+    for part in wanted:
+        if part not in names:
+            text = f"Megatron-LM has no name for {part} to compute again; it has names for {', '.join(names)}."
+            raise InputError(text, field="recomputed")
+    return [names[part] for part in wanted]
 
 
 def _group(plan: Plan) -> int | None:

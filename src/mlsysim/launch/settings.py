@@ -81,8 +81,9 @@ def array(name: str, settings: Iterable[Setting]) -> list[str]:
 
 
 def words_of(flag: str, value: Any) -> str:
-    """A flag and its value as a shell reads them."""
-    return " ".join(_quoted(word) for word in (flag, *(() if value is True else (str(value),))))
+    """A flag and its value, or its values, as a shell reads them."""
+    values = () if value is True else value if isinstance(value, (list, tuple)) else (str(value),)
+    return " ".join(_quoted(word) for word in (flag, *values))
 
 
 def _quoted(word: str) -> str:

@@ -158,7 +158,11 @@ class MixtureOfExperts(Part):
         """Elements per token for the backward pass, over the experts that the token visits."""
         routed, k = self.routed, self.per_token
         wide = routed.matrices - 1
-        found = {"wide": wide * self.shared_width, "activated": self.shared_width, "routed": k * routed.inner}
+        found = {
+            "shared_wide": wide * self.shared_width,
+            "shared_activated": self.shared_width,
+            "routed": k * routed.inner,
+        }
         return found | {"expert_wide": k * wide * self.width, "expert_activated": k * self.width}
 
     def template(self, decode: bool = False) -> tuple[Any, ...]:

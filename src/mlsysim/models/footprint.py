@@ -234,7 +234,8 @@ class Training:
     def _layer(self, stack: Stack, f: Formats, tokens: Any) -> tuple[Any, Any, Any]:
         """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
         keeps = self.keeps
-        rotated = activated = heads = sublayers = reads = made = 0.0
+        rotated = heads = sublayers = reads = made = 0.0
+        dense = shared = routed = 0.0
         own, every = self._adapters and keeps.adapter > 0, self.lora_targets != ATTENTION
         for block in stack.blocks:
             sublayers += block.count * block.sublayers
@@ -247,8 +248,11 @@ class Training:
                     made += own * block.count * mixer.heads * mixer.head_dim
             ffn = block.ffn
             if ffn is not None and ffn.gated:
-                wide = ffn.per_token * ffn.width + ffn.shared_width if isinstance(ffn, MixtureOfExperts) else ffn.width
-                activated += block.count * wide
+                if isinstance(ffn, MixtureOfExperts):
+                    shared += block.count * ffn.shared_width
+                    routed += block.count * ffn.per_token * ffn.width
+                else:
+                    dense += block.count * ffn.width
                 reads += (own and every) * block.count * stack.hidden
         if getattr(self.model, "position_embeddings", False):
             rotated = 0.0
@@ -261,7 +265,10 @@ class Training:
             # An adapter beside a product reads its input, which is kept for it as for the product's own gradient.
             frozen = self._adapters and self.lora_targets == ATTENTION
             whole, split = (stack.saved.frozen if frozen else stack.saved).bytes(f, again)
-            extra = keeps.rotated * rotated + keeps.activated * activated * (1 - again.light) + made
+            kept = (
+                dense * (1 - again.mlp) + shared * (1 - again.shared) + routed * (1 - again.moe) * (1 - again.moe_act)
+            )
+            extra = keeps.rotated * rotated + keeps.activated * kept * (1 - again.light) + made
             normed = keeps.norms * (1 if self._adapters else 2) * (1 - again.norm) * (1 - again.light)
             whole = whole + ((keeps.masks + normed) * stack.hidden * sublayers + f.plain * reads) / stack.layers
             split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers

@@ -2,7 +2,8 @@
 
 A mode is a name (``none``, ``selective`` = what the software or the caller says, ``half`` = every other product, ``modules`` = norms and
 activations, ``full``), or parts of a layer joined by ``+``: ``attention`` (its core), ``norm``, ``light`` (norms and activations), ``up``
-(latent projections), ``moe`` (routed experts and their exchange).
+(latent projections), ``mlp`` (dense feed-forward layers), ``shared`` (shared experts), ``moe`` (routed experts and their exchange),
+``moe_act`` (their activation alone).
 
 What the layers of a network keep for their backward pass, by what it is: so recomputation and formats know what they spare.
 
@@ -14,9 +15,10 @@ Per token, of the average layer, in elements:
     rebuilt      queries, keys and values made from latents          up makes them again
     attended     what attention gives, for its own backward pass and the product behind it
     wide         what enters the activation function
-    activated    what leaves it, which a product reads              light makes it again
+    activated    what leaves it, which a product reads              light makes it again, mlp both
+    shared_wide, shared_activated: the same of shared experts       light the latter, shared both
     routed       copies of tokens that experts read                 moe makes them and the two below again
-    expert_wide, expert_activated
+    expert_wide, expert_activated                                   light and moe_act the latter
 
 A product's gradient needs its input as the product read it, so that narrow arithmetic may keep that in its own format; what
 enters an activation function can be kept narrow too. Streams, attention and states stay in 16 bit. Recomputing every other product
@@ -44,7 +46,7 @@ MODES: dict[str, tuple[str, ...]] = {
     "modules": ("light",),
     "full": ("full",),
 }
-PARTS = ("attention", "norm", "light", "up", "moe", "half", "full")
+PARTS = ("attention", "norm", "light", "up", "mlp", "shared", "moe", "moe_act", "half", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,10 @@ class Again:
     attention: Any = 0.0
     light: Any = 0.0
     up: Any = 0.0
+    mlp: Any = 0.0
+    shared: Any = 0.0
     moe: Any = 0.0
+    moe_act: Any = 0.0
     norm: Any = 0.0
 
 
@@ -64,7 +69,7 @@ NOTHING = Again()
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The parts in a text such as ``light+up`` or ``norm, up``, each once and in the order of a layer; light has the norms, full has all.
+    """The parts in a text such as ``light+up`` or ``norm, up``, each once and in the order of a layer; light has norms and activations, full has all.
 
     >>> parts_of("up+light"), parts_of("norm, up"), parts_of("norm+light"), parts_of("full+moe")
     (('light', 'up'), ('norm', 'up'), ('light',), ('full',))
@@ -76,7 +81,10 @@ def parts_of(text: str) -> tuple[str, ...]:
             raise unknown_name("part of a layer to recompute", part, PARTS, remedy=f"use {', '.join(PARTS)}.")
     if "full" in given:
         return ("full",)
-    return tuple(part for part in PARTS if part in given and not (part == "norm" and "light" in given))
+    within = {"norm"} if "light" in given else set()
+    if {"light", "moe"} & {*given}:
+        within.add("moe_act")
+    return tuple(part for part in PARTS if part in given and part not in within)
 
 
 def again(mode: Any, selective: str = "attention") -> Again:
@@ -111,6 +119,8 @@ class Kept:
     attended: float = 0.0
     wide: float = 0.0
     activated: float = 0.0
+    shared_wide: float = 0.0
+    shared_activated: float = 0.0
     routed: float = 0.0
     expert_wide: float = 0.0
     expert_activated: float = 0.0
@@ -124,13 +134,16 @@ class Kept:
     def split(self) -> float:
         """Those that tensors split."""
         mixer = self.mixed + self.rebuilt + self.attended
-        return mixer + self.wide + self.activated + self.routed + self.expert_wide + self.expert_activated
+        shared = self.shared_wide + self.shared_activated
+        return mixer + self.wide + self.activated + shared + self.routed + self.expert_wide + self.expert_activated
 
     @property
     def frozen(self) -> Kept:
         """What stays with frozen weights and adapters beside attention: a product without a gradient of weights keeps no input, and of two norms
         in a layer the adapters read one."""
-        return replace(self, normed=self.normed / 2, activated=0.0, routed=0.0, expert_activated=0.0)
+        return replace(
+            self, normed=self.normed / 2, activated=0.0, shared_activated=0.0, routed=0.0, expert_activated=0.0
+        )
 
     def bytes(self, f: Formats, again: Again) -> tuple[Any, Any]:
         """Bytes per token: of full width, and split by tensors; without what is computed again."""
@@ -138,11 +151,13 @@ class Kept:
         whole = self.streams * f.plain + self.normed * f.read * (anew * (1 - again.norm))
         mixed = self.mixed * f.plain + self.rebuilt * f.plain * (1 - again.up) + self.attended * f.plain
         dense = self.wide * f.wide + self.activated * f.read * anew
-        experts = self.routed * f.read + self.expert_wide * f.wide + self.expert_activated * f.read * anew
-        split = mixed + dense + experts * (1 - again.moe)
+        shared = self.shared_wide * f.wide + self.shared_activated * f.read * anew
+        acted = self.expert_activated * f.read * (anew * (1 - again.moe_act))
+        experts = self.routed * f.read + self.expert_wide * f.wide + acted
+        split = mixed + dense * (1 - again.mlp) + shared * (1 - again.shared) + experts * (1 - again.moe)
         if isinstance(again.half, float) and again.half == 0:
             return whole, split
-        products = self.mixed + self.rebuilt + self.wide + self.expert_wide
+        products = self.mixed + self.rebuilt + self.wide + self.shared_wide + self.expert_wide
         some = (self.attended + self.routed + 0.5 * products) * f.plain
         return (
             again.half * self.streams * f.plain + (1 - again.half) * whole,

@@ -38,8 +38,8 @@ class Stack:
 
     ``attention`` is the kernel: unfused, fa1, triton, fa2 or cudnn. ``elementwise`` is the fusion level: eager, megatron (fused
     dropout, bias and softmax) or fused. ``gradient_bytes`` are those of a gradient, held and sent. ``recompute`` is the default: none, selective
-    (attention core), half (every other product), modules (norms and activations), parts of a layer such as light+up, full, or fit (none
-    if it fits, else modules); ``modes`` are those that it has. ``kappa`` is the share of
+    (attention core), half (every other product), modules (norms and activations), parts of a layer such as light+up, full, or fit (the first
+    of none and modules that fits); ``modes`` are those that it has, ``ladder`` what its users go down until a run fits. ``kappa`` is the share of
     hidden communication that slows computing anyway, ``send_exposed`` the share of a message between stages that delays the
     next one. ``host`` scales the launches of a mixture-of-experts layer, ``expert_fusion`` the bytes of permutation, conversion and activation around gated experts. ``cast_bytes`` are those of casting
     a parameter and its gradient in a step, ``update_bytes`` those of updating one with Adam (of every run where not given),
@@ -66,6 +66,7 @@ class Stack:
     step_overhead: float
     source: str
     recompute_in_pipeline: str = ""
+    ladder: tuple[str, ...] = ()
     modes: tuple[str, ...] = ("none", "selective", "full")
     exchange_exposed: float = 0.55
     send_exposed: float = 1.0

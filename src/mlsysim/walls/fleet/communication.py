@@ -181,7 +181,8 @@ class DistributedModel(Resolver[DistributedResult]):
         lora_targets = attention | one of attention, all | products that adapters stand beside
         activation_recomputation = none | one of none, selective, full | activations that are recomputed
         recomputed? | object | what 'selective' computes again: attention, norm, light (norms and activations), up (latent \
-            projections), moe (routed experts), half of the products, or several joined by + | norm+up | the stack's habit
+            projections), mlp (dense feed-forward layers), shared (shared experts), moe (routed experts), moe_act (their activation), half of \
+            the products, or several joined by + | norm+up | the stack's habit
         sequence_parallel = yes | flag | split norms and dropouts over the tensor group
         optimizer = adam | object | optimizer
         update_step = no | flag | count the optimizer's own work in a first-order step; a calibrated one always has it
