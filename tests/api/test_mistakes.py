@@ -142,7 +142,7 @@ FLEET = {"model": "Llama3_8B", "on": "8xH100"}
         ("evaluate", plan(precision="fp12"), "There is no precision named 'fp12'; did you mean 'fp32', 'fp16' or 'fp8'?"),
         ("evaluate", plan(efficiency=2), "Efficiency is above 0 and at most 1, or 'calibrated', got '2'."),
         ("evaluate", plan(model="H100", on="Llama3_8B"), "'Llama3_8B' is a model, and a chip, node or cluster is expected here."),
-        ("evaluate", plan(on="8xH100"), "One pass runs on one accelerator, and 8 are given; say \"task\": \"training\" or \"task\": \"serving\", or \"phase\": \"generate\" for whole images of a denoiser."),
+        ("evaluate", plan(on="8xH100"), "One pass runs on one accelerator, and 8 are given; say \"task\": \"training\" or \"task\": \"serving\"."),
         ("evaluate", plan(on="chip.toml"), "Paths are not read here; give the name of a chip, node or cluster of the zoo."),
         ("compare", {"first": plan(task="trainig")["plan"], "second": plan()["plan"]}, "The 'task' field got 'trainig'; expected 'training', 'serving', 'inference' or 'rl'."),
         ("train", {"plan": FLEET}, "'plan' is not a key of a plan; write its keys themselves, such as model, on and tokens."),

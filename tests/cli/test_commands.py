@@ -364,3 +364,22 @@ def test_a_pass_takes_the_model_and_its_chip_in_one_word(fuzz: ModuleType) -> No
 def test_a_plan_file_may_stand_where_the_model_does(fuzz: ModuleType) -> None:
     words = ["scenario:llama3-70b-512-h100", "--tp", "4", "--json"]
     assert fuzz.run_command(["train", *words]) == fuzz.run_command(["eval", *words])
+
+
+def test_a_plan_in_two_words_is_the_plan_in_one(fuzz: ModuleType) -> None:
+    apart, joined = (
+        fuzz.run_command(["sensitivity", *words, "--task", "training"])
+        for words in (["Llama3_8B", "64xH100"], ["Llama3_8B@64xH100"])
+    )
+    assert apart == joined and apart[0] == 0 and "-0.0%" not in apart[1] and "Peak FLOP/s" in apart[1]
+
+
+def test_a_column_has_one_number_of_decimals() -> None:
+    from mlsysim.cli.optimizers import _same_digits
+
+    assert [_same_digits(column, ".3g") for column in ([50.9, 51.04], [0.00964, 0.0089], [None, 0.0])] == [
+        ".1f",
+        ".5f",
+        ".2f",
+    ]
+    assert _same_digits(["none"], "") == "" and _same_digits([0.5], ".1%") == ".1%"

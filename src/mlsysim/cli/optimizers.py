@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ _BATCHES: Columns = {
 }  # fmt: skip
 _PLACES: Columns = {
     "region": ("grid", ""), "total_usd": ("total", "$,.0f"), "tco_usd": ("cost", "$,.0f"), "carbon_tax_usd": ("tax", "$,.0f"),
-    "carbon_footprint_kg": ("kg CO2e", ",.0f"), "pue": ("PUE", ".2f"), "kwh_price_usd": ("USD/kWh", ".3g"),
+    "carbon_footprint_kg": ("kg CO2e", ",.0f"), "pue": ("PUE", ".2f"), "kwh_price_usd": ("USD/kWh", ".3f"),
 }  # fmt: skip
 
 
@@ -48,10 +49,19 @@ def _show(result: Any, form: str, candidates: Any, sentence: str, columns: Colum
     words += [result.binding.sentence] if result.binding is not None else []
     words += [f"Searched {result.total_searched:,} of {result.search_space_size:,}; rejected: {rejected}.", ""]
     shown = {key: column for key, column in columns.items() if any(row.get(key) not in (None, "") for row in rows)}
-    table = [[_cell(row.get(key), column[1]) for key, column in shown.items()] for row in rows]
+    forms = {key: _same_digits([row.get(key) for row in rows], column[1]) for key, column in shown.items()}
+    table = [[_cell(row.get(key), form) for key, form in forms.items()] for row in rows]
     right = [i for i, cells in enumerate(zip(*table, strict=True)) if not any(cell[:1].isalpha() for cell in cells)]
     after = [*((line, "dim") for line in _sensitivity(result)), *notes]
     print_result(form, None, [header for header, _ in shown.values()], table, right=right, before=words, after=after)
+
+
+def _same_digits(column: list[Any], form: str) -> str:
+    """The format of a column; of significant digits, as many decimals as its smallest number needs for them."""
+    if not form.endswith("g"):
+        return form
+    sizes = [abs(value) for value in column if value] or [1.0]
+    return f".{max(0, int(form[1:-1]) - 1 - math.floor(math.log10(min(sizes))))}f"
 
 
 def _cell(value: Any, form: str) -> str:

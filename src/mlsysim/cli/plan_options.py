@@ -86,7 +86,7 @@ class PlanCommand(TyperCommand):
         offers = self._offers(own)
         args = _in_our_words(args, own, offers, self.task)
         self._made = _options(_given(args, own, offers))
-        args = self._with_the_model(ctx, own, args)
+        args = self._as_one_word(ctx, own, self._with_the_model(ctx, own, args))
         rest: list[str] = super().parse_args(ctx, args)
         held = [name for name in ctx.params if name.startswith(_PREFIX)]
         given = {name.removeprefix(_PREFIX): ctx.params.pop(name) for name in held}
@@ -109,6 +109,21 @@ class PlanCommand(TyperCommand):
             # Keys with values that begin a sweep are no plan.
             return [value or args[place + 1], *args[:place], *args[place + (1 if mark else 2) :]]
         return args if found else first
+
+    def _as_one_word(self, ctx: Any, own: list[Any], args: list[str]) -> list[str]:
+        """Arguments with MODEL FLEET as the word MODEL@FLEET, where a command takes that."""
+        names = [each for each in own if each.param_type_name == "argument"]
+        place = next((i for i, each in enumerate(names) if "MODEL@FLEET" in (each.metavar or "")), None)
+        if place is None or "--on" in args:
+            return args
+        found, more, _ = self.make_parser(ctx).parse_args(list(args))
+        words = [word for word in (*(found.get(each.name) for each in names), *more) if isinstance(word, str)]
+        match words[place:]:
+            case [model, fleet, *_] if "@" not in model and not is_plan_file(model) and is_hardware(fleet):
+                at = args.index(model)
+                args = [*args[:at], f"{model}@{fleet}", *args[at + 1 :]]
+                args.remove(fleet)
+        return args
 
 
 def plan_command(for_task: str | None = None, *only: str) -> type[PlanCommand]:

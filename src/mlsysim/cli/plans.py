@@ -328,6 +328,7 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
     mlsysim sensitivity scenario:chatbot-llama70b-h200
     """
     from mlsysim.cli.last import answered
+    from mlsysim.plans.sensitivities import HARDWARE
 
     form = chosen_form(context, output, as_json)
     answer = answered(named_plan(context, target), change=False)
@@ -338,10 +339,7 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
         "sensitivities": {k: list(v) for k, v in answer.sensitivities.items()},
         "binding": answer.binding.model_dump(),
     }
-    rows = [
-        [name.replace("_", " "), *("does not fit" if side is None else f"{side:+.1%}" for side in sides)]
-        for name, sides in answer.sensitivities.items()
-    ]
+    rows = [[HARDWARE[name], *(_side(each) for each in sides)] for name, sides in answer.sensitivities.items()]
     words: list[Line] = [
         (f"{answer.subject}: {main.label.lower()} is {main.text}", "bold"),
         answer.binding.sentence,
@@ -349,6 +347,11 @@ def sensitivity(context: Context, target: Target, output: Output = None, as_json
     ]
     print_result(form, document, ["figure of the hardware", "10 % less", "10 % more"], rows, right=(1, 2), before=words)
     end(answer.exit_code)
+
+
+def _side(change: float | None) -> str:
+    """A change of the main metric; what a reader cannot tell from none is none."""
+    return "does not fit" if change is None else f"{change:+.1%}" if abs(change) >= 5e-4 else "0%"
 
 
 def explain(

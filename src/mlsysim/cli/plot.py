@@ -9,7 +9,7 @@ from typer import Argument, Context, Option
 
 from mlsysim.cli.options import AsJson
 from mlsysim.cli.output import end, print_json, print_line
-from mlsysim.cli.plan_options import is_hardware, named_plan
+from mlsysim.cli.plan_options import named_plan
 from mlsysim.cli.terminal import busy
 from mlsysim.errors import InputError
 
@@ -43,10 +43,6 @@ def plot(
         raise InputError(f"A chart is written to a file that ends in .svg, got {output.name[-60:]!r}.", field="output")
     if "@" in kind or kind.startswith("scenario:"):
         raise InputError(f"The plan comes first: mlsysim plot {kind[:60]} {scenario[:60]}.", field="scenario")
-    if kind != "time" and is_hardware(kind):
-        raise InputError(
-            f"The model and its hardware are one word here: {scenario[:60]}@{kind[:60]}.", field="scenario"
-        )
     plan = named_plan(context, scenario)
     with busy("evaluating ..."):
         answer = evaluate(plan)

@@ -161,8 +161,6 @@ def _of_words(error: Exception, words: str) -> str:
     """What is said of words that are more than a command takes."""
     context: Any = getattr(error, "ctx", None)
     command, first = context.info_name, words.split(" ")[0]
-    if (whole := _joined(context, words)) is not None:
-        return f"The model and its hardware are one word here: {whole}."
     if command == "explain":
         return _of_a_plan(words)
     if quoted := _in_quotes(first, len(words.split(" "))):
@@ -234,17 +232,6 @@ def _of_a_plan(words: str) -> str:
     )
     metric, plan = (words, first) if any(sign in first for sign in "@:./") else (first, words)
     return f"The plan of a metric stands after --of, as in `mlsysim explain {metric[:40]} --of {plan[:60]}`."
-
-
-def _joined(context: Any, word: str) -> str | None:
-    """MODEL@FLEET of a command that takes it, where the model alone is given and the hardware follows."""
-    takes = [each.name for each in context.command.params if "MODEL@FLEET" in (each.metavar or "")]
-    given = [context.params.get(name) for name in takes]
-    if not takes or " " in word:
-        return None
-    from mlsysim.models.registry import Models
-
-    return next((f"{model}@{word}" for model in given if isinstance(model, str) and Models.has(model)), None)
 
 
 # --- commands -----------------------------------------------------------------------------------------------------------

@@ -73,9 +73,11 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
     phase = _phase_of(plan, model, assumed)
     if devices > 1 and phase != "generate":
         of_many = listed((Setting("task", "training"), Setting("task", "serving")), " or ")
-        images = worded("or ", Setting("phase", "generate"), " for whole images of a denoiser.")
+        image = (
+            (", or ", Setting("phase", "generate"), " for whole images") if isinstance(model, DiffusionWorkload) else ()
+        )
         words = f"One pass runs on one accelerator, and {devices:,} are given; say "
-        raise InputError(worded(words, of_many, ", ", images), field="hardware")
+        raise InputError(worded(words, of_many, *image, "."), field="hardware")
     resolve.say_decoder(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
