@@ -75,6 +75,23 @@ def test_the_slowest_group_is_named() -> None:
     assert any(f"the slowest stage is {name}" in answer.headline for name in answer.layout)
 
 
+def test_a_step_of_groups_has_an_interval_and_says_what_was_assumed_of_each() -> None:
+    """Its ends are those of the slower group at either end, with the sum between groups behind it."""
+    answer = trained("8xB200 + 8xH100")
+    between = next(part.value for part in answer.time_parts if part.label == "sum between groups")
+    step = answer.metric("latency")
+    ends = [(to_si(m.low, "s"), to_si(m.high, "s")) for m in (part.metric("latency") for part in _parts(answer))]
+    assert to_si(step.low, "s") == pytest.approx(max(low for low, _ in ends) + between)
+    assert to_si(step.high, "s") == pytest.approx(max(high for _, high in ends) + between)
+    assert step.wall == answer.binding.wall and step.interval in answer.headline
+    fast = answer.metric("tokens_per_second")
+    assert to_si(fast.high, "1/s") == pytest.approx(rate(answer) * to_si(step.value, "s") / to_si(step.low, "s"))
+    assert "sequences a step" in answer.assumptions["batch_size"] and "tokens" in answer.assumptions["seq_len"]
+    mixed = trained("8xA100 + 8xH100")
+    for name in ("node", "stack", "mtbf"):
+        assert all(chip in mixed.assumptions[name] for chip in ("A100", "H100")), name
+
+
 def test_a_run_on_groups_takes_its_tokens_once() -> None:
     answer = trained("8xB200 + 8xH100", tokens=1e11)
     assert to_si(answer.value("run_time"), "s") == pytest.approx(1e11 / rate(answer) / answer.value("goodput"))

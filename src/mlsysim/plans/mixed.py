@@ -93,6 +93,7 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
         "subject": f"{plan.kind} {workload_of(plan.workload).name} on {' + '.join(names)}",
         "headline": headline,
         "memory": _fullest_bar(groups),
+        "assumptions": assumed_of_all(groups),
         # What failures take of one group says little of all of them.
         "run_parts": (),
         "cost_parts": _added(answer.cost_parts for answer in costs),
@@ -100,6 +101,20 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
         "energy_parts": _added(answer.energy_parts for answer in costs),
     }
     return one.model_copy(update=update | found)
+
+
+def assumed_of_all(groups: Named) -> dict[str, str]:
+    """What was assumed for the groups, and for each where it is not the same."""
+    found = {}
+    for name in dict.fromkeys(name for _, answer in groups for name in answer.assumptions):
+        each = {group: answer.assumptions[name] for group, answer in groups if name in answer.assumptions}
+        texts = {*each.values()}
+        found[name] = texts.pop() if len(texts) == 1 else "; ".join(f"{one}: {text}" for one, text in each.items())
+    return found
+
+
+def _over(end: Any, rate: Metric) -> float:
+    return 1.0 if end is None else float(rate.value / end)
 
 
 def groups_of(plan: Plan) -> list[str]:
@@ -130,11 +145,19 @@ def evaluate_mixed_serving(plan: Plan) -> Answer:
     full, times = fullest(answers), [name for name in ("ttft", "tpot", "latency") if name in slow.held]
     kept = [(full, "memory"), (full, "memory_capacity"), *((slow, name) for name in times)]
     of_groups, together = sums(groups, ("tokens_per_second", "requests_per_second", "most_requests_per_second", *TAKEN))
-    values = {m.name: m.value for m in of_groups}
-    made = to_si(values["tokens_per_second"], "1/s") * 86400.0 * (plan.ops.days or 1.0)
-    cost = paid(plan, values.get("tco"), values.get("rent"))
-    if cost is not None and made:
-        of_groups.append(metric("usd_per_mtoken", cost / made * 1e6, "serving"))
+    summed_up = {m.name: m for m in of_groups}
+    rate, bill = summed_up["tokens_per_second"], paid(plan, summed_up.get("tco"), summed_up.get("rent"))
+    made = to_si(rate.value, "1/s") * 86400.0 * (plan.ops.days or 1.0)
+    if bill is not None and made:
+        each = bill.value / made * 1e6
+        known = None not in (bill.low, bill.high)
+        # Fewest dollars on most tokens, and the other way round; a rate that requests set is certain.
+        band = (
+            [bill.low / made * 1e6 * _over(rate.high, rate), bill.high / made * 1e6 * _over(rate.low, rate)]
+            if known
+            else None
+        )
+        of_groups.append(metric("usd_per_mtoken", each, "serving", band))
     routed = ", ".join(
         f"{name} answers {plainly(to_si(a.value('requests_per_second'), '1/s'), 3)} requests a second"
         for name, a in groups
@@ -149,7 +172,7 @@ def evaluate_mixed_serving(plan: Plan) -> Answer:
         metrics=(*(answer.metric(name) for answer, name in kept), *of_groups),
         equations=(
             *(equation for answer, name in kept for equation in answer.explain(name)),
-            *equations_of(of_groups, (), {"cost": cost, "work_of_the_run": made}, (), None, together),
+            *equations_of(of_groups, (), {"cost": bill and bill.value, "work_of_the_run": made}, (), None, together),
         ),
         layout={name: dict(answer.layout) for name, answer in groups},
     )

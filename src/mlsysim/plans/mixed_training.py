@@ -35,7 +35,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.equations import Together, equations_of
 from mlsysim.plans.metrics import metric
-from mlsysim.plans.mixed import fullest, groups_of, joined, on_group, seconds_of, sums
+from mlsysim.plans.mixed import assumed_of_all, fullest, groups_of, joined, on_group, seconds_of, sums
 from mlsysim.plans.parts import binding_of, memory_facts, next_wall, time_parts
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
@@ -48,6 +48,7 @@ from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import count_text
 
 _ROUNDS = 4
+_OF_A_SHARE = ("duration", "batch_size", "seq_len")
 
 
 class _Share(NamedTuple):
@@ -76,6 +77,15 @@ class _Joint(NamedTuple):
         return seconds_of(self.slowest[1]) + self.exchange
 
     @property
+    def band(self) -> tuple[float, float] | None:
+        """Both ends of the step: of software that they share all groups are slow, or fast, together."""
+        ends = [answer.metric("latency") for _, _, answer in self.groups]
+        if any(each.low is None or each.high is None for each in ends):
+            return None
+        low, high = (max(to_si(getattr(each, end), "s") for each in ends) + self.exchange for end in ("low", "high"))
+        return low, high
+
+    @property
     def feasible(self) -> bool:
         return all(answer.feasible for _, _, answer in self.groups)
 
@@ -90,7 +100,8 @@ def evaluate_mixed_training(plan: Plan) -> Answer:
     # A batch that each group alone would take; the sum of accelerators decides where none is given.
     first = groups.fleets[0]
     nodes = max(1, round(groups.accelerators / first.node.accelerators_per_node))
-    total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, {})
+    assumed: dict[str, str] = {}
+    total, seq_len = training_batch(plan, first.model_copy(update={"count": nodes}), model, assumed)
     length = None if model.fixed_shape else seq_len
 
     def evaluated(place: int, share: _Share, **ops: Any) -> Answer:
@@ -109,7 +120,7 @@ def evaluate_mixed_training(plan: Plan) -> Answer:
             if alone.feasible and seconds_of(alone) < joint.step:
                 joint = _Joint([(place, whole, alone)], 0.0)
                 break
-    return _joint_training(plan, groups, joint, total * (length or 1), evaluated)
+    return _joint_training(plan, groups, joint, total * (length or 1), evaluated, assumed)
 
 
 def _balanced(
@@ -162,7 +173,9 @@ def _exchange(plan: Plan, groups: Groups) -> float:
     return 2 * (count - 1) / count * trained * bytes_per_element("fp32") / min(rates)
 
 
-def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[..., Answer]) -> Answer:
+def _joint_training(
+    plan: Plan, groups: Groups, joint: _Joint, tokens: int, evaluated: Callable[..., Answer], assumed: dict[str, str]
+) -> Answer:
     fleets = [fleet.name for fleet in groups.fleets]
     named = [(fleets[place], answer) for place, _, answer in joint.groups]
     active = [answer for _, answer in named]
@@ -198,9 +211,18 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
         "restart_time": kept.saving.recovery,
     }
     task = "samples" if workload_of(plan.workload).fixed_shape else "training"
-    made = {name: metric(name, value, task, binding=14) for name, value in values.items()}
+    ledger, unfit = _joint_ledger(slow, joint.exchange), [answer for answer in active if not answer.feasible]
+    binding = fullest(unfit).binding if unfit else binding_of(ledger, "step", kept)
+    ends = [] if joint.band is None else [end / joint.step for end in joint.band]
+    bands = {"latency": ends, "run_time": ends} | dict.fromkeys(
+        ("mfu", "tokens_per_second"), tuple(1 / end for end in reversed(ends))
+    )
+    made = {
+        name: metric(name, value, task, [value * end for end in bands.get(name, ())] or None, binding=binding.wall)
+        for name, value in values.items()
+    }
+    likely = f" ({made['latency'].interval})" if ends else ""
     metrics = [full.metric("memory"), full.metric("memory_capacity"), *made.values(), *spent]
-    ledger = _joint_ledger(slow, joint.exchange)
     parts = time_parts(ledger)
     noun = "samples" if task == "samples" else "tokens"
     verdict = [_shared(joint, fleets, noun)]
@@ -221,14 +243,12 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
         "mtbf_given": plan.ops.mtbf,
     }
     together |= _stops_together(plan, named)
-    unfit = [answer for answer in active if not answer.feasible]
-    binding = fullest(unfit).binding if unfit else binding_of(ledger, "step", kept)
     answer = joined(
         plan,
         slow,
         named,
         costs,
-        f"Fits: a step takes {made['latency'].text}; the slowest stage is {fleets[slowest]}.",
+        f"Fits: a step takes {made['latency'].text}{likely}; the slowest stage is {fleets[slowest]}.",
         verdict=tuple(verdict),
         metrics=tuple(metrics),
         binding=binding,
@@ -237,7 +257,8 @@ def _joint_training(plan: Plan, groups: Groups, joint: _Joint, tokens: int, eval
         equations=equations_of(metrics, (), facts, parts, full.memory, together),
         layout={fleets[place]: {**answer.layout, "tokens": share.tokens} for place, share, answer in joint.groups},
         assumptions={
-            **{name: text for name, text in slow.assumptions.items() if name not in ("duration", "batch_size")},
+            **assumed,
+            **{name: text for name, text in assumed_of_all(named).items() if name not in _OF_A_SHARE},
             "groups": "data parallel between groups, a step's tokens split by speed",
             **({} if wanted is not None or plan.ops.days is not None else {"duration": f"{run_days():g} days"}),
         },
