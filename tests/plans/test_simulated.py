@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -458,3 +459,38 @@ def test_a_service_that_grows_too_late_where_steps_are_longer_says_so() -> None:
     (line,) = re.findall(r"added for every (\S+) requests a second, and would answer (\S+)\.", words)
     aims, answers = map(float, line)
     assert answers < 24 / 2 < aims
+
+
+def test_a_service_that_grows_tells_its_replicas_by_hour(tmp_path) -> None:
+    """Three hours: few requests, many, few; a replica more starts for the second."""
+    gaps = [*[40.0] * 90, *[0.4] * 9000, *[40.0] * 95]
+    times = accumulate(gaps, initial=0.0)
+    path = tmp_path / "day.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{each:g},2000,200\n" for each in times))
+    asked = {"model": "Llama3_70B", "hardware": {"on": "16xA100"}, "parallelism": {"tp": 4}}
+    serving = {"trace": str(path), "autoscale": "1:4"}
+    answer = evaluate(asked | {"serving": serving}, change=False)
+    (line,) = [each for each in answer.verdict if "replicas run" in each]
+    hours = [float(each) for each in line.rpartition(": ")[2].rstrip(".").split(", ")]
+    quiet, busy, last = hours[:3]
+    assert quiet == 1.0 and busy > 1.5 and quiet < last < busy
+    assert line.startswith(f"1 to {max(answer.over_time['up']):.0f} replicas run; by hour")
+    seconds = answer.held["until_last_answer"].value.to("s").magnitude
+    assert sum(hours) * 3600 == pytest.approx(float(answer.value("replicas_up")) * seconds, rel=0.05)
+
+
+@pytest.mark.parametrize("grows", [{}, {"autoscale": "4:4"}])
+def test_groups_of_a_pipeline_are_one_replica_over_time(grows) -> None:
+    asked = {"model": "Llama3_70B", "hardware": {"on": "16xH100"}, "parallelism": {"pp": 2, "tp": 2}}
+    serving = {"prompt_tokens": 1000, "output_tokens": 200, "qps": 1.5, "requests": 100, "seed": 0} | grows
+    assert set(evaluate(asked | {"serving": serving}, change=False).over_time["up"]) == {4}
+
+
+def test_no_more_are_answered_than_can_be(tmp_path) -> None:
+    """10,000 requests within a second: the last of them have the server for themselves."""
+    path = tmp_path / "second.csv"
+    rows = "".join(f"{k / 10000:.4f},500,50\n" for k in range(10_000))
+    path.write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    asked = {"model": "Llama3_8B", "hardware": {"on": "H100"}, "serving": {"trace": str(path)}}
+    answer = evaluate(asked, change=False)
+    assert answer.value("requests_per_second") <= answer.value("most_requests_per_second")

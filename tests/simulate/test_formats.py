@@ -164,12 +164,12 @@ HEAD = "arrival_s,input_tokens,output_tokens\n"
         (HEAD + "0,-5,5\n", "line 2 has -5 input and 5 output tokens"),
         (
             HEAD + "0,5,5\n2,5,5\n1,5,5\n",
-            "line 4 comes at 1 s, before line 3 at 2 s; times must not run backwards: sort the lines .* sort=True",
+            "line 4 comes at 1 s, before line 3 at 2 s; times must not run backwards: sort the lines by their times.$",
         ),
         (HEAD + "0,5,5\nnan,5,5\n", "line 3 comes at nan s"),
         (
             HEAD + "0,5,5\n1,90,20\n",
-            "line 3 has 90 input and 20 output tokens, more than the context of 100; .* cut=True",
+            "line 3 has 90 input and 20 output tokens, more than the context of 100; leave it out, or cut its prompt to 80.$",
         ),
         (
             HEAD + "0,5,200\n",

@@ -18,6 +18,8 @@ from mlsysim.vocabulary import Setting, worded
 
 _MOST = 10_000_000
 """Requests that nobody is told to play."""
+_HOURS = 24
+"""Stretches of a simulation, of an hour or of several, whose replicas are told one by one."""
 _NAMED = 0.01
 """Share of a request that a sentence about its causes names."""
 
@@ -32,6 +34,25 @@ def causes_of(ledger: Ledger) -> str:
         found[cause] = found.get(cause, 0.0) + part.exposed
     most = sorted((item for item in found.items() if item[1] >= _NAMED * ledger.seconds), key=lambda item: -item[1])
     return listed(f"{cause} ({compact_time(seconds)})" for cause, seconds in most)
+
+
+def replicas_over_time(served: Played) -> str:
+    """How many replicas were there, by the hour where there are hours; nothing where their number is always the same."""
+    hours, up = served.seen.by_hour, served.seen.over_time.up if served.seen.over_time else []
+    if served.server.part.autoscale is None or not up:
+        return ""
+    few, most = min(up), max(up)
+    told = (
+        f"{few:,} to {most:,} replicas run"
+        if few < most
+        else f"{many(most, 'replica')} {'runs' if most == 1 else 'run'} all the time"
+    )
+    each = math.ceil(len(hours) / _HOURS)
+    if few == most or len(hours) < 2 or served.arrivals.trace is None:
+        return f"{told}."
+    spans = [hours[k : k + each] for k in range(0, len(hours), each)]
+    every = "by hour from its start" if each == 1 else f"every {each} hours from its start"
+    return f"{told}; {every}, on average: {', '.join(plainly(sum(span) / len(span), 2) for span in spans)}."
 
 
 def _say(sheet: Sheet, served: Played) -> None:
@@ -63,7 +84,9 @@ def _say(sheet: Sheet, served: Played) -> None:
     if part.backlog is not None:
         sheet.add("backlog_tokens_per_second", served.beside)
         ended = f"{seen.jobs[0]:,} requests of {part.backlog} tokens were answered beside the others"
-        sheet.assumed["backlog"] = f"{ended}; costs of a token are over those of both"
+        sheet.assumed["backlog"] = (
+            f"{ended}; memory is that of the others alone, costs of a token are over those of both"
+        )
 
 
 def _say_unsure(sheet: Sheet, served: Played) -> None:
@@ -82,7 +105,7 @@ def _say_unsure(sheet: Sheet, served: Played) -> None:
     )
     verb = "is" if served.seen.requests == 1 else "are"
     few = f"{many(served.seen.requests, 'request')} {verb} too few to know these to within a factor of two: {named}"
-    first = f"{few}. Long waits come together, in a few busy moments"
+    first = f"{few}. Long waits come together, in a few busy moments" if served.seen.requests > 1 else few
     if served.arrivals.trace is not None or not needed < _MOST:
         sheet.note(f"{first}.")
         return

@@ -83,9 +83,10 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     if server.calibrated:
         lines += _token_time(sheet, served)
     if served.simulated:
-        from mlsysim.plans.percentiles import causes_of
+        from mlsysim.plans.percentiles import causes_of, replicas_over_time
 
         lines.append(f"A request takes {sheet.text('latency')}, mostly {causes_of(served.ledger)}.")
+        lines += filter(None, [replicas_over_time(served)])
     if served.come is not None and server.part.requests is None and server.calibrated:
         lines += filter(None, [served.near_saturation])
     lines += [

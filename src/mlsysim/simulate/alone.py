@@ -41,6 +41,8 @@ class Alone(NamedTuple):
     scheduling: Scheduling
     jobs: tuple[int, int, int]
     """Requests of jobs that ended, tokens of theirs that were read and written."""
+    groups: int = 1
+    """Groups of a pipeline that are one replica."""
 
 
 class Player:
@@ -82,7 +84,8 @@ def result(replica: Replica, series: Series) -> Alone:
     """What is kept of a replica."""
     hits = [] if replica.prefixes is None else replica.prefixes.hits
     jobs = (0, 0, 0) if replica.jobs is None else (replica.jobs.ended, replica.jobs.read, replica.jobs.wrote)
-    return Alone(replica.spent, replica.peak_held / replica.room.bytes, hits, series, replica.scheduling, jobs)
+    peak, groups = replica.peak_held / replica.room.bytes, int(replica.steps.iterations.groups)
+    return Alone(replica.spent, peak, hits, series, replica.scheduling, jobs, groups)
 
 
 def _play(

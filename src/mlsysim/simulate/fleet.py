@@ -20,6 +20,7 @@ from mlsysim.simulate.routers import RoundRobin
 from mlsysim.simulate.series import Series
 
 UP, DOWN, STARTING, DRAINING, FAILED = "up", "down", "starting", "draining", "failed"
+HOUR = 3600.0
 _SHORTEST = 1e-3
 """Seconds of a window at least, in which a client of two pools may ask that late."""
 
@@ -109,6 +110,10 @@ class Pool:
         """Seconds of units that were there in between."""
         still = [(self.since[unit], end) for unit in self.counted(UP, STARTING, DRAINING, FAILED)]
         return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in (*self.there, *still))
+
+    def by_hour(self, end: float) -> tuple[float, ...]:
+        """Units that were there in each whole hour, on average."""
+        return tuple(self.paid(hour * HOUR, (hour + 1) * HOUR) / HOUR for hour in range(int(end / HOUR)))
 
 
 class Fleet:

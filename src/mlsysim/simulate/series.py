@@ -61,8 +61,10 @@ class OverTime(NamedTuple):
         return self._replace(**more)
 
 
-def together(all_series: Sequence[Series], up: Sequence[int] | None = None) -> tuple[OverTime, float]:
-    """Replicas side by side, and the seconds that requests waited because they were not dealt out evenly."""
+def together(
+    all_series: Sequence[Series], up: Sequence[int] | None = None, share: float = 1.0
+) -> tuple[OverTime, float]:
+    """Replicas side by side, each a ``share`` of one that people count, and the seconds that requests waited because they were not dealt out evenly."""
     step = max(each.step for each in all_series)
     for each in all_series:
         while each.step < step:
@@ -79,7 +81,7 @@ def together(all_series: Sequence[Series], up: Sequence[int] | None = None) -> t
         found.batch.append(sum(row[0] for row in rows))
         found.queue.append(queue)
         found.caches.append(sum(row[2] for row in rows) / max(there, 1))
-        found.up.append(there)
+        found.up.append(round(there * share))
     return found, uneven
 
 

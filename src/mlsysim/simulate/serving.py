@@ -74,6 +74,8 @@ class Simulated(NamedTuple):
     """Of the replicas that write, at some times."""
     paid: tuple[float, ...] | None = None
     """Of ``seconds``, those that replicas of each pool were there (groups of a pipeline as one), added up, where they fail or come and go."""
+    by_hour: tuple[float, ...] = ()
+    """Replicas that were there in each whole hour, on average, of the pool that writes, where they fail or come and go."""
     failed: int = 0
     jobs: tuple[int, int, int] = (0, 0, 0)
     """Requests of a job beside the traffic that ended, and tokens of theirs that were read and written."""
@@ -284,7 +286,8 @@ def outcome(
         spent.wrote -= own.spent.wrote
         spent.ended -= own.spent.ended
     pools = [] if fleet is None else fleet.pools
-    seen, uneven = together([own.series for own in alone], pools[-1].ups if pools else None)
+    share = sum(1 / own.groups for own in alone) / len(alone)
+    seen, uneven = together([own.series for own in alone], pools[-1].ups if pools else None, share)
     if readers:
         uneven += together([own.series for own in readers], pools[0].ups)[1]
     if fleet is not None and fleet.between is not None:
@@ -304,6 +307,7 @@ def outcome(
         losses(spent, uneven, sum(pool.started for pool in pools), sum(pool.waited for pool in pools)),
         seen,
         tuple(pool.paid(begin, record.last) for pool in pools) if changes else None,
+        pools[-1].by_hour(record.last) if changes else (),
         sum(pool.failed for pool in pools),
         (sum(own.jobs[0] for own in alone), sum(own.jobs[1] for own in alone), sum(own.jobs[2] for own in alone)),
     )

@@ -213,7 +213,7 @@ class _File:
             if arrival < last:
                 raise InputError(
                     f"{self.path}, {_at(line.where)} comes at {request.arrival:.9g} s, before {_at(before)} at {last + begin:.9g} s; times must not run "
-                    "backwards: sort the lines by their times, or read_trace(..., sort=True), which holds all in memory."
+                    "backwards: sort the lines by their times."
                 )
             last, before = arrival, line.where
             blocks = request.blocks
@@ -232,8 +232,7 @@ class _File:
         if not self.cut or left < 1:
             raise InputError(
                 f"{self.path}, {_at(where)} has {request.prompt} input and {request.answer} output tokens, more than the context of "
-                f"{self.context}; leave it out"
-                + (", or cut prompts with read_trace(..., cut=True)." if left > 0 else ".")
+                f"{self.context}; leave it out" + (f", or cut its prompt to {left:,}." if left > 0 else ".")
             )
         return request._replace(prompt=left, blocks=request.blocks and request.blocks[: left // self.block_tokens])
 
