@@ -86,8 +86,9 @@ def test_a_step_of_groups_has_an_interval_and_says_what_was_assumed_of_each() ->
     assert step.wall == answer.binding.wall and step.interval in answer.headline
     fast = answer.metric("tokens_per_second")
     assert to_si(fast.high, "1/s") == pytest.approx(rate(answer) * to_si(step.value, "s") / to_si(step.low, "s"))
-    assert "sequences a step" in answer.assumptions["batch_size"] and "tokens" in answer.assumptions["seq_len"]
-    mixed = trained("8xA100 + 8xH100")
+    table = {"task": "training", "workload": {"model": "Llama3_8B"}, "hardware": {"on": "8xA100 + 8xH100"}}
+    mixed = evaluate_plainly(Plan.model_validate(table))
+    assert "sequences a step" in mixed.assumptions["batch_size"] and "tokens" in mixed.assumptions["seq_len"]
     for name in ("node", "stack", "mtbf"):
         assert all(chip in mixed.assumptions[name] for chip in ("A100", "H100")), name
 
