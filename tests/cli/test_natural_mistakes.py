@@ -493,7 +493,9 @@ MISTAKES = {
     TRAIN + "--checkpoint-time 30GB": ["--checkpoint-time got 30 GB", "expected a quantity in s such as '500 ms'"],
     TRAIN + "--wan-bandwidth 400": ["--wan-bandwidth got 400", "expected a quantity in byte/s such as '400 Gbps'"],
     TRAIN + "--wan-round-trip 20": ["--wan-round-trip got 20", "expected a quantity in s such as '500 ms'"],
-    TRAIN + "--sites 3": ["mlsysim: 3 sites for 64 nodes need wan_bandwidth and wan_round_trip"],
+    TRAIN + "--sites 3": [
+        "mlsysim: 3 sites for 64 nodes need the bandwidth and the round trip of the link between them"
+    ],
     TRAIN + "--sites 0": ["--sites got 0", "expected at least 1"],
     TRAIN + "--sites two": ["--sites got 'two'", "expected a whole number such as 2"],
     TRAIN + "--oversubscription 0.5": ["--oversubscription got 0.5", "expected at least 1"],

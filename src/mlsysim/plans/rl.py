@@ -18,7 +18,7 @@ from mlsysim.plans.resolve import find_fleets
 from mlsysim.plans.rl_steps import AUTO, OTHERS, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
 from mlsysim.plans.sheet import Sheet
-from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, spend, times
+from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, spend, times
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
@@ -227,11 +227,19 @@ def _costs(sheet: Sheet, way: Way, tokens: float) -> None:
         shares.append(Share(way.generating, _power(sheet, way, way.generating, 0.0, rollout)))
     drawn = _power(sheet, way, fleet, *own)
     shares.insert(0, Share(fleet, drawn, used))
-    sheet.add("run_power", drawn)
+    # Errors of power are those of what takes most of the energy.
+    facts = sheet.facts
+    writing = (
+        drawn is not None
+        and facts["share_generating"] * facts["generating_power"] > facts["share_training"] * facts["training_power"]
+    )
+    kind = "energy per token" if writing else "energy of training"
+    draws = None if drawn is None else power_band(sheet, kind, fleet.node.accelerator, drawn)
+    sheet.add("run_power", drawn, times(drawn, draws))
     sheet.assumed.pop("idle_devices", None)
     days = _STEPS * seconds / _DAY
     sheet.facts |= {"duration": quantity(days, "day"), "work_of_the_run": _STEPS * tokens}
-    spend(sheet, days, _STEPS * tokens, *shares, slower=_band(way))
+    spend(sheet, days, _STEPS * tokens, *shares, slower=_band(way), draws=draws)
 
 
 def _power(sheet: Sheet, way: Way, fleet: Fleet, works: float, writes: float) -> float | None:

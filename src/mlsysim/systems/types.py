@@ -152,7 +152,11 @@ class Fleet(Entry):
 
         wide = self.wan_bandwidth is None, self.wan_round_trip is None
         if self.sites > 1 and (any(wide) or self.count % self.sites):
-            need = "wan_bandwidth and wan_round_trip" if any(wide) else "as many nodes at each"
+            need = (
+                "the bandwidth and the round trip of the link between them (wan_bandwidth, wan_round_trip)"
+                if any(wide)
+                else "as many nodes at each"
+            )
             raise InputError(f"{self.sites} sites for {self.count:,} nodes need {need}.", field="sites")
         if self.sites == 1 and not all(wide):
             raise InputError("A link between sites needs sites of at least 2.", field="sites")
