@@ -84,7 +84,9 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
         lines += _token_time(sheet, served)
     if served.simulated:
         from mlsysim.plans.percentiles import causes_of, replicas_over_time
+        from mlsysim.plans.simulated import Played
 
+        assert isinstance(served, Played)
         lines.append(f"A request takes {sheet.text('latency')}, mostly {causes_of(served.ledger)}.")
         lines += filter(None, [replicas_over_time(served)])
     if served.come is not None and server.part.requests is None and server.calibrated:
