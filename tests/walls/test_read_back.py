@@ -10,6 +10,7 @@ from examples_of_resolvers import CALLS, resolver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import mlsysim
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.units.registry import Quantity
 from mlsysim.units.uncertain import Uncertain
@@ -97,3 +98,11 @@ def test_results_of_other_inputs_read_back(name, data):
         return
     again = type(result).model_validate_json(result.to_json())
     assert again == result and again.to_json() == result.to_json()
+
+
+def test_pydantics_names_write_and_read_what_ours_do():
+    answer = mlsysim.train("Llama3_8B", on="8xH100")
+    assert answer.model_dump_json() == answer.to_json()
+    assert type(answer).model_validate_json(answer.model_dump_json()).to_dict() == answer.to_dict()
+    metric = answer.metric("latency")
+    assert type(metric).model_validate_json(metric.model_dump_json()) == metric

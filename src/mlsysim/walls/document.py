@@ -82,6 +82,15 @@ class Document:
                 raise
             raise InputError(f"A {cls.__name__} is read from JSON, and this is none: {error}.") from None
 
+    def model_dump_json(self, *, indent: int | None = None, **_: Any) -> str:
+        """Pydantic's name of :meth:`to_json`: quantities have a form of their own."""
+        return self.to_json(indent)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """Pydantic's name of :meth:`from_json`."""
+        return cls.from_json(json_data)
+
 
 class Summary(Document):
     """A document that is made of what it does not write (rows, samples, files, answers): it reads back as :class:`Told`."""

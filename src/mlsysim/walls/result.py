@@ -233,15 +233,11 @@ class Result(Document, BaseModel):
         """Equal in what they say: all fields."""
         return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in type(self).model_fields)
 
-    json = model_dump_json = Document.to_json  # type: ignore[assignment]
+    json = Document.to_json  # type: ignore[assignment]
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Self:
         return obj if isinstance(obj, cls) else cls.from_dict(obj)
-
-    @classmethod
-    def model_validate_json(cls, json_data: str | bytes | bytearray, **kwargs: Any) -> Self:
-        return cls.from_json(json_data)
 
     def explain(self, style: str = "text") -> str:
         """The equations with the numbers put in, as ``text``, ``markdown`` or ``latex``."""
