@@ -494,3 +494,17 @@ def test_no_more_are_answered_than_can_be(tmp_path) -> None:
     asked = {"model": "Llama3_8B", "hardware": {"on": "H100"}, "serving": {"trace": str(path)}}
     answer = evaluate(asked, change=False)
     assert answer.value("requests_per_second") <= answer.value("most_requests_per_second")
+
+
+@pytest.mark.parametrize("grows", [{"autoscale": "1:1"}, {"failures": True}, {"backlog": "100+10"}])
+def test_a_trace_whose_requests_come_at_once_is_played_like_others(tmp_path, grows) -> None:
+    """It was played as clients in a loop, which have no jobs beside them and no replicas that change."""
+    path = tmp_path / "once.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + 20 * "5,500,50\n")
+    asked = {"model": "Llama3_8B", "hardware": {"on": "H100"}}
+    alone, found = (evaluate(asked | {"serving": {"trace": str(path)} | more}, change=False) for more in ({}, grows))
+    assert alone.over_time["batch"] and found.feasible
+    if "backlog" not in grows:
+        assert found.percentiles == alone.percentiles
+    with pytest.raises(InputError, match="come at the same time, which no other rate changes; leave qps out"):
+        evaluate(asked | {"serving": {"trace": str(path), "qps": 5.0}}, change=False)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mlsysim.cases.machines import Engines
 from mlsysim.cases.serve import serve
 from mlsysim.cases.traffic import Habits, Traffic
+from mlsysim.simulate import serving
 from mlsysim.simulate.fleet import Fleet, Pool
 from mlsysim.simulate.prefixes import Prefixes
 from mlsysim.simulate.record import Record
@@ -191,6 +192,28 @@ def test_clients_in_a_loop_of_two_pools_are_those_of_the_closed_form(clients: in
     for kind in ("ttft", "tpot"):
         assert first[0].percentiles[kind].mean == pytest.approx(first[1].percentiles[kind].mean, rel=1e-9)
     assert 3 * first[0].seconds == pytest.approx(first[1].seconds, rel=1e-9)
+
+
+def test_clients_in_a_loop_are_given_the_replica_with_the_least_work() -> None:
+    """Alone it is what they have without a router; of several, long answers do not come together."""
+    machine, t = _engines(), Traffic(1000, 200, together=1.0)
+    requests = list(Load(1.0, Spread(2000.0, 1.5), Spread(200.0, 1.5), count=800).requests(1))
+
+    def seen(replicas: int, name: str) -> Simulated:
+        return simulate(machine, replace(t, replicas=replicas), requests, 800, Settings(clients=64, router=name))
+
+    one, routed = seen(1, "round_robin"), _of_fleet(machine, t, requests, Settings(clients=64))
+    for kind, found in one.percentiles.items():
+        assert routed.percentiles[kind].values == pytest.approx(found.values, rel=1e-9)
+    turns, least = seen(4, "round_robin"), seen(4, "least_work")
+    assert least.percentiles["ttft"].mean < 0.95 * turns.percentiles["ttft"].mean
+    assert (least.requests, least.output_tokens) == (turns.requests, turns.output_tokens)
+
+
+def _of_fleet(machine: Engines, t: Traffic, requests: list[Request], chosen: Settings) -> Simulated:
+    """As replicas are played that know of each other."""
+    record = Record(len(requests))
+    return serving._fleet([(machine, t)], serving._Clock(requests, len(requests)), chosen, record)
 
 
 def test_clients_in_a_loop_have_replicas_that_do_not_change() -> None:

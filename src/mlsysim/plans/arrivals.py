@@ -111,6 +111,11 @@ class Arrivals:
         if part.requests is not None:
             trace = trace.part(requests=part.requests)
         if part.qps is not None:
+            if not trace.summary.duration:
+                words = (
+                    f"All requests of {trace.name} come at the same time, which no other rate changes; leave qps out."
+                )
+                raise InputError(words, field="qps")
             trace = trace.scaled(rate=part.qps)
         return cls(part, max(1, round(trace.summary.prompt)), max(1, round(trace.summary.answer)), trace)
 

@@ -119,7 +119,7 @@ class Played(Served):
             levels=dict(sorted((LEVELS | asked).items(), key=lambda each: each[1])),
             skip=self.drawing.skip / slower,
             block_tokens=self.arrivals.blocks,
-            clients=part.concurrency,
+            clients=part.concurrency if self.arrivals.trace is None else None,
             router=part.router or Settings.router,
             scaling=self._scaling(slower),
             failures=self._failures(slower),

@@ -169,22 +169,25 @@ class Fleet:
     ) -> None:
         """Requests of clients that wait for their answers, whose ends are told as they are known.
 
-        A window is as long as the shortest cache is on its way, and where nobody is being read also as the shortest prompt is read: those that come into it were
-        read before it, so that the writers are played first, and readers with the requests of the clients whose answers ended.
+        Of one pool a window is as long as a request is in the front end. Of two it is as long as the shortest cache is on its way, and where nobody is being read
+        also as the shortest prompt is read: those that come into it were read before it, so that the writers are played first, and readers with the requests of
+        the clients whose answers ended.
         """
-        assert self.back is not None and self.between is not None
-        reader = self.front.replicas[0]
-        read = reader.front + reader.steps.mixed(0, 0.0, 1, 1, reader.steps.chunk(1, 0))
-        now, sent, number, left = 0.0, max(self.between.start + self.between.transfer(1), _SHORTEST), 0, True
+        first, between = self.front.replicas[0], self.between
+        sent, read, writers = max(first.front, _SHORTEST), 0.0, self.back or self.front
+        if between is not None:
+            sent = max(between.start + between.transfer(1), _SHORTEST)
+            read = first.front + first.steps.mixed(0, 0.0, 1, 1, first.steps.chunk(1, 0))
+        now, number, left = 0.0, 0, True
         ended.extend([0.0] * clients)
         while left or self._busy():
             while self.events[0][0] <= now:
                 when, _, act = heappop(self.events)
                 act(when)
             self._hand_over(now)
-            reading = self.between.read or any(replica.outstanding for replica in self.front.replicas)
+            reading = between is None or between.read or any(replica.outstanding for replica in self.front.replicas)
             now += sent if reading else sent + read
-            self.back.advance(now)
+            writers.advance(now)
             while left and ended and ended[0] <= now:
                 at, request = heappop(ended), next(requests, None)
                 if request is None:

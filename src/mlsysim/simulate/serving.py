@@ -148,7 +148,7 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
     if settings.clients is not None:
         if changes or settings.others:
             raise InputError("Clients in a loop are simulated where replicas are alike and none changes; give a rate.")
-        if machine.apart:
+        if machine.apart or (t.replicas > 1 and router(settings)([]).looks):
             return _fleet(machines, clock, settings, record)
         replicas = replicas_of(machine, t, settings, record)
         _ask_again(replicas, clock.requests, settings.clients, _telling(record, clock, settings))
@@ -240,7 +240,7 @@ def _cold_start(fleet: Fleet, pool: Pool, scaling: Scaling) -> float:
 
 
 def _ask_again(replicas: list[Replica], requests: Iterable[Request], clients: int, tell: Callable[[], None]) -> None:
-    """Clients in a loop, each with its own replica."""
+    """Clients in a loop, each with its own replica, which nobody chooses by what it does."""
     drawn, left = list(requests), count(1)
     for number, replica in enumerate(replicas):
         own = iter(drawn[number :: len(replicas)])
