@@ -44,7 +44,7 @@ from mlsysim.cases.passing import Passed, Server, passing, tabled
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost, fullest
+from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost, fullest, fullest_at_random
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 
@@ -55,17 +55,18 @@ def fullest_port(reader: Any, writer: Any, tokens: Any) -> Any:
 
 
 class _Pool(Readers):
-    """Workers that only read prompts, as many ``together`` as a step of one of their ranks takes."""
+    """A worker that only reads prompts, as many ``together`` as a step of one of its ranks takes."""
 
     def __init__(self, step: Stepping, t: Traffic, together: Any) -> None:
         self.step, self.t, self.h, self.together, self.prompt = step, t, t.habits, together, t.mean_new
-        self.workers, self.ranks = t.prefills, step.deployment.attention_dp
-        self.full = together * self.ranks * self.workers
+        self.ranks, self.full = step.deployment.attention_dp, together * step.deployment.attention_dp
+        random = step.engine.scatters
+        self.dealt, self.lines = (fullest_at_random, self.ranks) if random else (fullest, 1.0)
+        self.held = step.engine.steps_ahead if step.engine.overlaps_prompts else 0.0
 
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
-        own = count / self.workers
-        each = fullest(own, self.ranks, self.together, self.h.cv)
-        some = maximum(own, 1.0) / self.ranks / each
+        each = self.dealt(count, self.ranks, self.together, self.h.cv)
+        some = maximum(count, 1.0) / self.ranks / each
         before = self.t.mean_prompt - self.prompt
         return self.step.time(0.0, 0.0, each, self.prompt, before, reading_ranks=some, tag=tag).total
 
@@ -80,7 +81,7 @@ class _Apart:
         self.groups = t.replicas * decode.deployment.attention_dp
         budget = engine.prefill_budget if t.chunk is None else t.chunk
         self.readers = _Pool(prefill, t, maximum(1.0, budget / t.mean_new))
-        self.service = value_of(self.readers.pace(0.0))
+        self.service = value_of(self.readers.pace(0.0)) / t.prefills
         self.first = self.readers.reading(1.0, 0.0)
         devices = prefill.deployment.devices * t.prefills + decode.deployment.devices * t.replicas
         self.size = prefill.cache_bytes(t.mean_prompt)
@@ -153,14 +154,15 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
     step_time = both.writing(active, a.under(ANSWER))
     length = both.answer * step_time / both.gain
     others = minimum(active, t.concurrency - 1)
+    own = others / t.prefills
     span = value_of(length)
 
     def later(number: int) -> Any:
         wide = window(t, number, span, (others + 1) * service, service)
         waiting = maximum((others + 1) * service - wide, 0.0) / 2
-        return both.readers.first(others / wide, 0.0, 0.0 * step_time, a, waiting, others)
+        return both.readers.first(own / wide, 0.0, 0.0 * step_time, a, waiting, own)
 
-    mean, last = rounds(both.readers, t, others + 1, a, later)
+    mean, last = rounds(both.readers, t, own + 1 / t.prefills, a, later)
     limited = slow | (places < t.concurrency)
     if bound is not None and some(slow):
         bound = "prompts"
@@ -200,7 +202,7 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
     fastest = minimum(fastest, readable)
     step_time = both.writing(seen(n), a.under(ANSWER))
     carried = carried_of(t, fastest)
-    ttft = both.readers.first(carried, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
+    ttft = both.readers.first(carried / t.prefills, 0.0, 0.0 * step_time, a, 0.0) + both.after(n, a)
     length = both.answer * step_time / both.gain
     crowd = crowd_of(limits, places, t, both.engine.reserves, both.writing, 0.0)
     place = crowd.waiting(crowd.waits(n), carried, fastest, length, a)

@@ -94,6 +94,8 @@ class Engine(Record):
     windows: bool = True
     halves: bool = False
     gathers: bool = False
+    scatters: bool = False
+    overlaps_prompts: bool = False
     graphs: tuple[int, ...] = ()
     block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)

@@ -19,7 +19,7 @@ their lists of configurations; the columns were filled in by rules of their own)
     pools of 4 devices    on SGLang, several that write: tensor-parallel. Lists before 2026-04-22 have attention ranks as a placeholder, the one of
                           that day the degrees of the same pools
     TensorRT-LLM's pools  on H200, before 2026-04-22: lists have it the other way round than the one of that day, for runs of the same times, which
-                          reads prompts of 1,024 tokens with attention ranks and those of 8,192 with tensor parallelism
+                          reads prompts of 1,024 tokens with attention ranks, 8,192 tokens a step, and those of 8,192 with tensor parallelism
     SGLang's pools        prompt tokens of a step (https://github.com/ishandhanani/srt-slurm, recipes): chunked-prefill-size over the attention ranks, at
                           most max-total-tokens. GB200 and GB300 16,384 a rank; of a tensor-parallel pool 8,192 for prompts of 1,024 tokens, 24,576 for
                           those of 8,192, 131,072 in 4 bits beside many that write. B200 32,768 of a worker, 65,536 where many read long ones
@@ -100,6 +100,7 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     if row["engine"] == "trtllm" and row["mode"] == "disagg" and row["gpu"].startswith("h200"):
         wide, ranks = ("8", "1") if whole(row, "isl") > _SHORT else ("1", "8")
         found |= {"prefill_tp": wide, "prefill_attention_dp": ranks} if row["prefill_moe_ep"] == "8" else {}
+        found |= {} if whole(row, "isl") > _SHORT else {"token_budget": "8192"}
     if row["engine"] != "sglang":
         return found
     if row["model"].endswith("GLM-5"):
