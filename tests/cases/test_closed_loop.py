@@ -317,3 +317,36 @@ def test_as_many_as_are_answered_at_a_rate_are_found_in_a_few_tries():
     n, fastest = in_flight(answered, 9.0, 1000.0)
     assert n == pytest.approx(2.0 * 9.0 / (1 - 0.1 * 9.0), rel=1e-9) and fastest == answered(1000.0)
     assert len(tried) <= 15
+
+
+@given(st.floats(0.01, 10), st.floats(1e-4, 1.0), st.floats(0.05, 0.98), st.floats(0.5, 2.0))
+def test_requests_in_flight_are_no_less_exact_from_nearby(alone, each, load, off):
+    def answered(n):
+        return n / (alone + each * n)
+
+    rate = load * answered(1000.0)
+    exact = rate * alone / (1 - rate * each)
+    far, fastest = in_flight(answered, rate, 1000.0)
+    near, same = in_flight(answered, rate, 1000.0, near=off * far)
+    assert same == fastest and abs(near - exact) <= max(abs(far - exact), 1e-8 * exact)
+
+
+@pytest.mark.parametrize("near", [4.0, 7.9, 8.1, 12.0])
+def test_where_steps_jump_what_is_followed_is_given_up_or_right(near):
+    def answered(n):
+        return n / (1.0 + (0.2 if n > 8 else 0.0))  # a graph of more rows
+
+    n, _ = in_flight(answered, 7.5, 1000.0, near=near)
+    assert n == pytest.approx(7.5) or n == pytest.approx(9.0)
+
+
+def test_arrays_are_followed_point_by_point():
+    numpy = pytest.importorskip("numpy")
+
+    def answered(n):
+        return n / (2.0 + 0.1 * n)
+
+    rates = numpy.array([1.0, 5.0, 9.0, 11.0])
+    near, _ = in_flight(answered, rates, 1000.0, near=numpy.array([2.1, 9.0, 210.0, 1000.0]))
+    alone = [in_flight(answered, float(rate), 1000.0)[0] for rate in rates]
+    assert near == pytest.approx(alone, rel=1e-8)

@@ -68,7 +68,7 @@ from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, _TRIES, _EXACT, _HALVINGS, _SURE, _AT_ONCE = 12, 10, 1e-10, 24, 3.0, 1e6
+FIXED_POINT, _TRIES, _SOON, _EXACT, _CLOSE, _HALVINGS, _SURE, _AT_ONCE = 12, 10, 5, 1e-10, 1e-6, 24, 3.0, 1e6
 _PLACE, _OTHERS, _AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
 
 
@@ -207,6 +207,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     places, bound = least(limits)
     passed = None if h.sent is None else passed_by(step, t, limits, places)
     n: Any = 1.0
+    near: Any = None
     for _ in range(2):
         s = Turns(step, t, n)
         length = 0.0 if passed is None else passed.step * s.steps
@@ -218,7 +219,8 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         calm = maximum(most - outgrown * _SURE * sqrt(most * (1 + t.spread_of_contexts)), FEWEST * most)
         fastest = maximum(full, s.answered(calm, most))
         answered = partial(s.answered, most=most)
-        n = in_flight(answered, rate, most, fastest)[0] if passed is None else among(answered, length, most)
+        n = in_flight(answered, rate, most, fastest, near)[0] if passed is None else among(answered, length, most)
+        near = n
     carried = carried_of(t, fastest)
     crowd = crowd_of(limits, places, t, engine.reserves, s.decode, s.read(s.seen(most, most)))
     turn, there = s.seen(n, most), 1 - exp(-n)
@@ -228,7 +230,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
     s.met = met = s.beside(s.outlasted(behind, carried, n), carried, n, turn)
     if passed is None:
-        n, over = in_flight(partial(s.answered, most=most), rate, most, fastest)[0], 1.0
+        n, over = in_flight(partial(s.answered, most=most), rate, most, fastest, near)[0], 1.0
         s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
     else:
         # What is put back and read again makes steps longer than so many do, and is waited for; longer steps have more in flight.
@@ -285,17 +287,38 @@ def _balanced(answered: Callable[[Any], Any], rate: Any, low: Any, high: Any) ->
     return n
 
 
-def in_flight(answered: Callable[[Any], Any], rate: Any, most: Any, highest: Any = math.inf) -> tuple[Any, Any]:
+def _followed(answered: Callable[[Any], Any], rate: Any, most: Any, n: Any) -> Any:
+    """The same from ``n``, which is close to it: Little's law once, then secants in logarithms, the last of them from so close that what is left
+    of the square is nothing; None where it is not soon there."""
+    off = log(answered(n) / rate)
+    moved = -off
+    for _ in range(_SOON):
+        before, at = off, n
+        n = minimum(n * exp(moved), most)
+        if not some(abs(before) > _CLOSE):
+            return n
+        off = log(answered(n) / rate)
+        slope = (off - before) / where(n == at, 1.0, log(n / at))
+        moved = -off / where(slope > 0, slope, 1.0)
+    return None
+
+
+def in_flight(
+    answered: Callable[[Any], Any], rate: Any, most: Any, highest: Any = math.inf, near: Any = None
+) -> tuple[Any, Any]:
     """Requests that are answered at once where they come at ``rate``, and the rate that no more than ``most`` of them reach, or the
     ``highest`` that is answered as it comes.
 
-    N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most).
+    N = rate T(N), and the time T of an answer grows with N: N lies between rate T of hardly any and rate T(most). Where it was found of nearly the same
+    steps, it is ``near`` that.
     """
     full, fewest, rate = answered(most), FEWEST * most, maximum(rate, FEWEST)
     fastest, n = minimum(full, highest), most
     carried = rate < fastest
     if some(carried):
-        n = _balanced(answered, rate, rate * fewest / answered(fewest), minimum(rate * most / full, most))
+        n = None if near is None else _followed(answered, rate, most, minimum(near, most))
+        if n is None:
+            n = _balanced(answered, rate, rate * fewest / answered(fewest), minimum(rate * most / full, most))
     # Little's law once more: it leaves less of what is off.
     return where(carried, minimum(rate * n / answered(n), most), most), fastest
 
