@@ -64,7 +64,7 @@ def rl(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
 
 def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Planned:
     """The smallest fleet of each chip in ``on`` (by default the usual ones) that trains a model by a ``deadline``, or that answers ``qps`` requests a second,
-    or a ``trace``, within its limits."""
+    a ``trace``, or so many ``users`` at once, within its limits."""
     chips = [chip.strip() for chip in on.split(",") if chip.strip()] if isinstance(on, str) else [*map(fleet_name, on)]
     first = chips[0] if chips else "H100"
     wanted = {"task": task_for(settings), "model": model_name(model), "on": first, **settings}

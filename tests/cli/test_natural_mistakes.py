@@ -692,7 +692,6 @@ MISTAKES = {
     "eval ResNet50 TPU": ["no chip, node or cluster named 'TPU'", "'TPU_v7'"],
     "eval Llama3_8B GTX1080": ["no chip, node or cluster named 'GTX1080'", "'RTX_4080'"],
     "eval": ["Missing argument 'MODEL|FILE'"],
-    "plan Llama3_8B --users 1000": ["users are one once it is known how often each asks", "1000 / 60 = 16.7 a second"],
     "eval https://example.com/plan.toml": ["'https://example.com/plan.toml' is an address", "save the file"],
     "validate https://example.com/runs.csv": ["'https://example.com/runs.csv' is an address", "save the file"],
     "sweep https://example.com/space.toml": ["'https://example.com/space.toml' is an address", "save the file"],
@@ -708,7 +707,7 @@ MISTAKES = {
     "eval Llama3_8B H100 -b 1.5": ["--batch-size got 1.5; expected a whole number"],
     "walls 99": ["There is no wall 99; they are numbered 1 to 22"],
     "plan Llama3_70B": [
-        "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them"
+        "A least fleet needs a deadline for a training run, or a rate (qps), a trace or users for a service; give one of them"
     ],
     "plan Llama3_70B --deadline 30d --on H1000": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "plan Llama3_70B --deadline 30d --tokens 0 --on H100": ["--tokens got 0", "expected more than 0"],

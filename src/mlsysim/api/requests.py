@@ -203,7 +203,7 @@ class PlanRequest(OfAPlan):
             chips = [chip.strip() for chip in chips.split(",") if chip.strip()]
         known = Plan.leaves()
         keys = {key: name for name in flat if (key := key_named(str(name), known)) is not None}
-        flat.setdefault("task", task_for({key.rpartition(".")[2] for key in keys}))
+        flat.setdefault("task", task_for(flat))
         if "workload.model" not in keys and "workload" not in flat:
             _check_named(cls, {"hardware": {"on": ""}})
         try:

@@ -172,6 +172,7 @@ def least(
     mlsysim plan Llama3_70B --deadline 14d --budget 5MUSD
     mlsysim plan Llama3_8B --deadline 3d --tokens 1T --on H100,B200 --region Sweden
     mlsysim plan Llama3_8B --qps 50 --isl 1000 --osl 200 --slo ttft_p99=500ms,tpot=30ms --on H100,L40S
+    mlsysim plan Llama3_70B --users 500 --slo tpot=50ms --on H100
     mlsysim plan Llama3_70B --trace azure-conversation --slo ttft_p99=2s --on H100,H200 -p fp8
     """
     from mlsysim.plans.planned import planned, task_for

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any, ClassVar, Literal
 
+from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.least_clients import daily, least_for_clients
 from mlsysim.plans.least_fleet import CHIPS as TRAINERS
 from mlsysim.plans.least_fleet import least_fleet
 from mlsysim.plans.least_service import CHIPS as SERVERS
 from mlsysim.plans.least_service import Service, described, least_services
+from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import workload_of
-from mlsysim.plans.schema import Write, spoken
+from mlsysim.plans.schema import Write, key_named, spoken
+from mlsysim.plans.served import split_text
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
-from mlsysim.units.text import count_text, figure, html_of, lines_of
+from mlsysim.units.text import count_text, figure, html_of, lines_of, many
 from mlsysim.vocabulary import worded
 from mlsysim.walls.document import Summary
 
@@ -65,22 +69,17 @@ class Planned(Summary):
         return f"<p>{escape(self.sentence)}</p>{table}" + "".join(f"<p>{escape(n)}</p>" for n in self.notes)
 
 
-def task_for(settings: Container[str]) -> Literal["training", "serving"]:
-    """What the goal among some settings is for: a deadline for training, a rate or a trace for serving."""
-    served = "qps" in settings or "trace" in settings
-    lasts = any(name in settings for name in ("days", "duration_days", "duration"))
-    if lasts and not served and "deadline" not in settings:
+def task_for(settings: Iterable[str]) -> Literal["training", "serving"]:
+    """What the goal among some settings is for: a deadline for training; a rate, a trace or users for serving."""
+    known = Plan.leaves()
+    goals = {key.rpartition(".")[2] for name in settings if (key := key_named(str(name), known)) is not None}
+    served, timed = not goals.isdisjoint(("qps", "trace", "concurrency")), "deadline" in goals
+    if not goals.isdisjoint(("days", "duration_days", "duration")) and not (served or timed):
         words = "the time within which the run must end, such as 30d; days are how long one lasts"
         raise InputError(f"A least fleet needs a deadline, {words}.", field="deadline")
-    if "concurrency" in settings and not served and "deadline" not in settings:
+    if served == timed:
         raise InputError(
-            "A least fleet needs a rate (qps), and users are one once it is known how often each asks: 1,000 who ask once a minute send "
-            "1000 / 60 = 16.7 a second. On a given fleet, `serve` takes users.",
-            field="qps",
-        )
-    if served == ("deadline" in settings):
-        raise InputError(
-            "A least fleet needs a deadline for a training run, or a rate (qps) or a trace for a service; give one of them.",
+            "A least fleet needs a deadline for a training run, or a rate (qps), a trace or users for a service; give one of them.",
             field="deadline",
         )
     return "serving" if served else "training"
@@ -149,7 +148,55 @@ _COLUMNS = "Replicas before a + read prompts, those after it write answers. Each
 _FEWER = " Rows after the first were simulated with fewer requests."
 
 
+def _shared(plan: Plan, names: list[str], clients: int, tell: Tell) -> Planned:
+    """The least fleets for so many users at once."""
+
+    def tried(candidate: Plan) -> Answer:
+        tell(f"trying {candidate.hardware.on} ...")
+        answer = evaluate_plainly(candidate)
+        return answer.model_copy(update={"checks": demands(answer.of_what_runs())})
+
+    found = least_for_clients(plan, names, tried)
+    best = found[0] if found[0].answer is not None else None
+    answer = None if best is None or best.answer is None else evaluate(best.answer.plan)
+    limits = " within every limit" if plan.serving is not None and is_limited(plan.serving) else ""
+    words = f"answers {many(clients, 'user')} at once{limits}."
+    least = "cheapest" if answer is not None and answer.paid is not None else "smallest"
+    missed = "" if answer is None else next((f" {check.sentence}" for check in answer.checks if not check.passed), "")
+    return Planned(
+        sentence=f"No fleet of {', '.join(names)} {words}"
+        if best is None
+        else f"{best.accelerators:,} x {best.chip} is the {least} fleet that {words}{missed}",
+        good=best is not None and not missed,
+        best=answer,
+        headers=("chip", "number", "replicas", "USD a day", "mean first token", "token", "output tokens a second"),
+        rows=tuple(_of_a_loop(each.chip, each.accelerators or 0, each.answer) for each in found if each.answer),
+        notes=(
+            "Each user asks again as soon as the answer has ended. Users who pause are a rate: 1,000 who ask once a minute send 1000 / 60 = 16.7 a second.",
+            *(worded(f"{each.chip}: ", each.reason) for each in found if each.answer is None),
+        ),
+        candidates=tuple(each.to_dict() for each in found),
+        facts={},
+    )
+
+
+def _of_a_loop(chip: str, count: int, answer: Answer) -> tuple[str, ...]:
+    held, layout, cost = answer.held, answer.layout, daily(answer)
+    split = Degrees(layout["tp"], layout["pp"], layout["ep"], layout.get("attention_dp"))
+    return (
+        chip,
+        f"{count:,}",
+        f"{layout['replicas']:,} x {split_text(split)}",
+        figure(cost) if cost < math.inf else "not known",
+        held["ttft"].text,
+        held["tpot"].text if "tpot" in held else "",
+        held["tokens_per_second"].text,
+    )
+
+
 def _served(plan: Plan, names: list[str], tell: Tell) -> Planned:
+    if plan.serving is not None and plan.serving.concurrency is not None:
+        return _shared(plan, names, plan.serving.concurrency, tell)
     found = least_services(plan, names, tell)
     able = [each for each in found if each.answer is not None]
     best, part = able[0].answer if able else None, plan.serving
