@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from mlsysim.simulate.record import BATCHES, EXACT, FOLDED, Record
+from mlsysim.simulate.record import BATCHES, EXACT, FOLDED, Record, Times
 from mlsysim.simulate.requests import Request
 
 
@@ -81,3 +81,10 @@ def test_gaps_count_by_tokens() -> None:
     found = record.percentiles("itl")
     assert found.mean == pytest.approx((0.98 + 0.4) / 100) and found.values["p50"] == pytest.approx(0.01, rel=2e-3)
     assert found.p99 == pytest.approx(0.2, rel=2e-3) and math.isnan(found.error[0])
+
+
+def test_a_mean_is_that_of_the_exact_sum() -> None:
+    """Python adds floats up one way or another by its release; rounded once, a sum is the same everywhere."""
+    times = Times()
+    times.extend([0.1] * 10)
+    assert times.mean == 0.1 and times.percentiles({"p50": 50.0}).mean == pytest.approx(0.1, rel=1e-15)

@@ -7,6 +7,7 @@ the wall and the resource that it belongs to. Every number, sentence and chart a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -42,6 +43,12 @@ _IN_WORDS = {
     "the running step": "the step that runs",
 }
 """Names that are short for what sentences and charts say."""
+
+
+def added(values: Iterable[Any]) -> Any:
+    """The sum; of floats it is rounded once, and so the same with every release of Python."""
+    found = list(values)
+    return math.fsum(found) if all(isinstance(each, float | int) for each in found) else sum(found, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,25 +181,25 @@ class Ledger:
 
     def elastic(self, *resources: str) -> Any:
         """Seconds that some resources would gain if they were infinitely fast, to first order."""
-        return sum((part.elastic for part in self.parts if part.resource in resources), 0.0)
+        return added(part.elastic for part in self.parts if part.resource in resources)
 
     def gross(self, *names: str) -> Any:
         """Seconds of the parts of these names, hidden or not."""
         return self._of(names, "exposed") + self._of(names, "hidden")
 
     def _of(self, names: tuple[str, ...], field: str) -> Any:
-        return sum((getattr(part, field) for part in self.parts if part.name in names), 0.0)
+        return added(getattr(part, field) for part in self.parts if part.name in names)
 
     def total(self, field: str) -> Any:
         """A column, added up."""
-        return sum((getattr(part, field) for part in self.parts), 0.0)
+        return added(getattr(part, field) for part in self.parts)
 
     # --- memory -------------------------------------------------------------------------------------------------
 
     @property
     def memory(self) -> Any:
         """Bytes on the device, the reserve included."""
-        return sum((each.bytes for each in self.held if each.where == "device"), 0.0)
+        return added(each.bytes for each in self.held if each.where == "device")
 
     @property
     def fits(self) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlsysim.cases.algebra import Seconds
-from mlsysim.cases.ledger import Ledger, Part
+from mlsysim.cases.ledger import Ledger, Part, added
 
 MEMORY, SOFTWARE, SERVING, BATCHING, TAIL, COMMUNICATION = 2, 3, 4, 5, 7, 14
 
@@ -32,22 +32,20 @@ def value_of(time: Any) -> Any:
 def of_phase(ledger: Ledger, phase: str) -> Ledger:
     """The parts of one phase by their own names, and what they add up to."""
     parts = tuple(part for part in ledger.parts if part.name.startswith(f"{phase}: "))
-    return Ledger(sum((part.exposed for part in parts), 0.0), parts).renamed(
-        lambda name: name.removeprefix(f"{phase}: ")
-    )
+    return Ledger(added(part.exposed for part in parts), parts).renamed(lambda name: name.removeprefix(f"{phase}: "))
 
 
 def work_of(base: Ledger, phase: str, seconds: float, *skip: str) -> list[Part]:
     """Parts of a phase that are work, in the case's proportions, together so many seconds."""
     begins = f"{phase}: "
     own = [p for p in base.parts if p.name.startswith(begins) and p.resource and p.name not in skip and p.exposed > 0]
-    total = sum(part.exposed for part in own)
+    total = added(part.exposed for part in own)
     return scaled(own, seconds) if total > 0 and seconds > 0 else []
 
 
 def scaled(parts: list[Part], seconds: float) -> list[Part]:
     """Parts in their proportions, together so many seconds."""
-    total = sum(part.exposed for part in parts)
+    total = added(part.exposed for part in parts)
     if not total > 0:
         return []
     by = seconds / total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def roof_point(ledger: Ledger, chip: HardwareNode, precision: str, label: str) -
     flop, moved = ledger.total("flop"), ledger.total("moved")
     exposed, hidden = ledger.walls("exposed"), ledger.walls("hidden")
     arithmetic, traffic, software = (exposed.get(wall, 0.0) + hidden.get(wall, 0.0) for wall in (1, 2, 3))
-    busy = max(max(arithmetic, traffic) + software, sum(exposed.get(wall, 0.0) for wall in (1, 2, 3)))
+    busy = max(max(arithmetic, traffic) + software, math.fsum(exposed.get(wall, 0.0) for wall in (1, 2, 3)))
     if not flop or not moved or not busy:
         return ()
     return (

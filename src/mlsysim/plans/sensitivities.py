@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mlsysim.plans.answer import Answer
@@ -34,7 +35,7 @@ def sensitivities(answer: Answer) -> dict[str, tuple[float | None, float | None]
     for name, figure in _FIGURES.items():
         if not (resources := figure.get("resources")):
             continue
-        share = float(sum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
+        share = float(math.fsum(elastic.get(resource, 0.0) for resource in resources) / ledger.seconds)
         told = figure.get("told", "always" if any(each in elastic for each in resources) else "")
         if told == "always" or share >= NEGLIGIBLE:
             times = [1 - share + share / factor for factor in (1 - _STEP, 1 + _STEP)]

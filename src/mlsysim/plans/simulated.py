@@ -317,13 +317,13 @@ class Played(Served):
         ]
         answer += work_of(base, ANSWER, spent.writing / count)
         parts = [*_elastic(scaled(first, self.ttft)), *_elastic(scaled(answer, max(self.latency - self.ttft, 0.0)))]
-        whole = sum(part.exposed for part in parts)
+        whole = math.fsum(part.exposed for part in parts)
         return replace(base, seconds=whole, parts=tuple(parts))
 
 
 def _elastic(parts: list[Part]) -> Iterator[Part]:
     """Parts of a phase; a loss is made of steps, so that what makes the work faster makes it shorter in proportion."""
-    work, whole = (sum(part.exposed for part in parts if part.resource or each) for each in (False, True))
+    work, whole = (math.fsum(part.exposed for part in parts if part.resource or each) for each in (False, True))
     return (replace(part, elastic=part.exposed * whole / work if part.resource else 0.0) for part in parts)
 
 

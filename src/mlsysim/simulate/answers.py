@@ -115,4 +115,4 @@ class Answers(ABC):
     def _empty(self) -> None:
         """Without answers there are no contexts: what is left of sums is rounding."""
         self.load = self.slope = self.growth = 0.0
-        self.held = sum(each.held for each in self.reading)
+        self.held = math.fsum(each.held for each in self.reading)

@@ -75,8 +75,9 @@ def above(bag: Ranks, value: float) -> float:
 def variance(bag: Ranks, mean: float) -> float:
     """Mean square of the distances of values from their mean."""
     if isinstance(bag, list):
-        return math.dist(bag, [mean] * len(bag)) ** 2 / len(bag)
-    return sum(weight * (middle(key) - mean) ** 2 for key, weight in bag.items()) / sum(bag.values())
+        away = [value - mean for value in bag]
+        return math.fsum(map(mul, away, away)) / len(bag)
+    return math.fsum(weight * (middle(key) - mean) ** 2 for key, weight in bag.items()) / sum(bag.values())
 
 
 def together(bags: Sequence[Ranks]) -> Ranks:
@@ -124,7 +125,7 @@ class Gaps:
                 bins[key] += more
             except KeyError:
                 bins[key] = more
-        self.total += sum(map(mul, seconds, many))
+        self.total += math.fsum(map(mul, seconds, many))
         seconds.clear()
         many.clear()
 

@@ -61,7 +61,7 @@ class Growing:
         if self.scaling.by == "queue":
             return (sum(len(each.waiting) for each in up) + len(pool.homeless)) / many
         shares = [max(each.taken(at), each.n / each.scheduling.slots) for each in up]
-        return sum(shares) / len(shares) if shares else NEVER
+        return math.fsum(shares) / len(shares) if shares else NEVER
 
     def _look(self, at: float) -> None:
         pool, chosen = self.pool, self.scaling

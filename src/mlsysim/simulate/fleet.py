@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from math import fsum
 
 from mlsysim.simulate.live import NEVER
 from mlsysim.simulate.pools import Between
@@ -109,7 +110,7 @@ class Pool:
     def paid(self, begin: float, end: float) -> float:
         """Seconds of units that were there in between."""
         still = [(self.since[unit], end) for unit in self.counted(UP, STARTING, DRAINING, FAILED)]
-        return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in (*self.there, *still))
+        return fsum(max(min(until, end) - max(since, begin), 0.0) for since, until in (*self.there, *still))
 
     def by_hour(self, end: float) -> tuple[float, ...]:
         """Units that were there in each whole hour, on average."""

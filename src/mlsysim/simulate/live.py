@@ -77,4 +77,4 @@ class Spent:
     @property
     def of_requests(self) -> float:
         """Seconds of all requests from when they were seen to the last token."""
-        return sum(self.waits.values()) + self.reading + self.writing + self.disturbed + self.handed
+        return math.fsum(self.waits.values()) + self.reading + self.writing + self.disturbed + self.handed

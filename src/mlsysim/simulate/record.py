@@ -42,7 +42,7 @@ class Times:
 
     @property
     def total(self) -> float:
-        return sum(self.values) + sum(self._sums[1])
+        return math.fsum((*self.values, *self._sums[1]))
 
     @property
     def mean(self) -> float:
@@ -69,7 +69,7 @@ class Times:
                 for key, weight in binned(own).items():
                     bag[key] = bag.get(key, 0.0) + weight
             counts[number] += len(own)
-            totals[number] += sum(own)
+            totals[number] += math.fsum(own)
             at, place = at + len(own), place + len(own)
         self._bags, self.values = bags, array("d")
 

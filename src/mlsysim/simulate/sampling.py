@@ -32,6 +32,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mlsysim.simulate.bags import Bag, above, ranked, together, variance
+from mlsysim.simulate.draws import exp, log
 from mlsysim.units.uncertain import STUDENT
 
 FORGETS, FEWEST = 4.0, 3
@@ -66,7 +67,7 @@ def sampled(batches: Sequence[Bag], totals: Sequence[float], levels: dict[str, f
     bags = [sorted(bag) if isinstance(bag, array) else bag for bag in batches]
     counts = [float(len(bag)) if isinstance(bag, list) else sum(bag.values()) for bag in bags]
     whole, count = together(bags), sum(counts)
-    mean, values = sum(totals) / count, ranked(whole, levels.values())
+    mean, values = math.fsum(totals) / count, ranked(whole, levels.values())
     unlike = [_NORMAL / math.sqrt(count)]
     of_mean, errors, enough = unlike[0], list[float](), list[float]()
     for value, level in zip(values, levels.values(), strict=True):
@@ -78,11 +79,12 @@ def sampled(batches: Sequence[Bag], totals: Sequence[float], levels: dict[str, f
             of_mean = max(unlike)
         p = level / 100
         odds, factor = (1 - p) / p, max(unlike) / math.sqrt(p * (1 - p))
-        larger, smaller = odds * math.exp(min(factor, 99.0)), odds * math.exp(-factor)
+        most = min(factor, 99.0)
+        larger, smaller = odds * exp(most), odds * exp(-most)
         low, high = ranked(whole, (100 / (1 + larger), 100 / (1 + smaller)))
         errors.append(max(_upwards(value, low), high - value) if factor < math.inf else factor)
         rest = above(whole, value / _TWICE) / count
-        within = math.log(rest / (1 - rest) / odds) if 0 < rest < 1 else rest and math.inf
+        within = log(rest / (1 - rest) / odds) if 0 < rest < 1 else rest and math.inf
         enough.append(count * (factor / within) ** 2 if within > 0 else math.inf)
     spread = math.sqrt(variance(whole, mean))
     away = max(_away([total / many for total, many in zip(totals, counts, strict=True)]), of_mean * spread)
@@ -112,21 +114,21 @@ def _upwards(value: float, low: float) -> float:
 def _away(values: Sequence[float]) -> float:
     """Half of the 90 % interval of the mean of so many batches; one batch says nothing."""
     many = _longer(values)
-    values = [sum(values[at : at + many]) / many for at in range(0, len(values) - many + 1, many)]
+    values = [math.fsum(values[at : at + many]) / many for at in range(0, len(values) - many + 1, many)]
     m = len(values)
     if m < 2:
         return math.inf
-    mean = sum(values) / m
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (m - 1))
+    mean = math.fsum(values) / m
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (m - 1))
     return STUDENT[m - 2] * spread / math.sqrt(m)
 
 
 def _longer(values: Sequence[float]) -> int:
     """Batches that make one whose neighbours are not like it, by the correlation of two neighbours."""
-    middle = sum(values) / len(values)
+    middle = math.fsum(values) / len(values)
     away = [each - middle for each in values]
-    square = sum(each * each for each in away)
-    alike = sum(a * b for a, b in pairwise(away)) / square + 1 / len(values) if square else 0.0
+    square = math.fsum(each * each for each in away)
+    alike = math.fsum(a * b for a, b in pairwise(away)) / square + 1 / len(values) if square else 0.0
     if alike <= 0:
         return 1
-    return max(1, min(len(values) // FEWEST, math.ceil(FORGETS / -math.log(min(alike, 0.99)))))
+    return max(1, min(len(values) // FEWEST, math.ceil(FORGETS / -log(min(alike, 0.99)))))

@@ -80,7 +80,7 @@ def together(
         found.times.append((index + 1) * step)
         found.batch.append(sum(row[0] for row in rows))
         found.queue.append(queue)
-        found.caches.append(sum(row[2] for row in rows) / max(there, 1))
+        found.caches.append(math.fsum(row[2] for row in rows) / max(there, 1))
         found.up.append(round(there * share))
     return found, uneven
 

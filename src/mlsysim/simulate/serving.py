@@ -286,7 +286,7 @@ def outcome(
         spent.wrote -= own.spent.wrote
         spent.ended -= own.spent.ended
     pools = [] if fleet is None else fleet.pools
-    share = sum(1 / own.groups for own in alone) / len(alone)
+    share = math.fsum(1 / own.groups for own in alone) / len(alone)
     seen, uneven = together([own.series for own in alone], pools[-1].ups if pools else None, share)
     if readers:
         uneven += together([own.series for own in readers], pools[0].ups)[1]

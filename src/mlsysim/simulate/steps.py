@@ -358,7 +358,8 @@ def tangents(device: float, launching: float) -> list[tuple[float, float]]:
     found, x = [(device, 1.0)], max(device, launching / 8)
     while x < 4 * launching:
         norm = float(soft_maximum(x, launching))
-        slope = (x / norm) ** 3
+        slope = x / norm
+        slope *= slope * slope
         found.append((norm + slope * (device - x), slope))
         x *= 1.125
     return found

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from heapq import heappop, heappush
-from math import ceil, sqrt
+from math import ceil, fsum, sqrt
 from typing import Any
 
 from mlsysim.simulate.bags import LATER
@@ -386,7 +386,7 @@ class Swift(Straight):
                     horizon = after if after < until else until
                 fresh.clear()
                 if taken and not reserves:
-                    taken = sum([beside + (live.prompt + 1) for live in reading])
+                    taken = fsum([beside + (live.prompt + 1) for live in reading])
                 many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)
                 if contexts + taken > limit:
                     through, until = False, time

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from heapq import heappop, heappush
 from itertools import count, cycle, islice, repeat, takewhile
-from math import floor, inf, isfinite, sqrt
+from math import floor, fsum, inf, isfinite, sqrt
 from typing import Any, NamedTuple, Protocol
 
 from mlsysim.errors import InputError, unknown_name
@@ -284,7 +284,7 @@ class Load:
             self._gaps(draws, rate),
             self.burst == 1.0 and self.dealt[0] == self.dealt[1],
         )
-        mean = sum(self.hours) / len(self.hours) if self.hours else 1.0
+        mean = fsum(self.hours) / len(self.hours) if self.hours else 1.0
         factors, many, low, high = (
             [hour / mean for hour in self.hours],
             len(self.hours),
@@ -337,7 +337,7 @@ class Load:
     def _tenant(self, people: Draws) -> tuple[str | None, int, str | None]:
         if not self.tenants:
             return None, 0, None
-        left = people.uniform() * sum(tenant.share for tenant in self.tenants)
+        left = people.uniform() * fsum(tenant.share for tenant in self.tenants)
         for tenant in self.tenants:
             left -= tenant.share
             if left < 0:
