@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.plan import Plan
 from mlsysim.search.answers import answer, explanation
 from mlsysim.search.kinds import KINDS
 from mlsysim.search.space import Space
+from mlsysim.units.registry import to_si
 
 CHIPS = {
     "kind": "node",
@@ -146,3 +149,37 @@ def test_a_part_of_a_node_is_a_fleet():
     swept = KINDS["training"].evaluate(space, space.decode([0]))
     assert swept["step_time_s"][0] == pytest.approx(found.step_latency_total.to("s").magnitude)
     assert answer(space, {"dp": 8, "tp": 1}).feasible is not None
+
+
+@pytest.mark.parametrize("efficiency", [None, 0.5])
+@pytest.mark.parametrize("model", ["Llama3_8B", "GPT_OSS_20B", "DeepSeek_V3", "ResNet50"])
+def test_a_space_without_a_format_has_that_of_a_plan(model: str, efficiency: float | None) -> None:
+    """TPUs have no fp16, and checkpoints are published in 8 and 4 bits: what a plan takes there, a space takes."""
+    chips, given = ["H100", "TPU_v5e"], {} if efficiency is None else {"efficiency": efficiency}
+    table = {"kind": "node", "axes": {"hardware": chips}, "fixed": {"model": model, **given}}
+    served = {"isl": 500, "osl": 20, "tp": 8, "concurrency": 4, **given}
+    spaces = [(table, "inference", {}, "latency", "latency_s")]
+    if model != "ResNet50":
+        fixed = {"kind": "serving", "axes": {"hardware": chips}, "fixed": {"model": model, **served}}
+        spaces.append((fixed, "serving", {**served, "replicas": 1}, "ttft", "ttft_s"))
+    for found, task, keys, metric, output in spaces:
+        space = Space.from_dict(found)
+        points = KINDS[space.kind].evaluate(space, space.decode(np.arange(2)))
+        for place, chip in enumerate(chips):
+            on = chip if task == "inference" else f"8x{chip}"
+            plan = Plan.model_validate({"task": task, "model": model, "on": on, **given, **keys})
+            asked = evaluate(plan, change=False)
+            assert asked.feasible is bool(points["feasible"][place])
+            if asked.feasible:
+                assert points[output][place] == pytest.approx(to_si(asked.value(metric), "s"), rel=1e-9)
+
+
+@pytest.mark.parametrize("efficiency", ["calibrated", 0.5])
+def test_a_limit_of_power_is_read_at_both_fidelities(efficiency: Any) -> None:
+    fixed = {"model": "Llama3_8B", "hardware": "H100", "phase": "prefill", "seq_len": 512, "efficiency": efficiency}
+    space = Space.from_dict({"kind": "node", "axes": {"power_cap": ["200 W", "350 W"]}, "fixed": fixed})
+    seconds = KINDS["node"].evaluate(space, space.decode(np.arange(2)))["latency_s"]
+    for cap, found in zip(("200 W", "350 W"), seconds, strict=True):
+        asked = {name: value for name, value in fixed.items() if name != "hardware"}
+        plan = Plan.model_validate({"task": "inference", "on": "H100", "power_cap": cap, **asked})
+        assert found == pytest.approx(to_si(evaluate(plan, change=False).value("latency"), "s"), rel=1e-12)

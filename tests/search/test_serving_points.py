@@ -572,6 +572,7 @@ def test_tiles_do_not_change_a_point():
         ({"minimize": "kgco2e_per_mtoken"}, "give a 'grid'"),
         ({"fixed": {"tp": 2, "tp_size": 2}}, "one of them"),
         ({"fixed": {"efficiency": "calibrated", "bandwidth_efficiency": 0.8}}, "first order"),
+        ({"fixed": {"hardware": "TPU_v5e", "power_cap": "200 W"}}, "TPU v5e has no published TDP"),
     ],
 )
 def test_what_is_refused(changes, words):

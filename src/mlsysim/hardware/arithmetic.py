@@ -18,6 +18,17 @@ def usual_format(chip: Any, own: str | None, otherwise: str = "bf16") -> str:
     return next((name for name in (first, "bf16", "fp16") if name in have), str(chip.compute.headline))
 
 
+def run_format(chip: Any, model: Any, own: str | None) -> str:
+    """What a model is run in where nobody says: its checkpoint's ``own`` format where that is narrow, else one of 16 bits that the chip has.
+
+    Networks of fixed shape are taken to be in fp16, as encoders are, models that write in bf16.
+    """
+    if own is not None and is_narrow(own):
+        return own
+    plain = model.fixed_shape or getattr(model, "structure", "") == "encoder"
+    return usual_format(chip, own, "fp16" if plain else "bf16")
+
+
 def storage_formats(chip: Any) -> tuple[str, ...]:
     """Narrow formats to store weights in, widest first: of 8 bits the one that the chip multiplies in, of 4 bits integers, which every chip expands."""
     return "fp8" if chip.compute.supports("fp8") else "int8", "int4"

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlsysim.cases.assumptions import CHECKPOINT, INFERRED, Assumptions
 from mlsysim.errors import InputError, UnknownNameError, either
-from mlsysim.hardware.arithmetic import usual_format, wide_note
+from mlsysim.hardware.arithmetic import run_format, usual_format, wide_note
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import GridProfile
@@ -247,8 +247,8 @@ FIRST_ORDER = 0.5
 def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model: Workload) -> str:
     """The plan's precision; where none is given that of the checkpoint, else a 16-bit format, or what the chip is made for.
 
-    A model is trained in 16 bits whatever its checkpoint was published in, unless the plan says so. Networks of fixed shape are
-    taken to be in fp16, as encoders are, models that write in bf16; microcontrollers are made for 8 bits also where they have 16.
+    A model is trained in 16 bits whatever its checkpoint was published in, unless the plan says so; microcontrollers are made for
+    8 bits also where they have 16.
     """
     if plan.workload.precision is not None:
         if note := wide_note(chip, plan.workload.precision):
@@ -258,14 +258,12 @@ def precision_of(plan: Plan, assumed: dict[str, str], chip: HardwareNode, model:
     named = format_named(plan.workload.model)
     if named is not None and not trains and not (own or "").startswith(named):
         own = precision_name(named)
-    plain = not trains and (model.fixed_shape or getattr(model, "structure", "") == "encoder")
-    chosen = words = usual_format(chip, own, "fp16" if plain else "bf16")
-    if own is not None and is_narrow(own):
-        chosen, words = (
-            (chosen, f"{chosen}, what training computes in; the checkpoint is published in {own}")
-            if trains
-            else (own, f"{own}, that of the checkpoint" + (" by its name" if named else ""))
-        )
+    narrow = own is not None and is_narrow(own)
+    chosen = words = usual_format(chip, own) if trains else run_format(chip, model, own)
+    if narrow and trains:
+        words = f"{chosen}, what training computes in; the checkpoint is published in {own}"
+    elif narrow:
+        words = f"{own}, that of the checkpoint" + (" by its name" if named else "")
     if isinstance(assumed, Assumptions):
         assumed.say("precision", chosen, CHECKPOINT if chosen == own and not trains else INFERRED, words)
     else:

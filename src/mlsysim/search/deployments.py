@@ -22,7 +22,7 @@ from mlsysim.cases.replica import Replica
 from mlsysim.cases.run import Around
 from mlsysim.cases.run_inputs import ALL, LOCAL, REGION, around_node, hosted_share, usual_node
 from mlsysim.errors import InputError, UnknownNameError, unknown_name
-from mlsysim.hardware.arithmetic import arithmetic_peak
+from mlsysim.hardware.arithmetic import arithmetic_peak, run_format
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
@@ -75,7 +75,7 @@ def _declared() -> dict[str, Input]:
     found = {name: ServingModel.inputs[name] for name in (*DEPLOYMENT, *NUMBERS) if name in ServingModel.inputs}
     found |= {name: EconomicsModel.inputs[name] for name in (*COSTS, "cooling") if name in EconomicsModel.inputs}
     # These have other names too, so that which of them is missing is said when all are known.
-    for name in ("hardware", "seq_len", "output_len", "batch_size"):
+    for name in ("hardware", "seq_len", "output_len", "batch_size", "precision"):
         found[name] = replace(found[name], default=None)
     found["average_power"] = replace(found["average_power"], unit="W")
     found["power_cap"] = replace(found["power_cap"], plain_unit="W")
@@ -95,6 +95,14 @@ _DECLARED = _declared()
 _MEANT = with_aliases(_DECLARED)
 INPUTS = _DECLARED | {other: _DECLARED[name] for other, name in _MEANT.items()}
 """What a space may set, under every name that it has: meaning, unit and range."""
+
+
+def with_format(given: dict[str, Any]) -> dict[str, Any]:
+    """Inputs of a deployment with the format that a plan has where nobody says one."""
+    if given.get("precision") is None:
+        chip, model = Hardware.get(given["hardware"]), Models.get(given["model"])
+        given = given | {"precision": run_format(chip, model, model.native_format)}
+    return given
 
 
 def is_calibrated(names: Collection[str], models: Iterable[Any]) -> bool:
@@ -223,6 +231,7 @@ class Built:
     machine: Replicated | Engines | None = None
     replicas: Replicated | None = None
     cooling: str | None = None
+    capped: bool = False
 
     @property
     def apart(self) -> bool:
@@ -242,7 +251,7 @@ class Built:
                     *(float(getattr(replica.network, name)) for name in _OF_NETWORK),
                     np.nan if cost is None else to_si(cost, "USD"),
                     equivalent(chip, replica.precision),
-                    *(unknown if chip.tdp is None else chip_power(chip)),
+                    *(unknown if chip.tdp is None and not self.capped else chip_power(chip)),
                     *_around(chip, self.cooling),
                 ]
         return found
@@ -261,6 +270,7 @@ class Deployments:
         commitments: tuple[str, ...],
     ) -> None:
         self.calibrated, self.commitments = calibrated, commitments
+        self.capped = "power_cap" in on_axes or fixed.get("power_cap") is not None
         self.built: list[Built] = []
         self._groups: dict[Any, int] = {}
         names = {key: on_axes.get(key, key) for key in DEPLOYMENT}
@@ -295,7 +305,8 @@ class Deployments:
         return Replicas.of(model=model, efficiency=efficiency, redundant=0, network=network, rents=rents, **found)
 
     def _numbers(self, given: dict[str, Any]) -> list[float]:
-        built = _build({self._keys[name]: _read(self._keys[name], v) for name, v in given.items()}, self.calibrated)
+        read = {self._keys[name]: _read(self._keys[name], v) for name, v in given.items()}
+        built = replace(_build(read, self.calibrated), capped=self.capped)
         place = len(self.built)
         self.built.append(built)
         kind = place if self.calibrated else (id(built.described.model), id(built.described.draft), built.apart)
@@ -317,7 +328,7 @@ def _build(given: dict[str, Any], calibrated: bool) -> Built:
     """A checked deployment, with what rejects it."""
     # Rates of points are put in later.
     rates = {"efficiency": CALIBRATED if calibrated else 1.0, "bandwidth_efficiency": 1.0}
-    described = deployment_of(Inputs({**given, **rates}))
+    described = deployment_of(Inputs({**with_format(given), **rates}))
     try:
         for pool in (described, described.writing):
             check_degrees(described.model, *pool.degrees, redundant=described.redundant)

@@ -28,7 +28,7 @@ from mlsysim.cases.one_pass import Device, Pass, Roofline, Work, asked_pass, fir
 from mlsysim.cases.run import per_million
 from mlsysim.cases.training_pass import TrainingStep, training_work
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate, run_format
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import ComputeCore, HardwareNode, IOInterconnect, MemoryHierarchy
 from mlsysim.models.registry import Models
@@ -62,6 +62,9 @@ _OWN = ("efficiency", "bandwidth_efficiency", "runtime")
 _PASSED = [name for name in SingleNodeModel.inputs if name not in ("hardware", "raise_errors", *CALIBRATED_ONLY)]
 _WORKLOAD = tuple(name for name in _PASSED if name not in _OWN)
 INPUTS = declared("hardware?") | _CHIP | {name: SingleNodeModel.inputs[name] for name in _PASSED}
+_FORMAT = INPUTS["precision"].default
+INPUTS["precision"] = replace(INPUTS["precision"], default=None)
+INPUTS["power_cap"] = replace(INPUTS["power_cap"], plain_unit="W")
 INPUTS["amortization_years"] = EconomicsModel.inputs["amortization_years"]
 LARGER = ("throughput_per_s", "tokens_per_second", "mfu", "hfu", "throughput_per_usd")
 OUTPUTS = (
@@ -87,12 +90,28 @@ def _plain(space: Space, columns: Columns, name: str) -> Any:
     return columns[name] if name in columns else space.fixed.get(name, INPUTS[name].default)
 
 
+def format_of(given: dict[str, Any]) -> str:
+    """The format of a pass: where none is given that of a plan's answer on a chip of the zoo, fp16 on one that is described."""
+    if given.get("precision") is not None:
+        return str(read_input("a sweep", "precision", INPUTS["precision"], given["precision"]))
+    if given.get("hardware") is None:
+        return str(_FORMAT)
+    model = Models.get(given["model"])
+    return run_format(Hardware.get(given["hardware"]), model, model.native_format)
+
+
+def _format_by(space: Space, *inputs: str) -> tuple[str, ...]:
+    """These inputs, and those that decide the format where the space gives none."""
+    given = "precision" in {*space.homes, *space.fixed}
+    return tuple(dict.fromkeys((*inputs, "precision", *(() if given else ("hardware", "model")))))
+
+
 _ENTRY = (*_CHIP, "flash", "expansion", "energy", "wide", *CONSTANTS)
 
 
 def _entry(given: dict[str, Any]) -> list[float]:
     """Numbers of a chip of the zoo at a precision; what is not known is not a number."""
-    chip, precision = (read_input("a sweep", name, INPUTS[name], given[name]) for name in ("hardware", "precision"))
+    chip, precision = read_input("a sweep", "hardware", INPUTS["hardware"], given["hardware"]), format_of(given)
     try:
         peak, _ = arithmetic_peak(chip, precision)
     except UnknownNameError:
@@ -113,7 +132,7 @@ def chip_numbers(space: Space, columns: Columns) -> dict[str, Any]:
     found["expansion"] = np.inf
     found["dispatch_tax"] = to_si(constant("dispatch_tax").quantity, "s")
     if "hardware" in columns or space.fixed.get("hardware") is not None:
-        found = table(space, "chips", ("hardware", "precision"), INPUTS, _ENTRY, _entry).take(columns)
+        found = table(space, "chips", _format_by(space, "hardware"), INPUTS, _ENTRY, _entry).take(columns)
     else:
         for name in ("peak", "bandwidth", "capacity"):
             if name not in columns and space.fixed.get(name) is None:
@@ -143,7 +162,7 @@ _ANSWER = ("feasible", "wall", *(name for name in OUTPUTS[2:] if "usd" not in na
 def chip_of(given: dict[str, Any]) -> HardwareNode:
     """The chip of the zoo, with what the point replaces, or the one that the point describes; both are taken out of it."""
     chip = None if given.get("hardware") is None else Hardware.get(given["hardware"])
-    precision = given.get("precision") or INPUTS["precision"].default
+    precision = format_of(given)
     of = {name: given.pop(name, None) for name in ("hardware", *_CHIP)}
     new = {name: Q_(of[name], spec.unit) for name, spec in _CHIP.items() if of[name] is not None}
     changes: dict[str, Any] = {name: new[name] for name in ("tdp", "dispatch_tax") if name in new}
@@ -161,6 +180,7 @@ def chip_of(given: dict[str, Any]) -> HardwareNode:
 
 def answer(given: dict[str, Any]) -> PerformanceProfile:
     """What SingleNodeModel says of the chip that a point names or describes."""
+    given = given | {"precision": format_of(given)}
     chip = chip_of(given)
     return SingleNodeModel().solve(hardware=chip, **asked_of(SingleNodeModel, INPUTS, given))
 
@@ -168,7 +188,7 @@ def answer(given: dict[str, Any]) -> PerformanceProfile:
 def _solved(given: dict[str, Any]) -> list[float]:
     """Its answer in numbers; a chip without the arithmetic gives none."""
     try:
-        arithmetic_peak(chip_of(dict(given)), given["precision"])
+        arithmetic_peak(chip_of(dict(given)), format_of(given))
         found = answer({name: value for name, value in given.items() if value is not None})
     except InputError as error:
         if isinstance(error, UnknownNameError) or error.details.get("field") == "precision":
@@ -202,6 +222,7 @@ _PASS = tuple(field.name for field in fields(Work))
 
 def _pass(given: dict[str, Any]) -> list[float]:
     """What one pass asks for, as SingleNodeModel works it out."""
+    given = {**given, "precision": format_of(given)}
     read = {n: None if v is None else read_input("a sweep", n, INPUTS[n], v) for n, v in given.items()}
     x = Inputs(read)
     phase, new, context = asked_pass(x.model, x.phase, x.seq_len, x.is_training, Assumptions())
@@ -215,7 +236,7 @@ def _pass(given: dict[str, Any]) -> list[float]:
 
 def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, Roofline, Any]:
     """What the points ask for, its times, and the power of their chips."""
-    asked = table(space, "passes", _WORKLOAD, INPUTS, _PASS, _pass).take(columns)
+    asked = table(space, "passes", _format_by(space, *_WORKLOAD), INPUTS, _PASS, _pass).take(columns)
     work = Work(**{**asked, "in_place": np.asarray(asked["in_place"]) > 0})
     device = Device(
         peak=chip["peak"],
@@ -236,7 +257,7 @@ def _case(space: Space, columns: Columns, chip: dict[str, Any]) -> tuple[Work, R
 
 def _trains(given: dict[str, Any]) -> list[float]:
     """Whether the chip trains in the format, where a point is a training step."""
-    precision, named = given["precision"], given.get("hardware")
+    precision, named = format_of(given), given.get("hardware")
     core = ComputeCore(peak_flops=Q_(1.0, "flop/s"), headline=compute_precision(precision))
     try:
         if given["phase"] == "training" or given["is_training"]:
@@ -251,7 +272,7 @@ def _first_order(space: Space, columns: Columns, chip: dict[str, Any]) -> dict[s
     work, times, watts = _case(space, columns, chip)
     if np.any(work.is_step):
         described = "peak" in columns or space.fixed.get("peak") is not None
-        inputs = ("precision", "phase", "is_training", "is_lora", *(() if described else ("hardware",)))
+        inputs = _format_by(space, "phase", "is_training", "is_lora", *(() if described else ("hardware",)))
         able = np.asarray(table(space, "trained", inputs, INPUTS, ("able",), _trains).take(columns)["able"]) > 0
         # As where the chip has no arithmetic in the format: no design.
         chip = {**chip, "peak": np.where(able, chip["peak"], np.nan)}
