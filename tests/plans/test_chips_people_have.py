@@ -62,7 +62,9 @@ def test_dense_peaks_and_links_of_the_sheets(chip, precision, tflops, link):
     assert (None if found.link is None else found.link.bandwidth_total.to("GB/s").magnitude) == link
 
 
-@pytest.mark.parametrize("chip", [c for c in CHIPS if c not in ("L2", "RTX_5090", "RTX_PRO_6000_Workstation")])
+@pytest.mark.parametrize(
+    "chip", ["GH200_96GB", *(c for c in CHIPS if c not in ("L2", "RTX_5090", "RTX_PRO_6000_Workstation"))]
+)
 def test_chips_of_servers_have_their_node(chip):
     name = Hardware.get(chip).name
     assert any(node.accelerator.name == name for node in Nodes)

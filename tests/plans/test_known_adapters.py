@@ -49,6 +49,44 @@ def test_adapters_of_qwen(model: str, length: int, gigabytes: float, seconds: fl
     assert to_si(answer.value("latency"), "s") == pytest.approx(seconds, rel=0.15)
 
 
+OFFLOADED = {"lora_rank": 64, "lora_targets": "all", "offload_activations": 1.0}
+FEW = {"lora_rank": 8, "seq_len": 2048}
+EVERY = FEW | {"lora_targets": "all"}
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "keys", "gibibytes"),
+    [
+        ("Llama3.2_3B", "1xA100", {"recompute": "none"}, 42.9),
+        ("Llama3.2_3B", "1xA100", {}, 24.9),
+        ("Llama3.2_3B", "1xA100", OFFLOADED, 8.5),
+        ("Llama3.2_3B", "1xA100", OFFLOADED | {"precision": "nf4"}, 4.6),
+        ("Llama3_8B", "1xRTX_4090", EVERY, 16.2),
+        ("Llama3_8B", "1xA6000", FEW | {"recompute": "none"}, 30.3),
+        ("Llama3_8B", "1xRTX_4090", EVERY | {"precision": "nf4"}, 7.4),
+        ("Llama3_70B", "8xA100", EVERY | {"batch_size": 16, "tp": 1}, 27.6),
+    ],
+)
+def test_tensors_of_torchtune(model: str, on: str, keys: dict[str, Any], gibibytes: float) -> None:
+    """README of pytorch/torchtune, "Memory and training speed" and "Optimization flags": two packed sequences, compiled, chunked cross entropy, peak of what
+    the allocator handed out; no constant has seen it."""
+    settings: dict[str, Any] = {"batch_size": 2, "seq_len": 4096, "recompute": "full", "stack": "torchtune"}
+    answer = train(model, on=on, **(settings | keys))
+    assert held(answer, "driver", "reserve") * 1e9 / 2**30 == pytest.approx(gibibytes, rel=BENCHMARK)
+
+
+def test_frozen_weights_are_gathered_as_they_are_stored() -> None:
+    """FSDP2 gathers the four-bit tensors of a frozen layer and each product expands its own: two layers of 405B in nf4 are 3.3 GB, in 16 bits 12.8."""
+    keys: dict[str, Any] = EVERY | {"batch_size": 16, "tp": 1, "recompute": "full", "stack": "torchtune"}
+    answer = train("Llama3_405B", on="8xA100", precision="nf4", **keys)
+    assert answer.memory is not None
+    weights = next(part.value for part in answer.memory.parts if part.label.startswith("weights"))
+    # Shared in four bits and a little more, beside the table and the head in 16 bits, which stay whole, and two layers.
+    table, layer = 2 * 128_256 * 16_384, 401.6e9 / 126
+    four = 4.25 / 8
+    assert weights == pytest.approx(four * 401.6e9 / 8 + 2 * table * (1 + 1 / 8) + 2 * four * layer, rel=0.03)
+
+
 @pytest.mark.parametrize(("model", "gigabytes"), [("Qwen_7B", 13.9), ("Qwen_14B", 19.9), ("Qwen_72B", 64.1)])
 def test_adapters_of_qwen_on_four_bits(model: str, gigabytes: float) -> None:
     """The same page, Q-LoRA at 2,048 tokens, whose adapters stand beside all products (c_attn, c_proj, w1, w2), in 32 bits."""

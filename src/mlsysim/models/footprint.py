@@ -301,7 +301,9 @@ class Training:
                 rest = rest + (FULL - HALF) * stage.tables * token_table(model) / (self.tp * shards[0])
             if keeps.prefetched:
                 layer = self._units[place] * (_largest_matrix(model) if keeps.compiled else 1.0)
-                ahead = layer * (keeps.prefetched * self._element + (0.0 if self._adapters else each[1]))
+                # What is frozen is sent in the format that it rests in.
+                sent, summed = (resting, 0.0) if self._adapters else (self._element, each[1])
+                ahead = layer * (keeps.prefetched * sent + summed)
                 if keeps.ends and not place:
                     ahead = ahead + self._element * stage.tables * token_table(model) / self.tp
                 rest = rest + where((zero >= 3) & (ranks > 1), (1 - self.whole_weights) * ahead, 0.0)
