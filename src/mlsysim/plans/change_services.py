@@ -27,7 +27,7 @@ from mlsysim.plans.change_candidates import (
 )
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.units.registry import to_si
 
 _SPARE = 1.25
@@ -54,6 +54,8 @@ def of_a_service(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         return f"let the layout be chosen ({_replicas(tried)} instead of {_replicas(answer)})"
 
     settings = [] if chosen else [Candidate(other, loose)]
+    if chosen:
+        settings += _in_groups(plan, answer)
     prompt = part.prompt_tokens or 0
     if prompt >= _LONG:
         chunks = (size for size in _CHUNKS if size != part.chunk_tokens)
@@ -162,6 +164,22 @@ def _replicas(answer: Answer) -> str:
     )
     split += f" attention-DP{groups}" if groups > 1 else ""
     return split if number == 1 else f"{number:,} replicas of {split}"
+
+
+def _in_groups(plan: Plan, answer: Answer) -> Iterator[Candidate]:
+    """Attention of a mixture in groups of one device that share its experts, where requests wait for caches: a tensor group wider than the keys'
+    heads (one, of latent attention) has copies of them. Such groups are never the layout that is chosen while another holds the requests."""
+    layout, room, fleet = answer.layout, answer.held.get("max_batch"), find_fleets(plan.hardware).fleets[0]
+    width = min(fleet.total_accelerators, fleet.node.accelerators_per_node)
+    experts = getattr(workload_of(plan.workload), "experts", 1)
+    waits = room is not None and layout["concurrency"] > layout["replicas"] * float(room.value)
+    if waits and layout["attention_dp"] == layout["pp"] == 1 and experts > 1 and width > 1 and experts % width == 0:
+        split = {"tp": 1, "ep": width, "attention_dp": width}
+
+        def words(tried: Answer) -> str:
+            return f"attention in groups of one device that share the experts ({_replicas(tried)} instead of {_replicas(answer)})"
+
+        yield Candidate(words, plan.replacing(parallelism=split, serving={"replicas": None}))
 
 
 def _short(answer: Answer) -> float:

@@ -149,9 +149,9 @@ def _as_asked(answer: Answer, base: Plan, plan: Plan) -> Plan:
             keys = sorted(one.keys() | other.keys()) if isinstance(other, dict) else ()
             changed[part] = {key: other.get(key) for key in keys if one.get(key) != other.get(key)} if keys else other
     split, service = asked.parallelism, asked.serving
-    if (split.automatic or (service is not None and split.tp is None)) and changed.get("parallelism", {}).keys() != {
-        "micro_batch"
-    }:
+    others = changed.get("parallelism", {})
+    itself = others.keys() == {"micro_batch"} or others.get("attention_dp") is not None
+    if (split.automatic or (service is not None and split.tp is None)) and not itself:
         changed.pop("parallelism", None)
     for name in _FOLLOW:
         if service is None or getattr(service, name) is None:
