@@ -9,7 +9,8 @@ cards (every second), torchtitan on A100, llama.cpp on Strix Halo, vLLM 0.8.5 un
 client on H100, A100 and MI355X, Tenstorrent's n300, llama.cpp on DGX Spark behind a context, nanoGPT and MaxText; vLLM and
 transformers on RTX PRO 6000 and RTX 5090, llama.cpp with Vulkan, a thousand conversations at once, vLLM on a v6e, Gemma 3 on the n300, FSDP in FP8 on MI300X and H200, torchtitan on
 MI350X; DeepSeek-R1 on ranks of attention with 128 to 896 requests each; tables of READMEs: NeMo 24.09 to 25.07 and MaxText on H100 and GB200 (every second or so), timm's networks in full precision on an A100 (TF32), a V100's
-milliseconds, MLX and GGUF on an M4 Max without a prompt's length, MLPerf Inference 4.1, ShareGPT at a rate and all at once (SGLang 0.3, vLLM 0.6 of 2024). Sources stand in the rows.
+milliseconds, MLX and GGUF on an M4 Max without a prompt's length, MLPerf Inference 4.1, ShareGPT at a rate and all at once (SGLang 0.3, vLLM 0.6 of 2024);
+issues and pull requests: DBRX on H100 in 2024, MLC and ExLlama on GeForce cards (about every second). Sources stand in the rows.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _FOLDER = Path(__file__).parent / "published"
         ("training_recipes", 10.0, 32.0, 85),
         # Small models under MLX on an M4 Max are twice as fast as under what stands in for it.
         ("inference_readme", 25.0, 50.0, 80),
+        # Latencies in seconds, MLC's q4f16, a tag of Ollama without a format.
+        ("inference_issues", 20.0, 60.0, 85),
         ("vision_readme", 15.0, 45.0, 75),
         # First tokens of vLLM's ten steps at a time (2024) take three times as long as those of today's.
         ("serving_open_readme", 40.0, 80.0, 85),

@@ -161,11 +161,16 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
         return format_of(named, label)
     if bits and int(bits[1] or 16) != 16:
         return format_of(f"{bits[1]}bit", label)
+    if not bits and "ollama" in " ".join(row.values()).lower():
+        inferred.append(f"weights in {_TAGGED}, as Ollama's tags have them")
+        return _TAGGED
     half = next((name for name in ("bf16", "fp16") if chip.compute.supports(name)), "fp32")
     inferred.append(f"{half} weights" if bits else f"weights in {half}")
     return half
 
 
+_TAGGED = "q4_K_M"
+"""Weights of a tag of Ollama's library that names no format."""
 _METRIC_WORDS: dict[str, str] = settings("rows")["metric_words"]
 
 

@@ -54,12 +54,14 @@ from mlsysim.calibrate.cells import (
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.tables.built import built, own_limits, stored_cache
+from mlsysim.errors import MLSysError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, serving_table
+from mlsysim.units.registry import quantity
 from mlsysim.zoo.labels import counted
 from mlsysim.zoo.layouts import mapping
 
@@ -138,7 +140,7 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
         raise Skipped(f"the metric {row['metric']!r} is not known")
     asked, ours = _WORDS["asked"][metric]
     if ours == "ms":
-        return asked, ours, {"s": 1e-3, "us": 1e3}.get(unit, 1.0)
+        return asked, ours, _milliseconds_in(unit)
     factor = 60.0 if "/min" in unit else 1.0
     if metric == "total_throughput":
         factor *= 1 + (serving.prompt_tokens or 0) / (serving.output_tokens or 1)
@@ -154,6 +156,14 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     if metric == "achieved_weight_bandwidth_per_gpu":
         return asked, ours, _weights_read(model, plan) / 1e9
     return asked, ours, factor
+
+
+def _milliseconds_in(unit: str) -> float:
+    """What a millisecond is in a row's unit of time: s, seconds, us; a row that names none has milliseconds."""
+    try:
+        return quantity(1.0, "ms").to(unit or "ms").magnitude
+    except (TypeError, ValueError, MLSysError):
+        raise Skipped(f"the unit {unit!r} is no time") from None
 
 
 def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
@@ -244,7 +254,7 @@ def _load(
     if (
         load.lower().startswith(("max", "saturated"))
         or "max-throughput" in scenario
-        or (not load and "throughput" in scenario)
+        or (not load and ("throughput" in scenario or _sent(row)))
     ):
         sent = _sent(row) or serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
         if sent is not None:
