@@ -46,7 +46,7 @@ from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.tags import Tag, untagged
-from mlsysim.units.ops import exp, expm1, floor, log, maximum, minimum, sqrt, where
+from mlsysim.units.ops import exp, expm1, floor, log, maximum, minimum, some, sqrt, where
 
 Stepping = EngineStep | Iterations
 
@@ -148,7 +148,7 @@ class Readers(ABC):
             begun = -expm1(-rate * pause)
             share = begun / (begun + exp(-rate * step))
             mean = share * step + (1 - share) * pause
-            count = minimum(maximum(rate * mean / share, 1.0), most)
+            before, count = count, minimum(maximum(rate * mean / share, 1.0), most)
         busy = share * step / mean
         own = self.reading(minimum(1 + rate * (busy * step + (1 - busy) * pause), most), beside, tag) * self.through
         rest = (1 - busy) * turn / 2 + self.reading(count, beside, tag) * self.chunks * (
@@ -161,7 +161,9 @@ class Readers(ABC):
         waited = minimum(queue / each + random, population / 2)
         queued, m = maximum(each * waited, _NEXT_TO_NONE), maximum(value_of(ahead), _NEXT_TO_NONE)
         twice = queued * -expm1(-m * load ** (sqrt(2 * (most + 1)) - 1) / queued)
-        late = rest + ahead * maximum(1 - twice / m, 0.0) + self.held * step * -expm1(-rate * step)
+        late = rest + ahead * maximum(1 - twice / m, 0.0)
+        if some(self.held > 0):
+            late = late + self.reading(before, beside, tag) * (self.chunks * self.held * -expm1(-rate * step))
         return own + a.loss(RUNNING, SERVING, REST, late) + a.loss(QUEUE, TAIL, QUEUED, pace * waited)
 
 
