@@ -102,6 +102,7 @@ ANSWERED = (
     "train Llama3_70B 512xH100",
     "train Llama3_70B --gpus 96xB200",
     "train Llama3_70B --num-gpus 512 --gpu B200",
+    "train Llama3_8B --gpus=64 --gpu=H100",
     "serve Llama3_70B --on 8xH200 -tp 8",
     "serve Llama3_70B --on 8xH200 -tp=8",
     "plan Llama3_70B --gpus H100 --deadline 30d",

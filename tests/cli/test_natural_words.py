@@ -32,6 +32,18 @@ UNDERSTOOD = {
     "serve Llama3_8B --on H100 -e 0.5 --qps 1 --slo 'ttft=5s;tpot=50ms'": "Time of each further token",
     "eval Llama3_8B H100 --memory-bandwidth 8TBps -e 0.5": "memory bandwidth 8 TBps",
     "train Llama3_8B --on 8xH100 -e 0.5 --deadline 4weeks": "The run lasts 28 days",
+    # Numbers with their nouns, machines of clouds with as many chips as they have, metrics by the words of pages.
+    "train Llama3_8B --on 8xH100 -e 0.5 --tokens '2 billion tokens'": "2 billion tokens take",
+    "train Llama3_8B --on 8xH100 -e 0.5 --tokens 2bn": "2 billion tokens take",
+    "serve Llama3_8B --on H100 -e 0.5 --isl '1000 tokens' --osl '100 tokens'": "1,000 + 100 tokens",
+    "serve Llama3_8B --on H100 -e 0.5 --qps '5 requests per second'": "5 requests a second",
+    "serve Llama3_8B --on H100 -e 0.5 --qps 5rps": "5 requests a second",
+    "serve Llama3_8B --on H100 -e 0.5 --qps '5 req/s'": "5 requests a second",
+    "serve Llama3_8B --on inf2.48xlarge -e 0.5": "on 12 x AWS Inferentia2",
+    "serve Llama3_8B --on '2 racks of GB200 NVL72' -e 0.5": "on 144 x NVIDIA GB200",
+    "serve Llama3_8B --on '16 x ND H100 v5' -e 0.5": "on 128 x NVIDIA H100",
+    "explain 'cost per token' --of Llama3_8B@8xH100": "Cost of a million",
+    "explain 'time per output token' --of Llama3_8B@8xH100 --task serving": "Time of each further token",
 }
 
 NOTED = {

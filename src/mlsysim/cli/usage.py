@@ -77,6 +77,8 @@ def _of_an_option(error: Exception, name: str) -> str:
         if command == "synthesize":
             own = {"--qps": "throughput '10/s'", "--slo": "latency 20ms, the time of a pass"}.get(name, own)
             own = "latency 20ms, the time of a pass" if name in ("--tpot", "--ttft") else own
+        if command == "rl" and re.fullmatch("--(osl|output-(tokens|len)|max-(new-)?tokens)", name):
+            own = "response 2000"
         return f"There is no option {name} here: it belongs to {owner}{f'; write --{own}' if own else ''}."
     if instead:
         return f"There is no option {name}; {vocabulary.remedy(instead)}."
@@ -131,10 +133,11 @@ def _instead(option: str) -> str:
 
 def _with_value(name: str, example: str) -> str:
     """What would have been right, with the value that was given where it can stand for the example's, and the chip that was named."""
-    word = next((each for each in sys.argv if each == name or (len(name) == 2 and each.startswith(name))), "")
+    starts = name if len(name) == 2 else f"{name}="
+    word = next((each for each in sys.argv if each == name or each.startswith(starts)), "")
     given = sys.argv[sys.argv.index(word) + 1 :][:1] if word else []
-    if len(word) > len(name) == 2:
-        given = [word[2:]]
+    if len(word) > len(name):
+        given = [word.removeprefix(starts)]
     option, _, value = example.partition(" ")
     if not value or not given or given[0].startswith("-"):
         return example
@@ -171,13 +174,18 @@ def _of_words(error: Exception, words: str) -> str:
         return f"Settings are options here: write {setting}."
     if "on" in sys.argv[2:-1]:
         fleet = [word for word in sys.argv[sys.argv.index("on", 2) + 1 :] if word not in ("a", "an", "the", "one")]
+        if command == "compare":
+            plans = (
+                f"{context.params.get('first')}@{each}"[:80] for each in [*fleet, "H100", "A100"][:3] if each != "and"
+            )
+            return f"Each is MODEL@FLEET: `mlsysim compare {' '.join([*plans][:2])}`."
         return f"The fleet is an option: --on {(fleet or ['H100'])[0][:60]}, with its dashes."
     if command == "compare":
         one, between = (str(context.params.get(name)) for name in ("first", "second"))
         if between.rstrip(".") in ("vs", "versus", "and", "with", "to", "against"):
             chips = " --model Llama3_8B" if is_hardware(one) else ""
             return f"compare takes two plans without {between!r} between them: `mlsysim compare {one[:60]} {words[:60]}{chips}`."
-        if " " not in words and is_hardware(between) and is_hardware(words):
+        if " " not in words and is_hardware(between) and is_hardware(words) and not is_hardware(one):
             return f"Each is MODEL@FLEET: `mlsysim compare {one[:60]}@{between[:60]} {one[:60]}@{words[:60]}`."
         return f"{words[:60]!r} is one too many: compare takes two, each MODEL@FLEET; `mlsysim sweep MODEL@FLEET on=A,B,C` takes any number."
     hint = f" (as in `{example}`)" if (example := _example(context)) else ""
@@ -231,7 +239,15 @@ def _of_a_plan(words: str) -> str:
         (words.removeprefix(f"{each} ") for each in ("on", "of", "for") if words.startswith(f"{each} ")), words
     )
     metric, plan = (words, first) if any(sign in first for sign in "@:./") else (first, words)
+    if not any(sign in plan for sign in "@:./") and not _names_a_system(plan.split()[-1]):
+        return f"A metric of several words stands in quotes: `mlsysim explain '{metric[:40]} {plan[:60]}'`."
     return f"The plan of a metric stands after --of, as in `mlsysim explain {metric[:40]} --of {plan[:60]}`."
+
+
+def _names_a_system(word: str) -> bool:
+    from mlsysim.models.registry import Models
+
+    return Models.has(word) or is_hardware(word)
 
 
 # --- commands -----------------------------------------------------------------------------------------------------------

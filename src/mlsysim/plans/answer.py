@@ -138,7 +138,7 @@ class Answer(Document, Record):
         """A metric by its name, its path, such as ``performance.mfu``, that of the documents, or its label; neither case nor articles matter. The cost
         is what is paid."""
         wanted = _plain(name)
-        if wanted == "cost" and self.paid is not None:
+        if wanted in ("cost", "dollars", "money") and self.paid is not None:
             return self.paid
         for metric in self.metrics:
             if wanted in (metric.name, metric.path, _plain(metric.label), *kinds()[metric.name].aliases):
@@ -150,9 +150,13 @@ class Answer(Document, Record):
             raise InputError(f"{what} has no {kind.name}. {self.headline}", field=name)
         if kind is not None and kind.wall == CAPITAL and self.paid is None:
             raise UnknownNameError(f"{self.priceless} it has no {kind.name}; give a price.", name=name, field=name)
+        has = ", ".join(m.name for m in self.metrics)
+        if kind is not None:
+            placed = kind.name.startswith(("carbon", "water"))
+            why = "no region is given" if placed else f"its task is {self.task}, which gives {has}"
+            raise UnknownNameError(f"This answer has no {kind.name}: {why}.", name=name, field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
-        whose = f"its task is {self.task}, which gives" if kind is not None else "it has"
-        raise unknown_name("metric of this answer", name, names, f"{whose} {', '.join(m.name for m in self.metrics)}.")
+        raise unknown_name("metric of this answer", name, names, f"it has {has}.")
 
     if not TYPE_CHECKING:
 

@@ -7,6 +7,7 @@ carried the cost is that of the accelerators, so that fewer of them come first. 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 
 from mlsysim.plans.answer import Answer
@@ -56,6 +57,9 @@ def of_a_service(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     settings = [] if chosen else [Candidate(other, loose)]
     if chosen:
         settings += _in_groups(plan, answer)
+    if (by_itself := re.sub(r"[-_ ]eager$", "", part.engine or "", flags=re.IGNORECASE)) != (part.engine or ""):
+        words = f"steps captured in CUDA graphs (the engine {by_itself})"
+        settings.append(Candidate(words, plan.replacing(serving={"engine": by_itself})))
     prompt = part.prompt_tokens or 0
     if prompt >= _LONG:
         chunks = (size for size in _CHUNKS if size != part.chunk_tokens)

@@ -23,6 +23,7 @@ from mlsysim.plans.plan import Plan
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.units.records import dataclass
 from mlsysim.walls.document import Summary
+from mlsysim.walls.inputs import CALIBRATED
 
 _SURE = 0.9
 """Odds of a service that one can count on."""
@@ -103,6 +104,10 @@ def least_services(plan: Plan, chips: Sequence[str], tell: Tell = lambda words: 
     part = plan.serving
     if part is None or (part.qps is None and part.trace is None):
         raise InputError("A least service needs the requests that come: qps, or a trace.", field="qps")
+    if plan.hardware.efficiency not in (None, CALIBRATED):
+        raise InputError(
+            "At first order nothing queues, so no service is least; leave the efficiency out.", field="efficiency"
+        )
     streams = {chip: ChipDesigns(plan, chip, tell) for chip in dict.fromkeys(chips)}
     found, none, heads = list[Design](), list[Service](), list[tuple[tuple[float, int], int, str, Design]]()
     lines = {chip: stream.designs() for chip, stream in streams.items()}

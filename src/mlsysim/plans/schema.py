@@ -17,7 +17,7 @@ from pydantic import model_validator
 
 from mlsysim.errors import InputError, did_you_mean, either, nearest
 from mlsysim.units.fields import QuantityField, Record
-from mlsysim.units.registry import number_from
+from mlsysim.units.registry import number_from, two_meanings
 from mlsysim.vocabulary import MEANT, PARTS, VALUES, WRITTEN, Setting, Wording, names_of, plain, remedy, valued
 from mlsysim.zoo.files import shipped
 
@@ -50,8 +50,10 @@ INSTEAD: dict[tuple[str, ...], str] = {tuple(line["fields"]): line["said"] for l
 
 
 def read_number(value: Any) -> Any:
-    """A number that may be text as people write it, such as 15e12, 15T or 40%; what is none stays, to be refused."""
-    found = number_from(value) if isinstance(value, str) else None
+    """A number that may be text as people write it, such as 15e12, 15T, 2 million tokens or 40%; what is none stays, to be refused."""
+    if isinstance(value, str) and (words := two_meanings(value)):
+        raise ValueError(words)
+    found = number_from(re.sub(r"(?i)(?<=\w)\s*tokens?\s*$", "", value)) if isinstance(value, str) else None
     return value if found is None else found
 
 

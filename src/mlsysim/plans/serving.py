@@ -28,6 +28,7 @@ from mlsysim.plans.serving_words import headline, limited, verdict
 from mlsysim.plans.sheet import Sheet
 from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import many, plainly
+from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.binding import NAMES, share_text
 from mlsysim.zoo.intervals import independent
 
@@ -127,17 +128,18 @@ def _refuse_foreign(plan: Plan) -> None:
         return
     for name, owner, given in (
         *((name, "decode_on", part.decode_on) for name in ("network", "decode_tp", "decode_ep", "decode_replicas")),
-        ("acceptance", "draft_model or draft_tokens", part.draft_model or part.draft_tokens),
+        ("acceptance", "draft_model draft_tokens", part.draft_model or part.draft_tokens),
         ("think_time", "turns", part.turns),
         ("resident_adapters", "adapters", part.adapters),
         ("mtbf", "failures", part.failures),
-        ("restart_time", "failures or autoscale", part.failures or part.autoscale),
+        ("restart_time", "failures autoscale", part.failures or part.autoscale),
         ("storage_bandwidth", "offload_disk", part.offload_disk),
     ):
         if getattr(part, name, None) is None and getattr(plan.ops, name, None) is None:
             continue
         if not given:
-            raise InputError(f"{name} has no meaning without {owner}.", field=name)
+            owners = listed(map(Setting, owner.split()), " or ")
+            raise InputError(worded(Setting(name), " has no meaning without ", owners, "."), field=name)
 
 
 def _without_effect(server: Server, assumed: Any) -> None:

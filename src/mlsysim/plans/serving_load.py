@@ -212,7 +212,9 @@ class Server:
     def _tensors(self, pool: Fleet | None = None) -> list[int]:
         """Tensor-parallel degrees that divide a node and the heads."""
         heads, fleet = getattr(self.model, "heads", None) or 1, pool or self.fleet
-        most = min(fleet.node.accelerators_per_node, fleet.total_accelerators)
+        chip = fleet.node.accelerator
+        joined = chip.link is not None or chip.interconnect is not None
+        most = min(fleet.node.accelerators_per_node, fleet.total_accelerators) if joined else 1
         cp = self.plan.parallelism.cp or 1
         found = [t for t in divisors(most) if heads % t == 0] or [1]
         return [t for t in found if cp == 1 or most_context(self.model, t) % cp == 0] or found[-1:]

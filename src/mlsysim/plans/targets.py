@@ -65,7 +65,7 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
     True
     """
     found = []
-    pieces = re.split(r"[,;]|(?<=s)\s+(?=\w+\s*[=<])", text or "")
+    pieces = re.split(r",(?!\d)|;|(?<=s)\s+(?=\w+\s*[=<])", text or "")
     for piece in filter(None, map(str.strip, pieces)):
         # Either order: ttft_p99, p99_ttft.
         turned = re.sub(r"^(mean|p\d[\d.]*)[_ -]([a-z0-9]+)", r"\2_\1", piece.lower())
@@ -95,11 +95,15 @@ _SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h"
 def per_second(value: Any) -> Any:
     """A rate of requests as a number a second; what is no rate in another time stays.
 
-    >>> per_second("300/min"), per_second("1M per day"), per_second(5), per_second("5/fortnight")
-    (5.0, 11.574074074074074, 5, '5/fortnight')
+    >>> per_second("300/min"), per_second("1M per day"), per_second("5 requests per second"), per_second("5rps"), per_second("5/fortnight")
+    (5.0, 11.574074074074074, 5.0, 5.0, '5/fortnight')
     """
     found = (
-        re.fullmatch(r"([\d.,_]+ ?\w?)\s*(?:/|per\s|an?\s)\s*(\w+)", value.strip()) if isinstance(value, str) else None
+        re.fullmatch(
+            r"([\d.,_]+ ?[kKmM]?)\s*(?:(?:req(?:uest)?s?)?\s*(?:/|per\s|an?\s)\s*|[rq]p(?=s$))(\w+)", value.strip()
+        )
+        if isinstance(value, str)
+        else None
     )
     number = None if found is None or found[2] not in _SECONDS else number_from(found[1].strip())
     return value if number is None or found is None else number / _SECONDS[found[2]]

@@ -36,8 +36,12 @@ _GROUP = re.compile(r"^\s*(?:(?P<count>[\d_,]+)\s*[xX×*]\s*)?(?P<name>[^@]+?)\s
 _NO_CHIP = re.compile(
     r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*|\s*_?(nodes?|gpus?|servers?|hosts?|chips?|accelerators?))?$", re.IGNORECASE
 )
+_SORT = re.compile(
+    r"(an? |my |the )?([cgn]pu|cuda(:\d+)?|mps|laptop|desktop|workstation|notebook|phone|arduino|mcu|microcontroller)s?",
+    re.IGNORECASE,
+)
 _OF_NODES = re.compile(
-    r"(?P<count>\d[\d_,]*)\s*(?:nodes?|hosts?|servers?|machines?|boxes|box)\s*(?:[x×*,]|of|with)?\s+(?P<name>[a-z].*)"
+    r"(?P<count>\d[\d_,]*)\s*(?:nodes?|hosts?|servers?|machines?|racks?|boxes|box)\s*(?:[x×*,]|of|with)?\s+(?P<name>[a-z].*)"
     r"|(?P<number>\d[\d_,]*)\s*(?P<chip>[a-z].*?)\s+(?:nodes|node|hosts|host|servers|server|boxes|box)",
     re.IGNORECASE,
 )
@@ -192,6 +196,10 @@ def find_system(name: str) -> tuple[str, Any]:
     chip, _, number = name.lower().rpartition("x")
     if number and not number.strip("0") and _is_system(chip):
         _count(number, name)
+    if _SORT.fullmatch(name):
+        raise InputError(
+            f"{name!r} does not say which chip; name one, such as H100, 'RTX 4090' or 'M4 Max'.", field="on"
+        )
     if _NO_CHIP.match(name):
         text = (
             f"{name[:60]!r} does not say how many of which chip; write a whole number and a chip, such as '512xH100'."
@@ -235,10 +243,13 @@ def _usual_node(chip: HardwareNode) -> Node | None:
 def _each(text: str) -> int | None:
     """How many accelerators a node has where a text says it.
 
-    >>> _each("2 nodes of 4xH100@NDR"), _each("8x2xA100"), _each("8xH100")
-    (4, 2, None)
+    >>> _each("2 nodes of 4xH100@NDR"), _each("8x2xA100"), _each("2xinf2.48xlarge"), _each("8xH100")
+    (4, 2, 12, None)
     """
-    found = _EACH.fullmatch(text.partition("@")[0].strip())
+    name = text.partition("@")[0].strip()
+    if held := machine(re.sub(r"^[\d_,]+\s*[xX×*]\s*", "", name)):
+        return held[0]
+    found = _EACH.fullmatch(name)
     return int(found["each"]) if found is not None and _is_system(found["name"]) else None
 
 

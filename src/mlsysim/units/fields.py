@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from mlsysim.errors import InputError, UnitError, did_you_mean, nearest
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Quantity, number_from, parse_quantity, ureg
+from mlsysim.units.registry import Quantity, number_from, parse_quantity, two_meanings, ureg
 from mlsysim.units.text import as_given
 
 
@@ -76,6 +76,8 @@ class QuantityField:
             return UnitError(sentence, field=field, expected=self.unit, example=self.example)
 
         if self.unit.startswith("USD"):  # one currency, so that a plain number says all
+            if isinstance(value, str) and (words := two_meanings(re.sub(r"[^\d.].*", "", value.strip(" $")))):
+                raise refusal(f": {words}", ".")
             paid = number_from(value.strip().removeprefix("$")) if isinstance(value, str) else value
             if isinstance(paid, (int, float)) and not isinstance(paid, bool):
                 value = Quantity(paid, self.unit)
@@ -97,7 +99,7 @@ class QuantityField:
         except UnitError as error:
             if "field" in error.details:
                 raise
-            if isinstance(value, str) and (not any(map(str.isdigit, value)) or re.search(r"\d-\d", value)):
+            if isinstance(value, str) and (not any(map(str.isdigit, value)) or re.search(r"\d[-:]\d", value)):
                 raise refusal(f" got {value[:60]!r}") from None
             asked = str(error).endswith("?")
             raise refusal(f": {str(error).rstrip('.')}", f" E{expected[3:]}" if asked else expected) from None

@@ -29,11 +29,23 @@ _UNIT_TOKEN = re.compile(
 )
 
 
-_SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12, "%": -2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {
+    "k": 3,
+    "m": 6,
+    "b": 9,
+    "g": 9,
+    "t": 12,
+    "%": -2,
+    "bn": 9,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+}
 _WORDS = r"\s*(?:thousand|million|billion|trillion)"
-_WRITTEN = re.compile(rf"{_NUMBER.pattern}(?P<scale>[kmbgt%]|[kmg]i|{_WORDS})?\s*", re.IGNORECASE)
+_WRITTEN = re.compile(rf"{_NUMBER.pattern}(?P<scale>[kmbgt%]|bn|[kmg]i|{_WORDS})?\s*", re.IGNORECASE)
 _MONEY = re.compile(
-    rf"\s*(?P<first>(?:US)?\$|USD)?\s*{_NUMBER.pattern}(?P<scale>[kmbt]?|{_WORDS})\s*(?P<last>(?:US)? ?dollars?|USD|\$)?\s*(?P<per>/.*)?",
+    rf"\s*(?P<first>(?:US)?\$|USD)?\s*{_NUMBER.pattern}(?P<scale>[kmbt]?|bn|{_WORDS})\s*(?P<last>(?:US)? ?dollars?|USD|\$)?\s*(?P<per>/.*)?",
     re.IGNORECASE,
 )
 
@@ -49,8 +61,8 @@ def number_from(text: str) -> float | int | None:
 
     >>> number_from("8k"), number_from("8Ki"), number_from("1.24T"), number_from("15_000"), number_from("40%"), number_from("8 GB")
     (8000, 8192, 1240000000000, 15000, 0.4, None)
-    >>> number_from("15 trillion"), number_from("1.5 million")
-    (15000000000000, 1500000)
+    >>> number_from("15 trillion"), number_from("2bn")
+    (15000000000000, 2000000000)
     """
     found = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
     digits = "" if found is None else found[1].replace(",", "").replace("_", "")
@@ -65,6 +77,19 @@ def number_from(text: str) -> float | int | None:
     if not math.isfinite(value):
         return None
     return int(value) if value.is_integer() and scale != "%" and ("." not in digits or scale) else value
+
+
+def two_meanings(text: str) -> str:
+    """What is said of a number whose point some read as that of thousands; nothing of others.
+
+    >>> two_meanings("10.000"), two_meanings("2.5")
+    ("'10.000' is 10 to some and 10,000 to others; write 10 or 10000", '')
+    """
+    found = re.fullmatch(r"([1-9]\d{0,2})((?:\.000)+)", text.strip())
+    if found is None:
+        return ""
+    whole = text.strip().replace(".", "")
+    return f"{text!r} is {found[1]} to some and {int(whole):,} to others; write {found[1]} or {whole}"
 
 
 def _check_unit_text(text: str) -> None:

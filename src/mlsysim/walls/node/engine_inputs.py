@@ -56,7 +56,8 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
             raise InputError(f"{name} is for disaggregated serving; give decode_hardware.", field=name)
     for name in () if calibrated else _CALIBRATED_ONLY:
         if getattr(x, name) is not None:
-            raise InputError(f"{name} is for efficiency='calibrated'.", field=name)
+            words = worded(Setting(name), " needs calibrated steps: ", Setting("efficiency", CALIBRATED), ".")
+            raise InputError(words, field=name)
     if x.mtp_tokens and x.draft_model is not None:
         raise InputError("mtp_tokens and draft_model cannot be given together.", field="mtp_tokens")
     if x.cached_prefix_len > x.seq_len:
