@@ -80,16 +80,11 @@ def number_from(text: str) -> float | int | None:
 
 
 def two_meanings(text: str) -> str:
-    """What is said of a number whose point some read as that of thousands; nothing of others.
-
-    >>> two_meanings("10.000"), two_meanings("2.5")
-    ("'10.000' is 10 to some and 10,000 to others; write 10 or 10000", '')
-    """
-    found = re.fullmatch(r"([1-9]\d{0,2})((?:\.000)+)", text.strip())
-    if found is None:
+    """What is said of a number such as 10.000, whose point some read as that of thousands; nothing of others."""
+    if re.fullmatch(r"[1-9]\d{0,2}(\.000)+", text.strip()) is None:
         return ""
-    whole = text.strip().replace(".", "")
-    return f"{text!r} is {found[1]} to some and {int(whole):,} to others; write {found[1]} or {whole}"
+    few, whole = text.strip().partition(".")[0], text.strip().replace(".", "")
+    return f"{text!r} is {few} to some and {int(whole):,} to others; write {few} or {whole}"
 
 
 def _check_unit_text(text: str) -> None:
