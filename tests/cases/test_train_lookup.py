@@ -42,6 +42,19 @@ def test_published_steps(on: str, batch: int, measured: float) -> None:
     assert low < measured < high
 
 
+def test_modes_of_recomputation_together_are_what_each_is_alone() -> None:
+    """A plan whose tables do not fit tries all of them at once."""
+    modes = np.array(["none", "selective", "full"])
+    fixed = {"model": "DLRM", "node": "DGX_H100", "fabric": "InfiniBand_NDR", "precision": "bf16"}
+    fixed |= {"accelerators": 1, "batch_size": 512, "efficiency": "calibrated"}
+    together = evaluate(fixed, {"activation_recomputation": modes})["step_time_s"]
+    alone = [evaluate(fixed, {"activation_recomputation": modes[i : i + 1]})["step_time_s"][0] for i in range(3)]
+    assert together.tolist() == alone
+    assert alone[0] == alone[1] < alone[2]
+    asked = {"task": "training", "workload": {"model": "DLRM", "batch_size": 512}, "hardware": {"on": "H100"}}
+    assert evaluate_plainly(Plan.model_validate(asked)).binding.wall == 2
+
+
 @pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
 def test_gradients_of_tables_are_not_summed(efficiency: object) -> None:
     """Their sum would be 8 x 26 GB over the fabric and take 300 ms; a published step takes 4."""

@@ -33,6 +33,7 @@ from mlsysim.timing.operator_times import Execution, PassTime, pass_time, starte
 from mlsysim.timing.profile import profile
 from mlsysim.timing.stacks import Software, software
 from mlsysim.timing.tags import Tag, untagged
+from mlsysim.units.ops import where
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 
@@ -165,18 +166,24 @@ def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float
 
 
 def lookup_training_time(
-    model: Workload, chip: HardwareNode, batch: Any, precision: str, recompute: str, optimizer: str, frozen: bool
+    model: Workload, chip: HardwareNode, batch: Any, precision: str, recompute: Any, optimizer: str, frozen: bool
 ) -> DeviceTime:
-    """One training step of a recommender; fp32 parameters stand beside 16-bit arithmetic, and ``frozen`` ones are not updated."""
+    """One training step of a recommender; fp32 parameters stand beside 16-bit arithmetic, and ``frozen`` ones are not updated. ``recompute`` is a mode,
+    or an array of modes that compares with names: without attention only a full one computes again."""
     mixed = bytes_per_element(precision) <= _HALF
     shares, chosen = profile(chip), software("torch_amp" if mixed else "torch")
-    graph = model.lower("training", batch_size=batch, precision=precision, recompute=recompute)
+    graph = model.lower("training", batch_size=batch, precision=precision, recompute="full")
     how = _how(model, chosen, None, None, _wide(chip))
-    ahead = [op for op in graph.operators if op.direction == "forward"]
-    back = [op for op in graph.operators if op.direction != "forward"]
-    if frozen:
-        back = [op for op in back if not op.name.endswith(".wgrad")]
-    passes = [part for half in (ahead, back) for part in _timed(half, chip, shares, precision, how)]
+
+    often = {"forward": 1.0, "recompute": where(recompute == "full", 1.0, 0.0), "backward": 1.0}
+    operators = [op for op in graph.operators if not (frozen and op.name.endswith(".wgrad"))]
+    passes = {
+        way: _timed([op for op in operators if op.direction == way], chip, shares, precision, how) for way in often
+    }
+
+    def summed(name: str) -> Any:
+        return sum(times * getattr(part, name) for way, times in often.items() for part in passes[way])
+
     bandwidth, bound = to_si(chip.memory.bandwidth, "byte/s"), shares.memory_bound
     count = (model.derived_parameters or model.parameter_count) - model.table_parameters
     # The loss of a click reads next to nothing.
@@ -187,13 +194,13 @@ def lookup_training_time(
         # Of tables the rows that were read are read again and their states with them; writing the rows is their backward pass.
         rows = model.looked_up_parameters * batch * (_FULL + 2 * optimizer_bytes(optimizer, _FULL))
         around = around + rows / (bound.optimizer_share * bandwidth)
-    device = sum(part.device for part in passes) + around
+    device = summed("device") + around
     return DeviceTime(
-        total=device + (0.0 if chosen.graph else sum(part.total - part.device for part in passes)),
+        total=device + (0.0 if chosen.graph else summed("total") - summed("device")),
         device=device,
-        arithmetic=sum(part.arithmetic for part in passes),
-        flops=sum(part.flops for part in passes),
-        moved=sum(part.moved for part in passes),
+        arithmetic=summed("arithmetic"),
+        flops=summed("flops"),
+        moved=summed("moved"),
         regime="lookup training",
         software=chosen.name,
         profile=shares,
