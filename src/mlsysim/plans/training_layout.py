@@ -7,7 +7,7 @@ Degrees that the plan gives are kept; with mode auto they are the best of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import Assumptions
@@ -16,7 +16,7 @@ from mlsysim.errors import InputError
 from mlsysim.models.base import Workload
 from mlsysim.models.training_shape import splits
 from mlsysim.plans.plan import Plan
-from mlsysim.plans.plan_parts import ParallelismPart
+from mlsysim.plans.plan_parts import FREE, ParallelismPart, WorkloadPart
 from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, say_decoder, workload_of
 from mlsysim.search.parallelism import ParallelismOptimizer, ParallelismResult
 from mlsysim.systems.types import Fleet
@@ -35,21 +35,17 @@ _ADAPTED = 16
 _SHARING = 64
 """Accelerators that share a sequence at most, where the batch is ours to choose."""
 
-BESIDE = (
-    *("sequence_parallel", "overlap", "recomputed", "fp8_attention", "deduplicated_exchange", "zero_shard", "reshard"),
-    *("overlap_tp", "overlap_ep", "host_update", "offload_weights", "offload_activations", "offload"),
-)
+_CHOSEN = ("recompute", "schedule", "zero", "virtual_stages", "micro_batch", "micro_batches")
+BESIDE = tuple(name for name in FREE if name not in ("mode", *_CHOSEN))
 """Fields of a plan's parallelism that a search leaves as they are."""
-_PASSED = (
-    *("tp", "pp", "ep", "cp", "virtual_stages", "schedule", "micro_batches", "micro_batch_group", "zero"),
-    *("recompute", *BESIDE),
-)
-"""Fields of a plan's parallelism that DistributedModel takes, under its own names."""
-_OF_WORK = (
-    *("optimizer", "predicted_tokens", "target_share", "lora_rank", "lora_targets"),
-    *("gradient_precision", "activation_precision", "exchange_precision", "wide_layers"),
-)
-"""Fields of a plan's workload that it takes."""
+
+
+def _options_of(part: ParallelismPart | WorkloadPart, names: Iterable[str]) -> dict[str, Any]:
+    """What these fields of a part say as inputs of DistributedModel, where it has one under the resolver's name."""
+    named = {python_name(f"{part.part_of[1]}{name}"): getattr(part, name) for name in names}
+    return {name: value for name, value in named.items() if value is not None and name in DistributedModel.inputs}
+
+
 _FIXED = {
     **{name: name for name in ("tp", "pp", "dp", "ep", "cp", "micro_batch")},
     **{"v_stages": "virtual_stages", "microbatch_count": "micro_batches", "zero_stage": "zero"},
@@ -113,7 +109,7 @@ def _shared_options(
     }
     # A stack says itself what it hides.
     more: dict[str, Any] = {} if isinstance(options["efficiency"], str) else dict(FIRST_ORDER)
-    more |= {name: getattr(work, name) for name in _OF_WORK}
+    more |= _options_of(work, (name for name in type(work).model_fields if name not in {"model", *options}))
     more["is_lora"] = work.lora_rank is not None or None
     more |= {"stack": hard.stack, "power_cap": hard.power_cap}
     more |= {"congestion_factor": hard.congestion, "straggler_factor": hard.straggler}
@@ -145,9 +141,7 @@ def step_options(
                 options["zero_stage"] = least
     elif split.automatic:
         split, missed = _best_layout(plan, model, fleet, options, assumed)
-    options |= {
-        python_name(f"parallelism.{name}"): value for name in _PASSED if (value := getattr(split, name)) is not None
-    }
+    options |= _options_of(split, type(split).model_fields)
     if split.recomputed is not None:
         options.setdefault("activation_recomputation", "selective")
     total, others = fleet.total_accelerators, (split.tp or 1) * (split.pp or 1) * (split.cp or 1)
@@ -181,8 +175,7 @@ def search_layout(plan: Plan, model: Workload, fleet: Fleet, options: dict[str, 
             "a size of groups belongs to a layout that is given; give tp, pp and micro_batches too.",
             field="micro_batch_group",
         )
-    given = {name: value for name in BESIDE[:-1] if (value := getattr(split, name)) is not None}
-    options |= {python_name(f"parallelism.{name}"): value for name, value in given.items()}
+    options |= _options_of(split, (name for name in BESIDE if name != "offload"))
     # Sequences are divided where they are long, or fewer than the accelerators.
     divided = options["seq_len"] >= 32768 or options["batch_size"] < fleet.total_accelerators
     limits: dict[str, Any] = {"max_cp": split.cp or (16 if divided else 1)}

@@ -7,7 +7,7 @@ with that origin; what the caller gives holds at either fidelity.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from mlsysim.cases import offload
@@ -43,6 +43,8 @@ USUAL_LENGTH = 4096
 """Tokens of a sequence where a plan or a space gives none, and the model takes so many."""
 _OF_OPERATORS = {"fp8_attention": False, "predicted_tokens": 0, "target_share": 1.0}
 """Inputs that speak of single operators, and what leaves them alone."""
+_OF_JOB = tuple(field.name for field in fields(Job))
+"""What a job has; an input of that name is it."""
 
 
 def usual_length(model: Any) -> int:
@@ -218,7 +220,6 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
             data_room=1.0 if "overlap_efficiency" in assumed.given else 1 - software.kappa,
             gathers=0.0 if off else x.overlap_efficiency,
         )
-    mode = x.activation_recomputation
     keeps = TEXTBOOK if software is None else software.keeps
     if x.gradient_precision is not None:
         keeps = replace(keeps, gradient=bytes_per_element(x.gradient_precision))
@@ -229,36 +230,26 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         keeps = replace(keeps, moments=bytes_per_element(recipe.moments))
     if recipe.activations is not None and x.activation_precision is None:
         keeps = replace(keeps, activation=recipe.activations)
-    job = Job(
-        recipe=recipe,
-        wide_layers=x.wide_layers,
-        model=x.model,
-        dispatched=bytes_per_element(x.exchange_precision or recipe.dispatched),
-        precision=x.precision,
-        seq_len=(getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
-        recompute=mode,
-        selective=x.recomputed or ("attention" if software is None else software.selective),
-        zero=x.zero_stage,
-        accumulation=x.gradient_accumulation_steps,
-        optimizer=x.optimizer,
-        updates=software is not None or x.update_step,
-        reshards=x.reshard,
-        offload=x.optimizer_offload,
-        host_update=x.host_update,
-        weights_offload=x.weights_offload,
-        activations_offload=x.activations_offload,
-        lora_rank=x.lora_rank if x.is_lora else None,
-        lora_targets=x.lora_targets,
-        sequence_parallel=x.sequence_parallel,
-        overlap=overlap,
-        straggler=x.straggler_factor,
-        imbalance=x.moe_routing_imbalance_factor,
-        headroom=x.memory_headroom,
-        keeps=keeps,
-        fp8_attention=x.fp8_attention,
-        deduplicated=bool(x.deduplicated_exchange),
-        predicted_tokens=x.predicted_tokens,
-    )
+    own = {
+        "recipe": recipe,
+        "dispatched": bytes_per_element(x.exchange_precision or recipe.dispatched),
+        "seq_len": (getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
+        "recompute": x.activation_recomputation,
+        "selective": x.recomputed or ("attention" if software is None else software.selective),
+        "zero": x.zero_stage,
+        "accumulation": x.gradient_accumulation_steps,
+        "updates": software is not None or x.update_step,
+        "reshards": x.reshard,
+        "offload": x.optimizer_offload,
+        "lora_rank": x.lora_rank if x.is_lora else None,
+        "overlap": overlap,
+        "straggler": x.straggler_factor,
+        "imbalance": x.moe_routing_imbalance_factor,
+        "headroom": x.memory_headroom,
+        "keeps": keeps,
+        "deduplicated": bool(x.deduplicated_exchange),
+    }
+    job = Job(**{name: value for name, value in vars(x).items() if name in _OF_JOB} | own)
     if recipe.narrow and isinstance(job.wide_share, (int, float)):
         wide = job.wide_share * (getattr(x.model, "layers", None) or 1)
         assumed.say("recipe", recipe.name, SOFTWARE, f"{recipe.name}: {recipe.says(wide)}")
