@@ -62,3 +62,9 @@ def test_downtime_after_c4():
 def test_what_is_no_test_is_said(row, error):
     with pytest.raises(error):
         read(ROW | row)
+
+
+@pytest.mark.parametrize(("written", "meant"), [("JMTTI", "jmtti"), ("Job uptime", "job_uptime"), ("MTBF", "mtbf")])
+def test_metrics_are_read_as_people_write_them(written, meant):
+    row = ROW | {"gpu": "H100", "n_gpus": "16000", "metric": written, "value": "2.5", "unit": "%" if "up" in written else "hours"}  # fmt: skip
+    assert predict(row)[0].metric == meant

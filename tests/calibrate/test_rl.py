@@ -174,3 +174,17 @@ def test_constants_on_steps_of_another_framework():
     """The interval of a framework that nobody fitted is how far steps were off that were predicted with another's constants."""
     found = crossed([case.framework(name) for name in case.frameworks()], rows_of(Path(os.environ["MLSYSIM_TRUTH"])))
     assert found == pytest.approx(case.crossed()[1], rel=0.01)
+
+
+def test_samples_are_prompts_times_their_group():
+    plan, _, _ = rl.plan_of(ROW | {"rollout_samples": ""}, True)
+    assert plan == rl.plan_of(ROW, True)[0]
+
+
+def test_a_trainer_without_a_layout_is_laid_out_by_the_search_and_counts_as_a_guess():
+    """Llama 3.1 8B on eight H100: 122 s a step in PyTorch's DTensor, which shards (NVIDIA-NeMo/RL issue 959)."""
+    left = dict.fromkeys(("train_tp", "train_cp", "train_ep", "train_pp", "gen_tp", "gen_pp", "n_train", "n_gen"), "")
+    (question,) = TABLES["rl"].questions(ROW | left | {"placement": "colocated", "train_engine": "Megatron"})
+    assert question.plan.parallelism.tp is None and question.guessed == 1
+    (question,) = TABLES["rl"].questions(ROW | left | {"placement": "colocated", "train_engine": "PyT DTensor"})
+    assert (question.plan.parallelism.tp, question.plan.parallelism.zero) == (1, 3)

@@ -11,7 +11,7 @@ import pytest
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.training import COLUMNS, plan_of, read
-from mlsysim.calibrate.training_rows import Run
+from mlsysim.calibrate.training_rows import Run, read_metric
 from mlsysim.errors import MLSysError
 from mlsysim.models.registry import Models
 from mlsysim.plans.training import trained
@@ -556,3 +556,56 @@ def test_software_that_nobody_fitted_may_be_any_of_its_time():
         "megatron22",
     } and stack.plan not in stack.others
     assert not TABLES["training"].questions(row | {"source": "nemo-launcher-scaling"})[0].others
+
+
+PER_DEVICE = {
+    "reported_metric": "tokens/s/p",
+    "unit": "",
+    "tp": "",
+    "pp": "",
+    "dp": "",
+    "cp": "",
+    "ep": "",
+    "n_gpus": "",
+}
+
+
+def test_what_each_device_does_is_asked_on_the_fewest_nodes_that_hold_the_run():
+    """MindFormers prints tokens a second and processor, and no number of them."""
+    small, large = (
+        Run(ROW | PER_DEVICE | {"model": name, "gpu": "Atlas 800T A2"} | dict.fromkeys(_SHAPE, ""))
+        for name in ("LLama2-7B", "LLama2-70B")
+    )
+    assert (small.accelerators, large.accelerators) == (8, 64)
+    assert "8 accelerators, the fewest nodes that hold it" in small.inferred
+    with pytest.raises(Skipped, match="number of accelerators"):
+        Run(ROW | PER_DEVICE | {"reported_metric": "step time"})
+
+
+_SHAPE = ("params", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab")
+
+
+def test_experts_are_split_over_their_own_ranks_where_a_layout_is_inferred():
+    """Qwen3 30B on eight GB300 with EP 8 needs no tensor parallelism."""
+    row = (
+        ROW
+        | dict.fromkeys((*_SHAPE, "tp", "pp", "dp", "cp"), "")
+        | {"model": "Qwen3-30B-A3B", "gpu": "GB300", "ep": "8"}
+    )
+    found = Run(row | {"source": "megatron-bridge", "global_batch": "512", "microbatch": ""})
+    assert (found.tp, found.pp, found.ep) == (1, 1, 8)
+
+
+@pytest.mark.parametrize(("name", "unit", "meant"), [
+    ("TFLOPs", "TFLOP/s/device", "tflops_per_gpu"), ("throughput", "sentences/sec", "samples_per_s"), ("tokens/s/NPU", "", "tokens_per_s_per_gpu"),
+    ("images / second", "", "samples_per_s"), ("train_samples_per_second", "", "samples_per_s"),
+])  # fmt: skip
+def test_metrics_are_read_as_people_write_them(name, unit, meant):
+    assert read_metric({"reported_metric": name, "unit": unit}) == meant
+
+
+@pytest.mark.parametrize(("notes", "name"), [
+    ("DDP, TransformerEngine FP8", "plain"), ("NeMo with DDP", "bridge-nemo"), ("torch_xla 2.6, Hugging Face fork", "maxtext"),
+])  # fmt: skip
+def test_parts_of_trainers_count_where_no_trainer_is_named(notes, name):
+    assert Run(ROW | {"source": "x", "gpu": "H100", "notes": f"{notes}, 2025"}).stack.name == name

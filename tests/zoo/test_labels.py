@@ -100,10 +100,10 @@ Jetson_AGX_Xavier: Jetson AGX Xavier | NVIDIA Jetson AGX Xavier 32GB
 MODELS = """
 Llama3_8B: meta-llama/Meta-Llama-3.1-8B | meta-llama/Llama-3.1-8B-Instruct | Meta-Llama-3-8B-Instruct.Q5_K_M.gguf=q5_k_m | unsloth/llama-3-8b-bnb-4bit=nf4
 Llama3_8B: hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4=awq | Llama 3.1 8B Instruct | llama3.1-8b | llama-3.1-8b-instruct-f16.gguf=fp16
-Llama3_70B: meta-llama/Meta-Llama-3.1-70B-Instruct-FP8=fp8 | Llama-3.1-70B-Instruct-FP8-KV=fp8 | Llama 3 70B | llama-3.1-70b-instruct
+Llama3_70B: meta-llama/Meta-Llama-3.1-70B-Instruct-FP8=fp8 | Llama-3.1-70B-Instruct-FP8-KV=fp8 | Llama 3 70B | llama-3.1-70b-instruct | Llama 3.0 70B
 Llama3_405B: neuralmagic/Meta-Llama-3.1-405B-Instruct-FP8-dynamic=fp8 | nvidia/Llama-3.1-405B-Instruct-NVFP4=nvfp4
 Llama3_3_70B: RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8=int8 | Llama-3.3-70B-Instruct-quantized.w4a16=gptq
-Llama2_70B: TheBloke/Llama-2-70B-Chat-GPTQ=gptq | meta-llama/Llama-2-70b-chat-hf | llama2-70b-99.9 | llama2-70b-99
+Llama2_70B: TheBloke/Llama-2-70B-Chat-GPTQ=gptq | meta-llama/Llama-2-70b-chat-hf | llama2-70b-99.9 | llama2-70b-99 | Llama2-70B Fine Tuning (LoRA)
 TinyLlama_1_1B: tinyllama-1.1b-1t-openorca.Q4_K_M.gguf=q4_k_m
 Llama2_13B: llama-2-13b.Q4_K_M.gguf=q4_k_m | llama-2-13b-chat.Q8_0.gguf=q8_0
 Mixtral_8x7B: mixtral 8x7b | mistralai/Mixtral-8x7B-Instruct-v0.1 | TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ=gptq

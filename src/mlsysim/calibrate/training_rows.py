@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, year_of
+from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, metric_named, year_of
 from mlsysim.calibrate.cells import whole_or_none as whole
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Skipped
@@ -43,6 +43,10 @@ _DECODER_SHARE = 0.25
 _UNPADDED = "padding removed"
 _LONGEST = 8192
 """Tokens of a sequence where a row gives none and the model takes longer ones: what most pre-training uses."""
+_EACH = ("_per_gpu", "mfu", "hfu")
+"""How metrics end that hardly depend on how many accelerators there are."""
+_HELD = 18.0
+"""Bytes a parameter: 16-bit weights, gradients and Adam in 32 bits."""
 _AFTER = 2
 """Years after a chip that published runs on it are of, where a row tells no year."""
 GUESSED = ("layout", "stack", "products", "sequences")
@@ -73,9 +77,7 @@ class Run:
         if not seq_len:
             seq_len = min(self.model.max_context or _LONGEST, _LONGEST)
             self.inferred.append(f"sequences of {seq_len} tokens")
-        if not accelerators:
-            raise Skipped("the number of accelerators is not given")
-        self.seq_len, self.accelerators = seq_len, accelerators
+        self.seq_len, self.accelerators = seq_len, accelerators or 0
         if self.precision == "nvfp4" and any(kind.scan for kind in training_shape(self.model, 1.0).kinds):
             # Published hybrids keep mixers and latent projections in wider formats; MXFP8 and NVFP4 runs are equally fast.
             self.precision = "mxfp8"
@@ -84,6 +86,9 @@ class Run:
         if self.target_share != 1.0:
             self.inferred.append("decoder length a quarter of the encoder's")
         self.shape = training_shape(self.model, self.target_share)
+        if not accelerators:
+            self.accelerators = self._nodes()
+            self.inferred.append(f"{self.accelerators} accelerators, the fewest nodes that hold it")
         self.stack = read_stack(row, self.hardware, self.model.release_year, self.inferred)
         # A model of other dimensions has the recipe of its own.
         named = Models.get(row["model"], self.model).metadata.key or ""
@@ -105,6 +110,16 @@ class Run:
             self.inferred.append(f"ZeRO {self.zero} by the published recipe")
         self._read_layout(notes)
         self._read_recompute(label)
+
+    def _nodes(self) -> int:
+        """Accelerators of the fewest nodes, doubled, that hold weights, gradients and Adam: what each of them does hardly depends on how many there are more."""
+        if not read_metric(self.row).endswith(_EACH):
+            raise Skipped("the number of accelerators is not given")
+        shape, count = self.shape, _NODE
+        held = (shape.dense_parameters + shape.embedding + shape.expert_parameters) * _HELD
+        while held / count > _STATE_SHARE * to_si(self.hardware.memory.capacity, "byte"):
+            count *= 2
+        return count
 
     def _read_layout(self, notes: str) -> None:
         row, known = self.row, self.recipe
@@ -184,7 +199,7 @@ class Run:
         if self.zero >= 3:
             return tp or 1, pp or 1
         shape, devices = self.shape, self.accelerators // self.cp
-        parameters = shape.dense_parameters + shape.embedding + shape.expert_parameters
+        parameters, experts = shape.dense_parameters + shape.embedding, shape.expert_parameters
         heads = int(self.model.heads or 1)
         wide = [t for t in divisors(devices) if t <= _NODE and heads % t == 0 and tp in (None, t)]
         deep = [p for p in divisors(devices) if p <= shape.layers and pp in (None, p)]
@@ -192,7 +207,7 @@ class Run:
         for t, p in choices:
             dp = devices // (t * p)
             trained = 0.0 if self.frozen else self.stack.gradient_bytes + 12 / (dp if self.zero else 1)
-            state = parameters / (t * p) * (2 + trained)
+            state = (parameters / t + experts / max(self.ep, t)) / p * (2 + trained)
             if state < _STATE_SHARE * to_si(self.hardware.memory.capacity, "byte"):
                 return t, p
         return choices[-1] if choices else (tp or 1, pp or 1)
@@ -238,6 +253,12 @@ class Run:
         tokens = self.micro_batch * self.seq_len / self.cp
         each = sum(self.model.stack.saved.bytes(Formats(HALF, HALF, HALF), again(mode)))
         return float(state + tokens * each / self.tp * shape.layers / self.pp * flight)
+
+
+def read_metric(row: Mapping[str, str]) -> str:
+    """What was measured; a name that leaves it to the unit is read there."""
+    found = metric_named(cell(row, "reported_metric"), _WORDS["metrics"])
+    return metric_named(cell(row, "unit"), _WORDS["metrics"]) if found in ("throughput", "tflops") else found
 
 
 def _product(row: Mapping[str, str], *names: str) -> int | None:
@@ -327,9 +348,10 @@ def stack_in_text(text: str, year: int) -> Stack | None:
 
 
 def _words_in(text: str) -> list[str]:
-    """Words of software in the order in which a text has them, the longest first."""
-    places = sorted((text.lower().find(word), -len(word), word) for word in _WORDS["software"])
-    return [word for place, _, word in places if place >= 0]
+    """Words of software in the order in which a text has them, the longest first; those of parts of others after them."""
+    found = ((text.lower().find(word), -len(word), word) for word in _WORDS["software"])
+    later = _WORDS["parts"]["words"]
+    return [each[-1] for each in sorted((each[-1] in later, *each) for each in found if each[0] >= 0)]
 
 
 def read_release(row: Mapping[str, str]) -> float:

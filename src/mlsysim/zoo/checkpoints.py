@@ -75,14 +75,15 @@ def model_names(text: str) -> list[str]:
     return list(dict.fromkeys(name for name in found if name))
 
 
-def _versions(text: str) -> tuple[str, str]:
-    """A name whose version stands in the middle: without the letter before it, and without one below 1, which is a checkpoint's.
+def _versions(text: str) -> tuple[str, ...]:
+    """A name whose version stands in the middle: without the letter before it, without one below 1, which is a checkpoint's, and without the zero of a first one.
 
-    >>> _versions("LLaMA v3.1 8B"), _versions("Mixtral-v0.1-8x7B")[1]
-    (('LLaMA 3.1 8B', 'LLaMA v3.1 8B'), 'Mixtral-8x7B')
+    >>> _versions("LLaMA v3.1 8B")[:2], _versions("Mixtral-v0.1-8x7B")[1], _versions("Llama 3.0 8B")[2]
+    (('LLaMA 3.1 8B', 'LLaMA v3.1 8B'), 'Mixtral-8x7B', 'Llama 3 8B')
     """
     plain = re.sub(r"(?<=[-_\s])v(?=\d)", "", text, flags=re.IGNORECASE)
-    return plain, re.sub(r"[-_\s]v0(?:\.\d+)+(?=[-_\s])", "", text, flags=re.IGNORECASE)
+    below = re.sub(r"[-_\s]v0(?:\.\d+)+(?=[-_\s])", "", text, flags=re.IGNORECASE)
+    return plain, below, re.sub(r"(?<=[1-9])\.0(?=[-_\s])", "", text)
 
 
 def towered(text: str) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlsysim.calibrate.cells import chip_of
+from mlsysim.calibrate.cells import cell, chip_of, whole_or_none
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.types import HardwareNode
@@ -26,7 +26,9 @@ KINDS: dict[str, str] = settings("rows")["collectives"]["kinds"]
 _BRIDGE = 300e9
 _NETWORKS = {"vidur-network-a100_dgx": 8.4e9, "vidur-network-a100_pairwise_nvlink": 2.7e9}
 _ADAPTER = 50e9
-_LARGE = 8e9
+_LARGE = 8_000_000_000
+_TIMES = ("latency", "time")
+_RATES_OF = ("peak_busbw", "busbw", "algbw")
 _PAIR = 2
 _NODE = 8
 _ONE_EACH = 2020
@@ -37,7 +39,7 @@ _WORDS = "EDR|HDR|NDR|XDR|NICs?|HCAs?|CX-?\\d|ConnectX"
 
 def read(row: Mapping[str, str]) -> list[Prediction]:
     """The predicted value of a row, in the row's unit."""
-    metric = row["metric"]
+    metric = row["metric"].lower()
     if metric == "per_nic_bandwidth":
         rate = collective_constants()["fabric"]["share"] * _ADAPTER
         return [
@@ -49,19 +51,21 @@ def read(row: Mapping[str, str]) -> list[Prediction]:
     chip = chip_of(row["gpu"])
     if row["source"] == "vidur-network-h100_pairwise_nvlink" and kind == "send":
         raise Excluded("the same numbers as those of the A100 machine: one of the two files is a copy")
-    if metric in ("peak_busbw", "busbw"):
-        wire, _ = wire_and_steps(kind, ranks)
-        bridged = "bridge" in row["interconnect"]
-        rings = {"switched": False} if bridged or row["source"].endswith("-ring") else {}
-        net = measured_network(chip, ranks, link=_BRIDGE if bridged else None, **rings)
-        seconds, _ = net.ways(kind, _LARGE, net.group(ranks))
-        return [Prediction(metric, float(row["value"]), wire * _LARGE / seconds / 1e9, "collective link domain", True)]
-    if metric != "latency":
+    if metric not in (*_TIMES, *_RATES_OF):
         raise Skipped(f"the metric {metric!r} is not modelled")
     net, regime, inferred = _network(row, ranks, chip)
-    seconds, _ = net.ways(kind, float(row["message_bytes"]), net.group(ranks))
+    if row["source"].endswith("-ring"):
+        net = replace(net, switched=False)
+    message = whole_or_none(row, "message_bytes") if re.match(r"[\d.]", cell(row, "message_bytes")) else None
+    if not message:
+        if metric in _TIMES:
+            raise Skipped("the row gives no size of the message")
+        message, inferred = _LARGE, (*inferred, "messages so large that start-up does not count")
+    seconds = float(net.ways(kind, message, net.group(ranks))[0])
+    wire = wire_and_steps(kind, ranks)[0] if metric != "algbw" else 1.0
+    found = wire * message / seconds / 1e9 if metric in _RATES_OF else seconds * 1e6
     measured = chip.metadata.key in collective_constants()["start"]
-    return [Prediction(metric, float(row["value"]), float(seconds) * 1e6, regime, measured, inferred)]
+    return [Prediction(metric, float(row["value"]), found, regime, measured, inferred)]
 
 
 def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Measured, str, tuple[str, ...]]:

@@ -24,8 +24,8 @@ from mlsysim.units.registry import to_si
 
 COLUMNS = ("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value")
 _COUNTS = ("unexpected_interruptions", "hardware_failures", "failures", "restarts", "interruptions")
-_USEFUL = ("effective_training_time", "ettr", "goodput")
-_BETWEEN = ("mtbf", "mttf", "job_mtbf", "job_mttf", "mtti")
+_USEFUL = ("effective_training_time", "ettr", "goodput", "job_uptime", "uptime")
+_BETWEEN = ("mtbf", "mttf", "mtti", "jmtti", "jmttf", "job_mtbf", "job_mttf", "job_mtti")
 _STATE = "GPT3_175B"
 _PER_NODE = 8
 _DAYS = 30.0
@@ -33,7 +33,7 @@ _DAYS = 30.0
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     """What to ask for a row; a rate of a generation, a share that is lost and the time of one write are read beside plans."""
-    metric, unit = row["metric"], row.get("unit", "")
+    metric, unit = re.sub(r"[\s-]+", "_", row["metric"].strip().lower()), row.get("unit", "")
     try:
         value = float(row["value"])
     except ValueError:

@@ -82,6 +82,8 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
     if framework == "other":
         inferred.append(f"stands in for {named or 'a framework that is not named'}: {case.DEFAULT}")
     each, sampled = whole_or_none(row, "samples_per_prompt"), whole_or_none(row, "rollout_samples")
+    if sampled is None and each and (wanted := whole_or_none(row, "prompts")):
+        sampled = wanted * each
     if sampled is None:
         if whole_step:
             raise Excluded("how much is sampled is not given, and a step's time is proportional to it")
@@ -107,6 +109,8 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
             raise Excluded("how long responses are is not given, and a step's time is proportional to it")
         mean = _RESPONSE
         inferred.append(f"responses of {mean} tokens, which do not change what was measured")
+    if not any(cell(row, f"train_{name}") for name in ("tp", "pp", "cp", "ep")) and not verl:
+        inferred.append(f"{GUESSED}the trainer's layout")
     algorithm = cell(row, "algorithm").lower()
     if algorithm not in case.algorithms():
         algorithm = "grpo"
@@ -126,8 +130,8 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
         "response_cv": 1.5 if verl else 1.0 if fitted else None,
         "logprob_passes": passes,
         "framework": framework,
-        "generator_tp": whole(row, "gen_tp", 1) if fitted else whole_or_none(row, "gen_tp"),
-        "generator_pp": whole(row, "gen_pp", 1) if fitted else whole_or_none(row, "gen_pp"),
+        "generator_tp": whole(row, "gen_tp", 1) if verl and fitted else whole_or_none(row, "gen_tp"),
+        "generator_pp": whole(row, "gen_pp", 1) if fitted and cell(row, "gen_tp") else whole_or_none(row, "gen_pp"),
         "generator_precision": written if written != trained else None,
         "split": str(generators) if split else "none",
         "staleness": number(row, "staleness", 0.0) if split else None,
@@ -139,7 +143,7 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
         "task": "rl",
         "workload": work,
         "hardware": {"on": whole_nodes(trainers + generators if split else trainers, key_of(chip))},
-        "parallelism": _layout(row, fitted),
+        "parallelism": _layout(row, verl and fitted),
         "serving": {"prompt_tokens": _PROMPT, "engine": engine if is_engine(engine) else "vLLM"},
         "rl": {name: value for name, value in rl.items() if value is not None},
     }
@@ -164,10 +168,10 @@ def _pools(row: Mapping[str, str], inferred: list[str]) -> tuple[bool, int, int]
     return True, trainers, generators
 
 
-def _layout(row: Mapping[str, str], fitted: bool) -> dict[str, int]:
-    """The trainer's degrees; of a framework that nobody fitted what the row says, sharded where its software shards, else the search's."""
+def _layout(row: Mapping[str, str], verl: bool) -> dict[str, int]:
+    """The trainer's degrees: what the row says of them, sharded where its software shards, else the search's; verl's ranks share all."""
     degrees = {name: whole_or_none(row, f"train_{name}") for name in ("tp", "pp", "cp", "ep")}
-    sharded = re.search(r"fsdp|zero|deepspeed", cell(row, "train_engine"), re.IGNORECASE) is not None
-    if not fitted and not sharded and not any(degrees.values()):
+    sharded = re.search(r"fsdp|zero|deepspeed|dtensor|automodel", cell(row, "train_engine"), re.IGNORECASE) is not None
+    if not (verl or sharded or any(degrees.values())):
         return {}
-    return {name: degree or 1 for name, degree in degrees.items()} | ({} if fitted or not sharded else {"zero": 3})
+    return {name: degree or 1 for name, degree in degrees.items()} | ({"zero": 3} if sharded and not verl else {})

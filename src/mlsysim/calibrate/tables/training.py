@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of, metric_named
+from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of
 from mlsysim.calibrate.cells import whole_or_none as whole
-from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
-from mlsysim.calibrate.training_rows import GUESSED, Run
+from mlsysim.calibrate.training_rows import GUESSED, Run, read_metric
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -32,7 +31,6 @@ from mlsysim.units.registry import to_si
 
 COLUMNS = ("model", "seq", "n_gpus", "tp", "pp", "microbatch", "global_batch", "recompute", "reported_metric", "value")
 
-_METRICS: dict[str, str] = settings("rows")["training"]["metrics"]
 _NOT_MEASURED = ("chinchilla_optimal_params", "mfu_range")
 _CAUSAL_SOURCES = ("llama3", "llama-3")
 _NODE = 8
@@ -43,9 +41,7 @@ _ADAPTER_RANK = 16
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
-    metric = metric_named(cell(row, "reported_metric"), _METRICS)
-    if metric == "throughput":
-        metric = metric_named(cell(row, "unit"), _METRICS)
+    metric = read_metric(row)
     if metric in _NOT_MEASURED or cell(row, "source").startswith("seed"):
         raise Excluded("not a measurement")
     if metric == "time_to_train":
