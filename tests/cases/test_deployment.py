@@ -18,6 +18,9 @@ def test_a_dense_model_has_no_experts_to_hold_twice() -> None:
     with pytest.raises(InputError, match="has no experts to hold twice"):
         check_degrees(Models.get("Llama3_8B"), tp=1, pp=1, ep=1, redundant=4)
     check_degrees(Models.get("DeepSeekV3"), tp=1, pp=1, ep=96, redundant=32)
+    # SGLang's 72 devices, lmsys.org/blog/2025-05-05-large-scale-ep.
+    with pytest.raises(InputError, match="are 32 and 64, or use redundant_experts=32"):
+        check_degrees(Models.get("DeepSeekV3"), tp=1, pp=1, ep=72)
 
 
 FIDELITIES = (0.5, "calibrated")

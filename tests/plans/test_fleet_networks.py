@@ -116,7 +116,7 @@ def test_a_sweep_answers_as_a_plan():
 @pytest.mark.parametrize(
     ("hardware", "words"),
     [
-        ({"sites": 2}, "wan_bandwidth and wan_round_trip"),
+        ({"sites": 2}, "wan_bandwidth, wan_round_trip"),
         ({"sites": 3, "wan_bandwidth": "1 Tbps", "wan_round_trip": "1 ms"}, "as many nodes at each"),
         ({"wan_bandwidth": "1 Tbps"}, "sites of at least 2"),
     ],
@@ -136,6 +136,20 @@ def test_parts_of_racks(count):
     """64 of the 72 accelerators of each rack: the NVLink domain is what is used of it."""
     found = trained("calibrated", on=f"{count}xGB200", batch=2 * count, split={"tp": 8})
     assert "64 of the 72" in found.assumptions["node"] and found.layout["dp"] == count // 8
+
+
+def test_parts_that_fill_whole_nodes():
+    """Twelve H100 are a node and a half: a replica of four stays in one, and a pool may have any such size."""
+    pools = {"workload": {"model": "Llama3_70B"}, "parallelism": {"tp": 4}, "hardware": {"on": "12xH100"}}
+    traffic = {"qps": 2, "prompt_tokens": 3000, "output_tokens": 300, "decode_on": "20xH100"}
+    found = evaluate_plainly(Plan.model_validate({"task": "serving", **pools, "serving": traffic}))
+    assert "4 of the 8" in found.assumptions["node"] and "3 replicas of TP4" in found.headline
+    assert trained(0.5, on="12xH100", batch=24, split={"tp": 2}).layout["dp"] == 6
+    whole, halves = (parse_fleet(f"{count}xH100").one for count in (24, 12))
+    assert (halves.count, halves.total_accelerators) == (3, 12)
+    assert halves.node.host_power * halves.count * 2 == whole.node.host_power * whole.count
+    with pytest.raises(InputError, match=r"13 x .* use 8 or 16"):
+        parse_fleet("13xH100")
 
 
 def test_the_rest_of_a_rack_is_no_part_of_its_link_domain():

@@ -324,15 +324,17 @@ def check_degrees(
         others = listed((Setting("tp_size"), Setting("pp_size")), " or ")
         none = f" splits experts, and {model.name} has none; use "
         raise InputError(worded(Setting("ep_size", ep), none, others, "."), field="ep_size")
-    _divides("ep_size", ep, experts, f"the {experts} experts of {model.name}")
+    # So many more, held twice, are shared equally.
+    rest = () if redundant or ep > experts else (", or use ", Setting("redundant_experts", -experts % ep))
+    _divides("ep_size", ep, experts, f"the {experts} experts of {model.name}", *rest)
     if groups == 1 and max(tp, ep) % min(tp, ep):
         both = listed((Setting("ep_size", ep), Setting("tp_size", tp)))
         raise InputError(worded(both, " must be multiples of each other."), field="ep_size")
 
 
-def _divides(name: str, degree: int, total: int, what: str) -> None:
+def _divides(name: str, degree: int, total: int, what: str, *more: str | Setting) -> None:
     if total % degree == 0:
         return
     near = sorted((d for d in range(1, total + 1) if total % d == 0), key=lambda d: (abs(d - degree), d))[:2]
-    rest = f" does not divide {what}; the nearest that do are {' and '.join(map(str, sorted(near)))}."
-    raise InputError(worded(Setting(name, degree), rest), field=name)
+    rest = f" does not divide {what}; the nearest that do are {' and '.join(map(str, sorted(near)))}"
+    raise InputError(worded(Setting(name, degree), rest, *more, "."), field=name)

@@ -13,8 +13,8 @@
     8xmine/chip.toml         a chip of a file of your own
 
 A chip without a node in the zoo gets eight to a node on its own link (or PCIe), said in the assumptions. Fewer
-accelerators than a node holds are a part of that node, with their share of its host and adapters. A board of a rack is no node:
-8 x 4 GB200 are 32 of one NVL72.
+accelerators than a node holds are a part of that node, with their share of its host and adapters; 12 H100 are three halves of
+nodes of eight. A board of a rack is no node: 8 x 4 GB200 are 32 of one NVL72.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _node_for(chip: HardwareNode, count: int, said: int | None, assumed: dict[st
         node = Node(name=name, accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate)
         if count > 1:
             assumed["node"] = f"{per_node} to a node, joined by {joined}; the zoo has no node of {chip.name}"
-    per_node, found = node.accelerators_per_node, node.holding(count)
+    per_node, found = node.accelerators_per_node, node.holding(count, shared=True)
     if found is None:
         low = count - count % per_node
         raise InputError(
