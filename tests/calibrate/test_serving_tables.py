@@ -183,7 +183,17 @@ def test_fp4_is_what_the_model_is_published_in():
         ({}, 4000, 9000),
         ({"unit": "tokens/s/GPU"}, 1000, 2250),
         ({"batch_or_concurrency": "64", "scenario": "static batch offline"}, 500, 6000),
-        ({"batch_or_concurrency": "1", "osl": "1", "scenario": "first token latency", "metric": "ttft"}, 20, 90),
+        (
+            {
+                "batch_or_concurrency": "1",
+                "osl": "1",
+                "scenario": "first token latency",
+                "metric": "ttft",
+                "unit": "ms",
+            },
+            20,
+            90,
+        ),
         ({"batch_or_concurrency": "QPS=4", "metric": "request_throughput"}, 3.5, 4),
         ({"batch_or_concurrency": "QPS=INF", "metric": "output_throughput"}, 1000, 9000),
         (
@@ -207,6 +217,7 @@ def test_steady_state_and_mlperf():
         "batch_or_concurrency": "32",
         "scenario": "vLLM steady state, task=lm-arena-chat, max_num_seqs=32",
         "metric": "itl_median",
+        "unit": "ms",
     }
     itl = TABLES["inference"].predict(steady)[0]
     rate = TABLES["inference"].predict(steady | {"metric": "output_throughput"})[0]
@@ -602,3 +613,83 @@ def test_as_many_requests_as_a_row_says_come_at_once(load: str, requests: int):
     (question,) = TABLES["inference"].questions(row)
     assert question.plan.serving is not None
     assert (question.plan.serving.concurrency, question.plan.serving.requests) == (requests, requests)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "notes", "engine"),
+    [
+        ("vllm bench serve sharegpt, 1000 prompts, request rate inf", "SGLang v0.5.3, --tp-size 8", "SGLang"),
+        ("vllm bench serve, 1000 prompts, request rate inf", "TensorRT-LLM v1.0.0", "TensorRT_LLM_2025"),
+        ("sglang.bench_serving random, 100 prompts", "vLLM 0.13", "vLLM"),
+        ("vllm bench serve, 1000 prompts, request rate inf", "", "vLLM"),
+    ],
+)
+def test_a_client_of_another_house_is_not_the_server(scenario: str, notes: str, engine: str):
+    row = ROW | {"source": "a lab", "batch_or_concurrency": "", "scenario": scenario, "notes": notes}
+    (question,) = TABLES["inference"].questions(row)
+    assert question.plan.serving is not None and question.plan.serving.engine == engine
+
+
+def test_conversations_that_come_at_once_wait_for_places_of_the_engine():
+    """vLLM has 256 places on small devices and 1,024 on large ones, or as many as its option says."""
+    row = ROW | {
+        "source": "vllm",
+        "batch_or_concurrency": "",
+        "scenario": "vllm bench serve, 1000 prompts, request rate inf",
+    }
+    row |= {"model": "llama3.1-8b", "n_gpus": "1", "tp": "1", "precision_kv": ""}
+    places = {
+        (gpu, notes): TABLES["inference"].questions(row | {"gpu": gpu, "notes": notes})[0].plan.serving.max_num_seqs
+        for gpu, notes in (("H100", ""), ("L40S", ""), ("H100", "--max-num-seqs 32"))
+    }
+    assert list(places.values()) == [1024, 256, 32]
+
+
+def test_a_rate_counts_what_its_words_say():
+    """Input and output together, or input alone, of prompts and answers of 1,000 tokens."""
+    row = ROW | {"metric": "Throughput (tok/s)"}
+    rates = {
+        metric: TABLES["inference"].questions(row | {"metric": metric, "notes": notes})[0].factor
+        for metric, notes in (
+            ("Throughput (tok/s)", ""),
+            ("throughput", "input and output together"),
+            ("Total TPS", ""),
+            ("Input token throughput (tok/s)", ""),
+        )
+    }
+    assert list(rates.values()) == [1, 2, 2, 1]
+
+
+def test_groups_of_attention_are_those_that_an_option_counts():
+    """SGLang's --enable-dp-attention leaves one group without --dp-size."""
+    row = ROW | {
+        "source": "a lab",
+        "model": "DeepSeek-R1",
+        "n_gpus": "8",
+        "tp": "8",
+        "gpu": "H200",
+        "precision_weights": "",
+    }
+    splits = [
+        TABLES["inference"]
+        .questions(row | {"notes": f"SGLang, --tp 8 --enable-dp-attention{more}"})[0]
+        .plan.parallelism
+        for more in ("", " --dp-size 8")
+    ]
+    assert [(each.tp, each.ep or 1) for each in splits] == [(8, 1), (1, 8)]
+
+
+def test_what_names_no_client_ran_as_its_source_does():
+    """Runs of the table's own tool have prompts join steps of answers; others were started as engines are."""
+    run = RUN | {"engine": "sglang", "client": "", "token_budget": ""}
+    own, other = (
+        plan_of(run | {"source": source}, []).serving for source in ("aiconfigurator-silicon-sample", "a lab")
+    )
+    assert own is not None and other is not None
+    assert (own.engine, own.requests, other.engine, other.requests) == ("SGLang_mixed", 800, "SGLang", None)
+
+
+def test_a_client_says_how_many_prompts_and_how_they_spread():
+    run = RUN | {"length_min_fraction": "", "client": "sglang.bench_serving random, 80 prompts"}
+    serving = plan_of(run, []).serving
+    assert serving is not None and (serving.requests, serving.range_ratio) == (80, 0.0)

@@ -24,6 +24,8 @@ RTX_4090: 4090 | 4090 24GB | NVIDIA 4090 | GeForce 4090
 RTX_4070Ti_Super: 4070 Ti Super | 4070 Ti SUPER 16GB
 RTX_PRO_6000_Server: RTX 6000 Pro Blackwell Server Edition
 Radeon_RX_7900_XT: AMD 7900 XT | RX 7900 XT 20GB
+Apple_M3_Pro: M3 Pro (18CU)
+Ryzen_AI_Max_395: Radeon 8060S (Framework Desktop, Ryzen AI Max+ 395) | AMD Ryzen AI MAX+ (Strix Halo)
 DGX_Spark: GB10 (Nvidia Spark) | NVIDIA Spark | NVIDIA GB10
 Tenstorrent_Wormhole_n300: n300 | n300s
 Tenstorrent_Blackhole_p150: p150 | p150a

@@ -206,6 +206,10 @@ _ASYNCHRONOUS = (0, 12)
 """Before this version vLLM scheduled a step after the one before it had ended."""
 _ENGINE = 2025
 """After this year an engine that nobody names is today's."""
+_CLIENTS = re.compile(
+    r"\b(?:vllm bench serve|sglang\.bench(?:mark)?[._]serving|(?:vllm'?s? )?benchmark_serving(?:\.py)?)\b"
+)
+"""Programs that ask a server, which may be of another house than they are."""
 
 
 def _before(version: re.Match[str] | None) -> bool:
@@ -223,8 +227,10 @@ def engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
     text = " ".join(cell(row, name) for name in ("engine", "engine_version", "source", "scenario", "notes")).lower()
     text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm[-_ ]*v?(?=\d)", "trtllm-", text)
     text = re.sub(r"(?:tensorrt|trt)[-_ ]?llm", "trtllm", text)
-    for word, meant in _WORDS["words"].items():
-        if re.search(rf"(?<![a-z]){re.escape(word)}", text):
+    for said in (_CLIENTS.sub(" ", text), text):
+        named_in = next((word for word in _WORDS["words"] if re.search(rf"(?<![a-z]){re.escape(word)}", said)), None)
+        if named_in is not None:
+            text, word, meant = said, named_in, _WORDS["words"][named_in]
             released = re.search(r"vllm[-_ ]*v?(\d+)\.(\d+)", text)
             if meant == "vLLM" and (_before(released) if released else (year_of(text) or _ENGINE + 1) <= _ENGINE):
                 meant = "vLLM_2025"

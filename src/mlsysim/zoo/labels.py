@@ -75,7 +75,7 @@ def chip_label(text: str) -> Label:
     """
     table, memory, power = words()["chip"], None, None
     left = re.sub(r"[\u2010-\u2015\u2212]", "-", text.lower().replace("_", " "))  # dashes of typesetters
-    left = re.sub(r"\b\d+[- ]?(?:gpu[- ]?)?cores?\b", " ", left).replace("pci-e", "pcie")
+    left = re.sub(r"\b\d+[- ]?(?:gpu[- ]?)?(?:cores?|cus?)\b", " ", left).replace("pci-e", "pcie")
     left = re.sub(r"[-/,;:®™()\[\]\s]+", " ", left)
     for phrase in table["phrases"]:
         left = left.replace(phrase, " ")
@@ -170,11 +170,11 @@ class Chips:
         return ""
 
     def _meant(self, text: str, zoo: Zoo) -> list[_Entry]:
-        """The entries that agree with a label and say least beyond it; of two names, one in brackets, that both have."""
+        """The entries that agree with a label and say least beyond it; of two names, one among what stands in brackets, that both have."""
         found = self._agreeing(chip_label(text), zoo)
         if not found and (two := re.fullmatch(r"([^()]+)\(([^()]+)\)\s*", text)):
-            first, second = (self._agreeing(chip_label(part), zoo) for part in two.groups())
-            found = [each for each in first if any(each.key == other.key for other in second)]
+            second = {each.key for part in two[2].split(",") for each in self._agreeing(chip_label(part), zoo)}
+            found = [each for each in self._agreeing(chip_label(two[1]), zoo) if each.key in second]
         return found
 
     def _agreeing(self, label: Label, zoo: Zoo) -> list[_Entry]:

@@ -78,6 +78,12 @@ _MOST_CLIENTS = 1_000_000
 """Requests at once that a plan may have."""
 _FIRST = re.compile(r"(?:qps|rps|request rate|^)\s*[=:]?\s*(inf\b|(?<!^)[\d.]+)", re.IGNORECASE)
 _SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
+_SLOTS = re.compile(r"max[-_ ](?:num[-_ ]seqs|running[-_ ]requests)\D{0,3}(\d+)", re.IGNORECASE)
+"""Most requests at a time, as engines' options say."""
+_GROUPS = re.compile(r"--?dp(?:-size)?[ =](\d+)")
+"""Groups of attention ranks in SGLang's options; its --enable-dp-attention alone leaves them at one."""
+_BOTH = re.compile(r"\b(?:input|prompt)s? (?:and|\+|plus) (?:output|answer)s?\b", re.IGNORECASE)
+"""What a rate counts, where that is more than answers."""
 _BENCH = re.compile(r"(pp|tg)(\d+)(?: ?@ ?d(\d+))?", re.IGNORECASE)
 """Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens, behind so many that were read before."""
 _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
@@ -121,6 +127,8 @@ def _metric(row: Mapping[str, str]) -> str:
     """What was measured; a rate of generation where answers alone were timed is that of decoding."""
     found = metric_named(row["metric"], _WORDS["metrics"])
     alone = row["metric"].lower().startswith("generation") and "decod" in row["scenario"].lower()
+    if found in ("output_throughput", "throughput") and _BOTH.search(cell(row, "notes")):
+        return "total_throughput"
     return "decode_tokens_per_s" if alone else found
 
 
@@ -142,8 +150,8 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     if ours == "ms":
         return asked, ours, _milliseconds_in(unit)
     factor = 60.0 if "/min" in unit else 1.0
-    if metric == "total_throughput":
-        factor *= 1 + (serving.prompt_tokens or 0) / (serving.output_tokens or 1)
+    if metric in ("total_throughput", "input_throughput"):
+        factor *= (metric == "total_throughput") + (serving.prompt_tokens or 0) / (serving.output_tokens or 1)
     if asked == "tokens_per_second":
         if "/user" in unit:
             return "user_rate", ours, factor
@@ -230,6 +238,10 @@ def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[
         said = {degree: devices}
     columns = {name: int(cell(row, name)) for name in ("tp", "ep", "pp") if cell(row, name).isdigit()}
     found_all = {"tp": 1, "ep": 1, "pp": 1} | columns | said
+    options = f"{cell(row, 'scenario')} {cell(row, 'notes')}"
+    if groups := _GROUPS.search(options) if "enable-dp-attention" in options else None:
+        inferred.append(f"attention in {groups[1]} groups, experts on all devices")
+        found_all |= {"tp": max(1, found_all["tp"] // int(groups[1])), "ep": found_all["tp"]}
     return found_all["tp"], found_all["ep"], found_all["pp"]
 
 
@@ -244,13 +256,15 @@ def _load(
         return f"steady state {metric}", {**lengths, "concurrency": max(1, round(number(row, "batch_or_concurrency")))}
     prompt, answer, spread = _lengths(row, inferred)
     lengths = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
+    slots = _SLOTS.search(f"{row['scenario']}; {cell(row, 'notes')}")
+    each = (int(slots[1]) if slots else own.get("max_num_seqs", _MOST_SEQUENCES)) * ranks
     online = _FIRST.search(load or row["scenario"])
     if online:
         endless = online[1].lower() == "inf"
         sent = _sent(row) or _ONLINE_REQUESTS
         rate: dict[str, Any] = {"concurrency": sent} if endless else {"qps": float(online[1])}
-        return f"online {metric}", lengths | rate | {"requests": sent, "max_num_seqs": _MOST_SEQUENCES}
-    scenario, each = row["scenario"].lower(), own.get("max_num_seqs", _MOST_SEQUENCES) * ranks
+        return f"online {metric}", lengths | own | rate | {"requests": sent, "max_num_seqs": each}
+    scenario = row["scenario"].lower()
     if (
         load.lower().startswith(("max", "saturated"))
         or "max-throughput" in scenario
@@ -259,8 +273,6 @@ def _load(
         sent = _sent(row) or serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
         if sent is not None:
             inferred.append(f"{sent} requests")
-        if slots := re.search(r"max[-_ ]num[-_ ]seqs\D{0,3}(\d+)", cell(row, "notes")):
-            each = int(slots[1]) * ranks
         queue = sent or _QUEUE * each
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": each, "offline": True}
         return "saturated throughput", lengths | own | full

@@ -9,6 +9,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     prefill workers       prompts of the engine's default share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21
+    rounds                the requests that a client's words say, over its concurrency; else 10
 
 Where the recipe of a run says otherwise than a column, the recipe holds (https://github.com/SemiAnalysisAI/InferenceX, benchmarks and
 their lists of configurations; the columns were filled in by rules of their own):
@@ -23,7 +24,7 @@ their lists of configurations; the columns were filled in by rules of their own)
     SGLang's pools        prompt tokens of a step (https://github.com/ishandhanani/srt-slurm, recipes): chunked-prefill-size over the attention ranks, at
                           most max-total-tokens. GB200 and GB300 16,384 a rank; of a tensor-parallel pool 8,192 for prompts of 1,024 tokens, 24,576 for
                           those of 8,192, 131,072 in 4 bits beside many that write. B200 32,768 of a worker, 65,536 where many read long ones
-    no client named       runs of the table's own tool (https://github.com/ai-dynamo/aiconfigurator, generator/rule_plugin/benchmark): I + 1,500
+    no client named       of that source, runs of its own tool (https://github.com/ai-dynamo/aiconfigurator, generator/rule_plugin/benchmark): I + 1,500
                           prompt tokens a step, on TensorRT-LLM and those of the clients' answers; on SGLang prompts join steps of answers
                           (enable_mixed_chunk); 50 requests a client, after warming up
     genai-perf            measures windows until they are alike (https://github.com/triton-inference-server/perf_analyzer, docs/measurements_metrics.md):
@@ -32,10 +33,22 @@ their lists of configurations; the columns were filled in by rules of their own)
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, engine_of, experts_of, key_of, model_of, served_format, served_plan, whole
+from mlsysim.calibrate.cells import (
+    cell,
+    chip_of,
+    engine_of,
+    experts_of,
+    key_of,
+    model_of,
+    served_format,
+    served_plan,
+    whole,
+)
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
@@ -49,6 +62,10 @@ _ROOM = 1500
 """Prompt tokens of a step beside one prompt, in runs of the table's own tool."""
 _STEADY, _APART = "genai-perf", 0.1
 """The client that measures a steady state, and the spread of lengths that keeps its rounds apart."""
+_TOOL = "aiconfigurator"
+"""The source whose own tool ran what names no client."""
+_EVEN = re.compile(r"sglang\.bench(?:mark)?[._]serving.*\brandom\b")
+"""A client whose lengths are spread from one token to those it is given, unless its --random-range-ratio says otherwise."""
 _SHORT = 2048
 """Prompt tokens up to which recipes of pools are those of short prompts."""
 _LISTED = "2026-04-22"
@@ -89,7 +106,8 @@ def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
 def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     """The row with what its recipe says of columns that were filled in by rules."""
     found = dict(row)
-    if row.get("client") == "" and row["engine"] in ("sglang", "trtllm"):
+    own = row.get("client") == "" and cell(row, "source").startswith(_TOOL)
+    if own and row["engine"] in ("sglang", "trtllm"):
         budget = whole(row, "isl") + _ROOM + (whole(row, "concurrency") if row["engine"] == "trtllm" else 0)
         found |= {"token_budget": str(budget), "rounds": "50"}
         if row["engine"] == "sglang" and row["mode"] == "agg":
@@ -97,6 +115,10 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     found["client"] = row.get("client") or ""
     if found["client"] == _STEADY:
         found["rounds"] = row.get("rounds") or "50"
+    if sent := re.search(r"\b(\d+) (?:prompts|requests)\b(?! per)", found["client"]):
+        found["rounds"] = str(math.ceil(int(sent[1]) / max(whole(row, "concurrency"), 1)))
+    if _EVEN.search(found["client"]) and not row.get("length_min_fraction"):
+        found["length_min_fraction"] = "0"
     if row["engine"] == "trtllm" and row["mode"] == "disagg" and row["gpu"].startswith("h200"):
         wide, ranks = ("8", "1") if whole(row, "isl") > _SHORT else ("1", "8")
         found |= {"prefill_tp": wide, "prefill_attention_dp": ranks} if row["prefill_moe_ep"] == "8" else {}
