@@ -325,8 +325,8 @@ def check_degrees(
         none = f" splits experts, and {model.name} has none; use "
         raise InputError(worded(Setting("ep_size", ep), none, others, "."), field="ep_size")
     # So many more, held twice, are shared equally.
-    rest = () if redundant or ep > experts else (", or use ", Setting("redundant_experts", -experts % ep))
-    _divides("ep_size", ep, experts, f"the {experts} experts of {model.name}", *rest)
+    twice = () if redundant or ep > experts else (", or use ", Setting("redundant_experts", -experts % ep))
+    _divides("ep_size", ep, experts, f"the {experts} experts of {model.name}", *twice)
     if groups == 1 and max(tp, ep) % min(tp, ep):
         both = listed((Setting("ep_size", ep), Setting("tp_size", tp)))
         raise InputError(worded(both, " must be multiples of each other."), field="ep_size")
