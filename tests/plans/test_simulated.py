@@ -357,6 +357,26 @@ def test_the_gap_of_answers_of_one_or_two_tokens_is_within_its_interval() -> Non
     assert gap.value.to("s").magnitude == pytest.approx(mean, rel=1e-3)
 
 
+def test_answers_of_one_token_that_others_write_have_no_gap() -> None:
+    answer = _asked(output_tokens=1, qps=3.0, slo="ttft_p99=1s", decode_on="H100")
+    assert answer.feasible and "itl" not in answer.percentiles and all(found.name != "itl" for found in answer.metrics)
+
+
+@pytest.mark.parametrize("played", [{}, {"seed": 0}])
+def test_what_comes_at_random_makes_a_benchmark_longer_or_shorter_by_its_gaps(played: dict[str, Any]) -> None:
+    """n requests have n - 1 gaps: one request lasts as long as it does, and a metronome as long as its answers let it."""
+    asked = {"slo": None, "qps": 0.1} | played
+
+    def wide(**more: Any) -> float:
+        seconds = _asked(**asked | more).metric("until_last_answer")
+        return float(seconds.high / seconds.low)
+
+    alone = _asked(**asked, requests=1).metric("latency")
+    assert wide(requests=1) == pytest.approx(float(alone.high / alone.low), rel=0.05)
+    even, random, bursts = (wide(requests=100, seed=0, burst=cv) for cv in (0.0, 1.0, 3.0))
+    assert even < 1.02 < 1.3 < random < bursts
+
+
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_fleet_that_is_hardly_asked_answers_some_of_what_is_played(quick: bool) -> None:
     """A request every 36 s for each of 100,000 replicas: the play lasts some turns of all, so that it counts requests behind the first."""

@@ -170,8 +170,27 @@ def test_the_swift_loop_is_the_other_one_but_for_rounding(prompts: str, seed: in
             spent = {each.name: getattr(replica.spent, each.name) for each in fields(replica.spent)}
             state = replica.time, replica.peak_held, record.gaps.total, sum(record.gaps.bins.values())
             found.append([*times, spent.pop("waits"), spent, state])
+            if prompts != "only read":
+                assert state[-1] == sum(request.answer - 1 for request in requests) - spent["preempted"]
         for one, other in zip(*found, strict=True):
             assert one == pytest.approx(other, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("prompts", "slots"), [("last", 20), ("static", 20), ("static", ENDLESS)])
+def test_a_batch_is_read_in_several_steps_and_answered_together(prompts: str, slots: int) -> None:
+    """40 prompts of 100 tokens with 500 tokens a step: 20 have a place, whose prompts take four steps, then nine steps of answers."""
+    requests = [Request(0.0, 100, 10) for _ in range(40)]
+    plan = {"prompts": prompts, "budget": 500, "slots": slots, "cuts": True}
+    record, replica = _played(requests, PlantedSteps(1e-3, 1.0), PlantedRoom(20 * 110), **plan)
+    assert replica.spent.steps == 2 * (4 + 9) and not replica.spent.preempted
+    assert sorted(record.all["e2e"].values) == pytest.approx([11.0] * 20 + [22.0] * 20)
+
+
+def test_a_batch_without_a_most_begins_when_caches_are_full() -> None:
+    requests = [Request(float(at), 100, 10) for at in range(60)]
+    plan = {"prompts": "static", "budget": 500, "cuts": True}
+    record, _ = _played(requests, PlantedSteps(1e-6, 1e-3), PlantedRoom(20 * 110), **plan)
+    assert max(record.all["queue"].values) == pytest.approx(19.0, abs=0.1)
 
 
 def test_jumps_over_steps_equal_stepping() -> None:

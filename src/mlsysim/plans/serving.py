@@ -308,10 +308,11 @@ def _rates(served: Served, slower: Sequence[float] | None) -> dict[str, Any]:
     if served.come is not None and served.server.calibrated and served.result.feasible:
         asked["most"] = served.most_answered
     ends = {name: [of(factor) for factor in slower or ()] for name, of in asked.items()}
-    sent, come, rate = served.server.part.requests, served.server.part.qps, served.delivered()
-    if ends["requests"] and sent and come and rate:
-        # The gaps between so many requests at random have a sum of their own, as much of the time as nobody waits for a place.
-        drawn = math.exp(NINETY / math.sqrt(sent) * min(rate / come, 1.0))
+    part, rate = served.server.part, served.delivered()
+    if ends["requests"] and part.requests and part.qps and rate and part.trace is None:
+        # The gaps between so many requests have a sum of their own, as much of the time as nobody waits for a place.
+        gaps = math.sqrt(part.requests - 1) * (1.0 if part.burst is None else part.burst)
+        drawn = math.exp(NINETY * gaps / part.requests * rate / part.qps)
         band = independent((min(ends["requests"]) / rate, max(ends["requests"]) / rate), (1 / drawn, drawn))
         ends["requests"] = [rate * side for side in band or (1.0, 1.0)]
     return {name: tuple(quantity(end, "1/s") for end in each) for name, each in ends.items() if len({*each}) > 1}

@@ -54,6 +54,13 @@ class Answers(ABC):
             if live.ends:
                 self._end(live)
 
+    def _firsts(self) -> int:
+        """First tokens that come with the next step, of those whose prompts others have read: no gap is before them."""
+        crossing = self.crossing
+        if not crossing or crossing[0][0] > self.count + 1:
+            return 0
+        return sum(live.first < 0 and live.ends > 0 for _, _, live in crossing)
+
     def _needed(self, live: Live) -> float:
         """Bytes that must be free before a request is let in: of its prompt and a token, or of all that it will be."""
         return self.room.contexts.at(live.prompt + (live.left if self.reserves else 1))[0]

@@ -183,8 +183,8 @@ class Record:
         if kind != "itl":
             return self.all[kind].percentiles(self._levels)
         none, gaps = nothing(tuple(self._levels)), self.gaps
-        if not gaps.bins:
+        if not (tokens := sum(gaps.bins.values())):
             return none
-        mean = gaps.total / sum(gaps.bins.values())
+        mean = gaps.total / tokens
         values = dict(zip(self._levels, ranked(gaps.bins, self._levels.values()), strict=True))
         return none._replace(values={"mean": mean} | values)

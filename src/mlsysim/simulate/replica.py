@@ -140,9 +140,10 @@ class Replica(Swift):
         live = waiting.head
         if live is None:
             return self._fill()
-        if plan.prompts in ("last", "static") and (self.n or self._finished):
+        if plan.prompts in ("last", "static") and self.n and not self._last:
             return "slots", MANY
-        if plan.prompts == "static" and len(waiting) < plan.slots and not self.reading and plan.fills:
+        fills = plan.prompts == "static" and plan.fills and not (self.n or self.reading)
+        if fills and len(waiting) < min(plan.slots, room.bytes // self._needed(live)):
             return "slots", MANY
         others = self.reading if self.jobs is None else self.reading[: len(self.reading) - self.jobs.reading]
         budget = self._budget(self.n if plan.prompts == "mixed" else 0) - sum(each.unread for each in others)
@@ -258,7 +259,7 @@ class Replica(Swift):
             spent.writing += alone * alive
             spent.disturbed += (seconds - alone) * alive
             if self.gaps is not None:
-                self.gaps.add(seconds + self._stalled, alive)
+                self.gaps.add(seconds + self._stalled, alive - self._firsts())
             self._stalled = 0.0
         elif self.n:
             spent.disturbed += seconds * alive
@@ -322,7 +323,7 @@ class Replica(Swift):
                 self.gaps.add(each + self._stalled, alive)
                 self.gaps.add(each, alive * (k - 1))
             else:
-                self.gaps.add(each, alive * k)
+                self.gaps.add(each, alive * k - self._firsts())
         self._stalled, self._last = 0.0, 0
         if self.waiting.size:
             self._wait(seconds, cause)

@@ -308,8 +308,9 @@ class Swift(Straight):
                     gap_of.append(grown - many)
                     stalled = 0.0
                 else:
+                    # A first token, of those whose prompts others have read, is no gap.
                     gap.append(mean)
-                    gap_of.append(grown)
+                    gap_of.append(grown - len(crossing) if crossing else grown)
                 if queue:
                     waits[cause] += seconds * len(queue)
                 time += seconds
