@@ -7,6 +7,7 @@ from typing import Any
 
 from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.request import ANSWER, FIRST, HAND_OVER
+from mlsysim.cases.spares import all_there
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.simulated import Played
 from mlsysim.plans.targets import TIMES
@@ -60,11 +61,14 @@ def _say(sheet: Sheet, served: Played) -> None:
     seen, part = served.seen, served.server.part
     if served.fails is not None:
         every, repair = served.fails.every, served.fails.repair
-        away = 1 - (every / (every + repair)) ** served.replicas
+        # Without spares 1 - (every / (every + repair))^N.
+        away = 1 - all_there(served.replicas * math.log1p(repair / every), part.spare or 0)
         played = f"{many(seen.failed, 'failure')} in {compact_time(seen.seconds)} of simulation"
         often = f"one fails every {compact_time(every)} and is back {compact_time(repair)} later"
+        if part.spare:
+            often += ", and one that stands by takes its place"
         sheet.assumed["failures"] = (
-            f"{often}: {played}; at least one of {served.replicas:,} is away {100 * away:.2g} % of the time"
+            f"{often}: {played}; fewer than {served.replicas:,} work {100 * away:.2g} % of the time"
         )
         if not seen.failed and not part.spare:
             unseen = "No replica failed during the simulation; use "

@@ -193,11 +193,11 @@ class Played(Served):
         total = self.result.devices
         hours = interruption_rate(server.chip).hours / each if given is None else to_si(given, "h") * total / each
         notice = to_si(constant("recovery_time").quantity, "s")
-        return Failures(hours * 3600, notice if self._restart is None else self._restart)
+        return Failures(hours * 3600, notice if self._restart is None else self._restart, server.part.spare or 0)
 
     def _failures(self, slower: float) -> Failures | None:
         found = self.fails
-        return found and Failures(found.every / slower, found.repair / slower)
+        return found and replace(found, every=found.every / slower, repair=found.repair / slower)
 
     @property
     def _disk(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Failing:
             if self.pool.state[unit] in (UP, DRAINING):
                 self.fleet.fails(self.pool, unit, when)
                 repair = self.failures.repair
-                self.fleet.at(when + repair, partial(self.pool.set, unit, UP))
+                self.fleet.at(when + repair, partial(self.pool.repaired, unit))
             self.fleet.at(when + repair + self.failures.every * draws.exponential(), fail)
 
         return fail

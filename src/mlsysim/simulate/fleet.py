@@ -2,8 +2,8 @@
 
 Time goes from event to event: requests, replicas that fail, come back or start, looks at the load, notes of the state. Replicas that a router looks at
 are as far as the request: every step that begins before it has been taken. Prompts that were read go on to the pool that
-writes answers, in the order in which they were read. A replica that fails does so at the end of the step that runs; its requests begin again
-with another one, and wait for one where none is up. Where no router looks and nothing fails or grows, replicas do not know of each other, and each is
+writes answers, in the order in which they were read. A replica that fails does so at the end of the step that runs, and one that stands by takes its
+place, where it will stand by itself; its requests begin again with another one, and wait for one where none is up. Where no router looks and nothing fails or grows, replicas do not know of each other, and each is
 played by itself (:mod:`mlsysim.simulate.alone`).
 """
 
@@ -40,6 +40,8 @@ class Pool:
         self.units = [range(each, each + 1) for each in range(len(replicas))] if units is None else units
         first = len(self.units) if up is None else up
         self.state = [UP] * first + [DOWN] * (len(self.units) - first)
+        self.spares = list[int]()
+        """Units that stand by."""
         self.since = [0.0 if state == UP else NEVER for state in self.state]
         self.there: list[tuple[float, float]] = []
         """When units were there, from when they start to when they have answered all."""
@@ -80,6 +82,23 @@ class Pool:
             for since, request in waiting:
                 self.waited += max(at - since, 0.0)
                 self.give(request, at, max(at, since))
+
+    def fails(self, unit: int, at: float) -> None:
+        """A unit is lost; one that stands by takes its place."""
+        self.failed += 1
+        self.set(unit, DOWN if self.spares else FAILED, at)
+        if self.spares:
+            self.set(self.spares.pop(), UP, at)
+
+    def repaired(self, unit: int, at: float) -> None:
+        """A unit takes its place again, or that of another which is lost, or stands by."""
+        if self.state[unit] != FAILED:
+            lost = self.counted(FAILED)
+            if not lost:
+                self.spares.append(unit)
+                return
+            self.set(lost[0], DOWN, at)
+        self.set(unit, UP, at)
 
     def give(self, request: Request, now: float, at: float | None = None) -> None:
         """A request that comes now, or again ``at`` a later time than its arrival."""
@@ -238,8 +257,7 @@ class Fleet:
 
     def fails(self, pool: Pool, unit: int, at: float) -> None:
         """A unit is lost with all that it holds; its requests come again."""
-        pool.failed += 1
-        pool.set(unit, FAILED, at)
+        pool.fails(unit, at)
         again = [found for each in pool.units[unit] for found in pool.replicas[each].abandon(at)]
         for when, request in sorted(again, key=lambda found: found[1].arrival):
             self.front.give(request, at, when)

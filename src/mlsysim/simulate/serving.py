@@ -162,13 +162,14 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
 def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Settings, record: Record) -> Simulated:
     """Replicas that know of each other."""
     (machine, t), scaling, ended = machines[0], settings.scaling, list[float]()
+    spare = settings.failures.spare if settings.failures is not None and scaling is None else 0
     most, done = None if scaling is None else scaling.most, _telling_ends(record.teller(), ended, settings.clients)
 
-    def pool(kinds: list[Kind], told: Done | None = None) -> Pool:
+    def pool(kinds: list[Kind], told: Done | None = None, spare: int = 0) -> Pool:
         units, made = list[range](), list[Replica]()
         for kind in kinds:
             many = kind.many if most is None else most * kind.groups
-            for _ in range(0, many, kind.groups):
+            for _ in range(0, many + (spare * kind.groups if kind is kinds[-1] else 0), kind.groups):
                 units.append(range(len(made), len(made) + kind.groups))
                 for number in units[-1]:
                     share = 1 / sum(each.many if most is None else most * each.groups for each in kinds)
@@ -176,8 +177,10 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
                     own = kind.replica(told_of, record if told_of is done else None, share)
                     made.append(own)
         first = kinds[0].many // kinds[0].groups
-        up = None if scaling is None else min(max(scaling.first or first, scaling.least), scaling.most)
-        return Pool(made, router(settings), units, up)
+        up = len(units) - spare if scaling is None else min(max(scaling.first or first, scaling.least), scaling.most)
+        found = Pool(made, router(settings), units, up)
+        found.spares += range(up, up + spare)
+        return found
 
     kinds, between = [kind_of(own, many, settings) for own, many in machines], None
     if machine.apart:
@@ -185,10 +188,11 @@ def _fleet(machines: list[tuple[Engines, Traffic]], clock: _Clock, settings: Set
         reads, writes = (
             each if most is None else each._replace(many=most * each.groups) for each in (readers, kinds[0])
         )
+        reads = reads._replace(many=reads.many + spare * reads.groups)
         between = Between(machine, t, reads, writes, settings.devices)
-        fleet = Fleet(pool([readers]), pool(kinds, done), between)
+        fleet = Fleet(pool([readers], None, spare), pool(kinds, done), between)
     else:
-        fleet = Fleet(pool(kinds))
+        fleet = Fleet(pool(kinds, None, spare))
     for number, each in enumerate(fleet.pools):
         if settings.failures is not None:
             Failing(fleet, each, settings.failures, settings.seed, str(number))

@@ -38,10 +38,11 @@ def watcher() -> Progress | None:
 @dataclass(frozen=True)
 class Failures:
     """Replicas fail at random, each ``every`` so many seconds of work on average, and are back ``repair`` seconds later, empty. Their requests
-    begin again with others."""
+    begin again with others; so many of the first pool's units ``spare`` stand by with their weights, and the next one is there at once."""
 
     every: float
     repair: float
+    spare: int = 0
 
     def __post_init__(self) -> None:
         if not (self.every > 0 and self.repair >= 0):
