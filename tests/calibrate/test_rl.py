@@ -73,6 +73,18 @@ def test_transfers_alone_are_asked_without_samples(seconds):
     assert any("do not change what was measured" in text for text in found.inferred)
 
 
+def test_weights_of_accelerators_that_take_turns_have_no_transfer_of_their_own():
+    row = ROW | {
+        "placement": "colocated",
+        "mode": "sync",
+        "staleness": "0",
+        "n_gen": "64",
+        "n_train": "64",
+        "weight_sync_s": "12",
+    }
+    assert [question.metric for question in TABLES["rl"].questions(row)] == ["step_s"]
+
+
 def test_a_pass_for_log_probabilities_waits_for_the_fullest_rank():
     """verl on 64 and 128 ranks (512 prompts of 16 samples to 28,672 tokens): 0.53 and 0.47 of the training; constants were fitted on both."""
     plan = {

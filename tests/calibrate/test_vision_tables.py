@@ -81,6 +81,21 @@ def test_rows_of_vision():
     assert step.regime == "vision train_nchw on RTX_3090" and 'task = "training"' in step.plan
 
 
+def test_images_by_the_second_are_samples_and_compiled_denoisers_stand_in():
+    (told,) = TABLES["vision"].predict(TIMM | {"metric": "images/sec"})
+    assert told.predicted == TABLES["vision"].predict(TIMM)[0].predicted
+    image = {
+        "task": "diffusion-infer",
+        "model": "stable-diffusion-xl-base-1.0",
+        "img_size": "1024",
+        "batch": "1",
+        "notes": "steps=30",
+    }
+    image |= {"device": "A100", "precision": "fp16", "metric": "batch_latency", "value": "2.742", "layout": ""}
+    (eager,), (built,) = (TABLES["vision"].questions(TIMM | image | {"compiler": how}) for how in ("eager", "tensorrt"))
+    assert not eager.inferred and built.guessed == 1 and "stands in for" in built.inferred[0]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -355,8 +355,9 @@ def _words_in(text: str) -> list[str]:
 
 
 def read_release(row: Mapping[str, str]) -> float:
-    """The release in a source's name as a number: 26.04.01 is 26.0401."""
+    """The release in a source's name as a number: 26.04.01 is 26.0401; releases are called by their month, so a month in the notes tells it too."""
     found = re.search(r"(\d\d)\.(\d\d)(?:\.(\d\d))?", cell(row, "source"))
+    found = found or re.search(r"\b20(\d\d)-(\d\d)(?:-(\d\d))?\b", cell(row, "notes"))
     return float(f"{found[1]}.{found[2]}{found[3] or ''}") if found else 0.0
 
 

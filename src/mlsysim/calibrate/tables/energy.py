@@ -5,24 +5,26 @@ inputs the host prepares. Emissions that a model card computed from GPU-hours an
 
 Rows of ``training_energy.csv``: mean power of nodes in training runs, at the side of the meter that the row names.
 
-A row gives model, accelerators and watts of a node; what was run are the settings of the benchmark's other submitters at that size
-(``data/rows.toml``), which is inferred. A plan is asked for the power of a node on the mains; behind the supplies (DC) it is less by their losses. The
+A row gives model, accelerators and watts of a node or of an accelerator; what was run are the settings of the benchmark's other submitters at that size
+(``data/rows.toml``), else those that the planner takes, which is inferred. A plan is asked for the power of a node on the mains; behind the supplies (DC) it is less by their losses. The
 power of a run is that of its steps: short runs, whose timed region holds start, evaluation and waiting, draw less, and are scored all the same.
 Energy that was computed from accelerator-hours and TDP is no measurement, and energy of many runs together no run.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, language_model, served_plan
+from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, language_model, number, served_plan
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.base import Workload
 from mlsysim.models.registry import Models
 from mlsysim.timing.power import energy_per_item, power_constants
 
@@ -31,6 +33,10 @@ SERVING, IMAGES = "energy_per_output_token", "energy_per_image"
 TRAINING = ("id", "source", "run", "model", "gpu", "n_gpus", "n_nodes", "mean_node_w", "includes", "measured")
 TRAINED = "energy of training"
 _RUNS: dict[str, Any] = settings("rows")["training_energy"]
+_STATE = "GPT3_6_7B"
+_IMAGES = 256
+_ADAPTERS = 16
+"""Where a row does not say them: images of a device, and the rank of adapters."""
 _PARALLEL = ("tp", "pp", "cp", "virtual_stages", "micro_batch", "micro_batches", "zero")
 
 
@@ -106,7 +112,9 @@ def imaged(row: Mapping[str, str]) -> tuple[Any, HardwareNode, int, int, int, fl
     return model, chip, int(row["n_chips"]), int(notes["batch"]), int(notes["steps"]), float(notes["latency_s"])
 
 
-def _training(row: Mapping[str, str]) -> Prediction:
+def _training(row: Mapping[str, str]) -> Prediction | Question:
+    if row["metric"] == "energy" and row["days"] and row["n_chips"] and not row["avg_power_w_per_chip"]:
+        return _drawn(row)
     if not row["avg_power_w_per_chip"] or not row["days"] or not row["pue"]:
         raise Skipped("the row gives no measured power, duration or PUE")
     fleet = int(row["n_chips"]) * float(row["avg_power_w_per_chip"]) / 1e3
@@ -115,23 +123,62 @@ def _training(row: Mapping[str, str]) -> Prediction:
     return Prediction(row["metric"], float(row["value"]), float(value), "training energy", True)
 
 
+def _drawn(row: Mapping[str, str]) -> Question:
+    """The energy of accelerators over the days of a run, at the power that the planner's run of the model draws; of models without layers one of their size does not matter."""
+    chip, model = chip_of(row["hardware"]), Models.get(row["workload"], None)
+    inferred = ("settings of the run",) if model is not None else ("settings of the run", "model")
+    model = model or Models.get(_STATE)
+    on, count = whole_nodes(int(row["n_chips"]), key_of(chip)), int(row["n_chips"])
+    plan = calibrated_plan("training", key_of(model), on, precision=_half(chip))
+    megawatt_hours = count * number(row, "days") * 24 * number(row, "pue", 1.0) / 1e6
+    told = ("accelerator_power", "W", megawatt_hours, TRAINED, _measured(chip), inferred, 1)
+    return Question(row["metric"], number(row, "value"), plan, *told)
+
+
+def _half(chip: HardwareNode) -> str:
+    return "bf16" if chip.compute.supports("bf16") else "fp16"
+
+
 def read_training(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row of training."""
     if not cell(row, "measured").startswith("yes"):
         raise Excluded("computed from accelerator-hours and TDP: no measurement")
-    if not cell(row, "mean_node_w") or not cell(row, "n_nodes"):
+    node, each = (number(row, name, 0.0) for name in ("mean_node_w", "mean_w_per_gpu"))
+    hours, energy = number(row, "gpu_hours", 0.0), number(row, "energy_mwh", 0.0)
+    if not node and not each and hours and cell(row, "includes").startswith("GPU"):
+        each = energy * 1e6 / hours
+    if not cell(row, "n_gpus") or not (each or (node and cell(row, "n_nodes"))):
         raise Excluded("the row is of many runs together, and gives no power of a node")
-    known = _RUNS.get(row["model"], {}).get(row["n_gpus"])
+    model, chip = Models.get(row["model"]), chip_of(row["gpu"])
+    known, inferred = _RUNS.get(key_of(model), {}).get(row["n_gpus"]), ["settings of other submitters"]
     if known is None:
-        raise Skipped(f"the settings of {row['model']} on {row['n_gpus']} accelerators are not known")
-    model, chip, nodes = Models.get(row["model"]), chip_of(row["gpu"]), int(row["n_nodes"])
+        known, inferred = _usual(row, model, chip), ["settings of the run"]
+    # The tables of that cluster are of one that is immersed.
+    immersed = "immers" in " ".join(row.values()).lower() or re.search(r"\bsmc\b", cell(row, "source")) is not None
+    inferred.append(f"{'liquid' if immersed else 'usual'} cooling")
     split = {name: known[name] for name in _PARALLEL if name in known}
     work = {name: value for name, value in known.items() if name not in (*_PARALLEL, "stack")}
-    run = {"stack": known.get("stack"), "parallelism": split, "hardware": {"cooling": "liquid"}}
-    plan = calibrated_plan("training", key_of(model), f"{row['n_gpus']}x{key_of(chip)}", **run, **work)
-    # Both tables are of one immersed cluster. Supplies lose a share of what the mains give.
+    run = {"stack": known.get("stack"), "parallelism": split, "hardware": {"cooling": "liquid" if immersed else None}}
+    plan = calibrated_plan("training", key_of(model), whole_nodes(int(row["n_gpus"]), key_of(chip)), **run, **work)
+    guessed = int(inferred[0] == "settings of the run")
+    if not node:
+        told = ("accelerator_power", "W", 1.0, TRAINED, _measured(chip), tuple(inferred), guessed)
+        return [Question("mean_w_per_gpu", each, plan, *told)]
+    # Supplies lose a share of what the mains give.
     factor = 1 / power_constants()["node"]["liquid"]["factor"] if "mean W is DC" in row["includes"] else 1.0
-    asked, each = ("power", 1 / nodes) if "network" in row["includes"] else ("node_power", 1.0)
-    inferred = ("settings of other submitters", "liquid cooling")
-    told = (asked, "W", factor * each, TRAINED, _measured(chip), inferred)
-    return [Question("mean_node_w", float(row["mean_node_w"]), plan, *told)]
+    asked, share = ("power", 1 / int(row["n_nodes"])) if "network" in row["includes"] else ("node_power", 1.0)
+    return [
+        Question(
+            "mean_node_w", node, plan, asked, "W", factor * share, TRAINED, _measured(chip), tuple(inferred), guessed
+        )
+    ]
+
+
+def _usual(row: Mapping[str, str], model: Workload, chip: HardwareNode) -> dict[str, Any]:
+    """A run of which only the model is said: the planner's layout of it, in 16 bits, as busy as its chip allows."""
+    precision = _half(chip)
+    if model.fixed_shape:
+        batch = _IMAGES * int(row["n_gpus"])
+        return {"stack": "mlperf", "precision": precision, "batch_size": batch, "tp": 1, "micro_batches": 1}
+    tuned = "lora" in f"{row['run']} {cell(row, 'notes')}".lower()
+    return {"precision": precision, "lora_rank": _ADAPTERS if tuned else None}

@@ -12,7 +12,8 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     what is missing    half of the accelerators generate, which counts as a guess; where a weight transfer or the MFU of training alone was measured, which
                        samples and their lengths do not change, 1,024 of 1,024 tokens, and layouts are searched
 
-A rollout that runs beside the training has no time of its own: what an asynchronous row prints is a wait. Left out: steps without the number of
+A rollout that runs beside the training has no time of its own: what an asynchronous row prints is a wait. Weights of accelerators that take turns are handed
+over among the framework's own seconds, which no constant tells apart. Left out: steps without the number of
 samples or their lengths, which their time is proportional to, and rows that contradict themselves (:data:`_ODD`).
 """
 
@@ -63,8 +64,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     if not asked:
         raise Excluded("nothing of a step was measured")
     plan, inferred, apart = plan_of(row, whole_step=not {"step_s", "gen_s", "train_s"}.isdisjoint(asked))
-    if apart:
-        asked.pop("gen_s", None)
+    asked.pop("gen_s" if apart else "weight_sync_s", None)
     assert plan.rl is not None
     regime, guessed = f"post-training {plan.rl.framework}", sum(text.startswith(GUESSED) for text in inferred)
     return [

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, format_of, key_of, number
+from mlsysim.calibrate.cells import chip_of, format_of, key_of, metric_named, number
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import InputError
@@ -36,7 +36,7 @@ from mlsysim.units.registry import to_si
 
 COLUMNS = ("model", "task", "device", "img_size", "gmacs", "macts", "metric", "value")
 
-_WORDS = settings("rows")["vision"]
+_WORDS, _RATES = settings("rows")["vision"], settings("rows")["training"]["metrics"]
 _BATCH = 128
 
 
@@ -95,7 +95,7 @@ def runtime_of_row(row: Mapping[str, str]) -> str:
 
 def _framework(row: Mapping[str, str]) -> Question:
     timed = row["metric"] in _WORDS["times"]
-    if row["metric"] != "samples_per_s" and not timed:
+    if metric_named(row["metric"], _RATES) != "samples_per_s" and not timed:
         raise Skipped(f"the metric {row['metric']!r} is not modelled")
     published = row["source"].startswith("mlperf-training")
     chip = chip_of(row["device"])
@@ -226,7 +226,9 @@ def _diffusion(row: Mapping[str, str]) -> Question:
     ulysses, ring = settings_of(row, "ulysses", "ring") if apart else (int(number(row, "n_devices", 1.0)), 1)
     over = ring if ring > 1 else None
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
-    return _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
+    found = _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
+    how = _WORDS["compilers"].get(row["compiler"], row["compiler"])
+    return found if how == "eager" else replace(found, inferred=(f"stands in for {how}: eager code",), guessed=1)
 
 
 def board_of(row: Mapping[str, str]) -> tuple[Board, str | None]:
