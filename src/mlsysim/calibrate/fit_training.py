@@ -29,7 +29,8 @@ from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.residuals import FORMAT, PART, Residual
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.cases.job import Job
-from mlsysim.cases.trainer import Software, Trainer
+from mlsysim.cases.trainer import Software
+from mlsysim.cases.training import Training
 from mlsysim.errors import InputError, MLSysError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import recipe_of
@@ -63,12 +64,12 @@ class Run:
     row: str
     source: str
     question: Question
-    asked: tuple[Trainer, Job, Any, Any, Any]
+    asked: Training
     moved: tuple[str, ...]
 
     @property
     def trained(self) -> Software:
-        found = self.asked[0].software
+        found = self.asked.trainer.software
         assert isinstance(found, Software)
         return found
 
@@ -78,8 +79,8 @@ class Run:
 
     @property
     def hardware(self) -> HardwareNode:
-        assert self.asked[0].chip is not None
-        return self.asked[0].chip
+        assert self.asked.trainer.chip is not None
+        return self.asked.trainer.chip
 
     @property
     def chip(self) -> str:
@@ -96,14 +97,12 @@ class Run:
 
     def predicted(self, constants: Mapping[str, Any], _: Sequence[Any] = ()) -> list[Any]:
         """The row's metric under candidate constants."""
-        trainer, job, layout, micro, held = self.asked
-        software = self.trained
+        software, job = self.trained, self.asked.job
         for path in self.moved:
             software, job = _moved(software, job, path.split("."), _bounded(path, constants[path]), self)
-        trainer = replace(trainer, software=software, clock=None).limited(job, layout, micro, held)
-        seconds = trainer.step(job, layout, micro, held).seconds
-        tokens = layout.dp * layout.micro_batches * job.accumulation * micro.tokens
-        return [(seconds if self.question.asked == "latency" else tokens / seconds) * self.question.factor]
+        found = self.asked.under(software, job)
+        asked = found.step.seconds if self.question.asked == "latency" else found.tokens_per_second
+        return [asked * self.question.factor]
 
 
 def _bounded(path: str, value: Any) -> Any:
@@ -149,7 +148,7 @@ def _moved(software: Software, job: Job, path: list[str], value: Any, run: Run) 
 
 def _touches(path: list[str], run: Run) -> bool:
     """Whether a constant is one of this row's."""
-    name, software, job = path[-1], run.trained, run.asked[1]
+    name, software, job = path[-1], run.trained, run.asked.job
     if path[0] == "stacks":
         return owner_of(software.stack.name, name, FREE) == path[1]
     chip, kinds = software.chip, software.shape.kinds
@@ -182,7 +181,7 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
         asked = trained(question.plan).step.named("asked")
     except MLSysError as error:
         raise Skipped(str(error)) from None
-    if not isinstance(asked[0].software, Software):
+    if not isinstance(asked.trainer.software, Software):
         return None
     source = re.sub(r"-\d\d\.\d\d.*$|(?<=mlperf-training-\d\.\d)-.*$", "", cell(row, "source"))
     found = Run(table, row["id"], source, question, asked, ())

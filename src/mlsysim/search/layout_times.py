@@ -12,7 +12,7 @@ from typing import Any
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
-from mlsysim.cases.training_memory import on_device, training_held
+from mlsysim.cases.training import Training
 from mlsysim.errors import InputError
 from mlsysim.search.tiles import TILE
 from mlsysim.walls.fleet.communication import DistributedModel
@@ -114,14 +114,6 @@ class LayoutTimes:
             group=x.microbatch_group_size,
             shard=x.zero_shard,
         )
-        held = training_held(job, layout)
-        memory = on_device(held)
-        if memory > self.trainer.capacity:
-            return None, memory / 1e9
-        micro = self.trainer.demand(job, layout)
-        seconds = self.trainer.step(job, layout, micro, held).seconds
-        shares = layout.dp * layout.micro_batches * job.accumulation
-        ranks = layout.dp * layout.tp * layout.pp * layout.cp
-        mfu = micro.flops * shares / (seconds * ranks * self.trainer.device.peak)
-        possible = self.trainer.software is None or mfu <= 1
-        return (mfu, seconds, memory / 1e9) if possible else None, memory / 1e9
+        asked = Training(self.trainer, job, layout)
+        gb = asked.memory / 1e9
+        return (asked.mfu, asked.step.seconds, gb) if asked.fits and asked.holds else None, gb

@@ -22,17 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from mlsysim.cases.algebra import ledger_of
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.checkpoint import run_checkpoint
-from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, asked_layout, choose_micro_batches, divides, rules
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.trainer import Software, Trainer
-from mlsysim.cases.training_memory import on_device, training_held
+from mlsysim.cases.training import Training
 from mlsysim.errors import InputError, UnknownNameError
-from mlsysim.models.demand import Demand
-from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.search import training_inputs
 from mlsysim.search.costs import RunCosts
 from mlsysim.search.kinds import asked_of
@@ -47,7 +43,6 @@ from mlsysim.walls.inputs import CALIBRATED, Inputs, read_input
 __all__ = ["INPUTS", "LARGER", "OBJECTIVE", "OUTPUTS", "TrainingPoints", "answer", "evaluate"]
 
 COMPUTE, MEMORY, FRAGILITY = 1, 2, 15
-_MODES = INPUTS["activation_recomputation"].choices
 _OFFLOADS = ("optimizer_offload", "weights_offload", "activations_offload")
 _SIZING = ("nodes", "accelerators", "dp", "tp_size", "pp_size", "cp_size")
 """Columns that may set how large a fleet is."""
@@ -207,46 +202,22 @@ class TrainingPoints:
         degrees = (dp, x.tp_size, x.pp_size, x.ep_size, x.cp_size, parts, local, x.v_stages)
         layout = Layout(*degrees, self.schedule, x.microbatch_group_size, x.zero_shard)
         job = job_of(x, trainer, Assumptions(self.given | numbers.keys()))
-        held = training_held(job, layout)
-        memory = on_device(held)
-        fits = memory <= trainer.capacity
-        demand = self._demand(trainer, job, layout)
-        trainer = trainer.limited(job, layout, demand, held)
-        step = trainer.step(job, layout, demand, held)
-        # Each replica has as many parts, of which every one has the demand of a micro-batch.
-        shares = dp * parts * job.accumulation / step.seconds
-        mfu = demand.flops * shares / (x.accelerators * trainer.device.peak)
-        rate = demand.tokens * shares
+        asked = Training(trainer, job, layout)
+        step, fits, possible = asked.step, asked.fits, asked.holds
         own = {name: numbers[name] for name in numbers if name in training_inputs.COST_NUMBERS or name == "datacenter"}
-        watts = trainer.power(job, layout, demand, step)
-        lasting, costs = self.costs.of_run(own, x.nodes, watts, rate, dp, step.seconds)
-        # Where a calibrated form would beat the peak it does not hold, and solve() refuses the point.
-        possible = mfu <= 1 if trainer.software is not None else True
-        found: dict[str, Any] = {}
-        if binds:
-            timed = ledger_of(lambda a: trainer.step(job, layout, demand, held, a).seconds)
-            found["binding"] = timed.binding_wall
+        lasting, costs = self.costs.of_run(own, x.nodes, asked.watts, asked.tokens_per_second, dp, step.seconds)
+        found = {"binding": asked.ledger.binding_wall} if binds else {}
+        # Where the form does not hold, solve() refuses the point.
         return found | {
             "feasible": fits & lasting & possible,
             "wall": where(fits, where(lasting, where(possible, 0, COMPUTE), FRAGILITY), MEMORY),
             "step_time_s": step.seconds,
-            "mfu": mfu,
-            "tokens_per_second": rate,
-            "memory_bytes": memory,
+            "mfu": asked.mfu,
+            "tokens_per_second": asked.tokens_per_second,
+            "memory_bytes": asked.memory,
             "scaling_efficiency": step.ideal / step.seconds,
             **costs,
         }
-
-    def _demand(self, trainer: Trainer, job: Job, layout: Layout) -> Demand:
-        """Demand of one micro-batch; where a model has no closed form for many modes at once, mode by mode."""
-        closed = isinstance(job.model, TransformerWorkload) and job.model.structure != "encoder-decoder"
-        if closed or isinstance(job.recompute, str):
-            return trainer.demand(job, layout)
-        found, *others = (trainer.demand(replace(job, recompute=mode), layout) for mode in _MODES)
-        for mode, other in zip(_MODES[1:], others, strict=True):
-            both = ((getattr(other, name), getattr(found, name)) for name in Demand.__dataclass_fields__)
-            found = Demand(*(where(job.recompute == mode, new, old) for new, old in both))
-        return found
 
 
 def _size(columns: Mapping[str, Any]) -> int:

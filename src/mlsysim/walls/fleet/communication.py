@@ -27,12 +27,11 @@ from mlsysim.cases import joules, one_pass, schedule, training_memory
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
-from mlsysim.cases.ledger import Held
 from mlsysim.cases.train import Step
 from mlsysim.cases.train_whole import Amounts, first_order_amounts
 from mlsysim.cases.trainer import Trainer
+from mlsysim.cases.training import Training
 from mlsysim.errors import InputError
-from mlsysim.models.demand import Demand
 from mlsysim.models.keeping import HALF
 from mlsysim.physics.pipeline import SCHEDULES
 from mlsysim.timing.network import Hierarchical
@@ -240,28 +239,21 @@ class DistributedModel(Resolver[DistributedResult]):
         say_idle_inputs(x, layout, trainer, assumed)
         say_sharing(x, job, layout, assumed)
         say_split(model, layout, assumed, first_order=trainer.software is None)
-        held, micro = training_memory.training_held(job, layout), trainer.demand(job, layout)
-        trainer = trainer.limited(job, layout, micro, held)
-        step, memory = trainer.step(job, layout, micro, held), training_memory.on_device(held)
-        shares = layout.dp * layout.micro_batches * job.accumulation
-        accelerators, chip = fleet.total_accelerators, fleet.node.accelerator
-        possible = step.seconds * accelerators * trainer.device.peak
-        mfu, band = micro.flops * shares / possible, None
+        asked, band = Training(trainer, job, layout), None
+        step, micro = asked.step, asked.micro
         if trainer.software is not None:
-            if micro.flops * shares > possible:
+            if not asked.holds:
                 raise InputError(
                     f"The calibrated step of {job.model.name} in {job.precision} would be faster than the chip's peak allows: its "
                     "form does not hold for such a model or format; give efficiency as a number.",
                     field="efficiency",
                 )
-            band, words = trainer.software.band(job, accelerators)
+            band, words = trainer.software.band(job, fleet.total_accelerators)
             assumed.say("interval", band.key, INFERRED, words)
-        watts = trainer.power(job, layout, micro, step)
-        draw = None if watts is None else trainer.draw(job, layout, micro, step, watts)
-        fits, stopped = bool(memory <= trainer.capacity), None
+        fits, stopped = bool(asked.fits), None
         remedies: tuple[str, ...] = ()
         if not fits:
-            stopped, remedies = _does_not_fit(job, layout, memory, trainer.capacity)
+            stopped, remedies = _does_not_fit(asked)
         return DistributedResult.of(
             assumed,
             step,
@@ -273,27 +265,28 @@ class DistributedModel(Resolver[DistributedResult]):
             bubble_fraction=float(step.bubble / (step.seconds if trainer.software else step.paced)),
             scaling_efficiency=step.ideal / step.seconds,
             effective_throughput=layout.dp * layout.local_batch * job.accumulation / step.seconds,
-            tokens_per_second=micro.tokens * shares / step.seconds,
-            mfu=mfu,
-            hfu=micro.hardware_flops * shares / possible,
+            tokens_per_second=asked.tokens_per_second,
+            mfu=asked.mfu,
+            hfu=micro.hardware_flops * layout.dp * asked.micro_batches / asked.possible,
             parallelism={name: getattr(layout, name) for name in ("dp", "tp", "pp", "ep", "cp")},
-            memory_per_accelerator=memory,
-            memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in held if each.where == "device"},
+            memory_per_accelerator=asked.memory,
+            memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in asked.held if each.where == "device"},
             # Bands are of rates, so a time is divided by them.
             step_interval=None if band is None else (step.seconds / band.high, step.seconds / band.low),
             constraint_trace=() if stopped is None else (stopped.sentence,),
             remedies=remedies,
-            shown=partial(_shown, trainer, job, layout, micro, step, held),
-            cited={"model": x.model, "hardware": chip},
-            accelerator_power=watts,
-            case=lambda: joules.with_joules(trainer.ledger(job, layout), draw),
+            shown=partial(_shown, asked),
+            cited={"model": x.model, "hardware": fleet.node.accelerator},
+            accelerator_power=asked.watts,
+            case=lambda: joules.with_joules(asked.ledger, asked.draw),
             noun="step",
         )
 
 
-def _does_not_fit(job: Job, layout: Layout, memory: float, capacity: float) -> tuple[Binding, tuple[str, ...]]:
+def _does_not_fit(asked: Training) -> tuple[Binding, tuple[str, ...]]:
     """What stops a layout, and the smallest change that would help."""
-    change = training_memory.fitting_change(job, layout, capacity)
+    memory, capacity = asked.memory, asked.trainer.capacity
+    change = training_memory.fitting_change(asked.job, asked.layout, capacity)
     remedy = training_memory.NOTHING_HELPS
     if change is not None:
         remedy = worded("it fits with ", listed(Setting(*pair) for pair in change.items()))
@@ -302,15 +295,14 @@ def _does_not_fit(job: Job, layout: Layout, memory: float, capacity: float) -> t
     return binding, () if change is None else (remedy,)
 
 
-def _shown(
-    trainer: Trainer, job: Job, layout: Layout, micro: Demand, step: Step, held: tuple[Held, ...]
-) -> dict[str, Any]:
+def _shown(asked: Training) -> dict[str, Any]:
     """What the equations show beside the fields of the result."""
-    m, first_order = layout.micro_batches * job.accumulation, trainer.software is None
+    trainer, job, layout, micro, step = asked.trainer, asked.job, asked.layout, asked.micro, asked.step
+    m, first_order = asked.micro_batches, trainer.software is None
     amounts, net = first_order_amounts(job, layout, micro), trainer.net
     return {
         **_ring(job, layout, amounts, net, step, first_order),
-        "asked": (trainer, job, layout, micro, held),
+        "asked": asked,
         "first_order": first_order,
         "calibrated": not first_order,
         "amounts": amounts,
@@ -333,9 +325,9 @@ def _shown(
         "inside": step.busy - step.compute,
         "sends_waited": step.seconds - step.paced - step.exposed_data - step.offload - step.update,
         "update": step.update,
-        **_with_the_host(job, training_memory.with_host(job, layout, held).optimizer, trainer),
+        **_with_the_host(job, training_memory.with_host(job, layout, asked.held).optimizer, trainer),
         "local_batch": layout.local_batch * job.accumulation,
-        "powered": trainer.powered(job, layout, micro, step),
+        "powered": asked.powered,
     }
 
 
