@@ -90,6 +90,7 @@ SAME_EITHER_WAY = [
     {"efficiency": "calibrated", "max_zero_stage": 1, "recompute": "none"},
     {"efficiency": "calibrated", "max_zero_stage": 1},  # a stack recomputes by habit, a layout what it says
     {"efficiency": "calibrated", "fleet": "64xTPU_v5p", "precision": "bf16"},
+    {"efficiency": "calibrated", "max_zero_stage": 1, "recompute": "none", "power_cap": "400 W"},
 ]
 
 
