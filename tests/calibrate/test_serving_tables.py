@@ -693,3 +693,22 @@ def test_a_client_says_how_many_prompts_and_how_they_spread():
     run = RUN | {"length_min_fraction": "", "client": "sglang.bench_serving random, 80 prompts"}
     serving = plan_of(run, []).serving
     assert serving is not None and (serving.requests, serving.range_ratio) == (80, 0.0)
+
+
+def test_prompts_of_software_that_nobody_fitted_are_as_unsure_as_its_first_tokens():
+    """llama.cpp reads prompts on integrated processors at a third of what is predicted: what others published of first tokens, not of further ones."""
+    row = ROW | {
+        "source": "a lab",
+        "model": "Llama 2 7B",
+        "gpu": "Strix Halo",
+        "n_gpus": "1",
+        "tp": "1",
+        "notes": "llama.cpp",
+    }
+    row |= {"precision_weights": "Q4_0", "precision_kv": "", "isl": "", "osl": "", "batch_or_concurrency": "1"}
+    wide = {
+        metric: (found.high or 0) / found.predicted
+        for metric in ("pp512", "tg128")
+        for found in TABLES["inference"].predict(row | {"scenario": "llama-bench", "metric": metric, "unit": "t/s"})
+    }
+    assert wide["pp512"] > 2.5 and wide["tg128"] < 2

@@ -26,7 +26,7 @@ from mlsysim.timing.engines import serving_table, strangeness
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import ceil, maximum, minimum, some
 from mlsysim.units.records import dataclass
-from mlsysim.zoo.intervals import STRANGE, UNFITTED, Interval, interval, measured
+from mlsysim.zoo.intervals import PROMPTS, STRANGE, UNFITTED, Interval, interval, measured
 
 Sum = Callable[..., Any]
 """``total(make, machine, traffic, first, steps, stride)``: the sum of ``make(machine, traffic)(context)`` over contexts."""
@@ -193,8 +193,9 @@ class Engines:
     def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
         return self._loop(t, a)
 
-    def band(self, metric: str, arrivals: bool = False) -> tuple[Interval, str]:
-        """The 90 % band of ``tpot``, ``ttft`` or ``rate``, and what it rests on, in words; ``arrivals`` where requests come whatever became of others."""
+    def band(self, metric: str, arrivals: bool = False, prompts: bool = False) -> tuple[Interval, str]:
+        """The 90 % band of ``tpot``, ``ttft`` or ``rate``, and what it rests on, in words; ``arrivals`` where requests come whatever became of others,
+        ``prompts`` where they end with the first token."""
         pools, engine = "disaggregated " if self.apart else "", self.writer.engine
         regime = f"serving {pools}{metric} {engine.like or engine.name}"
         regime = f"{regime} open" if arrivals and measured(f"{regime} open") else regime
@@ -215,7 +216,9 @@ class Engines:
         for more in filter(None, (wide, eager)):
             lacks["kernels"] = f"{lacks.get('kernels', '')} and {more}".removeprefix(" and ")
         if not engine.chips:
-            lacks[UNFITTED] = f"no run of {engine.name} was fitted (runs that others published show what that adds)"
+            lacks[PROMPTS if prompts else UNFITTED] = (
+                f"no run of {engine.name} was fitted (runs that others published show what that adds)"
+            )
         band = interval(regime, *lacks)
         of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")
         return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)

@@ -26,6 +26,8 @@ ALL = "any"
 STRANGE = ("chip", "kernels", "cpu")
 """What of a chip constants may not have seen: runs on it, kernels of its generation, anything that is no accelerator."""
 OTHERS = ELSEWHERE, UNFITTED = "elsewhere", "unfitted"
+PROMPTS = "prompts of unfitted"
+"""Software without fitted runs where a request ends with its first token: what others found of first tokens tells of prompts, the rest of answers."""
 UNSEEN = ("model", *STRANGE, "software", "format", "settings", *OTHERS)
 """What constants may not have seen."""
 LEFT_OUT = ("serving ", "training ")
@@ -136,6 +138,8 @@ def widening(regime: str, kind: str) -> Factors:
 
 def _widened(regime: str, kind: str) -> tuple[float, int]:
     """What not having seen something adds to the square of a half-width, and the rows that say so."""
+    if kind == PROMPTS:
+        return _widened("serving ttft", UNFITTED)
     if kind in OTHERS:
         found = (of_others().get(entry_name(path), {}).get(kind) for path in paths(regime))
         factor, rows = next(filter(None, found), (1.0, 0))[:2]

@@ -221,7 +221,8 @@ class ServingModel(Resolver[ServingResult]):
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
 
         timed = (clients or traffic).rate is not None
-        bands = _bands(machine, served, timed, assumed) if isinstance(machine, Engines) else {}
+        further = x.output_len != 1
+        bands = _bands(machine, served, timed, further, assumed) if isinstance(machine, Engines) else {}
 
         def request(a: Algebra) -> Any:
             # The ledger is of a request, or of the first two tokens where the answer has no length.
@@ -377,9 +378,9 @@ def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
     return _Longest(tokens, most, more, max(round(each - more * tokens), 0), longer.used(1) - longer.each)
 
 
-def _bands(machine: Engines, served: Served, arrivals: bool, assumed: Assumptions) -> dict[str, Any]:
+def _bands(machine: Engines, served: Served, arrivals: bool, further: bool, assumed: Assumptions) -> dict[str, Any]:
     """Intervals of the times of a batch, and what they rest on."""
-    (itl, words), (ttft, _) = machine.band("tpot", arrivals), machine.band("ttft", arrivals)
+    (itl, words), (ttft, _) = (machine.band(of, arrivals, not further) for of in ("tpot", "ttft"))
     assumed.say("interval", itl.key, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
