@@ -96,4 +96,5 @@ def test_a_value_of_one_digit_is_known_to_half_of_it() -> None:
 
 
 def test_fleets_of_whole_nodes() -> None:
-    assert (whole_nodes(6, "H100"), whole_nodes(20, "H100")) == ("6xH100", "24xH100")
+    """Halves of nodes are whole fleets too."""
+    assert [whole_nodes(n, "H100") for n in (6, 20, 23)] == ["6xH100", "20xH100", "24xH100"]
