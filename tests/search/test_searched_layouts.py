@@ -114,6 +114,17 @@ def test_the_change_of_what_does_not_fit_is_as_many_as_would_do() -> None:
     )
 
 
+@pytest.mark.parametrize(("model", "pp", "chunks"), [("Llama2_13B", 4, {2, 5}), ("Llama3_70B", 2, {2, 4, 5, 8})])
+def test_every_number_of_chunks_that_layers_share_is_searched(model: str, pp: int, chunks: set[int]) -> None:
+    """40 layers over 4 stages in five chunks of two, 80 over 2 in five of eight: no number that divides is left out."""
+    settings = {"tp": 8, "pp": pp, "micro_batches": 2 * pp, "zero": 1, "recompute": "full"}
+    keys = {"model": model, "on": "64xH100"} | settings
+    alone = {v: evaluate_plainly(plan_of(keys, mode="given", virtual_stages=v, schedule="interleaved")) for v in chunks}
+    best = evaluate_plainly(plan_of(keys, mode="auto"))
+    least = min(float(answer.value("latency").m_as("s")) for answer in alone.values() if answer.feasible)
+    assert float(best.value("latency").m_as("s")) <= least * (1 + 1e-9)
+
+
 def test_a_search_without_a_plan_refuses_with_what_is_missing() -> None:
     with pytest.raises(InputError, match=r"too much\. The smallest fleet that would hold it is 16 x") as raised:
         best_parallelism(plan_of({"model": "Llama3_70B", "on": "8xH100"}))

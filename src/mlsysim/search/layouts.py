@@ -23,7 +23,6 @@ from mlsysim.walls.fleet.step_inputs import schedule_given
 
 RECOMPUTE = DistributedModel.inputs["activation_recomputation"].choices
 """Recomputation modes, mildest first."""
-_VIRTUAL = (1, 2, 3, 4, 6, 8, 12, 16)
 
 _CHOSEN = (
     *("tp_size", "pp_size", "ep_size", "cp_size", "v_stages", "microbatch_count", "zero_stage", "schedule"),
@@ -192,10 +191,9 @@ def _pipelines(x: Any, pp: int, layers: int) -> Iterator[tuple[str, int]]:
             continue
         # One virtual stage is the schedule without interleaving, which stands beside it unless it was not asked for.
         alone = x.schedule in CHUNKED
-        for v in _VIRTUAL:
+        for v in range(1 if alone else 2, min(x.max_v_stages, -(-layers // pp)) + 1):
             # Chunks have as many layers as each other, and only the outer ones may lack some.
-            fits = pp * (v - 1) < layers and alike(layers, pp, v)
-            if (v > 1 or alone) and v <= x.max_v_stages and fits:
+            if alike(layers, pp, v):
                 yield schedule, v
 
 
