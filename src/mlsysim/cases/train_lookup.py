@@ -13,6 +13,7 @@ Left out: tables of unequal load (planners balance them to some 10 %), an exchan
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mlsysim.cases.algebra import PLAIN, Algebra
@@ -49,58 +50,38 @@ class LookupSoftware:
 
     def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
         """The 90 % band of rates, and what it rests on."""
-        return lookup_band(self.chip)
+        runs, chip = constants()["measured"]["lookup_train"]["rates"], self.chip
+        unseen = [] if chip.metadata.key in runs else ["chip"]
+        # Another vendor's chips run other software.
+        unseen += [] if chip.vendor == Hardware.get(runs[0]).vendor else ["software"]
+        band = interval(_REGIME, *unseen)
+        lacks = f"published runs of recommenders were on {', '.join(runs)}, none on this chip"
+        return band, band.resting_on("published runs of recommenders", chip=lacks)
 
-
-def lookup_band(chip: HardwareNode) -> tuple[Interval, str]:
-    """The 90 % band of rates on a chip: of published runs, none of which took part in a fit, or wider on chips without any."""
-    runs = constants()["measured"]["lookup_train"]["rates"]
-    unseen = [] if chip.metadata.key in runs else ["chip"]
-    # Another vendor's chips run other software.
-    unseen += [] if chip.vendor == Hardware.get(runs[0]).vendor else ["software"]
-    band = interval(_REGIME, *unseen)
-    lacks = f"published runs of recommenders were on {', '.join(runs)}, none on this chip"
-    return band, band.resting_on("published runs of recommenders", chip=lacks)
-
-
-def lookup_time(job: Job, chip: HardwareNode, batch: Any) -> DeviceTime:
-    """What one device does for a micro-batch."""
-    return lookup_training_time(job.model, chip, batch, job.precision, job.recompute, job.optimizer, job.frozen)
-
-
-def lookup_parts(a: Algebra, timed: DeviceTime) -> Any:
-    """The device's time as parts of a ledger."""
-    equation = "T = sum of operators"
-    memory = timed.device - timed.arithmetic
-    return (
-        a.tag("operators bound by arithmetic", 1, "peak", equation, timed.arithmetic, flop=timed.flops)
-        + a.tag("operators bound by memory", 2, "bandwidth", equation, memory, moved=timed.moved)
-        + a.tag("launches", 3, "host", equation, timed.waiting)
-    )
-
-
-def lookup_step(s: LookupSoftware, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
-    """One optimizer step on so many devices."""
-    if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
-        raise InputError(
-            "A recommender spreads its tables by itself, and its layers are not split.", field="parallelism"
+    def device(self, job: Job, batch: Any) -> DeviceTime:
+        """What one device does for a micro-batch."""
+        return lookup_training_time(
+            job.model, self.chip, batch, job.precision, job.recompute, job.optimizer, job.frozen
         )
-    model, several, net = job.model, layout.dp > 1, s.network
-    alone = lookup_parts(a, lookup_time(job, s.chip, layout.micro_batch))
-    message = layout.micro_batch * model.pooled_elements * max(activation_element(job.precision), HALF)
-    data = layout.groups(net).data
-    there = where(several, net.exchange(message, 1, data, False), 0.0) if some(several) else 0.0
-    exchanged = a.tag(
-        "table exchange", 14, data.resource, "exchange", 2 * there, sent=lambda: sent(2, message, layout.dp)
-    )
-    layers = model.parameter_count - model.table_parameters
-    return replicated(
-        a,
-        replace(job, zero=0),
-        layout,
-        net,
-        alone,
-        (summed_bytes(job) * layers, 0.0),
-        exchanged=exchanged,
-        offload=offload,
-    )
+
+    def step(self, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
+        """One optimizer step on so many devices."""
+        if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
+            raise InputError(
+                "A recommender spreads its tables by itself, and its layers are not split.", field="parallelism"
+            )
+        model, several, net, equation = job.model, layout.dp > 1, self.network, "T = sum of operators"
+        timed = self.device(job, layout.micro_batch)
+        memory = timed.device - timed.arithmetic
+        alone = (
+            a.tag("operators bound by arithmetic", 1, "peak", equation, timed.arithmetic, flop=timed.flops)
+            + a.tag("operators bound by memory", 2, "bandwidth", equation, memory, moved=timed.moved)
+            + a.tag("launches", 3, "host", equation, timed.waiting)
+        )
+        message = layout.micro_batch * model.pooled_elements * max(activation_element(job.precision), HALF)
+        data = layout.groups(net).data
+        there = where(several, net.exchange(message, 1, data, False), 0.0) if some(several) else 0.0
+        carried = partial(sent, 2, message, layout.dp)
+        exchanged = a.tag("table exchange", 14, data.resource, "exchange", 2 * there, sent=carried)
+        sizes = summed_bytes(job) * (model.parameter_count - model.table_parameters), 0.0
+        return replicated(a, replace(job, zero=0), layout, net, alone, sizes, exchanged=exchanged, offload=offload)

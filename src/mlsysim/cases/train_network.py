@@ -75,38 +75,32 @@ class NetworkSoftware:
         """The 90 % band of rates, of steps on one device, and what it rests on."""
         return band_of(self.stack, self.chip, 1)
 
-
-def device_step(s: NetworkSoftware, batch: Any, precision: str, recompute: Any, frozen: bool, a: Algebra) -> Any:
-    """Seconds of a step of one device."""
-
-    def seconds(stack: str) -> Any:
-        return inventory_time(s.inventory, s.chip, batch, precision, stack, tag=a.tag)
-
-    total = (_TRAINED if frozen else 1.0) * seconds(s.stack)
-    again = recompute == "full"
-    if again is False:
-        return total
-    forward = seconds(s.runtime.inference or s.stack.removesuffix("_train"))
-    return total + (forward if again is True else where(again, forward, 0.0))
-
-
-def network_step(
-    s: NetworkSoftware, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN
-) -> Step:
-    """One optimizer step on so many devices."""
-    if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
-        raise InputError(
-            "Networks of fixed shape are calibrated under data parallelism alone; a vision transformer is split by a training stack, "
-            "such as bridge.",
-            field="parallelism",
+    def step(self, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
+        """One optimizer step on so many devices."""
+        if some(layout.tp * layout.pp * layout.cp * layout.ep > 1):
+            raise InputError(
+                "Networks of fixed shape are calibrated under data parallelism alone; a vision transformer is split by a training stack, "
+                "such as bridge.",
+                field="parallelism",
+            )
+        # ZeRO scatters gradients and gathers weights, in 16 bits or a wider format.
+        element, held = max(activation_element(job.precision), HALF), self.inventory.parameters
+        alone, sizes = self._alone(job, layout.micro_batch, a), (summed_bytes(job) * held, element * held)
+        return replicated(
+            a, job, layout, self.network, alone, sizes, lambda: network_update(self, job, layout, a), offload=offload
         )
-    alone = device_step(s, layout.micro_batch, job.precision, job.recompute, job.frozen, a)
-    # ZeRO scatters gradients and gathers weights, in 16 bits or a wider format.
-    element = max(activation_element(job.precision), HALF)
-    sizes = summed_bytes(job) * s.inventory.parameters, element * s.inventory.parameters
-    return replicated(
-        a, job, layout, s.network, alone, sizes, lambda: network_update(s, job, layout, a), offload=offload
-    )
+
+    def _alone(self, job: Job, batch: Any, a: Algebra) -> Any:
+        """Seconds of a step of one device."""
+
+        def seconds(stack: str) -> Any:
+            return inventory_time(self.inventory, self.chip, batch, job.precision, stack, tag=a.tag)
+
+        total, again = (_TRAINED if job.frozen else 1.0) * seconds(self.stack), job.recompute == "full"
+        if again is False:
+            return total
+        forward = seconds(self.runtime.inference or self.stack.removesuffix("_train"))
+        return total + (forward if again is True else where(again, forward, 0.0))
 
 
 def replicated(

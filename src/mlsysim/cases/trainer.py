@@ -10,8 +10,13 @@ import math
 from dataclasses import field, replace
 from typing import Any
 
+from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.assumptions import CHIP, SOFTWARE, Assumptions
 from mlsysim.cases.job import Job
+from mlsysim.cases.layout import Layout
+from mlsysim.cases.offload import RESIDENT, HostTimes
+from mlsysim.cases.train import Step
+from mlsysim.cases.train_layers import calibrated
 from mlsysim.cases.train_lookup import LookupSoftware
 from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.train_whole import (
@@ -96,6 +101,14 @@ class Software:
         """The 90 % band of rates, and what it rests on."""
         return training_band(self.shape, job, self.chip, self.stack.name, accelerators)
 
+    def step(self, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
+        """One optimizer step on so many devices."""
+        return calibrated(job, layout, self.shape, self.chip, self.stack, self.constants, offload, a)
+
+
+Trained = Software | NetworkSoftware | LookupSoftware
+"""What says how long a step takes, and how sure that is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
@@ -106,7 +119,7 @@ class Trainer:
     net: Hierarchical
     capacity: float
     host_link: float | None
-    software: Software | NetworkSoftware | LookupSoftware | None = None
+    software: Trained | None = None
     chip: HardwareNode | None = None
     cap: float | None = None
     host_memory: float | None = None

@@ -16,9 +16,6 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import Held, Ledger
 from mlsysim.cases.offload import HostTimes, beside_computing, host_round_trip, updated_by_host
 from mlsysim.cases.train import Step
-from mlsysim.cases.train_layers import calibrated
-from mlsysim.cases.train_lookup import LookupSoftware, lookup_step
-from mlsysim.cases.train_network import NetworkSoftware, network_step
 from mlsysim.cases.train_whole import first_order, first_order_amounts, narrow_share, repeated_share, weights_read
 from mlsysim.cases.trainer import Software, Trainer
 from mlsysim.cases.training_memory import MODES, on_device, training_held, with_host
@@ -164,11 +161,7 @@ class Training:
         if s is None:
             amounts = first_order_amounts(job, layout, self.micro)
             return first_order(job, layout, amounts, trainer.device, trainer.net, offload, a)
-        if isinstance(s, NetworkSoftware):
-            return network_step(s, job, layout, offload, a)
-        if isinstance(s, LookupSoftware):
-            return lookup_step(s, job, layout, offload, a)
-        return calibrated(job, layout, s.shape, s.chip, s.stack, s.constants, offload, a)
+        return s.step(job, layout, offload, a)
 
     # --- power --------------------------------------------------------------------------------------------------------
 

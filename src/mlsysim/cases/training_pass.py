@@ -19,12 +19,11 @@ from mlsysim.cases.joules import energy_band
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.one_pass import Device, Timed, Work, first_order_pass
-from mlsysim.cases.pass_times import Form, refuse_runtime, say_profile, say_runtime, timed_by
-from mlsysim.cases.train_layers import calibrated
-from mlsysim.cases.train_lookup import lookup_band, lookup_parts, lookup_time
-from mlsysim.cases.train_network import NetworkSoftware, device_step, network_update
+from mlsysim.cases.pass_times import refuse_runtime, say_profile, say_runtime, timed_by
+from mlsysim.cases.train_lookup import LookupSoftware
+from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.train_whole import narrow_share
-from mlsysim.cases.trainer import say_stack, training_band
+from mlsysim.cases.trainer import Software, Trained, say_stack
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
@@ -33,12 +32,11 @@ from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.device_time import check_known
-from mlsysim.timing.runtimes import band_of, trained_by_runtime
+from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
-from mlsysim.timing.training_chip import constants, lone_chip, rated
+from mlsysim.timing.training_chip import lone_chip, rated
 from mlsysim.units.records import dataclass
 from mlsysim.zoo.constants import constant
-from mlsysim.zoo.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +106,14 @@ def training_pass(
         return first_order_pass(work, device, efficiency, chip, held)
     assumed.pop("bandwidth_efficiency", None)
     check_known(step.model, chip, step.precision)
-    layers = _by_its_layers(step.model)
-    if fixed:
-        seconds, band, words = _by_runtime(step, chip, runtime, assumed)
-    else:
-        seconds, band, words = (_by_layers if layers else _by_operators)(step, chip, assumed)
+    layers, software = _by_its_layers(step.model), _software(step, chip, runtime, assumed)
+    band, words = software.band(_job(step), 1)
     assumed.say("interval", band.key, INFERRED, words)
+    job, alone = replace(_job(step), zero=0), replace(_layout(step), dp=1)
+
+    def seconds(a: Algebra) -> Any:
+        return software.step(job, alone, a=a).seconds
+
     if layers:
         chip, limit = rated(chip)
         limits = [watts for watts in (limit, device.cap) if watts is not None]
@@ -147,38 +147,18 @@ def _layout(step: TrainingStep) -> Layout:
     return Layout(dp=step.dp, tp=1, pp=1, ep=1, cp=1, micro_batches=1, local_batch=step.batch)
 
 
-def _by_runtime(
-    step: TrainingStep, chip: HardwareNode, name: str | None, assumed: Assumptions
-) -> tuple[Form, Interval, str]:
-    software = NetworkSoftware.of(step.model, chip, name, lone_chip(chip, "bf16"))
-    say_runtime(software.runtime, name, assumed)
-
-    def seconds(a: Algebra) -> Any:
-        frozen = step.lora_rank is not None
-        device = device_step(software, step.batch, step.precision, step.recompute, frozen, a)
-        return device + network_update(software, _job(step), _layout(step), a)
-
-    return seconds, *band_of(software.stack, chip, step.batch)
-
-
-def _by_layers(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
-    """The calibrated step of a fleet of one."""
-    software, job = stack(ALONE), _job(step)
-    alone = replace(_layout(step), dp=1)
-    shape = training_shape(step.model)
-    measured = lone_chip(chip, step.precision)
-    say_stack(software, chip, measured, shape, assumed)
-
-    def seconds(a: Algebra) -> Any:
-        return calibrated(replace(job, zero=0), alone, shape, measured, software, constants(), a=a).seconds
-
-    return seconds, *training_band(shape, job, measured, software.name, 1)
-
-
-def _by_operators(step: TrainingStep, chip: HardwareNode, assumed: Assumptions) -> tuple[Form, Interval, str]:
-    timed = lookup_time(_job(step), chip, step.batch)
+def _software(step: TrainingStep, chip: HardwareNode, name: str | None, assumed: Assumptions) -> Trained:
+    """What trains on one accelerator: a stack by its layers, a network by its runtime, a recommender by its operators."""
+    if trained_by_runtime(step.model, chip):
+        network = NetworkSoftware.of(step.model, chip, name, lone_chip(chip, "bf16"))
+        say_runtime(network.runtime, name, assumed)
+        return network
+    if _by_its_layers(step.model):
+        found = Software(training_shape(step.model), lone_chip(chip, step.precision), stack(ALONE))
+        say_stack(found.stack, chip, found.chip, found.shape, assumed)
+        return found
+    tables = LookupSoftware(chip, lone_chip(chip, "bf16").network)
+    timed = tables.device(_job(step), step.batch)
     say_profile(timed.profile, assumed)
     assumed.say("software", timed.software, SOFTWARE)
-
-    band, words = lookup_band(chip)
-    return lambda a: lookup_parts(a, timed), band, words
+    return tables

@@ -17,7 +17,7 @@ from mlsysim.cases.layout import Layout
 from mlsysim.cases.train_lookup import LookupSoftware
 from mlsysim.cases.train_network import NetworkSoftware
 from mlsysim.cases.train_whole import Device
-from mlsysim.cases.trainer import Software, Trainer, say_stack
+from mlsysim.cases.trainer import Software, Trained, Trainer, say_stack
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.keeping import TEXTBOOK
@@ -60,7 +60,7 @@ def trainer_of(x: Any, assumed: Assumptions) -> Trainer:
     if note:
         assumed.say("arithmetic", note, CHIP)
     net = datasheet_network(fleet, topology_share(fleet, x.topology_override, assumed), assumed)
-    software: Software | NetworkSoftware | LookupSoftware | None = None
+    software: Trained | None = None
     calibrated = isinstance(x.efficiency, str) and x.efficiency == CALIBRATED
     if calibrated and trained_by_runtime(x.model, chip) and not (splits(x.model) and x.stack in stack_names()):
         software = _of_network(x, net, assumed)
