@@ -362,6 +362,19 @@ def test_answers_of_one_token_that_others_write_have_no_gap() -> None:
     assert answer.feasible and "itl" not in answer.percentiles and all(found.name != "itl" for found in answer.metrics)
 
 
+def test_a_decode_pool_whose_caches_fill_answers_less_and_is_near_its_most_without_a_queue() -> None:
+    """What outgrows the caches is read again by the workers that write: a full pool answers less than one that has room."""
+    asked: dict[str, Any] = {"prompt_tokens": 1000, "output_tokens": 1300, "decode_on": "A100", "slo": None}
+    asked["requests"] = None
+    full = _asked(**asked, qps=100.0)
+    most = to_si(full.value("most_requests_per_second"), "1/s")
+    assert to_si(full.value("requests_per_second"), "1/s") < 0.95 * most
+    near = _asked(**asked, qps=0.95 * most, seed=0)
+    assert near.feasible and near.percentiles["ttft"]["mean"] < 1.0
+    beyond = _asked(**asked | {"qps": 1.1 * most, "requests": 4000, "seed": 0})
+    assert to_si(beyond.value("requests_per_second"), "1/s") < most
+
+
 @pytest.mark.parametrize("played", [{}, {"seed": 0}])
 def test_what_comes_at_random_makes_a_benchmark_longer_or_shorter_by_its_gaps(played: dict[str, Any]) -> None:
     """n requests have n - 1 gaps: one request lasts as long as it does, and a metronome as long as its answers let it."""

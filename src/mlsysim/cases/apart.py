@@ -22,6 +22,7 @@ decode pool follows from Little's law, and the slower of the two pools says whic
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,10 +32,12 @@ from mlsysim.cases.closed_loop import (
     FIXED_POINT,
     Loop,
     among,
+    calm_of,
     crowd_of,
     front_end,
     in_flight,
     least,
+    outgrown,
     result,
     rounds,
     window,
@@ -44,7 +47,7 @@ from mlsysim.cases.passing import Passed, Server, passing, tabled
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import Readers, Stepping, accepted_tokens, draft_cost, fullest, fullest_at_random
+from mlsysim.cases.turns import Readers, Stepping, Turns, accepted_tokens, draft_cost, fullest, fullest_at_random
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 
@@ -120,6 +123,17 @@ class _Apart:
         """Seconds of an answer."""
         return self.answer * self.writing(n) / self.gain
 
+    def written(self, limits: dict[str, Any], places: Any) -> tuple[Any, Any]:
+        """Answers a second of a decode pool that is full, whose workers read again what was put back, and at most."""
+        each, beyond = places / self.t.replicas, 0.0 if self.engine.reserves else 1.0
+        outgrows = where(outgrown(limits, places, places), beyond, 0.0)
+        s = Turns(self.decode, replace(self.t, rate=None, concurrency=each), each)
+        s.mixed = True
+        prompt = (s.reading(s.full, each) - s.decode(each)) / s.full
+        again = each * (s.put_back(each, outgrows).reads - 1) * prompt
+        full, calm = places / (self.length(places) + again), self.t.replicas * calm_of(each, outgrows, self.t)
+        return full, maximum(full, calm / self.length(calm))
+
     def after(self, n: Any, a: Algebra) -> Any:
         """What follows the prefill until the first token is with the client."""
         moved = a.tag(HAND_OVER, COMMUNICATION, "fabric", "t = KV / W", self.move, sent=self.size)
@@ -132,8 +146,8 @@ class _Apart:
 def rates_apart(prefill: Stepping, decode: Stepping, t: Traffic) -> tuple[Any, Any]:
     """Requests a second that each pool does by itself while all of its workers are busy: those of the loops below where it is the slower."""
     both = _Apart(prefill, decode, t)
-    places, _ = least(both.places())
-    return 1 / both.service, places / both.length(places)
+    limits = both.places()
+    return 1 / both.service, both.written(limits, least(limits)[0])[1]
 
 
 def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
@@ -192,11 +206,13 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
     def answered(n: Any) -> Any:
         return n / both.length(seen(n))
 
-    (n, fastest), passed = in_flight(answered, t.rate, places), None
+    full, highest = both.written(limits, places)
+    (n, fastest), passed = in_flight(answered, t.rate, places, highest), None
     if t.habits.sent is not None:
         passed = both.passed(limits, places)
         n = among(answered, passed.step * both.answer / both.gain, places)
     readable = 1 / both.service
+    full = minimum(full, readable)
     if bound is not None and readable < fastest:
         bound = "prompts"
     fastest = minimum(fastest, readable)
@@ -210,6 +226,6 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
         place = place + backlog(maximum(passed.wait - value_of(place), 0.0), length, a)
     ttft = ttft + place
     steps = value_of(step_time), both.first, value_of(step_time)
-    rates = minimum(t.rate, fastest), bound, endless(t, fastest)
+    rates = where(t.rate < fastest, t.rate, full), bound, endless(t, fastest), fastest
     span = None if passed is None else passed.span + value_of(ttft) - value_of(place) - value_of(step_time)
-    return Loop(step_time / both.gain, ttft, ttft, n, *steps, *rates, span=span)
+    return Loop(step_time / both.gain, ttft, ttft, n, *steps, *rates, span)

@@ -121,7 +121,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     if not step.engine.reserves:
         # Room that those who wait want, over what grows until the next answer ends.
         wanted = maximum(t.concurrency - places, 0.0) * t.mean_context / t.mean_answer
-        s.put_back(active, where(_outgrown(limits, places, active), minimum(wanted, 1.0), 0.0))
+        s.put_back(active, where(outgrown(limits, places, active), minimum(wanted, 1.0), 0.0))
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
     turn = s.cycle(maximum(active, 1.0), others, a.under(ANSWER))
@@ -178,9 +178,15 @@ def crowd_of(
     return Crowd(t, places, slots, reserves, decode(places) / decode(places / 2), read)
 
 
-def _outgrown(limits: dict[str, Any], places: Any, active: Any) -> Any:
+def outgrown(limits: dict[str, Any], places: Any, active: Any) -> Any:
     """Whether requests fill the caches, and not something else before."""
     return (limits["memory"] <= places) & (active >= places)
+
+
+def calm_of(most: Any, outgrows: Any, t: Traffic) -> Any:
+    """Of requests that outgrow their room those that chance does not fill it with, which are not put back: as many as leave room for three deviations of
+    what they keep."""
+    return maximum(most - outgrows * _SURE * sqrt(most * (1 + t.spread_of_contexts)), FEWEST * most)
 
 
 def _lengthened(s: Turns, alone: Any, mean: Any, a: Algebra) -> Any:
@@ -212,11 +218,10 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         s = Turns(step, t, n)
         length = 0.0 if passed is None else passed.step * s.steps
         most = minimum(places, s.most_written)
-        outgrown = where(_outgrown(limits, places, most), 0.0 if engine.reserves else 1.0, 0.0)
+        outgrows = where(outgrown(limits, places, most), 0.0 if engine.reserves else 1.0, 0.0)
         # A full server lets in where answers end.
-        full = Turns(step, replace(t, rate=None), most).put_back(most, outgrown).answered(most, most)
-        # What chance does not fill is not put back: as many as leave room for three deviations of what they keep.
-        calm = maximum(most - outgrown * _SURE * sqrt(most * (1 + t.spread_of_contexts)), FEWEST * most)
+        full = Turns(step, replace(t, rate=None), most).put_back(most, outgrows).answered(most, most)
+        calm = calm_of(most, outgrows, t)
         fastest = maximum(full, s.answered(calm, most))
         answered = partial(s.answered, most=most)
         n = in_flight(answered, rate, most, fastest, near)[0] if passed is None else among(answered, length, most)
@@ -231,7 +236,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     s.met = met = s.beside(s.outlasted(behind, carried, n), carried, n, turn)
     if passed is None:
         n, over = in_flight(partial(s.answered, most=most), rate, most, fastest, near)[0], 1.0
-        s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrown, 0.0))
+        s = Turns(step, t, n).put_back(most, where(n > ALMOST * most, outgrows, 0.0))
     else:
         # What is put back and read again makes steps longer than so many do, and is waited for; longer steps have more in flight.
         over = maximum(passed.step * passed.held / turn.mean, 1.0)

@@ -263,7 +263,8 @@ class Played(Served):
         if self.come is None or self.arrivals.ends:
             return rate
         # Where requests wait for a good part of the play a queue grows, whatever a closed form says.
-        grows = seen.percentiles["queue"].mean * slower > _GROWS * seen.requests / (self.come * self.drawing.share)
+        waits = math.fsum(seen.spent.waits.values()) / max(seen.spent.ended, 1)
+        grows = waits * slower > _GROWS * seen.requests / (self.come * self.drawing.share)
         found = self.closed.delivered(slower)
         return min(found, rate) if grows else found
 
