@@ -43,6 +43,18 @@ def test_layers_without_a_window_stay_as_they_are():
     assert gemma.unwindowed != gemma and gemma.unwindowed.layers == gemma.layers
 
 
+def test_a_pool_for_windows_is_as_large_as_its_engine_made_it():
+    """SGLang has 0.8 tokens of room in a layer with a window for each of another layer; vLLM keeps the window alone."""
+    held = {
+        name: engine_step(Models.get("Gemma3_27B"), Hardware.get("H100"), engine(name)).sequence_bytes(20000)
+        for name in ("SGLang", "vLLM")
+    }
+    stack = Models.get("Gemma3_27B").stack
+    whole, others = (each.cache_bytes(20000, 2.0) for each in (stack.unwindowed, stack.with_windows(0)))
+    assert held["SGLang"] == pytest.approx(0.8 * whole + 0.2 * others)
+    assert held["vLLM"] == pytest.approx(stack.cache_bytes(20000, 2.0)) and held["SGLang"] > 2 * held["vLLM"]
+
+
 # Mistral-7B of TensorRT-LLM's performance overview, all requests at once: tokens a second. The engines' step times were fitted on
 # these pages, whether they have windows was not.
 MEASURED = [

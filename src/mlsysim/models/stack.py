@@ -103,14 +103,18 @@ class Stack:
                 total[name] += block.count * elements / self.layers
         return Kept(**total)
 
+    def with_windows(self, tokens: float) -> Stack:
+        """The same with every layer of a window attending to so many tokens."""
+
+        def other(m: Mixer) -> Mixer:
+            return replace(m, window=tokens) if isinstance(m, Attention) and m.window < UNBOUNDED else m
+
+        return replace(self, blocks=tuple(replace(b, mixers=tuple(map(other, b.mixers))) for b in self.blocks))
+
     @property
     def unwindowed(self) -> Stack:
         """The same with every layer of a window attending to the whole text."""
-        blocks = (
-            replace(b, mixers=tuple(replace(m, window=UNBOUNDED) if isinstance(m, Attention) else m for m in b.mixers))
-            for b in self.blocks
-        )
-        return replace(self, blocks=tuple(blocks))
+        return self.with_windows(UNBOUNDED)
 
     def cache_bytes(self, length: Any, element: Any, tp: Any = 1, source: Any = None, read: bool = False) -> Any:
         """Bytes that one of ``tp`` devices keeps of a sequence of ``length`` tokens: growing caches of ``element`` bytes each, and

@@ -67,6 +67,7 @@ class EngineDevice:
         self.bandwidth = to_si(d.chip.memory.bandwidth, "byte/s")
         self.memory = device_memory(d.chip)
         self.stack = d.model.stack if d.engine.windows else d.model.stack.unwindowed
+        self.unseen = self.stack.with_windows(0)
         self.hidden = self.stack.hidden
         self.precision = precision_name(d.precision)
         self.format = format_of(self.precision)
@@ -237,12 +238,17 @@ class EngineDevice:
         )
 
     def sequence_bytes(self, tokens: Any) -> Any:
-        """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank."""
-        return self.stack.cache_bytes(tokens, self.cache, self.deployment.tp) / self.deployment.cp * self.longest_stage
+        """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank; of pools that were made before, its
+        share of what was made for layers of a window too."""
+        d, share = self.deployment, self.engine.window_share
+        stacks = [(1.0, self.stack)] if not share else [(share, self.stack.unwindowed), (1 - share, self.unseen)]
+        held = sum(part * stack.cache_bytes(tokens, self.cache, d.tp) for part, stack in stacks)
+        return held / d.cp * self.longest_stage
 
     def port_bytes(self, tokens: Any) -> Any:
         """Bytes of a sequence's cache that go over the port of each device to another pool: its own, all of them at once."""
-        return self.sequence_bytes(tokens)
+        d = self.deployment
+        return self.stack.cache_bytes(tokens, self.cache, d.tp) / d.cp * self.longest_stage
 
     def cache_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state of a sequence of so many tokens, each counted once."""

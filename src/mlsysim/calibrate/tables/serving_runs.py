@@ -9,6 +9,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     prefill workers       prompts of the engine's default share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21
+    layout                tensor parallelism over as many chips as the label names
     rounds                the requests that a client's words say, over its concurrency; else 10
 
 Where the recipe of a run says otherwise than a column, the recipe holds (https://github.com/SemiAnalysisAI/InferenceX, benchmarks and
@@ -52,6 +53,7 @@ from mlsysim.calibrate.cells import (
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
+from mlsysim.zoo.labels import counted, machine
 
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
@@ -95,7 +97,8 @@ def read(row: Mapping[str, str]) -> list[Question]:
 
 def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
     """TP, EP and devices of a worker of a pool ("prefill_", "decode_"), or of a service in one piece ("")."""
-    tp, ranks = whole(row, f"{pool}tp"), whole(row, f"{pool}attention_dp", 1)
+    held = machine(row["gpu"]) or next(iter(counted(row["gpu"])), (1, ""))
+    tp, ranks = whole(row, f"{pool}tp", held[0]), whole(row, f"{pool}attention_dp", 1)
     experts = whole(row, f"{pool}moe_ep", 1)
     mixed = whole(row, f"{pool}moe_tp", 1) * experts
     if ranks > 1 and experts != tp * ranks:
