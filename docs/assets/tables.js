@@ -42,7 +42,7 @@
     const asked = new URLSearchParams(location.search);
     const kept = (name) => `${what}.${name}`;
     const count = element("output", { "aria-live": "polite", class: "zoo-count" });
-    const text = element("input", { type: "search", placeholder: "such as nvidia 2024", autocomplete: "off", spellcheck: "false" });
+    const text = element("input", { type: "search", placeholder: "words of a row", autocomplete: "off", spellcheck: "false" });
     const bar = element("form", { class: "zoo-bar", role: "search", "aria-label": `Filter ${what}` }, element("label", {}, "Filter ", text));
     const facets = [];
 

@@ -21,6 +21,8 @@ _REMOTE_SCRIPTS = (
     ("https://unpkg.com/resize-observer-polyfill", "data:,"),
     ("https://unpkg.com/mermaid@11/dist/mermaid.min.js", "data:,"),
 )
+_HOME = ' <a href="../index.html">Docs</a>'
+"""The labs have a link to the documentation where they lie beside it."""
 
 
 def installed() -> bool:
@@ -41,6 +43,8 @@ def build_site(folder: Path, labs: Path | None = None, pages: Path | None = None
     _finish(folder)
     if labs is not None:
         shutil.copytree(labs, folder / "labs", dirs_exist_ok=True)
+        page = folder / "labs" / "index.html"
+        page.write_text(page.read_text(encoding="utf-8").replace("</nav>", _HOME + "</nav>", 1), encoding="utf-8")
     return said
 
 

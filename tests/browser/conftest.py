@@ -213,6 +213,16 @@ def resized(page, width: int, height: int) -> None:
     settled(page)
 
 
+def saved(page, selector: str) -> bytes:
+    """What a button of the menu "Save", or another, writes."""
+    if page.locator(f"#save {selector}").count():
+        page.locator("#save summary").click()
+    with page.expect_download() as download:
+        page.locator(selector).click()
+    assert not page.locator("#save").evaluate("menu => menu.open"), "what was chosen closes the menu"
+    return Path(download.value.path()).read_bytes()
+
+
 @pytest.fixture
 def fresh_page(chromium):
     """An empty page, for tests in which complaints are expected."""

@@ -13,7 +13,7 @@ from mlsysim.plans.audit import AUDITED
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan, plan_from_text
 
-from .conftest import expect, go, settled, wait_until_ready
+from .conftest import expect, go, saved, settled, wait_until_ready
 from .test_explorer import CONFIG
 
 SERVING = {
@@ -104,15 +104,11 @@ def test_a_saved_scenario_brings_its_imported_model_along(page, tmp_path):
     import json
 
     drop(page, "config.json", json.dumps(CONFIG))
-    with page.expect_download() as saved:
-        page.locator("#export-toml").click()
-    text = saved.value.path().read_text()
+    text = saved(page, "#export-toml").decode()
     key = tomllib.loads(text)["workload"]["model"]
     assert tomllib.loads(text)["models"].keys() == {key}
     assert evaluate(plan_from_text(text), change=False).feasible
-    with page.expect_download() as saved:
-        page.locator("#export-csv").click()
-    rows = list(csv.DictReader(saved.value.path().read_text().splitlines()))
+    rows = list(csv.DictReader(saved(page, "#export-csv").decode().splitlines()))
     assert len(rows) > 10 and rows[0]["unit"] == "GB"
 
 

@@ -7,7 +7,6 @@ import re
 import struct
 import tomllib
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 from mlsysim.cli.main import app
 from mlsysim.plans.audit import AUDITED
 
-from .conftest import expect, go, leaves, resized, settled, wait_until_ready
+from .conftest import expect, go, leaves, resized, saved, settled, wait_until_ready
 
 MIXTRAL = {
     "task": "training",
@@ -647,12 +646,6 @@ def test_two_designs_side_by_side(page):
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def saved(page, selector: str) -> bytes:
-    with page.expect_download() as download:
-        page.locator(selector).click()
-    return Path(download.value.path()).read_bytes()
-
-
 def test_a_design_is_saved_as_scenario_and_as_answer(page):
     go(page, CLUSTER)
     assert tomllib.loads(saved(page, "#export-toml").decode()) == CLUSTER
@@ -849,7 +842,7 @@ def test_text_is_readable_in_light_and_dark(page, scheme):
     while page.locator("html").get_attribute("data-theme"):
         page.locator("#theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
-    page.emulate_media(color_scheme=None, reduced_motion=None)
+    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
 
 
 def test_paper_has_what_the_folds_hold(page):

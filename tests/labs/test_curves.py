@@ -156,3 +156,35 @@ def test_equations_are_told_when_they_are_asked_for() -> None:
     plan = AUDITED.document()
     assert not answer_of(plan).equations
     assert answer_of(plan, equations=True).equations
+
+
+SERVED = {
+    "task": "serving",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "1xH100"},
+    "serving": {"prompt_tokens": 500, "output_tokens": 100},
+}
+
+
+def served(**more):
+    return {**SERVED, "serving": SERVED["serving"] | more}
+
+
+def test_a_flat_line_is_not_what_a_curve_shows_first():
+    """Replicas that do not share a request leave its times as they are: what more chips change is how many are answered."""
+    plans = [
+        {**served(qps=4.0 * count), "hardware": {"on": f"{count}xH100"}, "parallelism": {"tp": 1}}
+        for count in (1, 2, 4)
+    ]
+    found = whole(values=[1, 2, 4], plans=plans, at=1, title="Fleet")
+    assert found["metric"].endswith("tokens_per_second")
+
+
+def test_limits_that_set_the_load_are_shown_with_what_they_allow():
+    plans = [served(tpot=f"{limit} ms") for limit in (10, 20, 40)]
+    found = whole(values=[10, 20, 40], plans=plans, at=1, title="Each token within", unit="ms")
+    assert found["metric"].endswith("tokens_per_second")
+    kept = whole(
+        values=[10, 20, 40], plans=plans, at=1, title="Each token within", unit="ms", metric="performance.tpot"
+    )
+    assert kept["metric"] == "performance.tpot"

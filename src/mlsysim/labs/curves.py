@@ -38,13 +38,19 @@ _ALSO = (
 
 
 def goals_of(answer: Answer) -> list[Document]:
-    """The metrics that a curve can show, first the one that it should: of a limit that is missed or in doubt, else of the task's goal."""
+    """The metrics that a curve can show, first the one that it should: of a limit that is missed or in doubt, else of the task's goal.
+
+    Where the load is what the limits allow, that is what a curve along them is for.
+    """
     held = answer.held
     names = [name for name in (*_GOALS[answer.task], *_ALSO) if name in held]
+    asked = answer.plan.serving if answer.task == "serving" else None
+    allowed = asked is not None and asked.qps is None and asked.concurrency is None and asked.trace is None
     doubt = [check.metric for state in ("fails", "open") for check in answer.checks if check.state == state]
     limited = [check.metric for check in answer.checks]
     known = {metric.path: metric for metric in answer.metrics}
-    paths = [path for path in (*doubt, *(held[name].path for name in names), *limited) if path in known]
+    most = [held["tokens_per_second"].path] if allowed and "tokens_per_second" in held else []
+    paths = [path for path in (*most, *doubt, *(held[name].path for name in names), *limited) if path in known]
     usable = [path for path in dict.fromkeys(paths) if not isinstance(known[path].value, (str, bool))]
     return [{"path": path, "label": known[path].label} for path in usable]
 
@@ -90,7 +96,9 @@ def curve(
     goals = goals_of(here) if isinstance(here, Answer) else []
     shadow = _found(ghosts, at, until, least) if ghosts and None not in found else []
     paths = [goal["path"] for goal in goals]
-    wanted = metric if metric in paths else next(iter(paths), metric)
+    wanted = (
+        metric if metric in paths else next((path for path in paths if _moves(found, path)), next(iter(paths), metric))
+    )
     left = found.count(None) + (len(ghosts) if ghosts and not shadow else shadow.count(None))
     told = {"metric": wanted, "metrics": goals, "left": left, "reasons": _texts(found)}
     if not wanted:
@@ -129,6 +137,14 @@ def curve_csv(
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
+
+
+def _moves(found: Sequence[Answer | str | None], path: str) -> bool:
+    """Whether a metric is another at one of the stops: a flat line is not what a control is moved for."""
+    values = [
+        each.metric(path).value for each in found if isinstance(each, Answer) and each.feasible and _has(each, path)
+    ]
+    return len({f"{value:.3g}" for value in values}) > 1
 
 
 def _has(answer: Answer, path: str) -> bool:

@@ -83,10 +83,14 @@ def _told(plan: Plan) -> Document:
 def _card(name: str, answer: Answer) -> str:
     plan = answer.plan
     ruling = answer.ruling
-    headline = answer.headline.split(": ", 1)[-1]
+    headline = answer.headline.split(": ", 1)[-1].partition("; ")[0].removesuffix(".") + "."  # the times stand below
     shown = shipped("mlsysim.labs", "catalogue.toml")["cards"][answer.task]
     figures = [answer.held[figure] for figure in shown if figure in answer.held][:_SHOWN]
-    rows = "".join(f"<div><dt>{escape(figure.label)}</dt><dd>{escape(figure.text)}</dd></div>" for figure in figures)
+    rows = "".join(
+        f"<div><dt>{escape(each.label)}</dt><dd>{escape(each.text)}</dd>"
+        f'<dd class="muted">{escape(_ends(each.interval))}</dd></div>'
+        for each in figures
+    )
     figure = whole_of(answer, title="Where the time goes", most=_FEW, width=_WIDTH)
     chart = f'<div class="chart">{unstyled(figure.svg())}</div>' if figure is not None else ""
     return (
@@ -96,6 +100,15 @@ def _card(name: str, answer: Answer) -> str:
         f'<p class="says"><strong class="badge" data-state="{_COLOURS[ruling.state]}">{escape(ruling.claim)}</strong> {escape(headline[:1].upper() + headline[1:])}</p>\n'
         f'<dl class="three">{rows}</dl>\n<p class="binds">{escape(answer.binding.sentence)}</p>\n{chart}</li>\n'
     )
+
+
+def _ends(interval: str) -> str:
+    """An interval whose ends have the same unit says it once.
+
+    >>> _ends("253.0 ms to 389.9 ms")
+    '253.0 to 389.9 ms'
+    """
+    return re.sub(r"^(\S+) (\S+) to (\S+) \2$", r"\1 to \3 \2", interval)
 
 
 def told_json(told: Document) -> bytes:

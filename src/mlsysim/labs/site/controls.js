@@ -182,7 +182,7 @@ const DRAWN = [
     stops: powers(1, 65536), tasks: ["serving"], shown: ({ plan }) => load(plan) !== "trace" },
   { path: "serving.load", group: "serving", label: "Load", kind: "menu", tasks: ["serving"],
     options: [{ key: "clients", name: "requests in flight" }, { key: "rate", name: "requests a second" },
-      { key: "limits", name: "as much as the limits allow" }],
+      { key: "limits", name: "up to the limits" }],
     read: load,
     write: (plan, value, { chosen }) => {
       if (value === "trace") return plan;
@@ -203,7 +203,7 @@ const DRAWN = [
   limit("tpot", "Each token within", geometric(2, 512, 2), "ms"),
   limit("latency", "Request within", geometric(0.25, 256, 2), "s"),
   { path: "serving.cache_precision", group: "serving", label: "Cache precision", kind: "menu", list: "precisions",
-    none: "as the engine has it", tasks: ["serving"] },
+    none: "the engine's own", tasks: ["serving"] },
   { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "chosen by year",
     tasks: ["serving"] },
 
@@ -220,7 +220,7 @@ const DRAWN = [
     write: (plan, value) => set(plan, "hardware.efficiency", value === "first" ? 0.5 : "calibrated") },
   { path: "hardware.efficiency", group: "hardware", label: "Efficiency η", unit: "of peak", kind: "slider",
     stops: range(0.05, 1, 0.01), tasks: ALL, shown: (context) => firstOrder(context.plan, context) },
-  { path: "hardware.stack", group: "hardware", label: "Software stack", kind: "menu", list: "stacks", none: "chosen by year",
+  { path: "hardware.stack", group: "hardware", label: "Software stack", kind: "menu", wide: true, list: "stacks", none: "chosen by year",
     tasks: ["training"], shown: (context) => !firstOrder(context.plan, context) },
 
   figure("peak_flops", "Peak"),
@@ -244,7 +244,7 @@ const DRAWN = [
   { path: "parallelism.recompute", group: "parallelism", label: "Recompute", kind: "menu", tasks: ["training"],
     options: choices("parallelism.recompute"), write: split("recompute") },
 
-  { path: "ops.region", group: "place", label: "Region", kind: "menu", list: "regions", none: "not said", tasks: ALL },
+  { path: "ops.region", group: "place", label: "Region", kind: "menu", wide: true, list: "regions", none: "not said", tasks: ALL },
   { path: "ops.days", group: "place", label: "Duration", unit: "days", kind: "slider", stops: geometric(0.25, 1024, 2),
     tasks: ["training", "serving"], shown: ({ plan }) => !(plan.task === "training" && get(plan, "workload.tokens")),
     read: (plan, { chosen }) => chosen["ops.days"] ?? (plan.task === "training" ? 30 : 1),

@@ -71,7 +71,7 @@ const quick = new Newest(async (_, newest) => {
     answer = found.metrics ? found : { ...answer, ...found };
     if (newest()) {
       showRest(found);
-      say(notice || `Computed in this browser in ${milliseconds} ms; nothing was sent anywhere.`, notice !== "");
+      say(notice || `Computed in this browser in ${spent(milliseconds)}; nothing was sent anywhere.`, notice !== "");
       notice = "";
       aloud(spokenVerdict(found));
       if (state.pin) await comparison();
@@ -96,6 +96,7 @@ const quick = new Newest(async (_, newest) => {
 
 const aloud = later(900, (text) => { byId("spoken").textContent = text; });
 
+const spent = (milliseconds) => (milliseconds < 1000 ? `${milliseconds} ms` : `${(milliseconds / 1000).toFixed(1)} s`);
 const controls = ({ chosen, figures }) => ({ plan: state.plan, chosen, figures, lists });
 
 function showWords(found) {
@@ -215,7 +216,7 @@ addEventListener("popstate", address.cancel); // who goes back just after an edi
 
 function ask() {
   for (const pending of [folded, deeper]) pending.cancel();
-  for (const mark of ["ready", "folded", "complete", "live"]) delete root.dataset[mark];
+  for (const mark of ["ready", "folded", "complete", "live", "machines"]) delete root.dataset[mark];
   return quick.ask();
 }
 

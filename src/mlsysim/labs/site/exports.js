@@ -5,6 +5,14 @@ import { encode } from "./state.js";
 
 // `page` lends {state, say, guarded, fileName, searched, curve}.
 export function startExports({ state, say, guarded, fileName, searched, curve }) {
+  const menu = byId("save");
+  addEventListener("click", ({ target }) => { if (target.closest("summary")?.parentElement !== menu) menu.open = false; });
+  menu.addEventListener("focusout", ({ relatedTarget }) => { if (relatedTarget && !menu.contains(relatedTarget)) menu.open = false; });
+  menu.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape") return;
+    menu.open = false;
+    menu.firstElementChild.focus();
+  });
   const pressed = (id, action) => byId(id).addEventListener("click", () => guarded(action));
   pressed("export-toml", async () =>
     download(`${fileName()}.toml`, "application/toml", await engine.call("scenario", { plan: state.plan, models: state.models })));

@@ -11,7 +11,7 @@ const REST = 400; // milliseconds after which the hand is taken to rest
 const WHILE_MOVING = 0.05; // seconds of a call until then: the next stop never waits for long
 const FIRST = {
   training: ["accelerators", "workload.batch_size"],
-  serving: ["serving.qps", "serving.concurrency", "accelerators", "serving.output_tokens"],
+  serving: ["serving.qps", "serving.concurrency", "serving.tpot", "serving.ttft", "accelerators", "serving.output_tokens"],
   inference: ["workload.batch_size", "workload.seq_len"],
   rl: ["accelerators", "rl.prompts"],
 };
@@ -44,7 +44,8 @@ export function mount(root, { ask, learn, panel, width, slow }) {
   const waits = element("span", { class: "muted", role: "status" });
   card.classList.add("hero");
   card.prepend(element("div", { class: "hero-head" },
-    element("h2", {}, element("label", { for: axis.id }, "What if "), axis, " were different?", moves), waits));
+    element("h2", {}, element("label", { for: axis.id }, "What if "), axis, " were different?", moves)));
+  card.querySelector(".card-tools").prepend(waits);
   card.querySelector(".card-tools").append(element("button", { type: "button", class: "small", id: "save-curve", "aria-label": "Save the curve as CSV" }, "CSV"));
   const over = element("div", { class: "over" });
   place.replaceWith(over);

@@ -7,6 +7,7 @@ let sort = "price";
 let rows = [];
 let asked = null; // the plan that the rows are of
 let total = 0;
+let leftOut = ""; // what is said of the chips that are not asked
 let take = () => {};
 
 const known = (row, name) => row[name]?.value ?? Infinity;
@@ -36,6 +37,7 @@ function draw() {
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "On"), ...heads)), element("tbody", {}, ...body));
   const left = total - rows.length;
   byId("machines-status").textContent = left ? `${rows.length} of ${total} asked` : "";
+  byId("machines-left").textContent = left ? "" : leftOut;
   byId("machines").hidden = !rows.length;
 }
 
@@ -43,11 +45,14 @@ function draw() {
 export async function showMachines(plan, { call, current, choose }) {
   take = choose;
   const text = JSON.stringify(plan);
-  if (asked === text) return;
+  if (asked === text) {
+    document.documentElement.dataset.machines = "";
+    return;
+  }
   const { chips, left_out: left } = await call("machines", { plan });
   if (!current()) return;
   [rows, total, asked] = [[], chips.length, text];
-  byId("machines-left").textContent = left;
+  leftOut = left;
   for (const chip of chips) {
     const row = await call("machine", { plan, chip });
     if (!current()) {
@@ -55,6 +60,7 @@ export async function showMachines(plan, { call, current, choose }) {
       return;
     }
     rows.push(row);
+    document.documentElement.dataset.machines = "";
     draw();
   }
 }

@@ -208,7 +208,7 @@ export class Panel {
       }
       put(select, { value: value ?? "" });
     };
-    return { root: element("div", { class: "control menu" }, element("label", { for: id }, control.label), select), show,
+    return { root: element("div", { class: control.wide ? "control search" : "control menu" }, element("label", { for: id }, control.label), select), show,
       inputs: [select] };
   }
 

@@ -63,11 +63,12 @@ export function showMetrics(answer, why) {
 export function showOrigins(origins) {
   const chip = ({ origin, name, text }) => element("li", { class: "origin", "data-origin": origin, title: `${name}: ${text}` },
     element("b", {}, origin), ` ${name}: ${text}`);
-  const told = origins.filter(({ first }) => first);
-  const rest = origins.filter(({ first }) => !first);
+  const plain = ({ origin, first }) => first && origin !== "given"; // what was given stands in the sentence and the controls
+  const told = origins.filter(plain);
+  const rest = origins.filter((one) => !plain(one));
   const open = byId("origins-rest")?.open ?? false;
   const list = element("ul", { class: "origins" });
-  const more = element("details", { id: "origins-rest", class: "fold", open }, element("summary", {}, `${rest.length} more`), list);
+  const more = element("details", { id: "origins-rest", class: "fold", open }, element("summary", {}, `${rest.length} more, with what was given`), list);
   whenOpen(more, () => list.replaceChildren(...rest.map(chip)));
   byId("origins").replaceChildren(...told.map(chip), ...(rest.length ? [element("li", { class: "origin-rest" }, more)] : []));
 }
