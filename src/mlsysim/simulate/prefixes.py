@@ -112,7 +112,10 @@ class Prefixes:
 
     def known(self, request: Request) -> int:
         """Tokens of a prompt that are kept somewhere."""
-        blocks, many = self.chain(request, request[1])
+        return self.kept(*self.chain(request, request[1]))
+
+    def kept(self, blocks: tuple[Any, ...], many: int) -> int:
+        """Tokens of the first of so many blocks that are."""
         if self.tiers:
             return len(self._levels(blocks, many)) * self.block_tokens
         after, at = self._root.after, 0
@@ -120,8 +123,11 @@ class Prefixes:
             run = after.get(blocks[at])
             if run is None:
                 break
-            end = at + run.kept
-            at = _alike(blocks, run.blocks, at, end) if run.kept else at
+            kept = run.kept
+            if kept == 1:
+                at += 1
+            elif kept:
+                at = _alike(blocks, run.blocks, at, at + kept)
             if at < run.end:
                 break
             after = run.after

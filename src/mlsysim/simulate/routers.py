@@ -118,9 +118,14 @@ class ByPrefix(LeastWork):
 
     def choose(self, request: Request, up: Sequence[int], at: float) -> int:
         replicas = self._looked_at(up, at)
-        longest, those, most = CACHED * request[1], up, NEVER
+        longest, those, most, asked = CACHED * request[1], up, NEVER, None
         for each, replica in zip(up, replicas, strict=True):
-            known = replica.prefixes.known(request) if replica.prefixes is not None else 0
+            prefixes = replica.prefixes
+            if prefixes is None:
+                continue
+            if asked is None:
+                asked = prefixes.chain(request, request[1])
+            known = prefixes.kept(*asked)
             if known < longest or (known == longest and those is up):
                 continue
             if most == NEVER:
