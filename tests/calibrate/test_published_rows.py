@@ -12,7 +12,6 @@ MI350X; DeepSeek-R1 on ranks of attention with 128 to 896 requests each; tables 
 milliseconds, MLX and GGUF on an M4 Max without a prompt's length, MLPerf Inference 4.1, ShareGPT at a rate and all at once (SGLang 0.3, vLLM 0.6 of 2024);
 laboratories' pages and cookbooks: GPUStack's conversations all at once under vLLM, SGLang and MindIE, SGLang's own of Gemma 4, NIM on H100, MLX and llama.cpp on Macs and integrated
 processors, DGX Sparks together, Tenstorrent's n150;
-issues and pull requests: DBRX on H100 in 2024, MLC and ExLlama on GeForce cards (about every second). Sources stand in the rows.
 issues and pull requests: DBRX on H100 in 2024, MLC and ExLlama on GeForce cards (about every second); training, post-training, diffusion, collectives and
 interruptions as trainers of many houses report them (every second). Sources stand in the rows.
 """
