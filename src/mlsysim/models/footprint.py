@@ -229,7 +229,14 @@ class Training:
             spared = (1 - again.norm) * (1 - again.light) * (1 - again.half) * handed
             one = one - where(self.pp > 1, spared * inputs, 0.0)
         one = full * inputs + (1 - full) * one
-        return Kept(one, working, anew, tokens * stack.vocab / self.tp * keeps.logits, count)
+        entry = keeps.logits if keeps.shared_logits is None else where(self.tp > 1, keeps.shared_logits, keeps.logits)
+        ending = tokens * stack.vocab / self.tp * entry + f.plain * tokens * stack.hidden * self._regathered
+        return Kept(one, working, anew, ending, count)
+
+    @property
+    def _regathered(self) -> Any:
+        """The share of what a column-parallel product reads that is kept though other devices have it."""
+        return 1 - 1 / self.tp if self.keeps.whole_inputs and self.sequence_parallel else 0.0
 
     def _layer(self, stack: Stack, f: Formats, tokens: Any) -> tuple[Any, Any, Any]:
         """Bytes of the average layer, scores of attention apart: all, without what is computed again, and its input alone."""
@@ -272,7 +279,10 @@ class Training:
             normed = keeps.norms * (1 if self._adapters else 2) * (1 - again.norm) * (1 - again.light)
             whole = whole + ((keeps.masks + normed) * stack.hidden * sublayers + f.plain * reads) / stack.layers
             split = split + (extra * f.plain + keeps.log_sums * heads) / stack.layers
-            return held(whole / f.plain, split / f.plain)
+            # What is gathered for a product is gathered anew where its norm is computed again.
+            gathered = (1 - again.norm) * (1 - again.light) * (1 - again.half) * self._regathered
+            others = f.plain * tokens * stack.hidden * sublayers / stack.layers * gathered
+            return held(whole / f.plain, split / f.plain) + others
 
         working = layer(NOTHING)
         again = self._again

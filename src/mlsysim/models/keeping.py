@@ -30,7 +30,8 @@ class Keeping:
     probabilities and what dropout leaves of them in 16 bit, and a mask are 5; Korthikanti et al. 2022). Selective
     recomputation is to spare scores. ``norms``: bytes that each norm keeps of an element beside its input in 16 bit, 2 where it reads it in fp32,
     and as many again of what it makes before its weights, where these are trained.
-    ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8.
+    ``logits`` are bytes for each token and vocabulary entry: fp32 and their gradient are 8; ``shared_logits`` where tensor parallelism shares the entries
+    (None: as many). ``whole_inputs``: what is gathered of split sequences for a sublayer and the head waits whole for the gradient of their weights.
     ``adapter``: bytes of an adapter's weight, gradient and moments where these are wider than arithmetic; each then has a copy of its product's input
     in 16 bit for itself, that of queries, keys, values and output, of gate and up. ``widened``: beside frozen weights that are expanded in memory
     (bitsandbytes) tables of tokens, norms and so the residual stream are in fp32, and the head is cast for its product and kept until the backward pass.
@@ -60,6 +61,8 @@ class Keeping:
     scores: float = 0.0
     norms: float = 0.0
     logits: float = 8.0
+    shared_logits: float | None = None
+    whole_inputs: bool = False
     adapter: float = 0.0
     widened: bool = False
     placed: bool = False
