@@ -689,6 +689,23 @@ def test_what_names_no_client_ran_as_its_source_does():
     assert (own.engine, own.requests, other.engine, other.requests) == ("SGLang_mixed", 800, "SGLang", None)
 
 
+def test_places_under_sglang_are_those_of_states_that_layers_keep():
+    """Three states a request where prefixes are cached; a benchmark that switches that off, and models without states, have no such limit."""
+    run = RUN | {
+        "engine": "sglang",
+        "model": "Qwen/Qwen3.5-27B",
+        "gpu": "b200",
+        "precision": "bf16",
+        "kv_dtype": "",
+        "tp": "1",
+    }
+    places = [
+        plan_of(run | {"client": "clients in a loop", **more}, []).serving.max_num_seqs
+        for more in ({"source": "a lab"}, {"source": "inferencex-870"}, {"source": "a lab", "model": "Qwen/Qwen3-32B"})
+    ]
+    assert 80 < places[0] < 140 and places[1:] == [None, None]
+
+
 def test_a_client_says_how_many_prompts_and_how_they_spread():
     run = RUN | {"length_min_fraction": "", "client": "sglang.bench_serving random, 80 prompts"}
     serving = plan_of(run, []).serving

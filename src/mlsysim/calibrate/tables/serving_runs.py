@@ -9,6 +9,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     prefill workers       prompts of the engine's default share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21
+    places                under SGLang, those of its states where layers keep one and prefixes are cached
     layout                tensor parallelism over as many chips as the label names
     rounds                the requests that a client's words say, over its concurrency; else 10
 
@@ -51,6 +52,7 @@ from mlsysim.calibrate.cells import (
     whole,
 )
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
+from mlsysim.calibrate.tables.built import own_states
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
 from mlsysim.zoo.labels import counted, machine
@@ -66,6 +68,8 @@ _STEADY, _APART = "genai-perf", 0.1
 """The client that measures a steady state, and the spread of lengths that keeps its rounds apart."""
 _TOOL = "aiconfigurator"
 """The source whose own tool ran what names no client."""
+_UNCACHED = (_TOOL, "inferencex")
+"""Sources whose runs are without a cache of prefixes (--disable-radix-cache)."""
 _EVEN = re.compile(r"sglang\.bench(?:mark)?[._]serving.*\brandom\b")
 """A client whose lengths are spread from one token to those it is given, unless its --random-range-ratio says otherwise."""
 _SHORT = 2048
@@ -97,8 +101,8 @@ def read(row: Mapping[str, str]) -> list[Question]:
 
 def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
     """TP, EP and devices of a worker of a pool ("prefill_", "decode_"), or of a service in one piece ("")."""
-    held = machine(row["gpu"]) or next(iter(counted(row["gpu"])), (1, ""))
-    tp, ranks = whole(row, f"{pool}tp", held[0]), whole(row, f"{pool}attention_dp", 1)
+    held = machine(row["gpu"]) or next(iter(counted(row["gpu"])), None)
+    tp, ranks = whole(row, f"{pool}tp", held and held[0]), whole(row, f"{pool}attention_dp", 1)
     experts = whole(row, f"{pool}moe_ep", 1)
     mixed = whole(row, f"{pool}moe_tp", 1) * experts
     if ranks > 1 and experts != tp * ranks:
@@ -175,7 +179,8 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
         "length_cv": _APART if row["client"] == _STEADY and ratio in ("", "1.0", "1") else None,
         "draft_tokens": whole(row, "mtp_tokens", 0) or None,
     }
-    name = key_of(chip)
+    name, precision = key_of(chip), served_format(row, "precision", chip, inferred)
+    searched = not cell(row, "source").startswith(_UNCACHED)
     if row["mode"] == "disagg":
         if not row.get("token_budget"):
             inferred.append(f"prompts of up to {runner.prefill_budget} tokens share a prefill step")
@@ -207,7 +212,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "chunk_tokens": whole(row, "token_budget", 0) or None,
             "poll_steps": whole(row, "poll_steps", 0) or None,
             "requests": whole(row, "rounds", 0) * whole(row, "concurrency") or None,
+            "max_num_seqs": own_states(model, chip, tp, precision, runner) if searched else None,
             "warm_up": None if (row.get("measured") or _WARMED) >= _WARMED else False,
         }
-    precision = served_format(row, "precision", chip, inferred)
     return served_plan(model, devices, name, {"tp": tp, "ep": ep}, serving, precision=precision)
