@@ -198,8 +198,11 @@ class Ledger:
 
     @property
     def memory(self) -> Any:
-        """Bytes on the device, the reserve included."""
-        return added(each.bytes for each in self.held if each.where == "device")
+        """Bytes on the device, the reserve included: one after the other, as a device adds up what it uses, to the last digit."""
+        total: Any = 0.0
+        for each in self.held:
+            total = total + each.bytes if each.where == "device" else total
+        return total
 
     @property
     def fits(self) -> Any:
