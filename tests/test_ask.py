@@ -195,7 +195,7 @@ def test_a_plan_for_a_service_is_a_table_whose_best_is_an_answer():
 def test_a_plan_for_a_run_meets_its_deadline():
     found = mlsysim.plan("GPT2", on="A100", deadline="2 day", tokens=1e9)
     assert found.best is not None and found.best.value("run_time").to("day").magnitude <= 2
-    with pytest.raises(InputError, match="needs a deadline"):
+    with pytest.raises(InputError, match="The smallest fleet for what"):
         mlsysim.plan("GPT2", on="A100")
 
 

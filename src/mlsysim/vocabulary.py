@@ -94,12 +94,14 @@ def meant_for(name: str, task: str) -> str | None:
 def valued(example: str, given: object) -> str:
     """An example with the value that somebody gave, where it is of the same kind: a number for a number, or something that has one.
 
-    >>> valued("16", 200), valued("512xH100", "64"), valued("30d", "12h"), valued("32k", "128000"), valued("Quebec", "3")
-    ('200', '64xH100', '12h', '128000', 'Quebec')
+    >>> valued("16", 200), valued("512xH100", "64"), valued("30d", "12h"), valued("32k", "128000"), valued("5/day", "1M")
+    ('200', '64xH100', '12h', '128000', '1M/day')
     """
-    found, text = re.fullmatch(r"\d+([dhk]|x\w+)?", example), str(given)[:40]
+    found, text = re.fullmatch(r"\d+([dhk]|x\w+|/\w+)?", example), str(given)[:40]
     if found is None or not text or not (text.isdigit() or found[1]):
         return example
+    if found[1] and found[1][0] == "/":
+        return text + found[1] if text[0].isdigit() and "/" not in text else example
     return text + found[1] if text.isdigit() and found[1] not in (None, "k") else text
 
 

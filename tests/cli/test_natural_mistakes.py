@@ -17,6 +17,37 @@ TRAIN = "train Llama3_70B --on 512xH100 "
 SERVE = "serve Llama3_70B --on 8xH200 "
 
 MISTAKES = {
+    # Names in several words, fleets in words of their own, questions in plain words, and remedies that another try needs.
+    "eval resnet 50 on a A100": ["The fleet is an option: --on A100, with its dashes."],
+    "eval Llama-3-8B on RTX 4090": ["The fleet is an option: --on 'RTX 4090', with its dashes."],
+    "train Llama3_70B 64 RTX 4090": ["A fleet is one word: '64xRTX 4090'."],
+    "train Llama3_70B 64 x H100": ["A fleet is one word: 64xH100."],
+    "how much memory does llama 70b need": [
+        "ask with a command, a model and a fleet",
+        "`mlsysim serve Llama3_70B --on 8xH100`",
+    ],
+    "can I run llama 70b on a 4090": ["ask with a command, a model and a fleet"],
+    "what does it cost to train llama 70b": ["`mlsysim train Llama3_70B --on 512xH100`"],
+    "glossary slo": ["`mlsysim explain METRIC` shows the equation of a metric after an answer."],
+    TRAIN + "--price accelerators": ["is no rent: that is the cost scope, as in --cost-scope accelerators."],
+    TRAIN + "--max-gpus 256": ["leave it out, as `mlsysim plan` finds the smallest fleet"],
+    TRAIN + "--carbon-budget 100t": ["write --assert 'carbon_footprint <= 100 tCO2e', with --region."],
+    "train Llama3_8B --on 16xH100 --micro-batch-size 64 -b 976": [
+        "micro-batches of 64 do not divide the batch of 976; use a batch of 1,024."
+    ],
+    "eval Llama3_8B H100 --batch-size 1,2,4,8": [
+        "--batch-size got '1,2,4,8'; expected a whole number such as 2; `mlsysim sweep` takes several, as batch_size=1,2,4,8."
+    ],
+    SERVE + "--answer 200": ["There is no option --answer; write --output-tokens 200."],
+    SERVE + "--daily-requests 1M": ["write --qps 1M/day."],
+    SERVE + "--requests-per-minute 90": ["write --qps 90/min."],
+    "plan Llama3_70B --qps 12 --on any": ["'any' does not say which chip; name one, such as H100"],
+    "serve Llama3_70B --on auto": ["'auto' does not say which chip"],
+    "sweep Llama3_8B --on H100 memory_bandwidth=3,4": [
+        "memory_bandwidth got",
+        "expected a quantity in byte/s such as '3.35 TB/s'.",
+    ],
+    "plan Llama3_70B --tokens 2T --budget 500k": ["--deadline 30d for a training run, --qps 5", "for a service"],
     # First attempts of people who do not follow the page: one dash, other tools' flags, other money, values in several words.
     "eval Llama3_8B -n 8 --on H200": ["There is no option -n; write --on 8xH200."],
     "eval Llama3_8B B200 -g 4": ["There is no option -g; write --on 4xB200."],
@@ -131,8 +162,8 @@ MISTAKES = {
     SERVE + "--p95 2s": ["write --slo ttft_p95=500ms,e2e_p95=5s"],
     SERVE + "--ttft-p99 1s": ["write --slo ttft_p99=500ms"],
     SERVE + "--latency-p99 5s": ["write --slo e2e_p99=5s"],
-    SERVE + "--rpm 600": ["write --qps 5, requests a second"],
-    SERVE + "--requests-per-day 1M": ["write --qps 5, requests a second"],
+    SERVE + "--rpm 600": ["write --qps 600/min."],
+    SERVE + "--requests-per-day 1M": ["write --qps 1M/day."],
     SERVE + "--tokens-per-day 1B": ["--qps 5, requests a second, of --isl and --osl tokens"],
     SERVE + "--peak-factor 3": ["write --burst 2", "--trace azure-code"],
     SERVE + "--availability 99.9%": ["write --spare 1, replicas that stand by, with --failures"],
@@ -196,7 +227,7 @@ MISTAKES = {
     TRAIN + "--efficiency 40": ["got '40'; 40 per cent is '40%'."],
     TRAIN + "-e 400TFLOPS": ["above 0 and at most 1", "got '400TFLOPS'."],
     TRAIN + "--micro-batch-size 3": ["micro-batches of 3 do not divide the batch of 512"],
-    TRAIN + "--seq-len 128k --cp 3": ["does not divide 512 accelerators", "CP may be 1, 2 or 4"],
+    TRAIN + "--seq-len 128k --cp 3": ["does not divide 512 accelerators", "CP may be 2, 4 or 8"],
     TRAIN + "--zero three": ["--zero got 'three'; expected a whole number"],
     TRAIN + "--recompute yes": ["'none', 'selective' or 'full'"],
     TRAIN + "--global-batch 512.5": ["--batch-size got 512.5"],
@@ -215,7 +246,7 @@ MISTAKES = {
     "zoo models --filter 'size>70B'": ["'size'", "'model_size'"],
     "sweep Llama3_8B@H100 batch_size": ["'batch_size' has no values; write batch_size=1,2,4."],
     "compare Llama3_8B@H100 Llama3_8B@H200 Llama3_8B@B200": ["one too many", "`mlsysim sweep MODEL@FLEET on=A,B,C`"],
-    "plan Llama3_70B --tokens 2T": ["needs a deadline for a training run"],
+    "plan Llama3_70B --tokens 2T": ["The smallest fleet for what? Give --deadline 30d for a training run"],
     "plan Llama3_70B --tokens 2T --deadline 30d --on 512xH100": ["H100 instead of '512xH100'"],
     "rl Llama3_8B --on 8xH100 --samples 0": ["--samples got 0; expected at least 1."],
     "optimize parallelism Llama3_70B@512xH100 --objective speed": ["--minimize METRIC", "`mlsysim sweep`"],
@@ -230,7 +261,7 @@ MISTAKES = {
     TRAIN + "--nproc-per-node 8": ["no option --nproc-per-node", "--on 512xH100."],
     TRAIN + "--bf16": ["There is no option --bf16; write -p bf16."],
     TRAIN + "--gradient-accumulation-steps 8": ["no option --gradient-accumulation-steps", "write --micro-batches 8."],
-    TRAIN + "--max-steps 1000": ["no option --max-steps", "write --tokens 2T, all that the run reads."],
+    TRAIN + "--max-steps 1000": ["no option --max-steps", "write --tokens 2T, all that the run reads"],
     TRAIN + "--cost 2.5": ["no option --cost", "write --price 2.5, USD a GPU-hour"],
     TRAIN + "--spot": ["no option --spot", "write --price 'aws spot', a cloud and how it is paid."],
     TRAIN + "--checkpoint-every 1h": ["no option --checkpoint-every", "write --checkpoint-interval 1h, a time."],
@@ -274,7 +305,7 @@ MISTAKES = {
     "sweep Llama3_8B@8xH100 tp 1,2": ["'tp' has no values; write tp=1,2,4."],
     "sweep Llama3_8B --on 8xH100,8xA100": ["on=8xH100,8xA100, without dashes."],
     "plan Llama3_70B --gpus H100 --deadline 30d": ["There is no option --gpus; write --on H100."],
-    "plan Llama3_70B --budget 1M --tokens 2T": ["A least fleet needs a deadline for a training run"],
+    "plan Llama3_70B --budget 1M --tokens 2T": ["The smallest fleet for what? Give --deadline 30d for a training run"],
     "synthesize Llama3_8B --throughput 2000 --on H100": ["--throughput got 2000", "such as '100/s'."],
     "synthesize Llama3_8B --throughput '2000 tok/s'": ["no unit 'tok'", "'token'", "'100/s'"],
     "optimize layout Llama3_70B@128xH100": [
@@ -401,9 +432,9 @@ MISTAKES = {
     "plan Llama3_70B --on H100": ["deadline", "qps"],
     "eval Llama3_8B": ["a chip after 'Llama3_8B'"],
     # Degrees that do not divide.
-    TRAIN + "--tp 3": ["does not divide 512 accelerators", "TP may be 1, 2 or 4"],
-    TRAIN + "--pp 7": ["does not divide 512 accelerators", "PP may be 2, 4 or 8"],
-    TRAIN + "--cp 3": ["does not divide 512 accelerators", "CP may be 1, 2 or 4"],
+    TRAIN + "--tp 3": ["does not divide 512 accelerators", "TP may be 2, 4 or 8"],
+    TRAIN + "--pp 7": ["does not divide 512 accelerators", "PP may be 4, 8 or 16"],
+    TRAIN + "--cp 3": ["does not divide 512 accelerators", "CP may be 2, 4 or 8"],
     TRAIN + "--layout tp=8,pp=100": ["PP may be 16, 32 or 64"],
     TRAIN + "--tp 3 --pp 7": ["TP 3 x PP 7", "does not divide 512"],
     TRAIN + "--ep 8": ["has none", "leave EP out"],
@@ -530,14 +561,14 @@ MISTAKES = {
     TRAIN + "--dp 3": ["TP x PP x CP x DP is 3, but the fleet has 512 accelerators"],
     TRAIN + "--dp 512 --tp 8": ["TP x PP x CP x DP is 4,096, but the fleet has 512 accelerators"],
     TRAIN + "--tp 16 --pp 3": [
-        "TP 16 x PP 3 x CP 1 = 48 does not divide 512 accelerators; with the others as they are, PP may be 1, 2 or 4"
+        "TP 16 x PP 3 x CP 1 = 48 does not divide 512 accelerators; with the others as they are, PP may be 2, 4 or 8"
     ],
     TRAIN + "--tp 128": ["64 attention heads of Llama-3.1-70B do not divide over TP 128; use 16, 32 or 64"],
     TRAIN + "--pp 80": [
         "TP 1 x PP 80 x CP 1 = 80 does not divide 512 accelerators; with the others as they are, PP may be 32, 64 or 12"
     ],
     TRAIN + "--pp 3 --tp 8": [
-        "TP 8 x PP 3 x CP 1 = 24 does not divide 512 accelerators; with the others as they are, PP may be 1, 2 or 4"
+        "TP 8 x PP 3 x CP 1 = 24 does not divide 512 accelerators; with the others as they are, PP may be 2, 4 or 8"
     ],
     TRAIN + "--cp 5 --tp 8": [
         "TP 8 x PP 1 x CP 5 = 40 does not divide 512 accelerators; with the others as they are, CP may be 2, 4 or 8"
@@ -592,7 +623,7 @@ MISTAKES = {
         "The 8 experts of Mixtral-8x7B-v0.1 do not divide over EP 16; use EP 1, 2, 4 or 8"
     ],
     "train Mixtral_8x7B --on 64xH100 --ep 8 --tp 3": [
-        "TP 3 x PP 1 x CP 1 = 3 does not divide 64 accelerators; with the others as they are, TP may be 1, 2 or 4"
+        "TP 3 x PP 1 x CP 1 = 3 does not divide 64 accelerators; with the others as they are, TP may be 2, 4 or 8"
     ],
     SERVE + "--isl 2000 --osl x": ["--output-tokens got 'x'", "expected a whole number such as 2"],
     SERVE + "--isl -5": ["--prompt-tokens got -5", "expected at least 1"],
@@ -705,9 +736,7 @@ MISTAKES = {
     "explain tpot --of Llama3_8B": ["'Llama3_8B' is a model; on which hardware?"],
     "eval Llama3_8B H100 -b 1.5": ["--batch-size got 1.5; expected a whole number"],
     "walls 99": ["There is no wall 99; they are numbered 1 to 22"],
-    "plan Llama3_70B": [
-        "A least fleet needs a deadline for a training run, or a rate (qps), a trace or users for a service; give one of them"
-    ],
+    "plan Llama3_70B": ["The smallest fleet for what?"],
     "plan Llama3_70B --deadline 30d --on H1000": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "plan Llama3_70B --deadline 30d --tokens 0 --on H100": ["--tokens got 0", "expected more than 0"],
     "compare Llama3_8B@8xH100": ["Missing argument 'B', as in `mlsysim compare "],

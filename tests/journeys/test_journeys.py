@@ -38,7 +38,7 @@ FIGURES = {
     "mlsysim export vllm": ["serve.sh"],
     "mlsysim zoo hardware": ["B200", "8 TB/s"],
     "mlsysim synthesize Llama3_70B": ["At least 2 x NVIDIA H100", "2.82 TB/s", "141.2 GB"],
-    "mlsysim sensitivity Llama3_70B@8xH100": ["memory bandwidth", "10 % more"],
+    "mlsysim sensitivity Llama3_70B@8xH100": ["Memory bandwidth", "10 % more"],
     "mlsysim serve Llama3_70B --on 8xH100": ["16 requests in flight", "Wall"],
 }
 """What the output of a command that begins so must hold."""

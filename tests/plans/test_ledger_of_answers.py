@@ -581,8 +581,8 @@ def test_what_does_not_fit_has_no_rates_and_demands_of_them_are_not_kept() -> No
     assert "does not fit has no mfu" in answer.checks[0].sentence
     with pytest.raises(InputError, match="does not fit has no latency"):
         answer.value("latency")
-    with pytest.raises(InputError, match="speed"):
-        answer.value("speed")
+    with pytest.raises(InputError, match="quickness"):
+        answer.value("quickness")
     words = " ".join((answer.headline, answer.binding.sentence))
     assert "as if it fitted" not in words and not re.search(r"\d s\b|%|\$", words)
 
@@ -616,3 +616,12 @@ def test_warnings_of_an_import_are_part_of_the_answer(tmp_path: Path) -> None:
     )
     assert any("predict further tokens" in line for line in answer.warnings)
     assert answer.to_dict()["warnings"] == list(answer.warnings)
+
+
+def test_a_number_rests_on_nothing_that_its_equations_do_not_hold() -> None:
+    plan = {"model": "Llama3_8B", "on": "8xH100", "tokens": "15B", "task": "training", "price": 2.5, "zero": 1}
+    rented = evaluate(plan, change=False)
+    assert list(rented.explain("cost").assumptions) == ["interval", "utilization"]
+    owned = list(rented.explain("tco").assumptions)
+    assert {"unit_cost", "kwh_price", "amortization_years", "maintenance_fraction", "pue"} <= set(owned)
+    assert "unit_cost" not in rented.explain("energy").assumptions

@@ -8,6 +8,8 @@ import pytest
 from scenario_answers import SCENARIOS, scenario_answer
 
 import mlsysim
+from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.varied import axes_of
 from mlsysim.units.text import count_text, money_text, number, plainly
 
 EXPONENT = re.compile(r"\d[eE][+-]?\d")
@@ -61,3 +63,27 @@ def test_what_comes_and_what_is_answered_are_told_apart() -> None:
         said = mlsysim.serve("Llama3_8B", on="1xH100", qps=round(most * above, 3), **asked).headline
         answered, come = re.search(r"at most ([\d.,]+) requests a second and ([\d.,]+) arrive", said).groups()
         assert answered != come
+
+
+def test_a_run_and_what_it_costs_have_one_period() -> None:
+    short = mlsysim.train("ResNet50", on="8xA100", tokens="115M", batch_size=2048)
+    hours = short.metric("run_time").text
+    assert hours.endswith(" h") and f" take {hours}," in str(short) and f"to own for {hours} (" in str(short)
+    assert short.questions["macro"] == f"What it costs in {hours}"
+
+
+def test_caches_are_told_in_a_format_that_the_chip_has() -> None:
+    assumed = {each.name: each.text for each in evaluate({"model": "gpt2", "on": "T4"}, change=False).assumed}
+    assert (assumed["precision"], assumed["cache_precision"]) == ("fp16", "fp16")
+
+
+def test_no_step_is_shorter_than_its_operations_at_the_peak() -> None:
+    step = mlsysim.train("Llama3_8B", on="256xTPUv5p", batch_size=768)
+    latency, used = step.metric("latency"), step.metric("mfu")
+    assert used.high == pytest.approx(1.0)
+    assert (latency.value / latency.low).to("").magnitude * used.value == pytest.approx(1.0)
+
+
+def test_values_of_a_sweep_share_the_unit_of_the_last() -> None:
+    assert axes_of(["memory_bandwidth=3,4,5TB/s"]) == {"memory_bandwidth": ["3 TB/s", "4 TB/s", "5TB/s"]}
+    assert axes_of(["isl=1,2,4k", "on=8xH100,16xH100"]) == {"isl": ["1", "2", "4k"], "on": ["8xH100", "16xH100"]}

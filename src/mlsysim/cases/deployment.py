@@ -96,6 +96,12 @@ class Deployment:
         return self.cache_precision or (wide if format_of(wide).wide else CACHE_FORMAT)
 
     @property
+    def _cache_in_words(self) -> str:
+        """The format of the caches as it is told: of the two of 16 bits the one that the model or the chip has."""
+        without = self.precision == "fp16" or not self.chip.compute.supports("bf16")
+        return "fp16" if self.cache_format == CACHE_FORMAT and without else self.cache_format
+
+    @property
     def writing_chip(self) -> HardwareNode:
         return self.chip if self.decode_chip is None else self.decode_chip
 
@@ -202,7 +208,7 @@ class Deployment:
         check_degrees(model, *split, redundant=self.redundant)
         check_context(model, self.tp, self.cp)
         if self.cache_precision is None:
-            assumed["cache_precision"] = self.cache_format
+            assumed["cache_precision"] = self._cache_in_words
         mixture = getattr(model, "experts", 1) > 1
         named, share = engine(self.engine or ""), self.memory_fraction
         if share is None and chip.family == "cpu":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from math import log
 from typing import Any, NamedTuple
 
 from mlsysim.cases.assumptions import INFERRED, Assumptions
@@ -107,9 +108,9 @@ def divisors(number: int) -> list[int]:
 
 
 def _near(number: int, wanted: int) -> str:
-    """All divisors where they are few, else those next to what was wanted."""
+    """All divisors where they are few, else those next to what was wanted by their ratio to it."""
     found = divisors(number)
-    return either(found if len(found) <= 4 else sorted(sorted(found, key=lambda d: abs(d - wanted))[:3]))
+    return either(found if len(found) <= 4 else sorted(sorted(found, key=lambda d: abs(log(d / wanted)))[:3]))
 
 
 def _near_group(micro_batches: int, pp: int) -> str:

@@ -144,6 +144,11 @@ def _asked(text: str) -> tuple[str, str]:
             left, way = left.replace(f" {name} ", " "), ways[name]
             break
     left = left.strip()
+    if "accelerators" in left:
+        raise InputError(
+            f"{text.strip()[:80]!r} says what owning includes and is no rent: that is the cost scope, as in --cost-scope accelerators.",
+            field="price",
+        )
     if left and left not in clouds:
         known = ", ".join(sorted(set(clouds.values())))
         near = nearest(text.strip(), [*clouds, *_WAYS, *Prices.keys()])

@@ -57,7 +57,7 @@ def sweep_plan(
     headers, rows = shown.table()
     why = [(line, "dim") for line in dict.fromkeys(point.sentence for point in shown.points if not point.feasible)]
     numbers = range(len(found.axes), len(headers) - 1)
-    print_result(form, shown.to_dict, headers, rows, right=numbers, after=why)
+    print_result(form, shown.to_dict, headers, rows, right=numbers, whole=range(len(found.axes)), after=why)
     end(0 if fits else _NOTHING_FITS)
 
 

@@ -168,8 +168,9 @@ def _of_words(error: Exception, words: str) -> str:
         return _of_a_plan(words)
     if quoted := _in_quotes(first, len(words.split(" "))):
         return f"A value with spaces in it stands in quotes: {quoted}."
-    if (number := str(context.params.get("hardware"))).isdigit():
-        return f"A fleet is one word: {number[:12]}x{words[:60]}."
+    number, chip = str(context.params.get("hardware")), words.removeprefix("x ")
+    if number.isdigit() and is_hardware(chip):
+        return f"A fleet is one word: {_one_word(f'{number[:12]}x{chip}')}."
     if setting := as_a_setting(first):
         return f"Settings are options here: write {setting}."
     if "on" in sys.argv[2:-1]:
@@ -179,7 +180,8 @@ def _of_words(error: Exception, words: str) -> str:
                 f"{context.params.get('first')}@{each}"[:80] for each in [*fleet, "H100", "A100"][:3] if each != "and"
             )
             return f"Each is MODEL@FLEET: `mlsysim compare {' '.join([*plans][:2])}`."
-        return f"The fleet is an option: --on {(fleet or ['H100'])[0][:60]}, with its dashes."
+        whole = " ".join(fleet)
+        return f"The fleet is an option: --on {_one_word(whole if is_hardware(whole) else (fleet or ['H100'])[0])}, with its dashes."
     if command == "compare":
         one, between = (str(context.params.get(name)) for name in ("first", "second"))
         if between.rstrip(".") in ("vs", "versus", "and", "with", "to", "against"):
@@ -194,13 +196,18 @@ def _of_words(error: Exception, words: str) -> str:
     return f"{words[:60]!r} is more than the command takes{hint}{spaced}."
 
 
+def _one_word(fleet: str) -> str:
+    """A fleet as a shell takes it."""
+    return f"'{fleet[:60]}'" if " " in fleet else fleet[:60]
+
+
 def beside(on: str, word: str) -> str:
     """What is said of a word where hardware may stand, beside --on."""
     given = sys.argv[1:]
     before = given[: given.index(word)] if word in given else []
     spaced = len(before) > 1 and before[-2].startswith("--") and not before[-1].startswith("-")
     if on.isdigit():
-        return f"A fleet is one word: --on {on[:12]}x{word[:60]}."
+        return f"A fleet is one word: --on {_one_word(f'{on[:12]}x{word}')}."
     if is_hardware(word):
         return f"Hardware stands after the model or in --on; here it does in both, {word[:60]!r} and {on[:60]!r}."
     if len(before) > 1 and before[-1].startswith("--") and before[-2].startswith("--"):

@@ -18,7 +18,7 @@ from mlsysim.plans.ruling import Ruling, ruling_of
 from mlsysim.plans.schema import Write, spoken
 from mlsysim.units.fields import Record, Words
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import period_text
 from mlsysim.walls.document import Document
 
 _DAY = 86400.0
@@ -233,13 +233,13 @@ class Answer(Document, Record):
     def period(self) -> str:
         """The time that costs are of."""
         if self.task == "training" and "run_time" in self.held:
-            return compact_time(to_si(self.held["run_time"].value, "s"))
+            return period_text(to_si(self.held["run_time"].value, "s") / _DAY)
         if self.task == "rl":
             return "a thousand steps"
         from mlsysim.cases.run_inputs import run_days
 
         days = self.plan.ops.days or (1.0 if self.task == "serving" else run_days())
-        return "a day" if days == 1 else compact_time(days * _DAY)
+        return period_text(days)
 
     @property
     def runs(self) -> bool:

@@ -127,7 +127,11 @@ def _other(was: dict[str, Any], now: dict[str, Any]) -> str:
     told = [f"{degrees(now)} instead of {degrees(was)}"] if degrees(now) != degrees(was) else []
     told += [_RECOMPUTE[now["recompute"]]] if now["recompute"] != was["recompute"] else []
     told += [f"ZeRO stage {now['zero']}"] if now["zero"] != was["zero"] else []
-    told += [f"{now['micro_batches']:,} micro-batches"] if now["micro_batches"] != was["micro_batches"] else []
+    told += (
+        [f"{now['micro_batches']:,} micro-batch{'es' * (now['micro_batches'] != 1)}"]
+        if now["micro_batches"] != was["micro_batches"]
+        else []
+    )
     told += [f"{now['virtual_stages']} chunks a stage"] if now["virtual_stages"] != was["virtual_stages"] else []
     return ", ".join(told) or "in other details"
 

@@ -81,7 +81,7 @@ def explained(
     made.labels = {name: metric.label for name, metric in metrics.items()}
     cited = {name for equation in found for name in (*equation.sources, *equation.names.values())}
     made.sources = {name: text for name, text in sources.items() if name in cited}
-    made.assumptions = {each.name: each.text for each in _behind(found, list(assumed), wanted, metrics)}
+    made.assumptions = {each.name: each.text for each in _behind(found, equations, list(assumed), wanted, metrics)}
     return made
 
 
@@ -104,18 +104,35 @@ def _reached(wanted: Sequence[str], equations: Sequence[Equation]) -> Iterator[E
 
 
 def _behind(
-    found: Sequence[Equation], assumed: list[Assumption], wanted: Sequence[str], metrics: Mapping[str, Metric]
+    found: Sequence[Equation],
+    equations: Sequence[Equation],
+    assumed: list[Assumption],
+    wanted: Sequence[str],
+    metrics: Mapping[str, Metric],
 ) -> Iterator[Assumption]:
-    """Assumptions that some equations rest on: of the resolvers that gave them, and of what stands in them under its own name. Defaults
-    that change nothing (no, 0, a factor of 1) are left out."""
+    """Assumptions that some equations rest on: of what stands in them under its own name, and of the resolvers that gave them what stands
+    in no other equation. Defaults that change nothing (no, 0, a factor of 1) are left out."""
     by = {equation.resolver for equation in found if equation.resolver}
-    names = {_plainly(name) for equation in found for name in (equation.gives, *equation.names.values())}
+    names, others = (
+        {_plainly(name) for equation in some for name in (equation.gives, *equation.names.values())}
+        for some in (found, equations)
+    )
     banded = any(metrics[name].interval for name in wanted)
     for each in assumed:
         neutral = each.origin == DEFAULT and each.value in (None, False, 0, 1)
         behind = each.by in by if each.name != "interval" else banded
-        if _plainly(each.name) in names or (behind and not neutral):
+        symbols = _STANDS_IN.get(each.name, {_plainly(each.name)})
+        if symbols & names or (behind and not neutral and each.name not in _STANDS_IN and not symbols & others):
             yield each
+
+
+_STANDS_IN = {
+    "unit_cost": {"node_price"},
+    "maintenance_fraction": {"maintenance"},
+    "embodied_carbon_per_device": {"embodied"},
+    "around the accelerators": {"multiplier", "factor", "host"},
+}
+"""Symbols that assumptions stand in equations by, where these have other names."""
 
 
 def _plainly(name: str) -> str:

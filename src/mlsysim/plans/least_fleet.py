@@ -60,9 +60,9 @@ def outline(answer: Answer | None) -> dict[str, Any]:
 def least_fleet(plan: Plan, chips: Sequence[str], evaluate: Callable[[Plan], Answer]) -> list[Candidate]:
     """For each chip the fewest accelerators that meet the plan's deadline, cheapest run first."""
     if plan.ops.deadline is None:
-        raise InputError("A least fleet needs a deadline, such as '14 day'.", field="deadline")
+        raise InputError("The smallest fleet needs a deadline, such as '14 day'.", field="deadline")
     if plan.workload.tokens is None:
-        raise InputError("A least fleet needs the tokens to train on, such as 15e12.", field="tokens")
+        raise InputError("The smallest fleet needs the tokens to train on, such as 15e12.", field="tokens")
 
     def rank(candidate: Candidate) -> tuple[bool, float, int]:
         if candidate.answer is None:

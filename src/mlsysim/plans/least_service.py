@@ -187,4 +187,6 @@ def described(found: Sequence[Service], names: Sequence[str], limited: bool) -> 
     safer = ""
     if sure is not None and sure.design is not None and best.odds is not None and best.odds < _SURE:
         safer = f" Its odds are {best.odds:.0%}; the {of_all} of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
+    elif sure is None and best.odds is not None:
+        safer = f" Its odds are {best.odds:.0%}, and none of those tried has {_SURE:.0%}."
     return f"{what} that {does}.{safer}{fewer}", True

@@ -131,7 +131,7 @@ def _answered(answer: Answer, qps: float, asked: str) -> Checked:
     rate = to_si(most.value, "1/s")
     passed = not answer.overloaded and rate >= qps * 0.999
     found = Checked(metric=most.path, sentence="", passed=passed, limit="qps", asked=asked, least=True, bound=qps)
-    come = plainly(qps, 6)
+    come = plainly(qps)
     if most.name == "requests_per_second":
         how = "as fast as" if passed else "slower than"
         return found.model_copy(

@@ -26,7 +26,7 @@ from mlsysim.plans.serving_load import is_limited
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
 from mlsysim.units.text import count_text, figure, html_of, lines_of, many
-from mlsysim.vocabulary import worded
+from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.document import Summary
 
 Tell = Callable[[str], None]
@@ -76,11 +76,22 @@ def task_for(settings: Iterable[str]) -> Literal["training", "serving"]:
     served, timed = not goals.isdisjoint(("qps", "trace", "concurrency")), "deadline" in goals
     if not goals.isdisjoint(("days", "duration_days", "duration")) and not (served or timed):
         words = "the time within which the run must end, such as 30d; days are how long one lasts"
-        raise InputError(f"A least fleet needs a deadline, {words}.", field="deadline")
+        raise InputError(f"The smallest fleet needs a deadline, {words}.", field="deadline")
     if served == timed:
         raise InputError(
-            "A least fleet needs a deadline for a training run, or a rate (qps), a trace or users for a service; give one of them.",
+            worded(
+                "The smallest fleet for what? Give ",
+                Setting("deadline", "30d"),
+                " for a training run, ",
+                Setting("qps", 5),
+                ", ",
+                Setting("trace", "azure-code"),
+                " or ",
+                Setting("concurrency", 64),
+                " for a service.",
+            ),
             field="deadline",
+            of_a_plan=True,
         )
     return "serving" if served else "training"
 

@@ -21,7 +21,7 @@ from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import Activity, ChipPower, power_constants, power_interval
 from mlsysim.units.registry import Quantity, quantity, to_si
-from mlsysim.units.text import compact_time, money_text
+from mlsysim.units.text import money_text, period_text
 from mlsysim.vocabulary import Setting, plain, worded
 from mlsysim.walls.operations.capital import EconomicsModel
 from mlsysim.walls.operations.sustainability import SustainabilityModel
@@ -273,7 +273,7 @@ def _score(sheet: Sheet, spent: dict[str, Any], hardware: float, region: Any) ->
 
 def cost_sentence(sheet: Sheet, days: float, what: str) -> list[str]:
     """What is paid for so many days, and by which price or for which parts."""
-    held, period = sheet.metrics, "a day" if days == 1 else compact_time(days * 86400.0)
+    held, period = sheet.metrics, period_text(days)
     if sheet.rented and "rent" in held:
         beside = f"; to own the same would cost {sheet.text('tco')} ({sheet.owned})" if "tco" in held else ""
         return [f"{what} costs {sheet.text('rent')} to rent for {period}, at {sheet.rented}{beside}."]

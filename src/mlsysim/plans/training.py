@@ -172,8 +172,7 @@ def _stepped(
     sheet.facts |= {name.replace(" ", "_"): quantity(held[name], "byte") for name in _STATE if name in held}
     sheet.ingest(model.data_rate, fleet.node.accelerator)
     sheet.add("latency", seconds, band)
-    used = _inverse(step.mfu, band, seconds)
-    sheet.add("mfu", float(step.mfu), used and (used[0], min(1.0, used[1])))
+    sheet.add("mfu", float(step.mfu), _inverse(step.mfu, band, seconds))
     sheet.add("hfu", float(step.hfu))
     sheet.add("scaling_efficiency", float(step.scaling_efficiency))
     sheet.add("bubble", float(step.bubble_fraction))
@@ -228,7 +227,7 @@ def _scaling(sheet: Sheet, model: Workload, tokens: float) -> None:
     budget = quantity(training_flops(cost, worked, tokens), "flop")
     found = sheet.keep(ScalingModel().solve(compute_budget=budget, target_model_size=quantity(worked, "param")))
     sheet.add("tokens_per_parameter", float(tokens / worked))
-    sheet.score(11, f"{tokens / worked:.1f} tokens/param", note=found.regime)
+    sheet.score(11, f"{tokens / worked:,.1f} tokens/param", note=found.regime)
 
 
 def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:

@@ -208,8 +208,17 @@ def axes_of(texts: Sequence[str]) -> dict[str, list[str]]:
             )
         for value in listed:
             _refuse_range(name.strip(), value)
+        unit = re.fullmatch(r"[\d.]+ ?([A-Za-z]+(?:/[a-z]+)?)", listed[-1])
+        if unit and all(re.fullmatch(r"[\d.]+", value) for value in listed[:-1]) and _has_units(name.strip()):
+            listed = [*(f"{value} {unit[1]}" for value in listed[:-1]), listed[-1]]
         found[name.strip()] = listed
     return found
+
+
+def _has_units(name: str) -> bool:
+    """Whether the values of a key are quantities, of which a plain number is none."""
+    key = key_named(name, Plan.leaves())
+    return key is not None and Plan.leaves()[key].quantity is not None
 
 
 def _refuse_range(name: str, value: str) -> None:
@@ -246,10 +255,15 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
             points.append(Point(settings, evaluate_plainly(plan.with_settings(settings)).of_what_runs()))
         except InputError as error:
             refused = error
-            points.append(Point(settings, None, str(error)))
+            points.append(Point(settings, None, str(_by_its_key(error))))
     if refused is not None and len({_unvalued(point) for point in points}) == 1:
         # What is wrong is the same whatever the values: it is the plan's, or of what they all lack.
-        path = str(refused.details.get("field"))
-        said = refused.message.replace(f"The {path!r} field", path.rpartition(".")[2])
-        raise type(refused)(refused.message if said == refused.message else said, **refused.details)
+        raise type(refused)(_by_its_key(refused), **refused.details)
     return Varied(listed, points)
+
+
+def _by_its_key(error: InputError) -> str:
+    """What an error says, with the key in place of its path in a plan."""
+    path = str(error.details.get("field"))
+    said = error.message.replace(f"The {path!r} field", path.rpartition(".")[2])
+    return error.message if said == error.message else said

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -225,8 +226,12 @@ def _nothing_divides(x: Any, divided: Counter[str]) -> str:
         return f"No layout of {x.model.name} divides: {layouts.why_none(x)}"
     causes = "; ".join(f"{n} because {words}" for words, n in divided.most_common(3)) or "none has these settings"
     size = (x.fixed or {}).get("micro_batch", 1)
-    rest = f"; micro-batches of {size} do not divide the batch of {x.batch_size:,}" if x.batch_size % size else ""
-    return f"No split of {_where(x)} works: {causes}{rest}."
+    if x.batch_size % size:
+        # Of the batches near it, the one that most degrees of the fleet divide.
+        near = range(max(1, x.batch_size // size // 2), 2 * (x.batch_size // size) + 2)
+        most = max(near, key=lambda n: (gcd(n, x.fleet.total_accelerators), -abs(n * size - x.batch_size))) * size
+        causes = f"micro-batches of {size} do not divide the batch of {x.batch_size:,}; use a batch of {most:,}"
+    return f"No split of {_where(x)} works: {causes}."
 
 
 def _lacking(x: Any, searched: int, miss: layouts.Miss) -> str:

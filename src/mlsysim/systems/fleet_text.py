@@ -37,7 +37,7 @@ _NO_CHIP = re.compile(
     r"^-?[\d.,_]+([kKMG]|\s*[xX×*].*|\s*_?(nodes?|gpus?|servers?|hosts?|chips?|accelerators?))?$", re.IGNORECASE
 )
 _SORT = re.compile(
-    r"(an? |my |the )?([cgn]pu|cuda(:\d+)?|mps|laptop|desktop|workstation|notebook|phone|arduino|mcu|microcontroller)s?",
+    r"(an? |my |the )?([cgn]pu|cuda(:\d+)?|mps|laptop|desktop|workstation|notebook|phone|arduino|mcu|microcontroller|any|all|auto|best|cheapest)s?",
     re.IGNORECASE,
 )
 _OF_NODES = re.compile(

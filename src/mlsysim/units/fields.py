@@ -306,6 +306,8 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
         if limits.get("le") == "1" and isinstance(given, int | float) and 2 <= given <= 100:
             why += f"; {given:g} per cent is '{given:g}%'"
+        if plain == _EXPECTED["int_parsing"] and isinstance(given, str) and re.fullmatch(r"\d+(,\d+)+", given):
+            why += f"; `mlsysim sweep` takes several, as {path.rpartition('.')[2]}={given[:40]}"
         if within and isinstance(given, list) and plain not in (None, "a list"):
             why += ", once; a sweep takes several"
         text = f"{lead}{'the' if lead else 'The'} {within + path!r} field got {shown}; {why}."

@@ -85,6 +85,23 @@ def compact_time(seconds: float, digits: int = 3) -> str:
     return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.{digits}g} {unit}"
 
 
+def period_text(days: float) -> str:
+    """A period that is paid for, in the unit that the time of a run has.
+
+    >>> period_text(1), period_text(1.86), period_text(0.0713), period_text(30), period_text(0.01)
+    ('a day', '1.86 days', '1.71 h', '30 days', '14.4 min')
+    """
+    if days == 1:
+        return "a day"
+    return (
+        f"{days:.3g} days"
+        if 1 < days < 3
+        else f"{days * 24:.3g} h"
+        if 1 / 24 <= days < 1
+        else compact_time(days * 86400.0)
+    )
+
+
 def count_text(value: float) -> str:
     """A large count in words.
 

@@ -271,8 +271,10 @@ class DistributedModel(Resolver[DistributedResult]):
             parallelism={name: getattr(layout, name) for name in ("dp", "tp", "pp", "ep", "cp")},
             memory_per_accelerator=asked.memory,
             memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in asked.held if each.where == "device"},
-            # Bands are of rates, so a time is divided by them.
-            step_interval=None if band is None else (step.seconds / band.high, step.seconds / band.low),
+            # Bands are of rates, so a time is divided by them; none is shorter than that of the model's operations at the peak.
+            step_interval=None
+            if band is None
+            else (max(step.seconds / band.high, step.seconds * min(asked.mfu, 1.0)), step.seconds / band.low),
             constraint_trace=() if stopped is None else (stopped.sentence,),
             remedies=remedies,
             shown=partial(_shown, asked),
