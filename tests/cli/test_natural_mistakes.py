@@ -30,7 +30,7 @@ MISTAKES = {
     "what does it cost to train llama 70b": ["`mlsysim train Llama3_70B --on 512xH100`"],
     "glossary slo": ["`mlsysim explain METRIC` shows the equation of a metric after an answer."],
     TRAIN + "--price accelerators": ["is no rent: that is the cost scope, as in --cost-scope accelerators."],
-    TRAIN + "--max-gpus 256": ["leave it out, as `mlsysim plan` finds the smallest fleet"],
+    TRAIN + "--max-gpus 256": ["leave it out, as plan finds the smallest fleet."],
     TRAIN + "--carbon-budget 100t": ["write --assert 'carbon_footprint <= 100 tCO2e', with --region."],
     "train Llama3_8B --on 16xH100 --micro-batch-size 64 -b 976": [
         "micro-batches of 64 do not divide the batch of 976; use a batch of 1,024."
@@ -39,8 +39,8 @@ MISTAKES = {
         "--batch-size got '1,2,4,8'; expected a whole number such as 2; `mlsysim sweep` takes several, as batch_size=1,2,4,8."
     ],
     SERVE + "--answer 200": ["There is no option --answer; write --output-tokens 200."],
-    SERVE + "--daily-requests 1M": ["write --qps 1M/day."],
-    SERVE + "--requests-per-minute 90": ["write --qps 90/min."],
+    SERVE + "--daily-requests 1M": ["write --qps", "1M/day."],
+    SERVE + "--requests-per-minute 90": ["write --qps", "90/min."],
     "plan Llama3_70B --qps 12 --on any": ["'any' does not say which chip; name one, such as H100"],
     "serve Llama3_70B --on auto": ["'auto' does not say which chip"],
     "sweep Llama3_8B --on H100 memory_bandwidth=3,4": [
@@ -162,8 +162,8 @@ MISTAKES = {
     SERVE + "--p95 2s": ["write --slo ttft_p95=500ms,e2e_p95=5s"],
     SERVE + "--ttft-p99 1s": ["write --slo ttft_p99=500ms"],
     SERVE + "--latency-p99 5s": ["write --slo e2e_p99=5s"],
-    SERVE + "--rpm 600": ["write --qps 600/min."],
-    SERVE + "--requests-per-day 1M": ["write --qps 1M/day."],
+    SERVE + "--rpm 600": ["write --qps", "600/min."],
+    SERVE + "--requests-per-day 1M": ["write --qps", "1M/day."],
     SERVE + "--tokens-per-day 1B": ["--qps 5, requests a second, of --isl and --osl tokens"],
     SERVE + "--peak-factor 3": ["write --burst 2", "--trace azure-code"],
     SERVE + "--availability 99.9%": ["write --spare 1, replicas that stand by, with --failures"],
