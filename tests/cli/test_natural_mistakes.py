@@ -720,7 +720,7 @@ MISTAKES = {
     "eval ResNet500 H100": ["no model named 'ResNet500'", "'ResNet50'"],
     "eval ResNet50 iPhone": ["no chip, node or cluster named 'iPhone'", "'iPhone_16_Pro'"],
     "eval ResNet50 TPU": ["no chip, node or cluster named 'TPU'", "'TPU_v7'"],
-    "eval Llama3_8B GTX1080": ["no chip, node or cluster named 'GTX1080'", "'RTX_4080'"],
+    "eval Llama3_8B GTX980": ["no chip, node or cluster named 'GTX980'", "'GTX_1080'"],
     "eval": ["Missing argument 'MODEL|FILE'"],
     "eval https://example.com/plan.toml": ["'https://example.com/plan.toml' is an address", "save the file"],
     "validate https://example.com/runs.csv": ["'https://example.com/runs.csv' is an address", "save the file"],
