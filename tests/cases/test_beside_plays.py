@@ -149,3 +149,37 @@ def test_ranks_that_read_while_others_wait_read_one_by_one(rate):
     more = {"engine": "SGLang", "ep_size": 8, "attention_dp": 8, "tp_size": 1, "precision": "fp8"}
     seen, played = both("DeepSeek_V3", "8xH200", 1000, 300, rate=rate, count=6000, cache_precision="fp8", **more)
     assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.1)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4, 16])
+@pytest.mark.parametrize("each", [5, 15])
+def test_replicas_that_take_turns_have_every_so_manieth_request(each, replicas):
+    """Every replica's requests came at random, as if a coin had been tossed for them: first tokens were 1.07 to 1.29 times as long as played."""
+    more = {"num_replicas": replicas}
+    seen, played = both("Llama3_8B", "1xH100", 1024, 256, rate=float(each * replicas), count=4000 * replicas, **more)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.11 if replicas > 4 else 0.07)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.03)
+
+
+@pytest.mark.parametrize(("on", "tp", "pp", "rate"), [("4xH100", 1, 4, 3), ("8xH100", 2, 4, 6), ("8xH100", 4, 2, 6)])
+def test_groups_of_a_pipeline_take_turns(on, tp, pp, rate):
+    """1.26 to 1.34 times as long as played."""
+    seen, played = both("Llama3_70B", on, 2000, 200, rate=float(rate), count=2000, pp_size=pp, tp_size=tp)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.07)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.03)
+
+
+@pytest.mark.parametrize(("readers", "writers", "rate"), [(2, 1, 11), (1, 2, 12), (4, 4, 45)])
+def test_workers_of_two_pools_take_turns(readers, writers, rate):
+    """1.09 times as long as played where four read."""
+    more = {"num_replicas": readers, "decode_hardware": "H100", "decode_replicas": writers}
+    seen, played = both("Llama3_8B", "1xH100", 1024, 256, rate=float(rate), count=6000, **more)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.02)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.02)
+
+
+@pytest.mark.parametrize("rate", [1, 20, 60, 10_000])
+def test_one_request_in_all_meets_nobody_at_whatever_rate(rate):
+    """It met itself: 1.1 to 1.4 times as long as played."""
+    seen, played = both("Llama3_8B", "1xH100", 1024, 256, rate=float(rate), count=1, requests=1)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.01)

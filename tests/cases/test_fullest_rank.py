@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlsysim.cases.turns import fullest, fullest_at_random
+from mlsysim.cases.fullest_rank import fullest, fullest_at_random
 
 
 @pytest.mark.parametrize("mean", [4, 20, 60])

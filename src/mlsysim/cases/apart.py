@@ -11,7 +11,7 @@ arrival is noticed. Splitwise (Patel et al. 2024, section VI) has 5 to 8 ms of i
 token of one pool, the transfer, t_0 and a decode step; with W infinite the transfer is none. Left out: layers that are sent while later ones are
 computed, and caches that share a port with others'.
 
-A step of a prefill worker takes as long as its fullest attention rank (:func:`mlsysim.cases.turns.fullest`). Requests are dealt out to the
+A step of a prefill worker takes as long as its fullest attention rank (:func:`mlsysim.cases.fullest_rank.fullest`). Requests are dealt out to the
 workers evenly (round robin, or to those with the fewest): one waits for a slot only where all are taken, N = min(C, S).
 Of runs with a slot for each client those of four workers and four clients waited for none; at random, a third of the clients would have waited.
 
@@ -43,11 +43,13 @@ from mlsysim.cases.closed_loop import (
     window,
 )
 from mlsysim.cases.crowd import backlog, carried_of, endless
+from mlsysim.cases.dealt import ALONE, Dealt
+from mlsysim.cases.fullest_rank import fullest, fullest_at_random
 from mlsysim.cases.passing import Passed, Server, passing, tabled
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
 from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import Readers, Stepping, Turns, accepted_tokens, draft_cost, fullest, fullest_at_random
+from mlsysim.cases.turns import Readers, Stepping, Turns, accepted_tokens, draft_cost
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 
@@ -66,6 +68,7 @@ class _Pool(Readers):
         random = step.engine.scatters
         self.dealt, self.lines = (fullest_at_random, self.ranks) if random else (fullest, 1.0)
         self.held = step.engine.steps_ahead if step.engine.overlaps_prompts else 0.0
+        self.come = ALONE if t.rate is None else Dealt(t.prefills)
 
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
         each = self.dealt(count, self.ranks, self.together, self.h.cv)
@@ -201,7 +204,7 @@ def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: A
 
     def seen(n: Any) -> Any:
         """Those that a request finds, and itself, in its group."""
-        return minimum(n + both.groups, places)
+        return minimum(both.groups * (1 + Dealt(both.groups).others(n / both.groups)), places)
 
     def answered(n: Any) -> Any:
         return n / both.length(seen(n))

@@ -228,11 +228,12 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         near = n
     carried = carried_of(t, fastest)
     crowd = crowd_of(limits, places, t, engine.reserves, s.decode, s.read(s.seen(most, most)))
-    turn, there = s.seen(n, most), 1 - exp(-n)
+    rest = 1.0 if passed is None else 1 - 1 / maximum(h.sent, 1.0)
+    turn, there = s.seen(n, most), 1 - t.dealt.nobody_after(n * rest)
     waits = crowd.waits(n, s.read(turn))
     # Read beside its answer is also what came while its own prompt was read, but for what comes before the steps in which answers end.
     begun = maximum(s.first(carried, n, turn.alone * there, PLAIN, 0.0) - turn.alone * (1 + there / 2), 0.0)
-    behind = carried * begun * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
+    behind = t.dealt.after(carried * begun) * (1 - turn.busy) * turn.mean / turn.alone * (1 - waits)
     s.met = met = s.beside(s.outlasted(behind, carried, n), carried, n, turn)
     if passed is None:
         n, over = in_flight(partial(s.answered, most=most), rate, most, fastest, near)[0], 1.0
@@ -261,7 +262,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         # What a steady load makes them wait, as far as a random walk gets in so many steps.
         steady, walk = maximum(met - value_of(first), 0.0), 2 / 3 * sqrt(2 / math.pi * h.sent) * pace
         chance = steady * walk / sqrt(steady**2 + walk**2)
-        place = place + backlog(maximum(passed.wait - value_of(place), 0.0) + chance, length, a)
+        place = place + backlog(maximum(passed.wait * rest - value_of(place), 0.0) + chance, length, a)
     ttft = first + a.loss(RUNNING, SERVING, REST, s.missed(turn) * there) + place + front_end(engine, t, a)
     steps = value_of(turn.alone), value_of(turn.prompts), s.middle(turn, minimum(n + 1, most))
     rates = where(rate < fastest, rate, full), bound, endless(t, fastest), fastest

@@ -2,9 +2,9 @@
 
 Below the limit requests do not wait: they share the steps, and n of them are there on average. How far chance drives their number is what fills a server:
 
-    variance of n / n     V = (1 + (D - 1) G)/e + s,    D = (1 + u^2 cv^2)/(1 - u)^2
+    variance of n / n     V = (1 + (D - 1) G)/e + s,    D = (c + u^2 cv^2)/(1 - u)^2
 
-u is the share of the time that prompts take of the answers. In the time that is left answers end as in a queue of as many servers as requests, into which
+c is 1, or cv^2 of the gaps between those that one of many replicas is dealt; u is the share of the time that prompts take of the answers. In the time that is left answers end as in a queue of as many servers as requests, into which
 requests come in bunches: those whose prompts come while prompts are read. A bunch is what a busy period of M/G/1 serves, with <X^2>/<X> = D (Takacs
 1962), and bunches of M^X/G/inf vary n by 1 + (D - 1) G, with G = Int (1 - F)^2/<O> of the answers' lengths F, 1 for equal ones and erfc(sigma/2) for lognormal
 ones (Liu, Kashyap and Templeton 1990; G is 1 less Gini's coefficient). Steps that grow with n hold its number less: e is the elasticity of n/t_d(n). Caches vary
@@ -13,7 +13,7 @@ by contexts too, s.
 An arrival waits with the probability that the limit is reached. As a diffusion that returns to n below N and drains above it, its number is that of Erlang's queue of
 as many servers as give the same distance to the limit in deviations, so that
 
-    P = C(N/V, n/N),    W = P <w^2>/(2 <w>^2) / (f - r)
+    P = C(N/V, n/N),    W = P (<w^2>/<w>^2 - 1 + c)/2 / (f - r)
 
 for a rate r where f are answered at most. The second is the heavy-traffic limit of any queue (Kingman 1962), and that of M/G/1 exactly for N = 1: w, the time that a
 request takes of a full server, is that of its prompt and its share of the room, O (I + O/2) token-steps (O (I + O) where whole answers are reserved, O of a slot), whose
@@ -54,7 +54,7 @@ class Crowd(NamedTuple):
         """The probability that there is no room, where n are there on average and prompts take such a share of the time."""
         cv2, least = self.t.habits.cv**2, 1 / self.places
         elastic = maximum(1 - log(self.grows) / math.log(2), least)
-        bunches = (1 + read**2 * cv2) / maximum(1 - read, least) ** 2
+        bunches = (self.t.dealt.varied + read**2 * cv2) / maximum(1 - read, least) ** 2
         alike = math.erfc(math.sqrt(math.log1p(cv2)) / 2)
         varied = (1 + (bunches - 1) * alike) / elastic + where(self.slots, 0.0, self.t.spread_of_contexts)
         return erlang_c(maximum(self.places / varied, 1.0), minimum(n / self.places, ALMOST))
@@ -73,11 +73,12 @@ class Crowd(NamedTuple):
     def waiting(self, waits: Any, rate: Any, fastest: Any, length: Any, a: Algebra) -> Any:
         """The mean wait for room. The queue of R requests that find none is at most that of chance alone at full load, whose mean grows to
         sqrt(2 R <w^2>/pi)/<w> (a random walk, reflected)."""
-        wait, sent = waits * self.squares / (2 * (fastest - rate)), self.t.habits.sent
+        varied, sent = self.squares - 1 + self.t.dealt.varied, self.t.habits.sent
+        wait = waits * varied / (2 * (fastest - rate))
         if sent is not None:
-            walked = sqrt(2 / math.pi * maximum(sent - self.places, 0.0) * self.squares)
+            walked = sqrt(2 / math.pi * maximum(sent - self.places, 0.0) * varied)
             wait = minimum(wait, 2 / 3 * walked / fastest)
-        return a.loss(PLACE, BATCHING, "t = P <w^2>/(2 <w>^2) / (f - r)", length * (wait / value_of(length)))
+        return a.loss(PLACE, BATCHING, "t = P (<w^2>/<w>^2 - 1 + c)/2 / (f - r)", length * (wait / value_of(length)))
 
 
 def carried_of(t: Traffic, fastest: Any) -> Any:

@@ -13,6 +13,7 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.apart import disaggregated_arrivals, disaggregated_loop, rates_apart
 from mlsysim.cases.cache import DeviceMemory, engine_memory, replica_memory
 from mlsysim.cases.closed_loop import Loop, closed_loop, open_loop
+from mlsysim.cases.dealt import Dealt
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import Decoder, prefill_passes
 from mlsysim.cases.replica import Replica
@@ -233,7 +234,7 @@ class Engines:
             many, each = t.replicas * own.groups, self._slots(t, own.groups)
             if t.habits.sent is not None:
                 each = replace(each, habits=replace(each.habits, sent=t.habits.sent / many))
-            return open_loop(own, replace(each, rate=t.rate / many), a), many
+            return open_loop(own, replace(each, rate=t.rate / many, dealt=Dealt(many)), a), many
         alone = maximum(t.concurrency / t.replicas, 1.0)
         own = self.iterations(self.writer, t, alone)
         each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from mlsysim.cases.cache import DeviceMemory
+from mlsysim.cases.dealt import ALONE, Dealt
 from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import ceil, maximum, minimum, taken
 from mlsysim.units.records import dataclass
@@ -53,7 +54,8 @@ class Habits:
 class Traffic:
     """What is asked. ``batch`` sequences are answered at once by each of ``replicas``; ``together`` of their prompts are read at
     once (all of a batch unless given, one where clients come by themselves). With ``concurrency``, or a ``rate`` of requests a second that
-    come at random, the batch follows from it. ``recall`` seconds bring what is cached from the host."""
+    come at random, the batch follows from it. ``recall`` seconds bring what is cached from the host.
+    ``dealt``: of how many replicas that take turns this is one."""
 
     prompt: Any
     answer: Any
@@ -70,6 +72,7 @@ class Traffic:
     habits: Habits = Habits()
     rate: Any = None
     recall: Any = 0.0
+    dealt: Dealt = ALONE
 
     @property
     def mean_prompt(self) -> Any:

@@ -18,7 +18,8 @@ next one with those that came meanwhile, and waits for what does not fit into on
     W = R + e rho^sqrt(2 (K + 1)) (1 + c^2)/(2 (1 - rho)),     e = s/K, rho = r e                 (Sakasegawa 1977 for the power)
 
 where c is the coefficient of variation of the times of prompts, more than that of their lengths since attention goes as their square. One prompt a step (K = 1)
-without decoding: the wait of M/G/1 exactly; rho near 1: the heavy-traffic limit for any K. Beside an iteration-by-iteration simulation on the same steps, TTFT is within 10 % at loads of 0.02 to 0.6 (8B and 70B, 100 to 8,000 prompt tokens, cv 0 and 1).
+without decoding: the wait of M/G/1 exactly; rho near 1: the heavy-traffic limit for any K. Beside an iteration-by-iteration simulation on the same steps, TTFT is within 10 % at loads of 0.02 to 0.6 (8B and 70B, 100 to 8,000 prompt tokens, cv 0 and 1). Of replicas
+that take turns each has every so manieth request (:mod:`mlsysim.cases.dealt`), whose probabilities and means stand for e^-rt and r t, and fewer queue.
 
 **Full caches.** An engine that pages lets a request in when its prompt has room, not its answer. While requests wait, caches are full after every answer that
 ends: it leaves I + O tokens, and others are let in for all of them. Until the next one ends those that write grow by O in all, for which as many tokens
@@ -39,6 +40,8 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra
+from mlsysim.cases.dealt import ALONE, Dealt
+from mlsysim.cases.fullest_rank import fullest
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import speculative_tokens
 from mlsysim.cases.request import FIRST, QUEUE, RUNNING, SERVING, TAIL, value_of
@@ -54,7 +57,7 @@ REST, QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
 _LEAST_ROOM, _FIXED_POINT = 16.0, 6
 FEWEST, _NEXT_TO_NONE = 1e-12, 1e-6
 _ENDS, _ENDS_SPREAD = 0.4, 1.6
-_LONGEST = 50.0
+_LONGEST, _RARELY = 50.0, 2e-22
 _BELOW = 1 - 1e-9
 """A load just below that without a steady state; of few requests the queue is what their arrivals make it."""
 
@@ -75,29 +78,6 @@ def draft_cost(h: Habits) -> Any:
     return where(h.drafted > 0, table["base"] + table["per_token"] * h.drafted, 1.0) if h.own_heads else 1.0
 
 
-def fullest(count: Any, ranks: int, most: Any, cv: float) -> Any:
-    """Prompts of the fullest of so many attention ranks, of ``most`` at most, where ``count`` of them are dealt out in turn: of a number that chance makes
-    mean(ceil(n/R)) = n/R + (R - 1)/(2 R), and the longest of R sums of n/R lengths is sqrt(3) (R - 1)/(R + 1) deviations above their mean (exact for
-    one of each, evenly spread; of normal ones 5 % more at R = 8). Those of a full step are all full."""
-    if ranks == 1:
-        return maximum(minimum(count, most), 1.0)
-    each = count / ranks
-    longer = cv * sqrt(3 * maximum(each, 1.0)) * (ranks - 1) / (ranks + 1)
-    return minimum(maximum(each + (ranks - 1) / (2 * ranks), 1.0) + longer, maximum(most, 1.0))
-
-
-def fullest_at_random(count: Any, ranks: int, most: Any, cv: float) -> Any:
-    """The same where each prompt goes to any of the ranks: one is there, and n = (count - 1)/R others on each in the mean, as chance (Poisson) makes it. Their
-    lengths' sum is sqrt(n (1 + c^2)) from its mean, and the largest of R such sums as many deviations above it as in :func:`fullest`, but where hardly
-    two meet. Beside the exact sum over k of 1 - F(k)^(R - 1) F(k - 1) within 2 % up to 8 ranks, 4 % of 16, 7 % of 32."""
-    if ranks == 1:
-        return fullest(count, ranks, most, cv)
-    others = maximum(count - 1, 0.0)
-    n = others / ranks
-    more = sqrt(3 * (1 + cv**2) * n) * (ranks - 1) / (ranks + 1) * others / (others + 6)
-    return minimum(1 + n + more, maximum(most, 1.0))
-
-
 class Readers(ABC):
     """Devices that read prompts in steps: ``full`` prompts of a step at most, of all devices; a prompt takes ``chunks`` steps."""
 
@@ -110,6 +90,8 @@ class Readers(ABC):
     """Queues that prompts are dealt out to at random, each with its part of a step."""
     held: Any = 0.0
     """Steps that what was read is held back by those launched after it, where some are."""
+    come: Dealt = ALONE
+    """How prompts come."""
 
     @abstractmethod
     def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
@@ -141,21 +123,23 @@ class Readers(ABC):
         tag, spread = a.under(FIRST), self.varied(beside)
         pace = self.pace(beside, tag)
         each, pause, rate = value_of(pace), maximum(value_of(turn), _NEXT_TO_NONE), maximum(rate, _NEXT_TO_NONE)
-        most = maximum(self.full, 1.0)
+        most, come = maximum(self.full, 1.0), self.come
         count: Any = 1.0 + 0.0 * rate
         for _ in range(_FIXED_POINT):
             step = self.reading(count, beside) * self.chunks
-            begun = -expm1(-rate * pause)
-            share = begun / (begun + exp(-rate * step))
+            begun = come.somebody(rate * pause)
+            share = begun / (begun + come.nobody(rate * step))
             mean = share * step + (1 - share) * pause
             before, count = count, minimum(maximum(rate * mean / share, 1.0), most)
         busy = share * step / mean
-        own = self.reading(minimum(1 + rate * (busy * step + (1 - busy) * pause), most), beside, tag) * self.through
+        others = rate * (busy * step + (1 - busy) * pause)
+        own = self.reading(minimum(1 + come.others(others), most), beside, tag) * self.through
+        busy = busy * come.follows(others)
         rest = (1 - busy) * turn / 2 + self.reading(count, beside, tag) * self.chunks * (
             busy * (1 + spread / count) / 2
         )
         load, most = minimum(maximum(rate * each, least), _BELOW), maximum(most / self.lines, 1.0)
-        random = load ** sqrt(2 * (most + 1)) * (1 + spread) / (2 * (1 - load))
+        random = load ** sqrt(2 * (most + 1)) * come.queued(load, spread) / (2 * (1 - load))
         # Of so many arrivals at random in a window that is as long as their work, as many wait at a time.
         random = self.lines * minimum(random, sqrt(math.pi / 32 * population / self.lines))
         waited = minimum(queue / each + random, population / 2)
@@ -163,7 +147,7 @@ class Readers(ABC):
         twice = queued * -expm1(-m * load ** (sqrt(2 * (most + 1)) - 1) / queued)
         late = rest + ahead * maximum(1 - twice / m, 0.0)
         if some(self.held > 0):
-            late = late + self.reading(before, beside, tag) * (self.chunks * self.held * -expm1(-rate * step))
+            late = late + self.reading(before, beside, tag) * (self.chunks * self.held * come.somebody(rate * step))
         return own + a.loss(RUNNING, SERVING, REST, late) + a.loss(QUEUE, TAIL, QUEUED, pace * waited)
 
 
@@ -208,6 +192,10 @@ class Turns(Readers):
         self.met: tuple[Any, Any] = 0.0, 1.0
         # Whether prompts come while others are read, and not only where answers end.
         self.at_random = t.rate is not None
+
+    @property
+    def come(self) -> Dealt:  # type: ignore[override]
+        return self.t.dealt if self.at_random else ALONE
 
     def put_back(self, n: Any, waits: Any) -> Turns:
         """The same where caches of n sequences fill their room, with the share of the time in which others wait for it."""
@@ -258,7 +246,7 @@ class Turns(Readers):
         if self.engine.gather_steps and self.ranks > 1:
             poll = maximum(poll, minimum(self.engine.gather_steps, self.ranks / maximum(per_step, FEWEST)))
         arrivals = maximum(per_step * poll, FEWEST)
-        came = 1 - exp(-arrivals)
+        came = self.come.somebody(arrivals)
         alone = self.decode(n, tag)
         read = per_step * self.reads
         if self.mixed:
@@ -275,7 +263,7 @@ class Turns(Readers):
         mean = alone + pauses / poll * steps * prompts
         # Of the gaps those have a pause in whose step a prompt came; what comes in a pause makes it longer, and no other gap.
         written = value_of(alone) / value_of(mean)
-        paused = -expm1(-arrivals * written) / poll
+        paused = self.come.somebody(arrivals * written) / poll
         return Cycle(alone, prompts, mean, poll, 1 - written, paused, read / paused)
 
     def _pauses(self, n: Any, read: Any, written: Any) -> Any:
@@ -283,13 +271,13 @@ class Turns(Readers):
         each of s while some came meanwhile, e^rs in all, but no more than read all of them, r s at a time. Where a step takes as long with one prompt as with
         many (a rank reads, the others wait) they come one by one, and answers wait for most of them."""
         read, most = maximum(read, FEWEST), maximum(self.full, 1.0)
-        least = steps = -expm1(-read)
+        least = steps = self.come.somebody(read)
         for _ in range(_FIXED_POINT):
             each = self.reading(minimum(maximum(read / steps, 1.0), most), n) * self.chunks
             # They come as fast as they are read.
             rate = read / (written + maximum(steps, read / most) * each)
-            begun = -expm1(-rate * written)
-            further = minimum(begun * exp(minimum(rate * each, _LONGEST)), read / maximum(rate * each, 1.0))
+            begun, over = self.come.somebody(rate * written), self.come.nobody(rate * each)
+            further = minimum(begun / maximum(over, _RARELY), read / maximum(rate * each, 1.0))
             steps = sqrt(steps * maximum(further, least))
         return steps
 
@@ -324,7 +312,9 @@ class Turns(Readers):
     def seen(self, n: Any, most: Any, tag: Tag = untagged) -> Cycle:
         """Steps as a request sees them where n are answered on average: with those and itself, of at most so many."""
         behind, share = self.met
-        return self.cycle(minimum(n + 1, most), minimum(share * n + behind, most), tag)
+        return self.cycle(
+            minimum(1 + self.come.others(n), most), minimum(share * self.come.after(n) + behind, most), tag
+        )
 
     def answered(self, n: Any, most: Any) -> Any:
         """Requests a second that n sequences of at most so many give."""
