@@ -170,11 +170,7 @@ def _recompute(parsed: Parsed) -> tuple[str, str | None]:
     if granularity not in (None, "full", "selective"):
         raise InputError(f"--recompute-granularity is full or selective, got {granularity[:40]!r}.", field="recompute")
     mode = granularity or ("selective" if parsed.on("--recompute-activations") else "none")
-    given = (parsed.text("--recompute-modules") or "").split() if mode == "selective" else []
-    for name in given:
-        if name not in _MODULES:
-            raise unknown_name("module to recompute", name, _MODULES)
-    return mode, "+".join(_MODULES[name] for name in given) or None
+    return mode, parts_named(parsed.text("--recompute-modules")) if mode == "selective" else None
 
 
 def _tokens(parsed: Parsed, document: dict[str, Any], warnings: list[str]) -> int | None:
@@ -224,7 +220,7 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
         "--overlap-grad-reduce": (bool(split.overlap), "parallelism.overlap"),
         "--overlap-param-gather": (bool(split.overlap) and zero > 0, ""),
         "--recompute-granularity": (recompute, "parallelism.recompute"),
-        "--recompute-modules": (_modules(split.recomputed) or None if recompute == "selective" else None, ""),
+        "--recompute-modules": (modules(split.recomputed) or None if recompute == "selective" else None, ""),
         "--recompute-method": ("uniform" if recompute == "full" else None, ""),
         "--recompute-num-layers": (1 if recompute == "full" else None, ""),
         "--bf16": (work.precision not in ("fp16", "fp32"), "workload.precision"),
@@ -247,15 +243,24 @@ def arguments(plan: Plan, answer: Answer, details: Details = None) -> list[Setti
     return [*out, *kept_flags(details, out)]
 
 
-def _modules(parts: str | None) -> list[str]:
-    """Megatron's names of the parts of a layer; where it has none for one, so says a sentence."""
+def modules(parts: str | None) -> list[str]:
+    """Megatron's names of the parts of a layer, none for the core of attention alone, which is what it takes where nothing is said; where it has
+    none for a part, so says a sentence."""
     names = {part: name for name, part in _MODULES.items()}
     wanted = parts_of(parts or "")
     for part in wanted:
         if part not in names:
             text = f"Megatron-LM has no name for {part} to compute again; it has names for {', '.join(names)}."
             raise InputError(text, field="recomputed")
-    return [names[part] for part in wanted]
+    return [] if wanted == ("attention",) else [names[part] for part in wanted]
+
+
+def parts_named(given: str | None) -> str:
+    """Parts of a layer by Megatron's names."""
+    for name in (words := (given or "core_attn").split()):
+        if name not in _MODULES:
+            raise unknown_name("module to recompute", name, _MODULES)
+    return "+".join(_MODULES[name] for name in words)
 
 
 def _group(plan: Plan) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from mlsysim.errors import InputError
 from mlsysim.launch.flags import Parsed, parse_tables, put, table
+from mlsysim.launch.megatron import modules, parts_named
 from mlsysim.launch.post_training import PostTrainer, Step, enter_model
 from mlsysim.launch.reading import Reading
 from mlsysim.launch.settings import Details, Rows, Setting, array, comment
@@ -123,6 +124,10 @@ class Verl(PostTrainer):
                 None if split["recompute"] == "none" else split["recompute"],
                 "parallelism.recompute",
             ),
+            f"{more}.recompute_modules": (
+                f"[{','.join(chosen)}]" if (chosen := modules(split.get("recomputed"))) else None,
+                "",
+            ),
             f"{more}.recompute_method": ("uniform" if full else None, ""),
             f"{more}.recompute_num_layers": (1 if full else None, ""),
             f"+{more}.num_layers_in_last_pipeline_stage": (step.uneven, "the other stages have a layer more"),
@@ -213,7 +218,11 @@ class Verl(PostTrainer):
         if parsed.text(f"{_ACTOR}.strategy") == "megatron" or parsed.whole(f"{at}.{_DEGREES['tp']}"):
             split |= {ours: parsed.whole(f"{at}.{key}") or 1 for ours, key in _DEGREES.items()}
             split["zero"] = int(_true(parsed.values.get(f"{at}.use_distributed_optimizer", True)))
-            split["recompute"] = parsed.text(f"{at}.override_transformer_config.recompute_granularity") or "none"
+            config = f"{at}.override_transformer_config"
+            split["recompute"] = parsed.text(f"{config}.recompute_granularity") or "none"
+            if split["recompute"] == "selective":
+                listed = (parsed.text(f"{config}.recompute_modules") or "").strip("[]")
+                split["recomputed"] = parts_named(listed.replace(",", " "))
             virtual = parsed.whole(f"{at}.virtual_pipeline_model_parallel_size")
             split |= {"virtual_stages": virtual} if virtual else {}
             return

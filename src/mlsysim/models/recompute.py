@@ -87,6 +87,13 @@ def parts_of(text: str) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in given and part not in within)
 
 
+def parts_in(text: str, model: Any) -> str:
+    """Those parts that layers of a model have: latents to project, experts to route to."""
+    lacks = {"up"} if getattr(model, "mla", None) is None else set()
+    lacks |= {"shared", "moe", "moe_act"} if getattr(model, "experts", 1) <= 1 else set()
+    return "+".join(part for part in parts_of(text) if part not in lacks)
+
+
 def again(mode: Any, selective: str = "attention") -> Again:
     """The parts of a mode, or of an array of modes that compares with their names element by element.
 

@@ -71,6 +71,7 @@ def _trained(layout: dict[str, Any]) -> dict[str, Any]:
     """The layout of a trainer as a plan writes it down."""
     split = {name: layout[name] for name in ("tp", "pp", "cp", "ep", "virtual_stages", "zero", "recompute")}
     split |= {"schedule": layout["schedule"]} if layout.get("schedule") and layout["pp"] > 1 else {}
+    split |= {"recomputed": layout["recomputed"]} if layout.get("recomputed") else {}
     micro = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
     return split | {"mode": "given", "micro_batch": micro}
 

@@ -128,6 +128,8 @@ def _layout(sheet: Sheet, way: Way) -> None:
     shown: dict[str, Any] = {**step.parallelism, "micro_batches": step.microbatch_count}
     for name, key in (("zero", "zero_stage"), ("recompute", "activation_recomputation")):
         shown[name] = options.get(key, chosen.value(key))
+    if shown["recompute"] == "selective":
+        shown["recomputed"] = options.get("recomputed") or chosen.value("recomputed")
     shown |= {"virtual_stages": options.get("v_stages", 1), "schedule": options.get("schedule")}
     shown |= {"batch_size": options["batch_size"], "seq_len": options["seq_len"]}
     shown |= {"trainers": way.trainer.fleet.total_accelerators, "generators": way.generators}

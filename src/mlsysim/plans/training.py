@@ -150,6 +150,8 @@ def _laid_out(sheet: Sheet, step: DistributedResult, options: dict[str, Any]) ->
         "batch_size": options["batch_size"],
         "seq_len": options["seq_len"],
     }
+    if sheet.shown["layout"]["recompute"] == "selective":
+        sheet.shown["layout"]["recomputed"] = options.get("recomputed") or chosen.value("recomputed")
     stages = step._facts.context.get("stages") if step.parallelism["pp"] > 1 else None
     if stages is not None:
         named = {"first": stages.first, "between": stages.between, "last": stages.last, **stages.shares._asdict()}

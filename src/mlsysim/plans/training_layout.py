@@ -253,15 +253,31 @@ def check_launcher(name: str, layout: Mapping[str, Any]) -> None:
 
 
 def fitting_step(model: Workload, fleet: Fleet, options: dict[str, Any], assumed: dict[str, str]) -> DistributedResult:
-    """The step; where the plan leaves the micro-batch open and it does not fit, with the largest one that does, or the smallest."""
+    """The step; where it does not fit, with the largest micro-batch that does or the smallest, and with what its software computes again where it
+    must, of those that the plan leaves open."""
     step = DistributedModel().solve(model, fleet, **options)
-    if step.feasible or "microbatch_count" in options:
+    if step.feasible:
         return step
-    local, smaller = options["batch_size"] // step.parallelism["dp"], step
-    for count in (each for each in divisors(local) if each > step.microbatch_count):
+    smaller, local = step, options["batch_size"] // step.parallelism["dp"]
+    counts = [] if "microbatch_count" in options else [n for n in divisors(local) if n > step.microbatch_count]
+    for count in counts:
         smaller = DistributedModel().solve(model, fleet, **options, microbatch_count=count)
         if smaller.feasible:
             options["microbatch_count"] = count
             assumed["micro_batch"] = f"{local // count}: the largest that fits"
-            break
+            return smaller
+    if _computes_again_to_fit(fleet, options):
+        more = {"activation_recomputation": "selective"} | ({"microbatch_count": counts[-1]} if counts else {})
+        again = DistributedModel().solve(model, fleet, **options, **more)
+        if again.feasible:
+            options |= more
+            assumed["recompute"] = "selective: it does not fit with all activations kept"
+            return again
     return smaller
+
+
+def _computes_again_to_fit(fleet: Fleet, options: dict[str, Any]) -> bool:
+    """Whether the software of a step chooses what is computed again by what fits, and may."""
+    name = options.get("stack") or default_stack(fleet.node.accelerator, fleet.total_accelerators)
+    chosen = "activation_recomputation" in options or not isinstance(options["efficiency"], str)
+    return not chosen and name in stack_names() and stack(name).recompute == "fit"

@@ -101,8 +101,11 @@ class Stack:
 
     @property
     def selective(self) -> str:
-        """What it recomputes under the name "selective"."""
-        return "attention" if self.recompute in ("none", "full", "fit") else self.recompute
+        """What it recomputes under the name "selective": the core of attention where that keeps scores; beside attention that is fused, what Megatron
+        names and next to no arithmetic makes again."""
+        if self.recompute == "fit":
+            return "norm+up+moe_act"
+        return "attention" if self.recompute in ("none", "full") else self.recompute
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from mlsysim.cases.trainer import Software, Trained, Trainer, say_stack
 from mlsysim.errors import InputError
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.models.keeping import TEXTBOOK
+from mlsysim.models.recompute import parts_in
 from mlsysim.models.storage import check_trained
 from mlsysim.models.training_shape import splits, training_shape
 from mlsysim.physics.precision import bytes_per_element, precision_name, recipe_of
@@ -235,7 +236,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         "dispatched": bytes_per_element(x.exchange_precision or recipe.dispatched),
         "seq_len": (getattr(x.model, "tokens_per_sample", None) or 1) if x.model.fixed_shape else x.seq_len,
         "recompute": x.activation_recomputation,
-        "selective": x.recomputed or ("attention" if software is None else software.selective),
+        "selective": x.recomputed or ("attention" if software is None else parts_in(software.selective, x.model)),
         "zero": x.zero_stage,
         "accumulation": x.gradient_accumulation_steps,
         "updates": software is not None or x.update_step,
@@ -250,6 +251,9 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
         "deduplicated": bool(x.deduplicated_exchange),
     }
     job = Job(**{name: value for name, value in vars(x).items() if name in _OF_JOB} | own)
+    if x.recomputed is None and isinstance(job.recompute, str) and job.recompute == "selective":
+        whose = "" if software is None else f" (stack {software.name})"
+        assumed.say("recomputed", job.selective, SOFTWARE if whose else INFERRED, f"{job.selective}{whose}")
     if recipe.narrow and isinstance(job.wide_share, (int, float)):
         wide = job.wide_share * (getattr(x.model, "layers", None) or 1)
         assumed.say("recipe", recipe.name, SOFTWARE, f"{recipe.name}: {recipe.says(wide)}")
