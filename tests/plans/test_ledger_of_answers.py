@@ -322,6 +322,14 @@ _EDGES = {
         **{"task": "rl", "model": "Qwen2_5_7B", "on": "8xH100", "algorithm": "ppo", "framework": "verl"},
         **{"prompts": 32, "samples": 8, "response": 500},
     },
+    "state in the host's memory": {
+        **{"task": "training", "model": "Qwen3_Next_80B_A3B", "on": "64xH200", "efficiency": 0.6, "seq_len": 32768},
+        **{"fabric": "Ethernet_100G", "offload": 1.0},
+    },
+    "nodes that are taken back": {
+        **{"task": "training", "model": "Llama3_8B", "on": "64xH100", "spares": 4, "preempted_every": "24 h"},
+        **{"seeds": 2},
+    },
 }
 """What neither scenarios nor random plans reach."""
 
@@ -332,6 +340,7 @@ def test_edges_keep_the_laws(name: str) -> None:
     laws = [law for law in LAWS if answer.runs or law.__name__ not in _TIMED]
     assert [problem for law in laws for problem in law(answer)] == []
     assert answer.ledger is not None and all(part.exposed >= 0 for part in answer.ledger.parts)
+    assert answer.ledger.total("elastic") == pytest.approx(answer.ledger.seconds, rel=1e-9)
     if (bar := time_bar(answer)) is not None:
         assert bar["seconds"] == pytest.approx(_si(answer.value("latency")), rel=1e-12)
 

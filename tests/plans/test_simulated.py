@@ -357,6 +357,19 @@ def test_the_gap_of_answers_of_one_or_two_tokens_is_within_its_interval() -> Non
     assert gap.value.to("s").magnitude == pytest.approx(mean, rel=1e-3)
 
 
+@pytest.mark.parametrize("scheduler", ["prefill_first", "chunked"])
+def test_gaps_of_short_answers_add_up_to_what_requests_take_after_their_first_tokens(scheduler: str) -> None:
+    """The mean of all gaps is the one that requests say (twice as long with prompts first), and what is faster makes all of a request shorter."""
+    serving = {"output_tokens": 2, "concurrency": 256, "range_ratio": 0.0, "scheduler": scheduler}
+    answer = evaluate_plainly(
+        Plan.model_validate({"task": "serving", "model": "Gemma3_27B", "on": "2xH100", **serving})
+    )
+    gap, seen = answer.metric("itl"), answer.percentiles["itl"]["mean"]
+    assert to_si(gap.value, "s") == pytest.approx(seen, rel=1e-9) and gap.low <= gap.value <= gap.high
+    assert answer.ledger is not None
+    assert answer.ledger.total("elastic") == pytest.approx(answer.ledger.seconds, rel=1e-9)
+
+
 def test_answers_of_one_token_that_others_write_have_no_gap() -> None:
     answer = _asked(output_tokens=1, qps=3.0, slo="ttft_p99=1s", decode_on="H100")
     assert answer.feasible and "itl" not in answer.percentiles and all(found.name != "itl" for found in answer.metrics)

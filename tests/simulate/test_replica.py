@@ -145,6 +145,9 @@ def test_requests_tokens_and_time_are_conserved(drawn: Any, prompts: str, room: 
     assert spent.of_requests == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert min(record.all["ttft"].values) > 0
     assert replica.held == pytest.approx(0.0, abs=1e-6)
+    if not spent.preempted:
+        # Gaps between tokens are what is left of requests after their first tokens.
+        assert record.gaps.total == pytest.approx(total - record.all["ttft"].total, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -174,6 +177,12 @@ def test_the_swift_loop_is_the_other_one_but_for_rounding(prompts: str, seed: in
                 assert state[-1] == sum(request.answer - 1 for request in requests) - spent["preempted"]
         for one, other in zip(*found, strict=True):
             assert one == pytest.approx(other, rel=1e-9, abs=1e-9)
+
+
+def test_a_gap_begins_with_the_first_token_and_not_with_the_prompts_that_are_read_beside() -> None:
+    """Three prompts of 1 s one after the other, then answers of a second token in a step of 1 s: gaps of 3, 2 and 1 s (each was said to be 3)."""
+    record, _ = _played([Request(0.0, 100, 2)] * 3, PlantedSteps(0.01, 1.0), budget=100)
+    assert record.gaps.total == pytest.approx(3 + 2 + 1) and sum(record.gaps.bins.values()) == 3
 
 
 @pytest.mark.parametrize(("prompts", "slots"), [("last", 20), ("static", 20), ("static", ENDLESS)])

@@ -109,8 +109,8 @@ class Job:
         return (pp <= 1) if self.keeps.gathered else True
 
     def gradient_bytes(self, weight: float) -> float:
-        """Bytes of a gradient, held and sent alike, where a weight has ``weight`` bytes."""
-        return max(self.keeps.gradient or 0.0, weight)
+        """Bytes of a gradient that replicas sum, as they hold it, where a weight has ``weight`` bytes; none of frozen weights."""
+        return 0.0 if self.frozen else max(self.keeps.gradient or 0.0, weight)
 
     @property
     def exchanged(self) -> float:

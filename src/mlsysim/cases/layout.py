@@ -198,7 +198,11 @@ def rules(
         yield Rule(
             divides(cp, seq_len),
             "cp_size",
-            lambda: f"{seq_len} tokens do not divide over CP {cp}; use {_near(seq_len, cp)}.",
+            lambda: (
+                f"CP {cp} splits sequences of tokens, which {model.name} does not take; leave CP out."
+                if model.fixed_shape
+                else f"{seq_len} tokens do not divide over CP {cp}; use {_near(seq_len, cp)}."
+            ),
         )
     if schedule == "dualpipe":
         yield Rule(

@@ -280,7 +280,7 @@ def _updated(s: Setting, dense: Any, experts: Any) -> Any:
 def _shared(s: Setting, shape: TrainingShape, dense: Any, experts: Any) -> Callable[[Groups], list[Shared]]:
     """What replicas share: weights move in their format, gradients in the one that they are kept in, both a layer at a time; experts of all layers at once."""
     weight = s.chip.product_bytes if s.job.frozen else s.chip.element
-    gradient = 0.0 if s.job.frozen else s.job.gradient_bytes(weight)
+    gradient = s.job.gradient_bytes(weight)
     pieces = maximum(shape.layers / s.layout.pp, 1.0)
 
     def of(g: Groups) -> list[Shared]:

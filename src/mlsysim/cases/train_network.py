@@ -140,8 +140,8 @@ def replicated(
 
 
 def summed_bytes(job: Job) -> float:
-    """Bytes of a gradient that replicas sum: as autocast keeps them, unless a plan says otherwise; none of frozen weights."""
-    return 0.0 if job.frozen else job.keeps.gradient or bytes_per_element("fp32")
+    """Bytes of a gradient that replicas sum: as autocast keeps them, unless a plan says otherwise."""
+    return job.gradient_bytes(0.0 if job.keeps.gradient else bytes_per_element("fp32"))
 
 
 def network_update(s: NetworkSoftware, job: Job, layout: Layout, a: Algebra) -> Any:

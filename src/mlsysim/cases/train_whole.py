@@ -107,7 +107,7 @@ def first_order_amounts(job: Job, layout: Layout, micro: Demand) -> Amounts:
     # Experts that are not apart are said with the rest.
     dense, experts = where(layout.ep > 1, dense, dense + experts), where(layout.ep > 1, experts, 0.0)
     weight = element if element >= 2 or job.frozen else 2.0
-    gradient = 0.0 if job.frozen else job.gradient_bytes(weight)
+    gradient = job.gradient_bytes(weight)
     return Amounts(
         flops=micro.hardware_flops / shards * imbalance,
         moved=weights * weights_read(model, layout) / balance + micro.activation_bytes / shards,

@@ -317,7 +317,11 @@ class Played(Served):
             if value > 0
         ]
         answer += work_of(base, ANSWER, spent.writing / count)
-        parts = [*_elastic(scaled(first, self.ttft)), *_elastic(scaled(answer, max(self.latency - self.ttft, 0.0)))]
+        phases = [scaled(first, self.ttft), scaled(answer, max(self.latency - self.ttft, 0.0))]
+        if not all(any(part.resource for part in phase) for phase in phases):
+            # Answers that only wait while prompts are read have nothing that is made faster but these.
+            phases = [phases[0] + phases[1]]
+        parts = [part for phase in phases for part in _elastic(phase)]
         whole = math.fsum(part.exposed for part in parts)
         return replace(base, seconds=whole, parts=tuple(parts))
 

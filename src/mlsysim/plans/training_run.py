@@ -52,14 +52,17 @@ def refuse(plan: Plan, why: str) -> None:
         raise InputError(f"{why}; leave simulate, and what belongs to it, out.", field="simulate")
 
 
+def interrupted(plan: Plan, fleet: Fleet, kept: Goodput) -> Any:
+    """Hours from one failure, or node that is taken back, to the next."""
+    taken = 0.0 if plan.ops.preempted_every is None else fleet.count / to_si(plan.ops.preempted_every, "h")
+    return 1 / (1 / kept.mtbf + taken)
+
+
 def with_preemption(plan: Plan, fleet: Fleet, kept: Goodput) -> Goodput:
     """A closed form whose checkpoints are as frequent as failures and nodes that are taken back ask for."""
-    ops = plan.ops
-    if ops.preempted_every is None or ops.checkpoint_interval is not None:
+    if plan.ops.preempted_every is None or plan.ops.checkpoint_interval is not None:
         return kept
-    rate = 1 / kept.mtbf + fleet.count / to_si(ops.preempted_every, "h")
-    both = exact_goodput_of(1 / rate, kept.saving)
-    return replace(both, mtbf=kept.mtbf)
+    return replace(exact_goodput_of(interrupted(plan, fleet, kept), kept.saving), mtbf=kept.mtbf)
 
 
 def setting_of(

@@ -143,6 +143,8 @@ def _played(
 
     played = over_time.Simulated.of(setting, kept, seeds, saved_by and checkpoints).by_hour(by_hour)
     sheet.facts |= over_time.facts_of(played.middle)
+    if plan.ops.preempted_every is not None:
+        sheet.facts["interrupted_every"] = quantity(over_time.interrupted(plan, fleet, kept), "h")
     return played
 
 

@@ -115,6 +115,16 @@ class Gaps:
         self.many.append(many)
         self.settle(LATER)
 
+    def after_standing(self, step: float, still: float, many: int, late: list[tuple[float, int]]) -> None:
+        """So many tokens came with a step after answers had stood still for some seconds; of ``late`` so many had their first token so far into these."""
+        for when, those in late:
+            self.seconds.append(step + still - when)
+            self.many.append(those)
+            many -= those
+        late.clear()
+        self.seconds.append(step + still)
+        self.many.append(many)
+
     def settle(self, fewest: int = 1) -> None:
         """Put them into bins where there are so many."""
         seconds, many, bins = self.seconds, self.many, self.bins

@@ -38,6 +38,8 @@ class Coming(Answers):
         self.incoming: deque[tuple[float, Request, float]] = deque()
         self.waiting = Waiting(scheduling.order)
         self._length = self._stalled = 0.0
+        self._late: list[tuple[float, int]] = []
+        """Seconds of those for which answers stand still, and how many had their first token when so many were over."""
         self._last, self._moving = 0, 0.0
         self._refused: tuple[int, int] | None = None
         self._finished: list[Live] = []
@@ -171,6 +173,7 @@ class Coming(Answers):
         self.incoming.clear()
         self.reading, self.running, self.crossing, self._finished = [], [], [], []
         self.n, self._stalled, self._moving = 0, 0.0, 0.0
+        self._late.clear()
         self._empty()
         for kept in (self.prefixes, self.host):
             if kept is not None:

@@ -78,6 +78,9 @@ class Filling(Coming):
         self._lighten(live)
         self.n -= 1
         live.ends = 0
+        if self._late and not written and live.number < JOB:
+            when, those = self._late.pop()
+            self._late += [(when, those - 1)] if those > 1 else []
         self.running.remove(entry)
         self.running.sort()
         if self.prefixes is not None and not (self.host is not None and self.host.swaps):

@@ -251,16 +251,10 @@ class Replica(Swift):
         spent.read += tokens
         self._last = tokens
         if n:
-            alone = (
-                min(steps.decode_time(-(-n // ranks), self.load / ranks), seconds)
-                if ranks > 1
-                else min(steps.decode_time(n, self.load), seconds)
-            )
+            alone = min(steps.decode_time(-(-n // ranks), self.load / ranks), seconds)
             spent.writing += alone * alive
             spent.disturbed += (seconds - alone) * alive
-            if self.gaps is not None:
-                self.gaps.add(seconds + self._stalled, alive - self._firsts())
-            self._stalled = 0.0
+            self._tell_gaps(seconds, alive)
         elif self.n:
             spent.disturbed += seconds * alive
             self._stalled += seconds
@@ -318,13 +312,8 @@ class Replica(Swift):
         spent.writing += seconds * alive
         spent.busy += seconds
         spent.steps += k
-        if self.gaps is not None:
-            if self._stalled:
-                self.gaps.add(each + self._stalled, alive)
-                self.gaps.add(each, alive * (k - 1))
-            else:
-                self.gaps.add(each, alive * k - self._firsts())
-        self._stalled, self._last = 0.0, 0
+        self._tell_gaps(each, alive, k)
+        self._last = 0
         if self.waiting.size:
             self._wait(seconds, cause)
         self.time = now + seconds
@@ -333,6 +322,16 @@ class Replica(Swift):
         self._step(k)
         if self.held > room:
             self._outgrown()
+
+    def _tell_gaps(self, each: float, alive: int, k: int = 1) -> None:
+        """Gaps before the tokens of k steps; the first of them has what answers stood still."""
+        if self.gaps is not None:
+            firsts = self._firsts()
+            if self._stalled:
+                self.gaps.after_standing(each, self._stalled, alive - firsts, self._late)
+                firsts, k = 0, k - 1
+            self.gaps.add(each, alive * k - firsts)
+        self._stalled = 0.0
 
     # --- one request ------------------------------------------------------------------------------------------
 
@@ -350,6 +349,8 @@ class Replica(Swift):
         live.written, live.left = live.written + 1, live.left - 1
         self._wrote(live, 1)
         self._join(live)
+        if self._stalled and live.ends and live.number < JOB:
+            self._late.append((self._stalled, 1))
 
     def _join(self, live: Live) -> None:
         """An answer is written from the next step on."""

@@ -55,7 +55,7 @@ class Swift(Straight):
         ) = self._fixed or self._fix()  # fmt: skip
         # Tokens of contexts, and of room that they do not say: of prompts that are read, of all requests where answers are reserved.
         contexts, taken = self._add_up()
-        running, reading, crossing, done = self.running, self.reading, self.crossing, self.done
+        running, reading, crossing, done, newly = self.running, self.reading, self.crossing, self.done, self._late
         mean, more, stalled, last = self._length, 0.0, self._stalled, self._last
         time, count, silent, numbered, tokens = (
             self.time,
@@ -302,8 +302,7 @@ class Swift(Straight):
                     seconds = k * mean
                 of_writing += seconds * many
                 if stalled:
-                    gap.append(mean + stalled)
-                    gap_of.append(many)
+                    gaps.after_standing(mean, stalled, many, newly)
                     gap.append(mean)
                     gap_of.append(grown - many)
                     stalled = 0.0
@@ -358,6 +357,7 @@ class Swift(Straight):
                     after = incoming[0][0]
                     horizon = after if after < until else until
             if fresh:
+                had = n
                 for number, prompt, left, request, begun, first in fresh:
                     if first >= 0.0:
                         spent.repeated += prompt
@@ -386,6 +386,8 @@ class Swift(Straight):
                     after = incoming[0][0] if incoming else NEVER
                     horizon = after if after < until else until
                 fresh.clear()
+                if stalled and n > had:
+                    newly.append((stalled, n - had))
                 if taken and not reserves:
                     taken = fsum([beside + (live.prompt + 1) for live in reading])
                 many, alone, half, limit = rows[n] if n < len(rows) else self._row(n)

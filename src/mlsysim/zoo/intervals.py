@@ -47,9 +47,9 @@ class Interval(Record):
     wider: float = 1.0
     extrapolating: bool = False
 
-    def around(self, predicted: float) -> tuple[float, float]:
-        """The band around a predicted value."""
-        return predicted * self.low, predicted * self.high
+    def around(self, predicted: float, least: float = 0.0) -> tuple[float, float]:
+        """The band around a predicted value, which cannot be below the ``least`` unless the prediction is."""
+        return max(predicted * self.low, min(least, predicted)), predicted * self.high
 
     @property
     def factors(self) -> "Factors":

@@ -164,6 +164,10 @@ def test_micro_batches_by_default() -> None:
         ({"microbatch_count": 5}, "do not divide into 5"),
         ({"pp_size": 128, "tp_size": 1, "batch_size": 512}, "has 80 layers"),
         ({"seq_len": 2047, "cp_size": 2}, "do not divide over CP 2"),
+        (
+            {"model": "ResNet50", "cp_size": 2, "tp_size": 1, "pp_size": 1},
+            "which ResNet-50 does not take; leave CP out",
+        ),
         ({"pp_size": 2, "schedule": "1f1b", "v_stages": 2}, "interleaved"),
         ({"fleet": fleet(3), "pp_size": 3, "schedule": "dualpipe", "batch_size": 3, "tp_size": 8}, "even number"),
     ],

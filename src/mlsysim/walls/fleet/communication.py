@@ -135,12 +135,15 @@ _EQUATIONS = r"""
     bubble_fraction if first_order: phi / (m + phi)
         \frac{\varphi}{m + \varphi}
         phi = idle, m = micro_batches
-    step_latency_total if first_order: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp + T_update
+    step_latency_total if without_host: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp + T_update
         T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}} + T_{\mathrm{update}}
         T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, T_update = update in s, phi = idle, m = micro_batches
+    step_latency_total if beside_host: T = (m + phi) (T_compute + T_comm) / m + waited T_pp + exposed T_dp + T_update + T_host
+        T = \frac{m+\varphi}{m}\,(T_{\mathrm{compute}} + T_{\mathrm{comm}}) + T_{\mathrm{pp}}^{\mathrm{waited}} + T_{\mathrm{dp}}^{\mathrm{exposed}} + T_{\mathrm{update}} + T_{\mathrm{host}}
+        T_compute = compute_latency in s, T_comm = inside in s, waited T_pp = sends_waited in s, exposed T_dp = dp_exposed_latency in s, T_update = update in s, T_host = offload_latency in s, phi = idle, m = micro_batches
     step_latency_total if calibrated: T = sum of the parts on the critical path
         T = \sum_i t_i\,\frac{\partial T}{\partial t_i}
-    offload_latency if host_state: T_host = f S / L, in and out at once; the step has it beside the terms above
+    offload_latency if host_state: T_host = f S / L, in and out at once
         T_{\mathrm{host}} = \frac{f\,S}{L}
         f S = host_state in byte, L = host_link in byte/s
     offload_latency if host_updated: T_host = max((2 f S + 4 P) / (k M), 2 P / L): the host reads gradients, reads and writes state, writes weights
@@ -271,10 +274,8 @@ class DistributedModel(Resolver[DistributedResult]):
             parallelism={name: getattr(layout, name) for name in ("dp", "tp", "pp", "ep", "cp")},
             memory_per_accelerator=asked.memory,
             memory_breakdown={each.name.replace(" ", "_"): each.bytes for each in asked.held if each.where == "device"},
-            # Bands are of rates, so a time is divided by them; none is shorter than that of the model's operations at the peak.
-            step_interval=None
-            if band is None
-            else (max(step.seconds / band.high, step.seconds * min(asked.mfu, 1.0)), step.seconds / band.low),
+            # None is shorter than the model's operations at the peak.
+            step_interval=None if band is None else band.around(step.seconds, step.seconds * asked.mfu),
             constraint_trace=() if stopped is None else (stopped.sentence,),
             remedies=remedies,
             shown=partial(_shown, asked),
@@ -306,6 +307,8 @@ def _shown(asked: Training) -> dict[str, Any]:
         **_ring(job, layout, amounts, net, step, first_order),
         "asked": asked,
         "first_order": first_order,
+        "without_host": first_order and not step.offload,
+        "beside_host": first_order and step.offload > 0,
         "calibrated": not first_order,
         "amounts": amounts,
         "micro_batches": m,
