@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.questions import Excluded, Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
@@ -18,11 +18,12 @@ from mlsysim.physics.precision import bytes_per_element, precision_name
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Nodes
 from mlsysim.timing.engines import engine, is_engine
-from mlsysim.units.registry import to_si
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.zoo.checkpoints import format_named
 from mlsysim.zoo.labels import chip_label, counted, machine, words
 from mlsysim.zoo.registry import Registry
 
+_MEASURED = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(?:(k|m)(?![a-z]))?\s*(.*)")
 _NUMBER = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([kmb]?)(?:\s*(?:tokens|sequences|samples|gpus))?")
 
 
@@ -39,6 +40,21 @@ def half_digit(text: str) -> float:
     """
     found = re.fullmatch(r"[-+]?[\d,]+(?:\.(\d*))?", text.strip())
     return 0.0 if found is None else 0.5 * 10.0 ** -len(found[1] or "")
+
+
+def measured(row: Mapping[str, str], name: str = "value") -> float:
+    """What was measured: about so many (~), in thousands (42k), with the row's unit behind it.
+
+    >>> measured({"value": "~6,300"}), measured({"value": "42k tok/s", "unit": "tok/s"})
+    (6300.0, 42000.0)
+    """
+    text = cell(row, name).lower()
+    found = _MEASURED.fullmatch(text)
+    if found is None or found[3] not in ("", cell(row, "unit").lower(), name.rpartition("_")[2]):
+        raise Excluded(
+            f"{cell(row, name)[:40]!r} is a range or a bound, not a measured value" if text else "no measured value"
+        )
+    return float(found[1].replace(",", "")) * {"k": 1e3, "m": 1e6}.get(found[2] or "", 1.0)
 
 
 def number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
@@ -92,6 +108,16 @@ def chip_of(label: str) -> HardwareNode:
         keys = dict.fromkeys(key_of(chip_of(part.strip())) for part in kinds)
         raise Skipped(f"several kinds of accelerators: {', '.join(keys)}")
     return found or _known(Hardware, label)
+
+
+def devices_of(label: str) -> int | None:
+    """How many chips a label says: a machine's, or a number of them; None where it names a chip.
+
+    >>> devices_of("8xH100"), devices_of("p5.48xlarge"), devices_of("RTX 4090")
+    (8, 8, None)
+    """
+    held = machine(label) or next((each for each in counted(label) if Hardware.get(each[1], None)), None)
+    return None if held is None else held[0]
 
 
 def _of_its_sizes(label: str) -> HardwareNode | None:
@@ -188,6 +214,14 @@ def metric_named(text: str, known: Mapping[str, str]) -> str:
     return known.get("_".join(pieces)) or known.get(each) or each
 
 
+def milliseconds_in(unit: str) -> float:
+    """What a millisecond is in a row's unit of time: s, seconds, us; a row that names none has milliseconds."""
+    try:
+        return float(quantity(1.0, "ms").to(unit or "ms").magnitude)
+    except (TypeError, ValueError, MLSysError):
+        raise Skipped(f"the unit {unit!r} is no time") from None
+
+
 def year_of(*texts: str) -> int | None:
     """The year that texts tell: of a paper's number, of a benchmark's round, or as it stands."""
     text = " ".join(texts)
@@ -206,6 +240,8 @@ _ASYNCHRONOUS = (0, 12)
 """Before this version vLLM scheduled a step after the one before it had ended."""
 _ENGINE = 2025
 """After this year an engine that nobody names is today's."""
+_EAGER = re.compile(r"enforce[-_ ]eager(?!\W*false)|disable[-_ ]cuda[-_ ]graph(?!s?\W*false)", re.IGNORECASE)
+"""Options of engines that run without graphs."""
 _CLIENTS = re.compile(
     r"\b(?:vllm bench serve|sglang\.bench(?:mark)?[._]serving|(?:vllm'?s? )?benchmark_serving(?:\.py)?)\b"
 )
@@ -217,7 +253,15 @@ def _before(version: re.Match[str] | None) -> bool:
 
 
 def engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
-    """The engine of a row: that of its cell, of the year nearest to its version; else the first that its text has a word of; else one of its year."""
+    """The engine of a row, started without graphs where its options say so."""
+    found = _engine_of(row, inferred)
+    text = " ".join(cell(row, name) for name in ("engine", "settings", "scenario", "notes", "client"))
+    eager = f"{found.removesuffix('_2025')}_eager"
+    return engine(eager).name if _EAGER.search(text) and is_engine(eager) else found
+
+
+def _engine_of(row: Mapping[str, str], inferred: list[str]) -> str:
+    """That of its cell, of the year nearest to its version; else the first that its text has a word of; else one of its year."""
     named, version = cell(row, "engine"), re.match(r"v?(\d+)\.(\d+)", cell(row, "engine_version"))
     if named and is_engine(named):
         if engine(named).name != "vLLM" or not _before(version):

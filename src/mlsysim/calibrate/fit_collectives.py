@@ -15,7 +15,7 @@ import numpy as np
 from mlsysim.calibrate.fitting import Columns, fit, line, loose, report, stated, table_of
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.residuals import Kept, Residual
-from mlsysim.calibrate.tables.collectives import KINDS
+from mlsysim.calibrate.tables.collectives import kind_of
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.operators import link_time
 from mlsysim.timing.collectives import SWITCHED_RANKS, wire_and_steps
@@ -31,7 +31,7 @@ def columns(rows: list[dict[str, str]]) -> Columns:
     """The measured collectives."""
     table = []
     for row in rows:
-        chip, kind, ranks = Hardware.get(row["gpu"]), KINDS[row["collective"]], float(row["n_gpus"])
+        chip, kind, ranks = Hardware.get(row["gpu"]), kind_of(row["collective"]), float(row["n_gpus"])
         link, seconds = to_si(chip.link.bandwidth_per_direction, "byte/s"), float(row["value"]) * 1e-6
         machine = (chip.metadata.key, chip.generation, link, 0.0)
         about = ("collectives", row["id"], row["metric"], "collective link domain", "", kind, chip.metadata.key)

@@ -259,6 +259,22 @@ def _as_others_run(found: Prediction, q: Question, source: str) -> Prediction:
     return replace(found, low=found.predicted * band[0], high=found.predicted * band[1]) if band else found
 
 
+class Row(dict[str, str]):
+    """Cells of a row by column; a column that a table lacks is empty, and whole numbers that a program wrote as 8.0 are whole."""
+
+    def __missing__(self, _: str) -> str:
+        return ""
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> Row:
+        return cls({name: _whole(name, (text or "").strip()) for name, text in row.items()})
+
+
+def _whole(name: str, text: str) -> str:
+    kept = name == "value" or name.endswith("version") or not re.fullmatch(r"\d+\.0+", text)
+    return text if kept else text.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A kind of table: the columns that identify it, and what a row of it asks."""
@@ -270,7 +286,7 @@ class Table:
     def questions(self, row: Mapping[str, str]) -> Sequence[Any]:
         """What a row asks; what the package refuses is a row that cannot be predicted."""
         try:
-            return self.read(row)
+            return self.read(Row.of(row))
         except MLSysError as error:
             raise Skipped(str(error)) from None
 

@@ -258,7 +258,7 @@ class Run:
 def read_metric(row: Mapping[str, str]) -> str:
     """What was measured; a name that leaves it to the unit is read there."""
     found = metric_named(cell(row, "reported_metric"), _WORDS["metrics"])
-    return metric_named(cell(row, "unit"), _WORDS["metrics"]) if found in ("throughput", "tflops") else found
+    return metric_named(cell(row, "unit"), _WORDS["metrics"]) if found in _WORDS["by_unit"] else found
 
 
 def _product(row: Mapping[str, str], *names: str) -> int | None:
@@ -268,10 +268,10 @@ def _product(row: Mapping[str, str], *names: str) -> int | None:
 
 def read_precision(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> str:
     """The arithmetic that a label names; without one that of the benchmark's submitters, or 16 bits, as far as the chip has it."""
-    if (label := cell(row, "precision")) and label.lower() not in _WORDS["mixed"]:
+    if (label := cell(row, "precision")) and label.lower() not in (*_WORDS["mixed"], *_WORDS["half"]):
         return _row_scaled(format_of(label), label, cell(row, "notes"))
     year = year_of(cell(row, "source"), cell(row, "notes")) or 0
-    benchmark = cell(row, "source").startswith("mlperf")
+    benchmark = cell(row, "source").startswith("mlperf") and label.lower() not in _WORDS["half"]
     narrow = (*(("nvfp4", "mxfp4") if year >= _FOUR else ()), *(("fp8",) if year >= _EIGHT else ()))
     wanted = (*(narrow if benchmark else ()), "bf16", "fp16", "fp32")
     chosen = next((name for name in wanted if chip.compute.supports(name)), chip.compute.headline)

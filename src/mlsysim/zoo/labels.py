@@ -238,7 +238,7 @@ def machine(text: str) -> tuple[int, str] | None:
     >>> machine("a3-highgpu-8g"), machine("v5litepod-256"), machine("v5p-256"), machine("H100")
     ((8, 'H100'), (256, 'TPU_v5e'), (128, 'TPU_v5p'), None)
     """
-    plain = re.sub(r"^ml\.", "", text.strip(), flags=re.IGNORECASE)
+    plain = re.sub(r"^(?:ml\.|(?:aws|amazon|azure|gcp|oci|oracle|microsoft)\s+)", "", text.strip(), flags=re.IGNORECASE)
     for (rule, held), name in product(_machines(), dict.fromkeys((plain, plain.replace(" ", "_")))):
         if found := rule.fullmatch(name):
             count, _, chip = found.expand(held).partition("x")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlsysim.calibrate.cells import cell, chip_of, whole_or_none
+from mlsysim.calibrate.cells import cell, chip_of, devices_of, measured, whole
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped
 from mlsysim.hardware.types import HardwareNode
@@ -23,6 +23,7 @@ from mlsysim.units.registry import to_si
 COLUMNS = ("collective", "gpu", "n_gpus", "n_nodes", "interconnect", "message_bytes", "metric", "value")
 
 KINDS: dict[str, str] = settings("rows")["collectives"]["kinds"]
+_UNITS: dict[str, float] = settings("rows")["collectives"]["units"]
 _BRIDGE = 300e9
 _NETWORKS = {"vidur-network-a100_dgx": 8.4e9, "vidur-network-a100_pairwise_nvlink": 2.7e9}
 _ADAPTER = 50e9
@@ -39,16 +40,12 @@ _WORDS = "EDR|HDR|NDR|XDR|NICs?|HCAs?|CX-?\\d|ConnectX"
 
 def read(row: Mapping[str, str]) -> list[Prediction]:
     """The predicted value of a row, in the row's unit."""
-    metric = row["metric"].lower()
+    metric, value = _metric(row), measured(row) / _UNITS.get(cell(row, "unit"), 1.0)
     if metric == "per_nic_bandwidth":
         rate = collective_constants()["fabric"]["share"] * _ADAPTER
-        return [
-            Prediction(metric, float(row["value"]), rate / 1e9, "collective network", True, ("400 Gbit/s adapter",))
-        ]
-    if row["collective"] not in KINDS:
-        raise Skipped("the row does not name its collective")
-    kind, ranks = KINDS[row["collective"]], int(row["n_gpus"])
-    chip = chip_of(row["gpu"])
+        return [Prediction(metric, value, rate / 1e9, "collective network", True, ("400 Gbit/s adapter",))]
+    kind, chip = kind_of(row["collective"]), chip_of(row["gpu"])
+    ranks = whole(row, "n_gpus", devices_of(row["gpu"]))
     if row["source"] == "vidur-network-h100_pairwise_nvlink" and kind == "send":
         raise Excluded("the same numbers as those of the A100 machine: one of the two files is a copy")
     if metric not in (*_TIMES, *_RATES_OF):
@@ -56,7 +53,7 @@ def read(row: Mapping[str, str]) -> list[Prediction]:
     net, regime, inferred = _network(row, ranks, chip)
     if row["source"].endswith("-ring"):
         net = replace(net, switched=False)
-    message = whole_or_none(row, "message_bytes") if re.match(r"[\d.]", cell(row, "message_bytes")) else None
+    message = _bytes(row)
     if not message:
         if metric in _TIMES:
             raise Skipped("the row gives no size of the message")
@@ -64,13 +61,39 @@ def read(row: Mapping[str, str]) -> list[Prediction]:
     seconds = float(net.ways(kind, message, net.group(ranks))[0])
     wire = wire_and_steps(kind, ranks)[0] if metric != "algbw" else 1.0
     found = wire * message / seconds / 1e9 if metric in _RATES_OF else seconds * 1e6
-    measured = chip.metadata.key in collective_constants()["start"]
-    return [Prediction(metric, float(row["value"]), found, regime, measured, inferred)]
+    known = chip.metadata.key in collective_constants()["start"]
+    return [Prediction(metric, value, found, regime, known, inferred)]
+
+
+def kind_of(name: str) -> str:
+    """The collective that a row names: AllReduce, all-reduce, ncclAllReduce, all_reduce_perf.
+
+    >>> kind_of("ncclAllReduce"), kind_of("all-to-all"), kind_of("sendrecv_perf")
+    ('all_reduce', 'all_to_all', 'send')
+    """
+    letters = re.sub(r"^[nr]ccl|^mpi|perf$", "", re.sub("[^a-z]", "", name.lower()))
+    if letters not in KINDS:
+        raise Skipped("the row does not name its collective")
+    return KINDS[letters]
+
+
+def _bytes(row: Mapping[str, str]) -> int | None:
+    """The size of a message as nccl-tests takes it: 8388608, 8M, 64 KiB; None where there is none."""
+    found = re.fullmatch(r"([\d,]+(?:\.\d+)?)\s*(?:([kmgt])i?)?(?:b|bytes)?", cell(row, "message_bytes").lower())
+    return found and round(float(found[1].replace(",", "")) * 1024 ** " kmgt".index(found[2] or " "))
+
+
+def _metric(row: Mapping[str, str]) -> str:
+    """What was measured: busbw, Bus BW (GB/s), time_us."""
+    name = re.sub(r"\(.*\)", "", row["metric"].lower()).strip().replace(" ", "_")
+    return (
+        re.sub("_us$", "", name).replace("bus_bandwidth", "busbw").replace("bus_bw", "busbw").replace("alg_bw", "algbw")
+    )
 
 
 def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Measured, str, tuple[str, ...]]:
     """The network of a row's machine."""
-    wires, nodes = row["interconnect"], int(row["n_nodes"])
+    wires, nodes = row["interconnect"], whole(row, "n_nodes", 1)
     host = to_si(chip.interconnect.bandwidth, "byte/s") if chip.interconnect else 0.0
     if nodes > 1:
         found = re.search(r"devices_per_node=(\d+)", row["notes"])
@@ -97,8 +120,8 @@ def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Me
             raise Skipped(f"no rate is known for {ranks} ranks over a host without peer access")
         # The share is that of all the bus, so that a protocol takes none of it away.
         net = measured_network(chip, ranks, link=host * table["without_peer"][str(ranks)], switched=False)
-        whole = {"efficiency": 1.0, "eager_share": table["eager_share"]}
-        net = replace(net, ring=net.ring._replace(**whole), swap=net.swap._replace(**whole))
+        entire = {"efficiency": 1.0, "eager_share": table["eager_share"]}
+        net = replace(net, ring=net.ring._replace(**entire), swap=net.swap._replace(**entire))
         return net, "collective host bus", ("no peer access across sockets",)
     return measured_network(chip, ranks), "collective link domain", ()
 

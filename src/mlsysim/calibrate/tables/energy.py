@@ -17,9 +17,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsysim.calibrate.cells import cell, chip_of, experts_of, format_of, key_of, language_model, number, served_plan
+from mlsysim.calibrate.cells import (
+    cell,
+    chip_of,
+    experts_of,
+    format_of,
+    key_of,
+    language_model,
+    measured,
+    metric_named,
+    number,
+    served_plan,
+)
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Excluded, Prediction, Question, Skipped, calibrated_plan, whole_nodes
+from mlsysim.calibrate.questions import Excluded, Prediction, Question, Row, Skipped, calibrated_plan, whole_nodes
 from mlsysim.calibrate.tables.vision import denoising_plan
 from mlsysim.cases.footprint import carbon_mass, computing_energy, facility_energy
 from mlsysim.cases.pass_times import ENERGY
@@ -33,6 +44,8 @@ SERVING, IMAGES = "energy_per_output_token", "energy_per_image"
 TRAINING = ("id", "source", "run", "model", "gpu", "n_gpus", "n_nodes", "mean_node_w", "includes", "measured")
 TRAINED = "energy of training"
 _RUNS: dict[str, Any] = settings("rows")["training_energy"]
+_METRICS: dict[str, str] = settings("rows")["energy"]["metrics"]
+_LARGE: dict[str, float] = settings("rows")["energy"]["units"]
 _STATE = "GPT3_6_7B"
 _IMAGES = 256
 _ADAPTERS = 16
@@ -42,6 +55,7 @@ _PARALLEL = ("tp", "pp", "cp", "virtual_stages", "micro_batch", "micro_batches",
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     """What to ask for a row; energy and emissions of training runs are arithmetic on the row's own power."""
+    row = Row(row, metric=metric_named(row["metric"], _METRICS))
     if row["metric"] == SERVING:
         return [_tokens(row)]
     if row["metric"] == IMAGES:
@@ -74,14 +88,14 @@ def _tokens(row: Mapping[str, str]) -> Question:
     split = {"tp": tp, "ep": ep if experts_of(model) > 1 else 1}
     plan = served_plan(model, devices, key_of(chip), split, serving, precision=format_of(notes["prec"]))
     asked = ("accelerator_power", "W", float(energy_per_item(1.0, devices, rate)), "energy per token")
-    return Question(SERVING, float(row["value"]), plan, *asked, _measured(chip), ("prompt length",))
+    return Question(SERVING, measured(row), plan, *asked, _measured(chip), ("prompt length",))
 
 
 def _image(row: Mapping[str, str]) -> Question:
     """Images ask for their energy at the measured rate."""
     model, chip, devices, batch, steps, seconds = imaged(row)
     plan = denoising_plan(key_of(model), chip, devices, batch, steps, measured_rate=batch / seconds)
-    return Question(IMAGES, float(row["value"]), plan, "energy_per_sample", "J", 1.0, ENERGY, _measured(chip))
+    return Question(IMAGES, measured(row), plan, "energy_per_sample", "J", 1.0, ENERGY, _measured(chip))
 
 
 def _measured(chip: HardwareNode) -> bool:
@@ -120,7 +134,7 @@ def _training(row: Mapping[str, str]) -> Prediction | Question:
     fleet = int(row["n_chips"]) * float(row["avg_power_w_per_chip"]) / 1e3
     energy = facility_energy(computing_energy(fleet, float(row["days"]) * 24), float(row["pue"]))
     value = energy / 1e3 if row["metric"] == "energy" else carbon_mass(energy, float(row["grid_kgco2_per_kwh"])) / 1e3
-    return Prediction(row["metric"], float(row["value"]), float(value), "training energy", True)
+    return Prediction(row["metric"], _large(row), float(value), "training energy", True)
 
 
 def _drawn(row: Mapping[str, str]) -> Question:
@@ -132,7 +146,12 @@ def _drawn(row: Mapping[str, str]) -> Question:
     plan = calibrated_plan("training", key_of(model), on, precision=_half(chip))
     megawatt_hours = count * number(row, "days") * 24 * number(row, "pue", 1.0) / 1e6
     told = ("accelerator_power", "W", megawatt_hours, TRAINED, _measured(chip), inferred, 1)
-    return Question(row["metric"], number(row, "value"), plan, *told)
+    return Question(row["metric"], _large(row), plan, *told)
+
+
+def _large(row: Mapping[str, str]) -> float:
+    """What was measured of a run, in MWh or in t."""
+    return measured(row) * _LARGE.get(cell(row, "unit").removesuffix("CO2e").removesuffix("CO2eq"), 1.0)
 
 
 def _half(chip: HardwareNode) -> str:

@@ -38,12 +38,14 @@ from typing import Any
 from mlsysim.calibrate.cells import (
     cell,
     chip_of,
+    devices_of,
     engine_of,
     experts_of,
     format_of,
     half_digit,
     key_of,
     metric_named,
+    milliseconds_in,
     model_of,
     number,
     served_format,
@@ -51,18 +53,16 @@ from mlsysim.calibrate.cells import (
     whole,
     year_of,
 )
+from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.tables.built import built, own_limits, stored_cache
-from mlsysim.errors import MLSysError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, serving_table
-from mlsysim.units.registry import quantity
-from mlsysim.zoo.labels import counted
 from mlsysim.zoo.layouts import mapping
 
 COLUMNS = (
@@ -101,10 +101,7 @@ _GUESSED = ("weights in", "layout", "lengths", "stands in")
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
-    try:
-        measured = float(row["value"])
-    except ValueError:
-        raise Excluded(f"{row['value']!r} is a range, not a measurement") from None
+    measured = value_of(row)
     if measured <= 0:
         raise Excluded("no measured value")
     inferred: list[str] = []
@@ -148,7 +145,7 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
         raise Skipped(f"the metric {row['metric']!r} is not known")
     asked, ours = _WORDS["asked"][metric]
     if ours == "ms":
-        return asked, ours, _milliseconds_in(unit)
+        return asked, ours, milliseconds_in(unit)
     factor = 60.0 if "/min" in unit else 1.0
     if metric in ("total_throughput", "input_throughput"):
         factor *= (metric == "total_throughput") + (serving.prompt_tokens or 0) / (serving.output_tokens or 1)
@@ -164,14 +161,6 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     if metric == "achieved_weight_bandwidth_per_gpu":
         return asked, ours, _weights_read(model, plan) / 1e9
     return asked, ours, factor
-
-
-def _milliseconds_in(unit: str) -> float:
-    """What a millisecond is in a row's unit of time: s, seconds, us; a row that names none has milliseconds."""
-    try:
-        return quantity(1.0, "ms").to(unit or "ms").magnitude
-    except (TypeError, ValueError, MLSysError):
-        raise Skipped(f"the unit {unit!r} is no time") from None
 
 
 def _weights_read(model: TransformerWorkload, plan: Plan) -> float:
@@ -231,7 +220,7 @@ def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[
         if not said and not text.isdigit() and (found := _LAYOUT.search(text)):
             said = mapping(found[0]) or {}
     if not cell(row, "tp").isdigit() and not said:
-        devices = whole(row, "n_gpus", 0) or next((n for n, _ in counted(row["gpu"])), 1)
+        devices = whole(row, "n_gpus", 0) or devices_of(row["gpu"]) or 1
         degree = "pp" if engine == "llama_cpp" else "tp"
         if devices > 1:
             inferred.append(f"layout {degree.upper()} {devices}")
@@ -389,7 +378,7 @@ def _mlperf(
 
 def _devices(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> int:
     """Accelerators of a submission; two sockets of a server whose processors compute."""
-    devices = whole(row, "n_gpus", 0) or next((n for n, _ in counted(row["gpu"])), 0)
+    devices = whole(row, "n_gpus", 0) or devices_of(row["gpu"]) or 0
     if not devices:
         sockets = re.search(r"(\d)S[-_]", row.get("notes", ""))
         if chip.family != "cpu":

@@ -20,6 +20,7 @@ from typing import Any
 from mlsysim.calibrate.cells import (
     cell,
     chip_of,
+    devices_of,
     engine_of,
     key_of,
     model_of,
@@ -28,6 +29,7 @@ from mlsysim.calibrate.cells import (
     served_plan,
     whole,
 )
+from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.simulate.traffic import Load
@@ -43,7 +45,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
     if row["arrival"] == "burst" or not row["rate_rps"]:
         raise Excluded("no rate")
-    if row["quality"] != "ok" or row["regime"] != "steady":
+    if (row["quality"] or "ok") != "ok" or (row["regime"] or "steady") != "steady":
         raise Excluded(f"{row['regime']}, {row['quality']}")
     new, prompt = row["computed_prefill_tokens_est"], round(number(row, "input_tokens_mean"))
     inferred: list[str] = []
@@ -66,8 +68,9 @@ def read(row: Mapping[str, str]) -> list[Question]:
         "replicas": whole(row, "dp", 1),
     }
     split = {"tp": whole(row, "tp", 1), "pp": whole(row, "pp", 1), "ep": whole(row, "ep", 1)}
+    devices = whole(row, "gpus", devices_of(row["chip"]) or split["tp"] * split["pp"] * whole(row, "dp", 1))
     run, work = (
-        (model_of(row["model"]), whole(row, "gpus"), key_of(chip), split),
+        (model_of(row["model"]), devices, key_of(chip), split),
         served_format(row, "precision", chip, inferred),
     )
     plan = served_plan(*run, serving, precision=work)
@@ -77,14 +80,18 @@ def read(row: Mapping[str, str]) -> list[Question]:
     requests = {"burst": 1.0, "requests": sent or None, "length_cv": spread, **_first_of_each(row, prompt, sent)}
     played = served_plan(*run, serving | requests, precision=work)
     measured = chip_class(chip) != "other"
-    asked = [(column, name, f"open {name}", plan) for column, name in _MEASURED.items()]
+    # Where nobody says that the load was steady, means are those of the requests that were sent.
+    asked = [
+        (column, name, f"open {name}", plan if row["regime"] or not sent else played)
+        for column, name in _MEASURED.items()
+    ]
     asked += [
         (f"{kind}_ms_{level}", f"{kind}_{level}", f"simulated {kind} {level}", played)
         for kind in ("ttft", "tpot", "e2e")
         for level in ("p50", "p90", "p99")
     ]
     return [
-        Question(column, float(row[column]), each, name, "ms", 1.0, regime, measured, tuple(inferred), guessed)
+        Question(column, value_of(row, column), each, name, "ms", 1.0, regime, measured, tuple(inferred), guessed)
         for column, name, regime, each in asked
         if row.get(column)
     ]

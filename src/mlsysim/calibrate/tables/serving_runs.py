@@ -10,7 +10,8 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21
     places                under SGLang, those of its states where layers keep one and prefixes are cached
-    layout                tensor parallelism over as many chips as the label names
+    layout                tensor parallelism over as many chips as the label names, or one
+    cache                 that of the checkpoint where the engine takes it from there, else 16 bits
     rounds                the requests that a client's words say, over its concurrency; else 10
 
 Where the recipe of a run says otherwise than a column, the recipe holds (https://github.com/SemiAnalysisAI/InferenceX, benchmarks and
@@ -43,6 +44,7 @@ from typing import Any
 from mlsysim.calibrate.cells import (
     cell,
     chip_of,
+    devices_of,
     engine_of,
     experts_of,
     key_of,
@@ -51,14 +53,19 @@ from mlsysim.calibrate.cells import (
     served_plan,
     whole,
 )
-from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
-from mlsysim.calibrate.tables.built import own_states
+from mlsysim.calibrate.cells import measured as value_of
+from mlsysim.calibrate.questions import Excluded, Question, Row, Skipped, whole_nodes
+from mlsysim.calibrate.tables.built import own_states, stored_cache
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
-from mlsysim.zoo.labels import counted, machine
 
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
+_ENGINES = {
+    "sglang": r"sgl(?:ang)?(?:[ -]v?\d.*)?$",
+    "vllm": r"vllm(?:[ -]openai)?(?:[ -]v?[1-9].*)?$",
+    "trtllm": "t(?:enso)?rt[-_ ]?llm$",
+}
 _GATHER_STEPS = 20
 _WARMED = "2026-01-21"
 """From this day on the benchmark's client warms the engine up."""
@@ -84,26 +91,37 @@ def read(row: Mapping[str, str]) -> list[Question]:
         raise Excluded(f"the same run as {row['duplicate_of']}")
     if row.get("unusable"):
         raise Excluded(row["unusable"])
+    row = _spelled(row)
     inferred: list[str] = []
     plan = plan_of(row, inferred)
     measured = chip_class(chip_of(row["gpu"])) in ("Hopper", "Blackwell", "Ampere")
     kind = "serving disaggregated" if row["mode"] == "disagg" else "serving"
     guessed = sum(text.startswith("stands in") for text in inferred)
-    names = [name for name in ("tpot", "ttft") if row.get(f"{name}_ms")]
-    if not names:
+    values = {name: value_of(row, f"{name}_ms") for name in ("tpot", "ttft") if cell(row, f"{name}_ms")}
+    if not values:
         raise Excluded("no measured value")
-    values = {name: float(row[f"{name}_ms"]) for name in names}
     return [
         Question(f"{name}_ms", value, plan, name, "ms", 1.0, f"{kind} {name}", measured, tuple(inferred), guessed)
         for name, value in values.items()
     ]
 
 
+def _spelled(row: Mapping[str, str]) -> Row:
+    """The row with engine, chip and kind of service as recipes are told by: sglang, h200, agg."""
+    word = next(
+        (word for word, rule in _ENGINES.items() if re.match(rule, row["engine"], re.IGNORECASE)), row["engine"]
+    )
+    mode = "disagg" if re.match(r"disagg|p/?d\b|separate", row["mode"], re.IGNORECASE) else "agg"
+    bits = "fp4" if row["precision"].lower() == "nvfp4" else row["precision"].lower()
+    return Row(row, engine=word, mode=mode, precision=bits)
+
+
 def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
     """TP, EP and devices of a worker of a pool ("prefill_", "decode_"), or of a service in one piece ("")."""
-    held = machine(row["gpu"]) or next(iter(counted(row["gpu"])), None)
-    tp, ranks = whole(row, f"{pool}tp", held and held[0]), whole(row, f"{pool}attention_dp", 1)
-    experts = whole(row, f"{pool}moe_ep", 1)
+    ranks, experts = whole(row, f"{pool}attention_dp", 1), whole(row, f"{pool}moe_ep", 1)
+    # A table that tells how experts are split tells how attention is.
+    told = cell(row, f"{pool}moe_tp") or cell(row, f"{pool}moe_ep")
+    tp = whole(row, f"{pool}tp", devices_of(row["gpu"]) or (None if told else 1))
     mixed = whole(row, f"{pool}moe_tp", 1) * experts
     if ranks > 1 and experts != tp * ranks:
         raise Skipped(f"attention in {ranks} copies beside experts on {experts} of {mixed} devices is not modelled")
@@ -112,7 +130,7 @@ def _layout(row: Mapping[str, str], pool: str) -> tuple[int, int, int]:
 
 def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
     """The row with what its recipe says of columns that were filled in by rules."""
-    found = dict(row)
+    found, chip = Row(row), key_of(chip_of(row["gpu"])).lower()
     own = row.get("client") == "" and cell(row, "source").startswith(_TOOL)
     if own and row["engine"] in ("sglang", "trtllm"):
         budget = whole(row, "isl") + _ROOM + (whole(row, "concurrency") if row["engine"] == "trtllm" else 0)
@@ -126,7 +144,7 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
         found["rounds"] = str(math.ceil(int(sent[1]) / max(whole(row, "concurrency"), 1)))
     if _EVEN.search(found["client"]) and not row.get("length_min_fraction"):
         found["length_min_fraction"] = "0"
-    if row["engine"] == "trtllm" and row["mode"] == "disagg" and row["gpu"].startswith("h200"):
+    if row["engine"] == "trtllm" and row["mode"] == "disagg" and chip.startswith("h200"):
         wide, ranks = ("8", "1") if whole(row, "isl") > _SHORT else ("1", "8")
         found |= {"prefill_tp": wide, "prefill_attention_dp": ranks} if row["prefill_moe_ep"] == "8" else {}
         found |= {} if whole(row, "isl") > _SHORT else {"token_budget": "8192"}
@@ -134,7 +152,7 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
         return found
     if row["model"].endswith("GLM-5"):
         found |= {"poll_steps": "10" if row["precision"] == "fp4" else ""}
-        found |= {"token_budget": "8192", "rounds": "5"} if row["gpu"].startswith("h200") else {}
+        found |= {"token_budget": "8192", "rounds": "5"} if chip.startswith("h200") else {}
     elif "DeepSeek" in row["model"] and row["precision"] == "fp4" and row["mode"] == "agg":
         found |= {"token_budget": "16384"}
     several = row["mode"] == "disagg" and whole(row, "decode_workers") > 1 and row["decode_moe_ep"] == "4"
@@ -142,16 +160,16 @@ def _as_launched(row: Mapping[str, str]) -> dict[str, str]:
         for pool in ("prefill_", "decode_"):
             if row[f"{pool}tp"] == "1" and row[f"{pool}attention_dp"] == row[f"{pool}moe_ep"] == "4":
                 found |= {f"{pool}tp": "4", f"{pool}attention_dp": "1", f"{pool}moe_tp": "4", f"{pool}moe_ep": "1"}
-    return found | ({"token_budget": _read_together(found)} if row["mode"] == "disagg" else {})
+    return found | ({"token_budget": _read_together(found, chip)} if row["mode"] == "disagg" else {})
 
 
-def _read_together(row: Mapping[str, str]) -> str:
+def _read_together(row: Mapping[str, str], chip: str) -> str:
     """Prompt tokens that a step of an attention rank of SGLang's pools takes; empty where no recipe says it."""
     ranks, long = whole(row, "prefill_attention_dp", 1), whole(row, "isl") > _SHORT
-    if row["gpu"].startswith("gb"):
+    if chip.startswith("gb"):
         wide = row["precision"] == "fp4" and whole(row, "decode_attention_dp", 1) > 8
         return "16384" if ranks > 1 else "8192" if not long else "131072" if wide else "24576"
-    if row["gpu"].startswith("b"):
+    if chip.startswith("b"):
         return str((65536 if long and (ranks == 8 or whole(row, "prefill_workers") > 4) else 32768) // ranks)
     return ""
 
@@ -164,6 +182,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
         chip_of(row["gpu"]),
         engine(row.get("runner") or engine_of(row, inferred)),
     )
+    precision = served_format(row, "precision", chip, inferred)
     ratio = row.get("length_min_fraction") or ""
     if not ratio:
         inferred.append("lengths all equal")
@@ -174,12 +193,12 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
         "output_tokens": whole(row, "osl"),
         "concurrency": whole(row, "concurrency"),
         "engine": runner.name,
-        "cache_precision": row.get("kv_dtype") or "bf16",
+        "cache_precision": row.get("kv_dtype") or stored_cache(row["model"], precision, runner.name, chip) or "bf16",
         "range_ratio": float(ratio) if ratio and float(ratio) != 1 else None,
         "length_cv": _APART if row["client"] == _STEADY and ratio in ("", "1.0", "1") else None,
         "draft_tokens": whole(row, "mtp_tokens", 0) or None,
     }
-    name, precision = key_of(chip), served_format(row, "precision", chip, inferred)
+    name = key_of(chip)
     searched = not cell(row, "source").startswith(_UNCACHED)
     if row["mode"] == "disagg":
         if not row.get("token_budget"):

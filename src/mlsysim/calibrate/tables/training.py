@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of
+from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.cells import whole_or_none as whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
 from mlsysim.calibrate.training_rows import GUESSED, Run, read_metric
@@ -46,10 +47,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
         raise Excluded("not a measurement")
     if metric == "time_to_train":
         raise Excluded("a time to train includes convergence, which is not a property of the system")
-    try:
-        measured = float(row["value"])
-    except ValueError:
-        raise Excluded(f"the value {row['value']!r} is not a number") from None
+    measured = value_of(row)
     model = Models.get(row["model"], None)
     if model is not None and model.fixed_shape:
         return [_network(row, model, measured)]
@@ -86,7 +84,7 @@ def _network(row: Mapping[str, str], model: Workload, measured: float) -> Questi
             raise Skipped(f"{model.name} is known for {own} pixels, and the run's images have {pixels[1]}")
         model = scaled
     chip, devices, batch = chip_of(cell(row, "gpu")), whole(row, "n_gpus"), whole(row, "global_batch")
-    if not devices or not batch or cell(row, "reported_metric") != "samples_per_s":
+    if not devices or not batch or read_metric(row) != "samples_per_s":
         raise Skipped("a network needs its accelerators, its batch and its samples a second")
     on = whole_nodes(devices, key_of(chip))
     ranks, each = int(on.partition("x")[0]), max(1, batch // devices)
@@ -210,7 +208,12 @@ def _asked(run: Run, plan: Plan, metric: str) -> tuple[str, str, float]:
     if metric in ("mfu", "hfu"):
         chip = run.hardware
         peak, _ = arithmetic_peak(chip, "bf16" if chip.compute.supports("bf16") else chip.compute.headline)
-        return "tokens_per_second", "1/s", operations * each / peak * (100.0 if "%" in unit else 1.0)
+        # More than a whole is per cent, said or not.
+        return (
+            "tokens_per_second",
+            "1/s",
+            operations * each / peak * (100.0 if "%" in unit or value_of(run.row) > 1.5 else 1.0),
+        )
     raise Skipped(f"the metric {metric!r} is unknown")
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from mlsysim.calibrate.cells import chip_of, format_of, key_of, metric_named, number
+from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of, measured, metric_named, milliseconds_in, number
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, calibrated_plan, whole_nodes
 from mlsysim.errors import InputError
@@ -37,7 +37,8 @@ from mlsysim.units.registry import to_si
 COLUMNS = ("model", "task", "device", "img_size", "gmacs", "macts", "metric", "value")
 
 _WORDS, _RATES = settings("rows")["vision"], settings("rows")["training"]["metrics"]
-_BATCH = 128
+_BATCH, _PIXELS = 128, 224
+_LAYOUTS = {"channels last": "nhwc", "channels first": "nchw", "contiguous": "nchw"}
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
@@ -51,13 +52,16 @@ def read(row: Mapping[str, str]) -> list[Question]:
 
 
 def _question(row: Mapping[str, str], plan: Plan, *asked: Any) -> Question:
-    return Question(row["metric"], number(row, "value"), plan, *asked)
+    return Question(row["metric"], measured(row), plan, *asked)
 
 
 @cache
 def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     """The network of a row, and its image size where it was counted at several."""
     plain, pixels = _WORDS["networks"].get(name, (name, int(size or 0)))
+    if not pixels and (own := counted_sizes().get(plain.split(".")[0])):
+        # Those of ImageNet where the network was counted at them, else the least.
+        pixels = _PIXELS if _PIXELS in own else min(own)
     plain = plain.split(".")[0]
     if plain not in counted_sizes():
         # Names of checkpoints say the size once more.
@@ -76,10 +80,11 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
 def runtime_of_row(row: Mapping[str, str]) -> str:
     """The software that ran a network: of timm, and of whoever names a compiler, by its columns; of NVIDIA's examples by the model's name."""
     if row["source"].startswith("timm-") or row["compiler"]:
-        if row["compiler"] not in _WORDS["compilers"] or row["layout"] not in ("", "nchw", "nhwc"):
+        layout = _LAYOUTS.get(layout := row["layout"].lower().replace("_", " "), layout)
+        if row["compiler"].lower() not in _WORDS["compilers"] or layout not in ("", "nchw", "nhwc"):
             raise Skipped(f"the compiler {row['compiler']!r} or the layout {row['layout']!r} is not known")
-        how = str(_WORDS["compilers"][row["compiler"]])
-        how = "eager_nhwc" if how == "eager" and row["layout"] == "nhwc" else how
+        how = str(_WORDS["compilers"][row["compiler"].lower()])
+        how = "eager_nhwc" if how == "eager" and layout == "nhwc" else how
         version = re.search(r"-pt(\d)|pytorch v?(\d)\.", f"{row['source']} {row['notes']}".lower())
         return (
             f"{how}_2022"
@@ -94,15 +99,15 @@ def runtime_of_row(row: Mapping[str, str]) -> str:
 
 
 def _framework(row: Mapping[str, str]) -> Question:
-    timed = row["metric"] in _WORDS["times"]
-    if metric_named(row["metric"], _RATES) != "samples_per_s" and not timed:
+    timed = _timed(row)
+    if timed is None and not _rate(row):
         raise Skipped(f"the metric {row['metric']!r} is not modelled")
     published = row["source"].startswith("mlperf-training")
     chip = chip_of(row["device"])
     model, size = network_of(row["model"], row["img_size"])
     inferred: tuple[str, ...] = ("operators from the zoo's layers",) if size is None else ()
     training, devices = row["task"] == "train", int(row["n_devices"] or 1)
-    batch = int(float(row["batch"] or _BATCH))
+    batch = int(number(row, "batch", _BATCH))
     if not row["batch"]:
         inferred += (f"batch {_BATCH}",)
     precision = row["precision"]
@@ -147,15 +152,35 @@ def _framework(row: Mapping[str, str]) -> Question:
     plan = calibrated_plan(task, key_of(model), on, stack=name, parallelism=split, **work)
     regime = "vision mlperf training" if published and name == "dle_mxnet" else regime
     unit = "1/s"
-    if timed:
-        asked, unit, factor = "step_time" if training else "latency", "ms", _WORDS["times"][row["metric"]]
+    if timed is not None:
+        asked, unit, factor = "step_time" if training else "latency", "ms", timed
     return _question(row, plan, asked, unit, factor, regime, key_of(chip) in _WORDS["measured"], inferred)
+
+
+def _rate(row: Mapping[str, str]) -> bool:
+    """Whether the row has a rate of samples: by its metric, or by the unit of one that leaves it to that."""
+    name = metric_named(row["metric"], _RATES)
+    return (
+        metric_named(cell(row, "unit") or "samples/s", _RATES) == "samples_per_s"
+        if name == "throughput"
+        else name == "samples_per_s"
+    )
+
+
+def _timed(row: Mapping[str, str]) -> float | None:
+    """What a millisecond is in the row's unit of a batch's time; None where it has a rate."""
+    name, _, unit = (metric := metric_named(row["metric"], {})).rpartition("_")
+    bare = unit not in ("ms", "s", "us")
+    if (metric if bare else name) not in _WORDS["times"]:
+        return None
+    said = (cell(row, "unit") or "ms") if bare else unit
+    return milliseconds_in(re.split("[/ ]", said.lower())[0])
 
 
 @cache
 def task_of(model: str) -> tuple[Workload, dict[str, Any]]:
     """The network of an MLPerf task and its facts; the accuracy target makes no difference here."""
-    name = re.sub(r"-99(\.9)?$", "", model)
+    name = re.sub(r"-99(\.9)?$", "", re.sub(r"[ _]+(?=99)", "-", model))
     facts = constants()["mlperf"]["tasks"].get(name)
     if facts is None:
         raise Skipped(f"what a sample of the MLPerf task {name!r} evaluates is not published")
@@ -227,7 +252,7 @@ def _diffusion(row: Mapping[str, str]) -> Question:
     over = ring if ring > 1 else None
     plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
     found = _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
-    how = _WORDS["compilers"].get(row["compiler"], row["compiler"])
+    how = _WORDS["compilers"].get(row["compiler"].lower(), row["compiler"])
     return found if how == "eager" else replace(found, inferred=(f"stands in for {how}: eager code",), guessed=1)
 
 
