@@ -183,3 +183,38 @@ def test_one_request_in_all_meets_nobody_at_whatever_rate(rate):
     """It met itself: 1.1 to 1.4 times as long as played."""
     seen, played = both("Llama3_8B", "1xH100", 1024, 256, rate=float(rate), count=1, requests=1)
     assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "prompt", "answer", "clients", "within"),
+    [
+        ("Llama3_70B", "4xH100", 500, 4000, 512, 0.1),
+        ("Llama3_70B", "4xH100", 500, 4000, 1024, 0.1),
+        ("Llama3_8B", "1xH100", 2000, 2000, 256, 0.05),
+        ("Llama3_8B", "1xH100", 2000, 2000, 1024, 0.05),
+    ],
+)
+def test_tokens_of_clients_wait_for_what_was_put_back(model, on, prompt, answer, clients, within):
+    """Requests that were put back were read again, and waited for nothing: tokens took 0.5 to 0.8 of the time, first tokens up to 2.2 times."""
+    seen, played = both(model, on, prompt, answer, clients=clients, count=10 * clients)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=within)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.15)
+    assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("model", "on", "prompt", "answer", "clients"),
+    [
+        ("Llama3_8B", "1xH100", 1000, 2000, 256),
+        ("Llama3_8B", "1xH100", 1000, 2000, 512),
+        ("Llama3_70B", "4xH100", 2000, 1000, 256),
+        ("Llama3_70B", "4xH100", 2000, 1000, 512),
+    ],
+)
+def test_clients_of_a_decode_pool_whose_caches_fill(model, on, prompt, answer, clients):
+    """Nothing was read again: 3.65 and 5.1 answers a second of 3.2 and 3.8 played, and tokens took 0.6 to 0.9 of their time."""
+    more = {"decode_hardware": "H100", "decode_replicas": 1}
+    seen, played = both(model, on, prompt, answer, clients=clients, count=10 * clients, **more)
+    assert float(seen.requests) == pytest.approx(played.requests / played.seconds, rel=0.03)
+    assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.08)
+    assert float(seen.ttft) == pytest.approx(played.percentiles["ttft"].mean, rel=0.25)

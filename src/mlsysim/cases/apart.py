@@ -30,11 +30,11 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.closed_loop import (
     FIXED_POINT,
+    READ_AGAIN,
     Loop,
     among,
     calm_of,
     crowd_of,
-    front_end,
     in_flight,
     least,
     outgrown,
@@ -44,12 +44,25 @@ from mlsysim.cases.closed_loop import (
 )
 from mlsysim.cases.crowd import backlog, carried_of, endless
 from mlsysim.cases.dealt import ALONE, Dealt
+from mlsysim.cases.front_end import front_end
 from mlsysim.cases.fullest_rank import fullest, fullest_at_random
 from mlsysim.cases.passing import Passed, Server, passing, tabled
-from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, PLACE, RUNNING, SERVING, value_of
+from mlsysim.cases.put_back import put_back
+from mlsysim.cases.request import (
+    AGAIN,
+    ANSWER,
+    BATCHING,
+    COMMUNICATION,
+    FIRST,
+    HAND_OVER,
+    PLACE,
+    RUNNING,
+    SERVING,
+    value_of,
+)
 from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import Readers, Stepping, Turns, accepted_tokens, draft_cost
+from mlsysim.cases.turns import FEWEST, Readers, Stepping, Turns, accepted_tokens, draft_cost
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 
@@ -92,6 +105,7 @@ class _Apart:
         devices = prefill.deployment.devices * t.prefills + decode.deployment.devices * t.replicas
         self.size = prefill.cache_bytes(t.mean_prompt)
         handed = self.size if t.network is not None else fullest_port(prefill, decode, t.mean_prompt)
+        self.again: Any = 0.0
         self.move = decode.network.hand_over(handed, t.network, devices <= decode.network.domain)
 
     def places(self) -> dict[str, Any]:
@@ -123,18 +137,26 @@ class _Apart:
         return passing(server, self.h.sent, t.rate)
 
     def length(self, n: Any) -> Any:
-        """Seconds of an answer."""
-        return self.answer * self.writing(n) / self.gain
+        """Seconds of an answer, with what is read again beside it."""
+        return self.answer * self.writing(n) / self.gain + self.again
 
-    def written(self, limits: dict[str, Any], places: Any) -> tuple[Any, Any]:
-        """Answers a second of a decode pool that is full, whose workers read again what was put back, and at most."""
-        each, beyond = places / self.t.replicas, 0.0 if self.engine.reserves else 1.0
-        outgrows = where(outgrown(limits, places, places), beyond, 0.0)
+    def outgrows(self, limits: dict[str, Any], places: Any) -> Any:
+        """Whether so many fill the caches, which are no longer than what is written."""
+        return where(outgrown(limits, places, places), 0.0 if self.engine.reserves else 1.0, 0.0)
+
+    def read_again(self, places: Any, waits: Any) -> Any:
+        """Seconds of an answer in which workers read again what was put back, where others wait for such a share of the time."""
+        each = places / self.t.replicas
         s = Turns(self.decode, replace(self.t, rate=None, concurrency=each), each)
         s.mixed = True
         prompt = (s.reading(s.full, each) - s.decode(each)) / s.full
-        again = each * (s.put_back(each, outgrows).reads - 1) * prompt
-        full, calm = places / (self.length(places) + again), self.t.replicas * calm_of(each, outgrows, self.t)
+        return each * (s.put_back(each, waits).reads - 1) * prompt
+
+    def written(self, limits: dict[str, Any], places: Any) -> tuple[Any, Any]:
+        """Answers a second of a decode pool that is full, and at most."""
+        outgrows = self.outgrows(limits, places)
+        calm = self.t.replicas * calm_of(places / self.t.replicas, outgrows, self.t)
+        full = places / (self.length(places) + self.read_again(places, outgrows))
         return full, maximum(full, calm / self.length(calm))
 
     def after(self, n: Any, a: Algebra) -> Any:
@@ -153,12 +175,20 @@ def rates_apart(prefill: Stepping, decode: Stepping, t: Traffic) -> tuple[Any, A
     return 1 / both.service, both.written(limits, least(limits)[0])[1]
 
 
+def _passed(steps: tuple[Stepping, ...], t: Traffic, limits: dict[str, Any], places: Any) -> Passed:
+    prefill, decode = steps
+    return _Apart(prefill, decode, t).passed(limits, places)
+
+
 def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Clients of all workers in a closed loop."""
     both, limits = _Apart(prefill, decode, t), {"clients": t.concurrency}
     limits |= both.places()
     places, bound = least(limits)
     service, before = both.service, both.first + both.move + both.engine.hand_over
+    fills = both.outgrows(limits, places) * (places < t.concurrency)
+    wanted = maximum(t.concurrency - places, 0.0) * t.mean_context / t.mean_answer
+    both.again = both.read_again(places, fills * minimum(wanted, 1.0)) if some(fills > 0) else 0.0
     active, slow = places, False
     for _ in range(FIXED_POINT):
         length = both.length(active)
@@ -172,7 +202,7 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
     length = both.answer * step_time / both.gain
     others = minimum(active, t.concurrency - 1)
     own = others / t.prefills
-    span = value_of(length)
+    span = value_of(length) + both.again
 
     def later(number: int) -> Any:
         wide = window(t, number, span, (others + 1) * service, service)
@@ -191,9 +221,17 @@ def disaggregated_loop(prefill: Stepping, decode: Stepping, t: Traffic, a: Algeb
     turns = maximum(t.concurrency / places, 1.0)
     at_first = maximum(span - places * service, 0.0) * (turns - 1) / minimum(turns, 2.0)
     ahead = maximum(later_on + (at_first - later_on) / both.h.rounds, least_of_all)
-    extra = both.after(active, a) + a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / span))
+    tpot, further = step_time / both.gain, maximum(both.answer - 1, FEWEST)
+    if some(fills > 0):
+        # What is read again takes steps of those who write; what was put back waits as those do who have no place yet.
+        passing = partial(put_back, _passed, (prefill, decode))
+        own, token = value_of(step_time), span / both.answer
+        back = minimum(further * token * (passing(t, limits, places, fills > 0, own) - 1), ahead)
+        tpot = a.grown(AGAIN, BATCHING, READ_AGAIN, tpot, tpot * ((token + back / further) * both.gain / own))
+        ahead = ahead - back
+    extra = both.after(active, a) + a.loss(PLACE, BATCHING, "t = (C - N)/N O T", length * (ahead / value_of(length)))
     seen = mean + extra, last + extra
-    return result(t, step_time / both.gain, *seen, active, step_time, both.first, step_time, bound)
+    return result(t, tpot, *seen, active, step_time, both.first, step_time, bound)
 
 
 def disaggregated_arrivals(prefill: Stepping, decode: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:

@@ -43,33 +43,29 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
+from mlsysim.cases.front_end import cold_start, front_end
+from mlsysim.cases.put_back import AT_ONCE, put_back
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
     BATCHING,
-    COLD_START,
     FIRST,
-    FRONT_END,
-    MEMORY,
     OTHERS,
     PLACE,
     QUEUE,
-    RECALL,
     RUNNING,
     SERVING,
-    SOFTWARE,
     TAIL,
     value_of,
 )
 from mlsysim.cases.sent import passed_by
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
-from mlsysim.timing.engines import Engine
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 
-FIXED_POINT, _TRIES, _SOON, _EXACT, _CLOSE, _HALVINGS, _SURE, _AT_ONCE = 12, 10, 5, 1e-10, 1e-6, 24, 3.0, 1e6
-_PLACE, _OTHERS, _AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
+FIXED_POINT, _TRIES, _SOON, _EXACT, _CLOSE, _HALVINGS, _SURE = 12, 10, 5, 1e-10, 1e-6, 24, 3.0
+_PLACE, _OTHERS, READ_AGAIN = "t = (C - N)/N O T", "t = f (t_m - t_d)", "t = f O/(I + O) (t_m - t_d)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +107,19 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     if h.rounds == 1 and places < t.concurrency and not step.engine.reserves:
         # A batch that outgrows its room: all come at once.
         batch = replace(h, sent=t.concurrency, rounds=CLIENT_ROUNDS)
-        seen = open_loop(step, replace(t, concurrency=None, rate=_AT_ONCE, habits=batch), a)
-        cold = _cold_start(step, t, a)
+        seen = open_loop(step, replace(t, concurrency=None, rate=AT_ONCE, habits=batch), a)
+        cold = cold_start(step, t, a)
         return replace(seen, ttft=seen.ttft + cold, request_rate=t.concurrency / (seen.span + value_of(cold)))
     s = Turns(step, t, places)
     active = minimum(places, s.most_written) if s.mixed else places
     if bound is not None and some(active < places):
         bound = "prompts"
+    fills: Any = False
     if not step.engine.reserves:
         # Room that those who wait want, over what grows until the next answer ends.
         wanted = maximum(t.concurrency - places, 0.0) * t.mean_context / t.mean_answer
-        s.put_back(active, where(outgrown(limits, places, active), minimum(wanted, 1.0), 0.0))
+        fills = outgrown(limits, places, active) & (places < t.concurrency)
+        s.put_back(active, where(fills, minimum(wanted, 1.0), 0.0))
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
     turn = s.cycle(maximum(active, 1.0), others, a.under(ANSWER))
@@ -144,7 +142,14 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     # Those who find no place in the first round wait for half as long as all do later.
     half = where(unread > 0, (1 - begun) * (places - active) / active, 0.0)
     unread = maximum(unread - half, 0.0)
-    place = a.loss(PLACE, BATCHING, _PLACE, length * (begun * waits))
+    # What is put back waits for a place as those do who have none yet.
+    further = (t.mean_answer - 1) * value_of(tpot)
+    passing = partial(put_back, lambda steps, *asked: passed_by(*steps, *asked), (step,))
+    longer = passing(t, limits, places, fills, value_of(tpot) * s.gain)
+    back = minimum(further * (longer - 1), span * begun * waits)
+    place = a.loss(PLACE, BATCHING, _PLACE, length * (begun * waits - back / span))
+    if some(back > 0):
+        tpot = a.grown(AGAIN, BATCHING, READ_AGAIN, tpot, tpot * (1 + back / maximum(further, FEWEST)))
     front = front_end(step.engine, t, a)
     # What a round takes is that of clients who wait, and whose last answers meet no prompts behind them.
     further = (t.mean_answer - 1) * value_of(tpot)
@@ -156,18 +161,9 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         asked = t.concurrency * (value_of(s.pace(0.0)) + written * value_of(turn.alone) / active)
         unread = maximum(asked - value_of(mean + idle + place + front) - further - unseen, 0.0) / span
     idle = idle + a.loss(QUEUE, TAIL, QUEUED, length * unread)
-    ttft = mean + idle + place + front + _cold_start(step, t, a)
+    ttft = mean + idle + place + front + cold_start(step, t, a)
     steps = turn.alone, turn.prompts, s.middle(turn, active)
     return result(t, tpot, ttft, last + idle + place + front, active, *steps, bound, unseen if h.rounds == 1 else 0.0)
-
-
-def _cold_start(step: Stepping, t: Traffic, a: Algebra) -> Any:
-    """Kernels for full steps are compiled when the first of them comes, for which all of the first round wait."""
-    if t.habits.warm:
-        return 0.0
-    full = t.concurrency * t.mean_prompt > (step.engine.token_budget if t.chunk is None else t.chunk)
-    cold = where(full, step.engine.cold_start / t.habits.rounds, 0.0)
-    return a.tag(COLD_START, SOFTWARE, "host", "t = t_cold / rounds", cold)
 
 
 def crowd_of(
@@ -192,18 +188,7 @@ def calm_of(most: Any, outgrows: Any, t: Traffic) -> Any:
 def _lengthened(s: Turns, alone: Any, mean: Any, a: Algebra) -> Any:
     """A step with what is read beside it: prompts of others, and what had no room."""
     others = a.grown(OTHERS, SERVING, _OTHERS, alone, alone + (mean - alone) / s.reads)
-    return a.grown(AGAIN, BATCHING, _AGAIN, others, mean) if some(s.reads > 1) else others
-
-
-def front_end(engine: Engine, t: Traffic, a: Algebra) -> Any:
-    """What lies between client and scheduler: a request's own, and the text of its prompt, cached or not."""
-    time = engine.front_end + engine.tokenise * t.mean_prompt if t.habits.server else 0.0
-    return a.tag(FRONT_END, SOFTWARE, "host", "t = t_front + t_token I", time) + recalled(t, a)
-
-
-def recalled(t: Traffic, a: Algebra) -> Any:
-    """What is cached with the host, until it is there."""
-    return a.tag(RECALL, MEMORY, "host link", "t = h I c / L", t.recall) if some(t.recall > 0) else 0.0
+    return a.grown(AGAIN, BATCHING, READ_AGAIN, others, mean) if some(s.reads > 1) else others
 
 
 def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
@@ -249,7 +234,7 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     turn = s.seen(n, most, a.under(ANSWER))
     tpot = _lengthened(s, turn.alone, turn.mean, a) / s.gain
     if over > 1:
-        tpot = a.grown(AGAIN, BATCHING, _AGAIN, tpot, tpot * over)
+        tpot = a.grown(AGAIN, BATCHING, READ_AGAIN, tpot, tpot * over)
     length = s.steps * turn.mean
     # An arrival finds the engine at work unless nobody is there. Where prompts say how many are answered, they queue as long as there are so many.
     queued = where(most < places, carried / fastest, 0.0)

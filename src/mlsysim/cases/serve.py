@@ -24,7 +24,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.apart import fullest_port
 from mlsysim.cases.cache import DeviceMemory
-from mlsysim.cases.closed_loop import recalled
+from mlsysim.cases.front_end import recalled
 from mlsysim.cases.machines import Machine, Sum
 from mlsysim.cases.phases import sum_over_steps
 from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
