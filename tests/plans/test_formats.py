@@ -37,6 +37,26 @@ def test_adapters_on_four_bits_compute_in_sixteen():
         assert 40e12 < operations < 165.2e12
 
 
+@pytest.mark.parametrize(
+    ("model", "precision", "engine", "size"),
+    [
+        # Files of bartowski's and QuantFactory's repositories: tables of tokens and the head are quantised too, and stay so.
+        ("Llama3_8B", "q4_k_m", "llama.cpp", 4.92e9),
+        ("Llama3_8B", "q8_0", "llama.cpp", 8.54e9),
+        ("Llama3_8B", "q6_k", "vLLM", 6.60e9),
+        ("Llama3_70B", "q4_k_m", "llama.cpp", 42.52e9),
+        ("Llama3_8B", "mlx 4bit", "llama.cpp", 4.52e9),
+        # Checkpoints that leave tables and head in 16 bits.
+        ("Llama3_70B", "awq", "vLLM", 39.8e9),
+        ("GPT_OSS_120B", None, "vLLM", 65.2e9),
+    ],
+)
+def test_a_server_holds_what_the_file_has(model: str, precision: str | None, engine: str, size: float) -> None:
+    keys = {"engine": engine, "concurrency": 1} | ({} if precision is None else {"precision": precision})
+    held = {each.name: each.bytes for each in asked("serving", model, "1xB300", **keys).ledger.held}
+    assert held["weights"] == pytest.approx(size, rel=0.03)
+
+
 def test_weights_that_nothing_multiplies_in_are_not_trained():
     with pytest.raises(InputError, match="int4 stores weights and trains none; train adapters"):
         asked("training", "Llama3_8B", "8xH100", precision="int4")

@@ -186,7 +186,7 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
         inferred.append(f"{named} weights, those of the checkpoint")
         return format_of(named, label)
     if bits and int(bits[1] or 16) != 16:
-        return format_of(f"{bits[1]}bit", label)
+        return format_of(f"{text[:3] if text.startswith('mlx') else ''}{bits[1]}bit", label)
     if not bits and "ollama" in " ".join(row.values()).lower():
         inferred.append(f"weights in {_TAGGED}, as Ollama's tags have them")
         return _TAGGED

@@ -47,6 +47,7 @@ class Format:
     expanded: str = "kernel"
     kernels: str = ""
     needs: str = ""
+    whole: bool = False
 
     @property
     def bytes(self) -> float:
@@ -139,8 +140,14 @@ def _table() -> dict[str, Any]:
 
 @cache
 def _formats() -> dict[str, Format]:
+    whole = _table()["files"]["formats"]
     return {
-        name: Format(name, arithmetic=tuple(entry.get("arithmetic", ())), **{k: entry[k] for k in _OWN if k in entry})
+        name: Format(
+            name,
+            arithmetic=tuple(entry.get("arithmetic", ())),
+            whole=name in whole,
+            **{k: entry[k] for k in _OWN if k in entry},
+        )
         for name, entry in _table()["format"].items()
     }
 

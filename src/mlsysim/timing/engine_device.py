@@ -82,8 +82,7 @@ class EngineDevice:
         self.weight = bytes_per_element(self.precision)
         self.cache, self.narrow_cache = bytes_per_element(d.cache_precision), format_of(d.cache_precision).narrow
         self.element, self.byte = bytes_per_element(self.wide), bytes_per_element("fp8")
-        shares = (self.format.rest / 16, self.format.head / 16) if self.format.narrow else (1.0, 1.0)
-        self.rest, self.head = (self.element * share for share in shares)
+        self.rest, self.head, self.table = self._beside_layers()
         is_narrow = self.format.narrow
         self.quantises = is_narrow and not arithmetic_peak(d.chip, self.precision)[1]
         mixture = any("moe" in block.ffn.family for block in self.stack.blocks if block.ffn is not None)
@@ -105,6 +104,14 @@ class EngineDevice:
         self.blocks = step_blocks(self.stack, d.tp, d.attention_dp, *parts)
         add_adapters(self.blocks, d)
         self.expert_constants = self._expert_constants() if mixture else None
+
+    def _beside_layers(self) -> tuple[float, float, float]:
+        """Bytes of a weight that is in no layer's narrow products, of the output head, and of the table of tokens."""
+        own = self.format
+        if own.whole:
+            return self.weight, self.weight, self.weight
+        shares = (own.rest / 16, own.head / 16) if own.narrow else (1.0, 1.0)
+        return self.element * shares[0], self.element * shares[1], self.element
 
     def _rates(self, precision: str) -> _Rates:
         """Achieved rates of products with weights in this format; without arithmetic for it they are computed in 16 bit.
@@ -188,9 +195,9 @@ class EngineDevice:
         for count, routed in self.blocks.experts:
             total += count * routed.parameters * (1 + d.redundant / routed.count) / d.moe_ep / self.moe_tp * self.weight
         if self.stack.vocab and not (self.stack.tied and self.stack.head):
-            total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.element / d.tp
+            total += self.stack.vocab * (self.stack.embedding or self.hidden) * self.table / d.tp
         # Towers and tables beside the layers are held as well.
-        total += (self.stack.extra_parameters + self.stack.looked_up) * self.element / d.tp
+        total += (self.stack.extra_parameters * self.element + self.stack.looked_up * self.table) / d.tp
         return total * self.longest_stage
 
     @property

@@ -108,6 +108,8 @@ def format_named(text: str) -> str | None:
         return stored[1]
     if own := re.search(r"(?<![a-z\d.])(\d(?:\.\d+)?)bpw(?![a-z\d])", name):
         return f"{float(own[1]):g}bpw"
+    if text.lower().startswith("mlx-community/") and (own := re.search(r"-(3|4|6|8)-?bit(?![a-z\d])", name)):
+        return f"mlx{own[1]}"
     plain = "-" + re.sub(r"[-_./\s()\[\]]+", "-", name) + "-"
     return next((held for word, held in words()["model"]["formats"].items() if f"-{word}-" in plain), None)
 
