@@ -30,7 +30,8 @@ APART = RUN | {
 def test_settings_of_an_engine_are_fitted_with_it():
     """Runs of the table's own tool let prompts join steps of answers, which SGLang by itself does not; all of them are SGLang's."""
     own, others = (
-        run_of("serving_runs", RUN | {"engine": "sglang", "client": client}) for client in ("", "closed loop, 10")
+        run_of("serving_runs", RUN | {"source": "aiconfigurator-x", "engine": "sglang", "client": client})
+        for client in ("", "closed loop, 10")
     )
     assert own is not None and others is not None
     mixed, plain = own.machine.writer.engine, others.machine.writer.engine

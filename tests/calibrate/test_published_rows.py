@@ -15,7 +15,8 @@ processors, DGX Sparks together, Tenstorrent's n150;
 issues and pull requests: DBRX on H100 in 2024, MLC and ExLlama on GeForce cards (about every second); training, post-training, diffusion, collectives and
 interruptions as trainers of many houses report them (every second);
 reports: Megatron-Bridge 25.09, GPU hours of papers, llm.c, nanotron, Azure's guide (TensorRT-LLM on GB200, static batches and all-reduces on A100 and
-H200), vLLM and SGLang with one client on sixteen H100 and an RTX 4090 (every second). Sources stand in the rows.
+H200), vLLM and SGLang with one client on sixteen H100 and an RTX 4090
+(every second), TensorRT-LLM 0.8, NeMo-RL 0.7 (every second or third). Sources stand in the rows.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ _FOLDER = Path(__file__).parent / "published"
         # Megatron-Bridge 25.09, whose mixtures dropped tokens; hours of whole runs that papers give (Llama 1 and 2, MPT), with all that stopped them.
         ("training_reports", 22.0, 42.0, 65),
         ("inference_reports", 10.0, 30.0, 90),
+        # NeMo-RL 0.7 takes steps in four fifths of the time of the fitted releases.
+        ("rl_reports", 28.0, 40.0, 80),
         # DeepSeek-R1 over two hosts with one client: tensor parallelism between nodes takes twice as long; prompts on the RTX 4090 came from a cache.
         ("serving_runs_reports", 40.0, 110.0, 85),
         # 64 KiB and 8 MiB on A100 and H200, and a bridge of two H100 at half its rate.

@@ -92,6 +92,7 @@ class Engine(Record):
     cuts_prompts: bool = True
     reserves: bool = False
     windows: bool = True
+    masked_share: float | None = Field(default=None, gt=0, le=1)
     window_share: float = Field(default=0.0, ge=0, le=1)
     halves: bool = False
     gathers: bool = False

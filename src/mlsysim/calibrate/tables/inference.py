@@ -91,6 +91,8 @@ _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
 _SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients")
 """Words of runs whose requests come through a server."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
+_MASKED = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?0\.[5-9]\b", re.IGNORECASE)
+"""Releases of TensorRT-LLM whose kernel for groups of queries is off by default (TRTLLM_ENABLE_XQA in their performance.md)."""
 _RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECASE)
 """TensorRT-LLM's own tables from 1.0 on."""
 _ALONE = ("decode_tokens_per_s", "output_throughput", "user_rate", "itl_mean", "itl_median")
@@ -178,6 +180,10 @@ def _run(
     """A run with a layout of its own, and the kind of work that it is."""
     steady = "steady state" in row["scenario"].lower()
     engine = engine_of(row, inferred)
+    grouped = (model.kv_heads or model.heads) != model.heads and key_of(model) not in _WORDS["grouped"]
+    if engine == "TensorRT_LLM_Cpp" and grouped and _MASKED.match(row["source"]):
+        inferred.append("attention of a query head by itself, as that release has it unless it is told otherwise")
+        engine = "TensorRT_LLM_Cpp_masked"
     mixture, (tp, ep, pp) = experts_of(model) > 1, _degrees(row, engine, inferred)
     if steady and ep > 1 and tp == 1 and not re.search(r"dp=(?!1\b)\d+", row.get("notes", "")):
         inferred.append(f"attention on {ep} tensor-parallel devices")
