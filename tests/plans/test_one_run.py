@@ -267,3 +267,14 @@ def test_the_documents_price_is_that_of_the_resolver_alone(rough):
     assert rough.assumptions["kwh_price"].startswith("0.041 USD/kWh")
     assert rough.assumptions["checkpoint_time"].startswith("1.98 s: 988.4 GB at 500 GB/s")
     assert to_si(rough.value("checkpoint_time"), "s") == pytest.approx(70.6e9 * 14 / 500e9, rel=1e-3)
+
+
+def test_a_run_that_waits_for_repairs_is_told_how_many_spares_would_do():
+    """A quicker step is no remedy of a run that never ends."""
+    work = {"model": "Llama3_405B", "batch_size": 2048, "seq_len": 8192, "tokens": 15.6e12}
+    plan = {"task": "training", "workload": work, "hardware": {"on": "16384xH100", "stack": "meta24"}}
+    plan["parallelism"] = {"tp": 8, "pp": 16, "virtual_stages": 8}
+    few, enough = (evaluate(Plan.model_validate({**plan, "ops": {"spares": spares}})) for spares in (2, 59))
+    assert "59" in few.verdict[0] and "would do" in few.verdict[0]
+    assert not any("fp8" in change.words for change in few.changes)
+    assert enough.value("goodput") > 0.9

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mlsysim.cases.failures import enough_spares
+from mlsysim.cases.goodput import PATIENCE
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.change_candidates import (
     CAVEAT,
@@ -30,9 +32,10 @@ from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
 from mlsysim.plans.ruling import LOST
 from mlsysim.plans.training_layout import least_fleet
+from mlsysim.plans.training_time import said_of
 from mlsysim.systems.registry import Fabrics
 from mlsysim.units.registry import to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, many
 
 _LARGER = "a batch twice as large{} (half as many updates for the same {}: check that it learns as much)"
 
@@ -41,6 +44,10 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     """Rounds of changes of training: its layout, batch and format, what failures cost, the network, other chips and more of them."""
     layout, given, micro = answer.layout, answer.plan.parallelism, plan.parallelism.micro_batch or 1
     settings: list[Candidate] = []
+    if "goodput" in answer.held and answer.held["goodput"].value * PATIENCE <= 1:
+        # A run that does not end is no better for steps that are quicker.
+        yield list(_sturdier(plan, answer))
+        return
     if not given.automatic:
         searching = plan.replacing(parallelism=None)
         settings = [Candidate(lambda tried: f"let the layout be searched ({_other(layout, tried.layout)})", searching)]
@@ -110,6 +117,13 @@ def _sturdier(plan: Plan, answer: Answer) -> Iterator[Candidate]:
     if "goodput" not in held or held["goodput"].value > 1 - LOST or ops.simulated:
         # What was played says it itself, of many runs.
         return
+    if ops.spares is not None:
+        fleet = find_fleets(plan.hardware).one
+        enough = enough_spares(to_si(held["mtbf"].value, "h"), said_of(plan, fleet))[1]
+        if enough > ops.spares:
+            yield Candidate(
+                f"{many(enough, 'spare node')} instead of {ops.spares:,}", plan.replacing(ops={"spares": enough})
+            )
     for mode, words in _SAVED.items():
         if mode != ops.checkpoint_mode:
             saved = {"checkpoint_mode": mode, "checkpoint_time": None, "checkpoint_interval": None}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mlsysim.cases.goodput import Goodput
+from mlsysim.cases import failures
+from mlsysim.cases.goodput import PATIENCE, Goodput
 from mlsysim.cases.losslaw import training_flops
 from mlsysim.cases.training_memory import NO_LAYOUT_HELPS, NOTHING_HELPS
 from mlsysim.errors import InputError
@@ -29,12 +30,12 @@ from mlsysim.plans.training_layout import (
     step_options,
     training_batch,
 )
-from mlsysim.plans.training_time import run_of
+from mlsysim.plans.training_time import run_of, said_of
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.power import waiting_power_of
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time, count_text
-from mlsysim.vocabulary import worded
+from mlsysim.units.text import compact_time, count_text, many
+from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.algorithm.complexity import ScalingModel
 from mlsysim.walls.fleet.communication import DistributedResult
 from mlsysim.zoo.constants import constant
@@ -246,6 +247,20 @@ def _headline(sheet: Sheet, fleet: Fleet, step: DistributedResult) -> str:
     )
 
 
+def _never_ends(sheet: Sheet, kept: Goodput) -> str:
+    """Why a run does not end: too few spares for the nodes in repair, or failures as such."""
+    said, never = (
+        said_of(sheet.plan, find_fleets(sheet.plan.hardware).one),
+        "no run of this kind ends in ten times its work.",
+    )
+    if said.spares is None or float(kept.ratio) * PATIENCE <= 1 - float(kept.waiting):
+        return f"The fleet fails faster than it recovers: {never}"
+    broken, enough = failures.enough_spares(kept.mtbf, said)
+    have = f"{many(said.spares, 'spare')} stand{'s' * (said.spares == 1)} in for" if said.spares else "none is replaced"
+    words = f"The run waits for repairs, of about {broken:,.2g} nodes at a time, of which {have}: {never[:-1]} ("
+    return worded(words, Setting("spares", enough), " would do).")
+
+
 def _verdict(sheet: Sheet, days: float, kept: Goodput, played: Simulated | None) -> Iterator[str]:
     """What is found of a run that fits; what does not will have no time and no cost."""
     wanted = sheet.plan.workload.tokens
@@ -254,7 +269,7 @@ def _verdict(sheet: Sheet, days: float, kept: Goodput, played: Simulated | None)
         time = sheet.text("run_time") if wanted is not None else compact_time(days * _SECONDS_PER_DAY)
         yield f"{what} {time}, with failures and checkpoints (goodput {sheet.text('goodput')})."
     else:
-        yield "The fleet fails faster than it recovers: no run of this kind ends in ten times its work."
+        yield _never_ends(sheet, kept)
     if played is not None:
         yield from played.verdict(sheet)
     yield from cost_sentence(sheet, days, "The run" if kept.lasting else "Trying")
