@@ -17,7 +17,7 @@ from mlsysim.physics.power import proportional_power, stretched
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.systems.registry import Systems
-from mlsysim.timing.diffusion_time import diffusion_activity
+from mlsysim.timing.diffusion_time import XDIT, diffusion_activity
 from mlsysim.timing.power import (
     Activity,
     chip_power,
@@ -76,7 +76,7 @@ def test_published_energy_of_a_token():
 def test_published_energy_of_an_image():
     """ML.ENERGY: FLUX.1-dev, four B200, 8 images in 21.717 s: 9,574.7 J an image (the constants were fitted on this table)."""
     chip = Hardware.get("B200")
-    activity = diffusion_activity(Models.get("FLUX_1_dev"), chip, 4, 8, 50, 21.717)
+    activity = diffusion_activity(Models.get("FLUX_1_dev"), chip, 4, 8, 50, 21.717, XDIT)
     assert energy_per_item(power_of(chip, activity), 4, 8 / 21.717) == pytest.approx(9574.7, rel=0.15)
 
 

@@ -25,7 +25,7 @@ from mlsysim.calibrate.residuals import Residual
 from mlsysim.calibrate.tables.energy import IMAGES, SERVING, imaged, served
 from mlsysim.hardware.registry import Hardware
 from mlsysim.physics.power import limited_power, running_power, voltage, waiting_power
-from mlsysim.timing.diffusion_time import diffusion_activity
+from mlsysim.timing.diffusion_time import XDIT, diffusion_activity
 from mlsysim.timing.power import (
     Activity,
     chip_power,
@@ -76,7 +76,7 @@ def token_row(row: dict[str, str]) -> Measured:
 def image_row(row: dict[str, str]) -> Measured:
     """The same for images."""
     model, chip, devices, batch, steps, seconds = imaged(row)
-    done = diffusion_activity(model, chip, devices, batch, steps, seconds)
+    done = diffusion_activity(model, chip, devices, batch, steps, seconds, XDIT)
     return _row(row, chip, done, (1.0, 0.0, 0.0), energy_per_item(1.0, devices, batch / seconds))
 
 

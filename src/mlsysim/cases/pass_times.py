@@ -37,7 +37,7 @@ from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
 from mlsysim.timing.power import Activity, vector_share
 from mlsysim.timing.profile import own_words, profile
-from mlsysim.timing.runtimes import DENOISING, ENGINE, Runtime, band_of, has_inventory, runtime_for
+from mlsysim.timing.runtimes import DENOISING, DIFFUSION, ENGINE, Runtime, band_of, has_inventory, runtime_for
 from mlsysim.timing.stacks import software, software_names
 from mlsysim.timing.vision_time import constants, inventory_time
 from mlsysim.vocabulary import Setting, worded
@@ -71,23 +71,25 @@ def calibrated_pass(
     needed, capacity = room(work, device)
     spilled = _spilled(work, device, needed, capacity)
     band = _said(known, words, needed <= capacity, assumed)
-    denoises = question.phase == "generate" and known.regime == "diffusion"
-    does = partial(_does, question, chip, denoises) if denoises or question.rate is not None else None
-    vector = "kernels" if operators else "eager" if "eager" in (runtime or "") else "fused"
+    denoises = question.phase == "generate" and known.regime == DIFFUSION
+    does = partial(_does, question, chip, runtime, denoises) if denoises or question.rate is not None else None
+    launched = not operators and runtime_for(question.model, question.phase, runtime)[0].launches_each
+    vector = "kernels" if operators else "eager" if launched else "fused"
     timed = timed_by(form, work, held, capacity, device, chip, band, spilled, does=does, vector=vector)
     kind, over = ENERGY if denoises else OF_A_PASS, None if question.rate is None else question.batch / question.rate
     return replace(timed, energy_band=energy_band(timed, chip, kind, device.cap, question.devices, over))
 
 
 def _does(
-    question: Pass, chip: HardwareNode, denoises: bool, ledger: Ledger, found: Activity
+    question: Pass, chip: HardwareNode, runtime: str | None, denoises: bool, ledger: Ledger, found: Activity
 ) -> tuple[Activity, float]:
     """What a device does in the time in which the pass was measured to happen, and how much that is of the ledger's device-time.
     Denoisers do what was measured of them."""
     over = ledger.seconds if question.rate is None else question.batch / question.rate
     model: Any = question.model
     if denoises:
-        done = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, over)
+        stack = runtime_for(model, question.phase, runtime)[1]
+        done = diffusion_activity(model, chip, question.devices, question.batch, model.denoising_steps, over, stack)
         return replace(done, clock=found.clock), question.devices * over / ledger.seconds
     slower = ledger.seconds / over
     busy = min(1.0, found.busy * slower)
@@ -277,7 +279,7 @@ def _by_runtime(
     if not has_inventory(model, chip) and (stack != ENGINE or model.looks_up):
         refuse_runtime(model, chip, name, "calibrated")
     say_runtime(chosen, name, assumed)
-    if question.devices > 1 and (stack != DENOISING or question.phase != "generate"):
+    if question.devices > 1 and (stack not in DENOISING or question.phase != "generate"):
         raise InputError(_ALONE, field="hardware")
     band, words = band_of(stack, chip, question.batch, question.arrivals, question.precision)
     return _form(question, chip, stack), band, words
@@ -293,14 +295,14 @@ def say_runtime(chosen: Runtime, given: str | None, assumed: Assumptions) -> Non
 def _form(question: Pass, chip: HardwareNode, stack: str) -> Form:
     model: Any = question.model
     batch, precision = question.batch, question.precision
-    if stack == DENOISING:
+    if stack in DENOISING:
         if question.phase == "generate":
             ring = question.ring
             if question.devices % ring:
                 raise InputError(f"A ring of {ring} does not divide {question.devices} accelerators.", field="ring")
             shared = question.devices // ring
-            return lambda a: diffusion_time(model, chip, batch, None, shared, ring, precision, a.tag)
-        return lambda a: denoising_time(model, chip, batch, precision, tag=a.tag)
+            return lambda a: diffusion_time(model, chip, batch, None, shared, ring, precision, stack, a.tag)
+        return lambda a: denoising_time(model, chip, batch, precision, stack, a.tag)
     inventory = inventory_of(model, None if model.fixed_shape else question.new)
     passes = model.passes_per_image if model.denoises and question.phase == "generate" else 1
     if stack == ENGINE:

@@ -1,13 +1,20 @@
-"""Calibrated fidelity for image diffusion: all denoising steps of a batch of images, on one device or several.
+"""Calibrated fidelity for denoisers: one pass, or all denoising steps of a batch of images, on one device or several.
 
     t = | device, launches |_p
-    device = F_lin/(eta P n) + a F_att/(V n) + b B/(V n) + w W_bytes/W steps + v images/V + exchange + ring steps
+    device = F_lin/(eta P n) + attention + b B/(V n) + w W_bytes/W steps + v images/V + operators x k x steps + exchange + ring steps
+    attention = a F_att/(P n) + s S/(V n)      PyTorch's own kernels: products at the peak, S exponentials of scores at the vector rate
+              = a F_att/(V n)                  flash-attention 2, as xDiT calls it
     launches = (operators x h + [n > 1] blocks x l) x steps
 
-Only the products scale with the tensor peak P. Attention, norms and modulations of eager diffusion code scale with the vector
-rate V (cores times clock), which is why a chip of 2.3 times the peak is 1.4 times as fast here. n devices split the tokens:
-``ulysses`` of them exchange heads all to all, ``ring`` of them pass keys and values around. The decoder runs once for each image.
-Constants are those of eager diffusers code with xDiT (``data/software/vision.toml``, table ``diffusion``).
+Norms, modulations and copies between products scale with the vector rate V (cores times clock) and not with the bandwidth, which is why a chip
+of 2.3 times the peak is 1.4 times as fast under eager code. S = F_att / 4d: heads of few dimensions wait for their exponentials (0.4 PFLOP/s on an
+H200 at 64, 0.6 at 128). n devices split the tokens: ``ulysses`` of them exchange heads all to all, ``ring`` of them pass keys and values
+around. The decoder runs once for each image. A stack (``data/software/runtimes.toml``, table ``denoising``) says which terms count: launched one
+by one, captured in a graph (no launches), compiled (fewer bytes and launches), or xDiT of 2025. Coefficients are fitted to all of them at once
+(``data/software/vision.toml``, table ``diffusion``).
+
+Left out: products of few rows, which fill no chip (one small image is up to a third slower), and how often a network's code asks the host for each
+operator (a DiT of diffusers, whose blocks embed the label anew, takes twice the launches of others).
 """
 
 from __future__ import annotations
@@ -33,20 +40,28 @@ if TYPE_CHECKING:
 _HALF = bytes_per_element("bf16")
 _PARTS = {
     "products": ("products", 1, "peak"),
-    "attention": ("attention", 1, "peak"),
+    "attention_products": ("attention", 1, "peak"),
+    "scores": ("attention", 1, "peak"),
+    "flash_attention": ("attention", 1, "peak"),
     "product_bytes": ("products", 1, "peak"),
     "elementwise_bytes": ("norms and activations", 1, "peak"),
     "attention_bytes": ("attention", 1, "peak"),
+    "fused_product_bytes": ("products", 1, "peak"),
+    "fused_elementwise_bytes": ("norms and activations", 1, "peak"),
     "weights": ("weights", 2, "bandwidth"),
     "decoder": ("image decoder", 1, "peak"),
+    "kernels": ("smallest kernels", 3, "host"),
     "ring": ("ring of keys and values", 14, "link"),
     "exchange": ("exchange of heads", 14, "link"),
     "operators": ("launches", 3, "host"),
+    "served_operators": ("launches", 3, "host"),
+    "fused_operators": ("launches", 3, "host"),
     "group": ("launches", 3, "host"),
 }
 """Name, wall and resource of each term. Bytes of eager diffusion code go at the vector rate, so arithmetic is their wall."""
-DEVICE_TERMS = tuple(term for term, (_, _, resource) in _PARTS.items() if resource != "host")
-HOST_TERMS = tuple(term for term in _PARTS if term not in DEVICE_TERMS)
+HOST_TERMS = ("operators", "served_operators", "fused_operators", "group")
+DEVICE_TERMS = tuple(term for term in _PARTS if term not in HOST_TERMS)
+EAGER, XDIT = "diffusion", "diffusion_xdit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,7 @@ class Denoiser:
 
     products: float
     attention: float
+    scores: float
     product_bytes: float
     elementwise_bytes: float
     attention_bytes: float
@@ -78,6 +94,7 @@ def denoiser(model: DiffusionWorkload) -> Denoiser:
         found["operators"] += op.count
         if op.kind == "attention":
             found["attention"] += op.count * op.flops
+            found["scores"] += op.count * op.flops / (4 * op.k)
             found["attention_bytes"] += moved
             if op.n >= op.m / 2:  # attention among the image's tokens, not to the text
                 found["blocks"] += op.count
@@ -101,15 +118,16 @@ def diffusion_features(
     ring: int = 1,
     precision: str = "bf16",
     images_decoded: float | None = None,
+    stack: str = EAGER,
 ) -> dict[str, float]:
-    """Seconds of each term at a coefficient of one, for ``steps`` denoising steps of ``passes`` / ``steps`` passes each.
+    """Seconds of each term of a stack at a coefficient of one, for ``steps`` denoising steps of ``passes`` / ``steps`` passes each.
 
     Measured in 16 bits; another format changes the rate of the products and the bytes of the weights, a wider one all bytes, and the rate
     of attention as that of the products.
     """
     devices = ulysses * ring
     wide = "fp16" if precision == "bf16" and not chip.compute.supports("bf16") else precision
-    peak = arithmetic_peak(chip, wide)[0] * profile(chip, "runtimes.diffusion").gemm_for("bf16").rate_share
+    peak = arithmetic_peak(chip, wide)[0] * profile(chip).gemm_for("bf16").rate_share
     vector = issue_rate(chip)
     memory = to_si(chip.memory.bandwidth, "byte/s")
     if devices > 1 and chip.link is None:
@@ -122,21 +140,33 @@ def diffusion_features(
     if devices > 1 and chip.link is not None:
         link = to_si(chip.link.bandwidth_per_direction, "byte/s")
         exchange = wider * work.exchanged_bytes * images / devices * (ulysses - 1) / ulysses / link
-    return {
+    products = wider * work.product_bytes * images / (vector * devices)
+    elementwise = wider * work.elementwise_bytes * images / (vector * devices)
+    operators = work.operators * steps * 1e-6
+    found = {
         "products": work.products * images / (peak * devices),
-        "attention": slower * work.attention * images / (vector * devices),
-        "product_bytes": wider * work.product_bytes * images / (vector * devices),
-        "elementwise_bytes": wider * work.elementwise_bytes * images / (vector * devices),
+        "attention_products": slower * work.attention * images / (peak * devices),
+        "scores": work.scores * images / (vector * devices),
+        "flash_attention": slower * work.attention * images / (vector * devices),
+        "product_bytes": products,
+        "elementwise_bytes": elementwise,
+        "fused_product_bytes": products,
+        "fused_elementwise_bytes": elementwise,
         "attention_bytes": wider * work.attention_bytes * images / (vector * devices),
         "weights": work.weight_bytes * bytes_per_element(precision) / _HALF * steps / memory,
         "decoder": (batch if images_decoded is None else images_decoded)
         * constants()["diffusion_facts"]["decoder_flops"]
         / vector,
+        "kernels": operators,
         "ring": (ring - 1) * work.blocks * steps * 1e-6,
         "exchange": exchange,
-        "operators": work.operators * steps * 1e-6,
+        "operators": operators,
+        "served_operators": operators,
+        "fused_operators": operators,
         "group": (devices > 1) * work.blocks * steps * 1e-6,
     }
+    counted = constants()["denoising"]
+    return {term: seconds for term, seconds in found.items() if term in (*counted[stack], *counted["every"])}
 
 
 def diffusion_time(
@@ -147,23 +177,29 @@ def diffusion_time(
     ulysses: int = 1,
     ring: int = 1,
     precision: str = "bf16",
+    stack: str = EAGER,
     tag: Tag = untagged,
 ) -> Any:
     """Seconds to make a batch of images."""
     steps = steps or model.denoising_steps
     work = denoiser(model)
     features = diffusion_features(
-        work, chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring, precision
+        work, chip, batch_size, steps * model.guidance_passes, steps, ulysses, ring, precision, stack=stack
     )
     return _combined(features, work.operations * batch_size * steps * model.guidance_passes / (ulysses * ring), tag)
 
 
 def denoising_time(
-    model: DiffusionWorkload, chip: HardwareNode, batch_size: float, precision: str = "bf16", tag: Tag = untagged
+    model: DiffusionWorkload,
+    chip: HardwareNode,
+    batch_size: float,
+    precision: str = "bf16",
+    stack: str = EAGER,
+    tag: Tag = untagged,
 ) -> Any:
     """Seconds of one pass of the denoiser, of which :func:`diffusion_time` has many and the decoder."""
     work = denoiser(model)
-    features = diffusion_features(work, chip, batch_size, 1, 1, precision=precision, images_decoded=0.0)
+    features = diffusion_features(work, chip, batch_size, 1, 1, precision=precision, images_decoded=0.0, stack=stack)
     return _combined(features, work.operations * batch_size, tag)
 
 
@@ -175,22 +211,28 @@ def _combined(features: Mapping[str, float], operations: float, tag: Tag) -> Any
         equation = "t = | device, launches |_p"
         return tag(*_PARTS[term], equation, table[term] * features[term], flop=counted.get(term, 0.0))
 
-    device = sum(seconds(term) for term in DEVICE_TERMS if features[term])
-    host = sum(seconds(term) for term in HOST_TERMS if features[term])
+    device = sum(seconds(term) for term in DEVICE_TERMS if features.get(term))
+    host = sum(seconds(term) for term in HOST_TERMS if features.get(term))
     return overlapped_time(device, host, table["sharpness"])
 
 
 def diffusion_activity(
-    model: DiffusionWorkload, chip: HardwareNode, devices: int, batch_size: float, steps: int, seconds: float
+    model: DiffusionWorkload,
+    chip: HardwareNode,
+    devices: int,
+    batch_size: float,
+    steps: int,
+    seconds: float,
+    stack: str = EAGER,
 ) -> Activity:
     """What each device does while a group of them makes a batch of images in a given time.
 
     It is busy for what the device work alone would take on one device, over the time of all of them; to a fitted exponent, since
-    its many small kernels leave gaps. All of it is eager code.
+    its many small kernels leave gaps. All of it is taken for eager code.
     """
     table, work = constants()["diffusion"], denoiser(model)
     operations = work.operations * batch_size * steps * model.guidance_passes
-    features = diffusion_features(work, chip, batch_size, steps * model.guidance_passes, steps)
-    busy = min(1.0, sum(table[name] * features[name] for name in DEVICE_TERMS) / (devices * seconds))
+    features = diffusion_features(work, chip, batch_size, steps * model.guidance_passes, steps, stack=stack)
+    busy = min(1.0, sum(table[name] * features.get(name, 0.0) for name in DEVICE_TERMS) / (devices * seconds))
     busy = busy ** power_constants()["eager"]["exponent"]
     return Activity(operations / (devices * seconds), 0.0, busy, vector_share("eager"))

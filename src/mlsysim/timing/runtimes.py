@@ -2,7 +2,7 @@
 
 A runtime is a name in ``data/software/runtimes.toml`` (table ``runtimes``) that says which fitted stack times a forward pass and
 which a training step. Where nobody names one it is :data:`DEFAULT`: a compiled forward pass, an eager training step, and of denoisers
-diffusers forward and compiled in training.
+diffusers forward and compiled in training. A denoiser's pass under ``compiled`` is that of compiled diffusers, under ``graph`` of captured ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from mlsysim.units.records import dataclass
 from mlsysim.zoo.intervals import Interval, interval
 
 ENGINE = "tensorrt"
-DENOISING = "diffusion"
+DENOISING = tuple(stack for stack in software_file("runtimes")["denoising"] if stack != "every")
+DIFFUSION = "diffusion"
+"""What passes of denoisers were scored under, whatever launches their operators."""
 SUBMITTED = "mlperf_train"
 _DEFAULT = {"inference": "compiled", "training": "eager_nhwc"}
 _DENOISER = "diffusers"
@@ -38,6 +40,12 @@ class Runtime:
     title: str
     inference: str | None = None
     training: str | None = None
+    denoising: str | None = None
+
+    @property
+    def launches_each(self) -> bool:
+        """Whether it launches operators one by one."""
+        return "one by one" in self.title
 
 
 def runtime(name: str) -> Runtime:
@@ -79,12 +87,13 @@ def runtime_for(model: Workload, phase: str, name: str | None) -> tuple[Runtime,
     denoises = model.denoises and not training
     usual = _DEFAULT["inference" if model.denoises else kind]
     found = runtime(name or (_DENOISER if denoises else usual))
-    stack = found.training if training else found.inference
+    stack = found.training if training else found.denoising if denoises else found.inference
     if stack is None:
-        known = [each for each, entry in constants()["runtimes"].items() if kind in entry]
-        raise InputError(f"No {kind} was measured with {found.name}; use {', '.join(known)}.", field="runtime")
-    if stack == DENOISING and not denoises:
-        raise InputError(f"{found.name} runs denoisers, which {model.name} is not.", field="runtime")
+        if found.denoising in DENOISING and not (found.inference or found.training or denoises):
+            raise InputError(f"{found.name} runs denoisers, which {model.name} is not.", field="runtime")
+        asked = "denoising" if denoises else kind
+        known = [each for each, entry in constants()["runtimes"].items() if asked in entry]
+        raise InputError(f"No {asked} was measured with {found.name}; use {', '.join(known)}.", field="runtime")
     return found, stack
 
 
@@ -104,17 +113,17 @@ def band_of(
     the coefficients were not fitted on gets what leaving a chip out of the fit gives; one that is no GPU, of stacks of GPUs, runs other software too.
     """
     where = constants()["measured"]["cpu" if chip.family == "cpu" else stack]
-    common = stack in (ENGINE, DENOISING, SUBMITTED)
+    common = stack in (ENGINE, *DENOISING, SUBMITTED)
     # Of other stacks times are those of a chip that no coefficient was fitted on.
     rates, times = where.get("rates", ()), where.get("times", ())
     chips = [*rates, *times] if common else rates
     regime = regime_of(stack, chip)
-    if stack == DENOISING:
-        regime = "diffusion"
+    if stack in DENOISING:
+        regime = DIFFUSION
     elif stack == ENGINE:
         regime = f"vision engine {'server' if arrivals else 'latency' if batch <= _QUERY else 'offline'}"
     unseen = [] if chip.metadata.key in chips else ["chip"]
-    unseen += ["kernels"] if stack == DENOISING and format_of(precision).wide else []
+    unseen += ["kernels"] if stack in DENOISING and format_of(precision).wide else []
     unseen += ["software"] if chip.family not in ("gpu", "cpu") else []
     band = interval(regime if common or not unseen else regime.partition(" on ")[0], *unseen)
     lacks = (

@@ -94,7 +94,7 @@ def _tokens(row: Mapping[str, str]) -> Question:
 def _image(row: Mapping[str, str]) -> Question:
     """Images ask for their energy at the measured rate."""
     model, chip, devices, batch, steps, seconds = imaged(row)
-    plan = denoising_plan(key_of(model), chip, devices, batch, steps, measured_rate=batch / seconds)
+    plan = denoising_plan(key_of(model), chip, devices, batch, steps, stack="xdit", measured_rate=batch / seconds)
     return Question(IMAGES, measured(row), plan, "energy_per_sample", "J", 1.0, ENERGY, _measured(chip))
 
 

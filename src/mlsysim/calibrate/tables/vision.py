@@ -250,10 +250,13 @@ def _diffusion(row: Mapping[str, str]) -> Question:
     apart = re.search("ulysses=|ring=", row["notes"])
     ulysses, ring = settings_of(row, "ulysses", "ring") if apart else (int(number(row, "n_devices", 1.0)), 1)
     over = ring if ring > 1 else None
-    plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over)
-    found = _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
     how = _WORDS["compilers"].get(row["compiler"].lower(), row["compiler"])
-    return found if how == "eager" else replace(found, inferred=(f"stands in for {how}: eager code",), guessed=1)
+    stack = "xdit" if apart else "diffusers" if how == "eager" else "compiled"
+    plan = denoising_plan(key_of(model), chip, ulysses * ring, int(number(row, "batch")), steps, over, stack=stack)
+    found = _question(row, plan, "latency", "s", 1.0, "diffusion", key_of(chip) in _WORDS["measured"])
+    if how in ("eager", "compiled"):
+        return found
+    return replace(found, inferred=(f"stands in for {how}: compiled code",), guessed=1)
 
 
 def board_of(row: Mapping[str, str]) -> tuple[Board, str | None]:
