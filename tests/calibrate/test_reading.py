@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim.calibrate.cells import devices_of, engine_of, measured
+from mlsysim.calibrate.cells import chip_of, devices_of, engine_of, key_of, measured
 from mlsysim.calibrate.questions import Excluded, Row
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.zoo.labels import machine
@@ -90,6 +90,10 @@ def test_a_column_that_a_table_lacks_is_empty() -> None:
         "engine_version": "1.0",
     }
     assert Row()["notes"] == ""
+    given = Row.of(
+        {"virtual_stages": "n/a", "pp": "—", "ep": "nan", "tp": "None", "recompute": "none", "zero_stage": "-"}
+    )
+    assert set(given.values()) == {"", "none"} and given["recompute"] == "none"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +117,15 @@ def test_an_engine_without_graphs_is_another(said: dict[str, str], meant: str) -
 )
 def test_machines_are_read_as_people_call_them(said: str, meant: tuple[int, str]) -> None:
     assert machine(said) == meant
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("Tenstorrent n150", "Tenstorrent_Wormhole_n150"), ("Blackhole p150a", "Tenstorrent_Blackhole_p150")]
+    + [("Perlmutter A100", "A100"), ("Frontier MI250X", "MI250X"), ("Polaris A100 40GB", "A100_40GB")],
+)
+def test_chips_of_makers_and_clusters_are_chips(said: str, meant: str) -> None:
+    assert key_of(chip_of(said)) == meant
 
 
 def test_caches_are_those_of_the_checkpoint_where_the_engine_takes_them_from_there() -> None:

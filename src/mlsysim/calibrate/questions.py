@@ -260,7 +260,7 @@ def _as_others_run(found: Prediction, q: Question, source: str) -> Prediction:
 
 
 class Row(dict[str, str]):
-    """Cells of a row by column; a column that a table lacks is empty, and whole numbers that a program wrote as 8.0 are whole."""
+    """Cells of a row by column; a column that a table lacks is empty, as one with n/a is, and whole numbers that a program wrote as 8.0 are whole."""
 
     def __missing__(self, _: str) -> str:
         return ""
@@ -270,7 +270,14 @@ class Row(dict[str, str]):
         return cls({name: _whole(name, (text or "").strip()) for name, text in row.items()})
 
 
+_NOTHING = frozenset("- -- – — ? n/a na nan null nil tbd unknown unspecified".split()) | {"not given", "not specified"}
+_OF_NONE = ("recompute", "interconnect", "compiler")
+"""Columns of which "none" says something."""
+
+
 def _whole(name: str, text: str) -> str:
+    if text.lower() in _NOTHING or (text.lower() == "none" and name not in _OF_NONE):
+        return ""
     kept = name == "value" or name.endswith("version") or not re.fullmatch(r"\d+\.0+", text)
     return text if kept else text.partition(".")[0]
 
