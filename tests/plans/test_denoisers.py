@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlsysim.plans.evaluate import evaluate_plainly
+from mlsysim.plans.evaluate import evaluate, evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
 
@@ -25,3 +25,14 @@ def test_steps_of_one_pass_are_said_to_have_no_effect():
     answer, time = asked(steps=30, phase="inference")
     assert time == asked()[1]
     assert answer.assumptions["steps"] == "no effect on one pass"
+
+
+def test_an_image_is_called_one_and_compiled_code_is_the_first_change():
+    answer = evaluate({"task": "inference", "model": "StableDiffusion_XL", "on": "A100", "steps": 30})
+    assert "; an image takes " in answer.headline
+    assert {metric.name: metric.label for metric in answer.metrics}["latency"] == "Time of all steps"
+    assert answer.change is not None
+    assert "torch.compile" in answer.change.words
+    compiled = evaluate({"task": "inference", "model": "StableDiffusion_XL", "on": "A100", "stack": "compiled"})
+    assert "; a pass takes " in compiled.headline
+    assert compiled.change is None or "torch.compile" not in compiled.change.words

@@ -29,6 +29,7 @@ from mlsysim.plans.change_candidates import (
 from mlsysim.plans.limits import demands
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, workload_of
+from mlsysim.timing.runtimes import has_inventory, runtime_for
 from mlsysim.units.registry import to_si
 
 _SPARE = 1.25
@@ -222,7 +223,7 @@ _DOUBLINGS = 8
 
 
 def of_one_pass(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
-    """Rounds of changes of one pass: narrower formats, other chips."""
+    """Rounds of changes of one pass: compiled code, narrower formats, other chips."""
     precision = answer.precision
     narrower = {
         "fp64": "fp32 fp16",
@@ -234,7 +235,11 @@ def of_one_pass(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         "int8": "int4",
     }
     have = [fleet.node.accelerator.compute.precision_flops for fleet in find_fleets(plan.hardware).fleets]
-    yield [
+    model, chip = workload_of(plan.workload), find_fleets(plan.hardware).fleets[0].node.accelerator
+    timed = answer.fidelity == "calibrated" and has_inventory(model, chip) and chip.family == "gpu"
+    launched = timed and runtime_for(model, "inference", plan.hardware.stack)[0].launches_each
+    compiled = Candidate("torch.compile (the stack compiled)", plan.replacing(hardware={"stack": "compiled"}))
+    yield [compiled] * launched + [
         Candidate(f"{name} instead of {precision}{CAVEAT}", plan.replacing(workload={"precision": name}), True)
         for name in narrower.get(precision, "").split()
         # Weights of 8 bits are integers where a chip has no arithmetic in fp8.

@@ -37,9 +37,11 @@ def evaluate_inference(plan: Plan) -> Answer:
     resolve.refuse_foreign(plan, "inference", ("workload.dimensions", "parallelism.mode"))
     groups = resolve.find_fleets(plan.hardware)
     fleet = groups.one
-    sheet = Sheet(plan, {name: text for name, text in groups.assumed.items() if name == "chip"}, "inference", "pass")
-    model = resolve.workload_of(plan.workload)
-    options = _options(plan, model, fleet, sheet.assumed)
+    model, assumed = resolve.workload_of(plan.workload), {k: v for k, v in groups.assumed.items() if k == "chip"}
+    options = _options(plan, model, fleet, assumed)
+    image = "image" if options["batch_size"] == 1 else "batch"
+    labels = ("images", image) if options.get("phase") == "generate" else ("inference", "pass")
+    sheet = Sheet(plan, assumed, *labels)
     profile = sheet.keep(SingleNodeModel().solve(model, fleet.node.accelerator, **options))
     return _answer(sheet, model, fleet, profile, options)
 
@@ -134,7 +136,8 @@ def _answer(
     sheet.shown["roofline"] = roof_point(ledger, chip, options["precision"], profile.phase or "one pass")
     memory = f"{sheet.text('memory')} of {sheet.text('memory_capacity')}"
     time = f"{sheet.text('latency')}{sheet.band('latency')}"
-    fits = f"Fits: {memory}; a pass takes {time}, {sheet.text('throughput')} samples a second."
+    one = {"image": "an image", "batch": f"a batch of {options['batch_size']:,} images"}.get(sheet.noun, "a pass")
+    fits = f"Fits: {memory}; {one} takes {time}, {sheet.text('throughput')} samples a second."
     return sheet.answer(
         calibrated=options["efficiency"] == "calibrated",
         feasible=bool(profile.feasible),

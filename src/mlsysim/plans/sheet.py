@@ -21,11 +21,14 @@ from mlsysim.walls.binding import NAMES
 from mlsysim.walls.catalog import TITLES
 from mlsysim.walls.result import Result
 
+_TASKS = {"samples": "training", "images": "inference"}
+"""Tasks of which some have labels of their own."""
+
 
 class Sheet:
     """Metrics, scores, results and assumptions while a plan is evaluated.
 
-    ``task`` chooses the labels; "samples" is training of a network that counts samples. ``noun`` is what the ledger is of.
+    ``task`` chooses the labels; "samples" is training of a network that counts samples, "images" all steps of a denoiser. ``noun`` is what the ledger is of.
     """
 
     def __init__(self, plan: Plan, assumed: dict[str, str], task: str, noun: str) -> None:
@@ -149,7 +152,7 @@ class Sheet:
         answer = Answer(
             name=self.plan.name,
             plan=self.plan,
-            task="training" if self.task == "samples" else self.task,  # type: ignore[arg-type]
+            task=_TASKS.get(self.task, self.task),  # type: ignore[arg-type]
             fidelity=fidelity or ("calibrated" if calibrated else "first order"),
             metrics=metrics,
             binding=binding,
