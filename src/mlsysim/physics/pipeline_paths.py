@@ -57,7 +57,7 @@ _TABLES = {
         """
     m+p-2 m m 1 0 0 0 p-2, m+p-3 m+p-1 n+3 1 1 1 0 2p-2, m+p-3 m+1 m 1 0 1 0 p, n+p+1 m+p-2 m n+3 m 0 0 2p-4,
     m+p-2 m+p-2 n+3 1 1 0 0 2p-4, m+p-1 m+p-2 n+3 1 0 m n 2p-3, m+p-2 m+p-3 n+5 1 0 0 0 2p-5,
-    m+p-2 m m 3 0 0 0 p-2""",
+    m+p-2 m m 3 0 0 0 p-2, m+p-2 m+p-2 n+3 3 3 0 0 2p-4, m+p-3 m+p-1 n+3 1 3 1 0 2p-2""",
     ),
     "zb_v": (
         """
@@ -236,4 +236,39 @@ def turning_inside(p: Any, m: Any, passes: Any, more: Any, most: Any, c: Any) ->
     few = there + (m - 1) * f + (m + p - 3) * b + m * w + (p - 4) * c
     few = maximum(few, where(m < 4, few + b + c + m * (more[1] + more[2]), none))
     few = where((m > 1) & (m < 5) & (p > 2), few, none)
-    return maximum(few, maximum(*(turned(maximum(rounded((m - 1) / 2), 1.0)) for rounded in (floor, ceil))))
+    near = _near_the_first(p, m, passes, more, most, c)
+    return longest(few, near, *(turned(maximum(rounded((m - 1) / 2), 1.0)) for rounded in (floor, ceil)))
+
+
+def _near_the_first(p: Any, m: Any, passes: Any, more: Any, most: Any, c: Any) -> Any:
+    """ZB-H2 with m < 2p - 1: paths that come back to a first device, all the time or three times."""
+    f, b, w = passes
+    none, rest = 0.0 * c, more[1] + more[2]
+
+    def path(fs: Any, bs: Any, ws: Any, first: Any, back: Any, sends: Any) -> Any:
+        return fs * f + bs * b + ws * w + first * more[0] + back * rest + sends * c
+
+    # Those that turn at the device half as far from the first as there are micro-batches, or one before.
+    far, before = p - 1 - ceil((m - 1) / 2), p - 1 - floor((m - 1) / 2)
+    all_of = path(m + far, m + far, m, m, m, 2 * far)
+    nearly = maximum(
+        path(m - 1 + before, m + before, m, m - 1, m, 2 * before),
+        path(m + before, m + before, m - 1, m - 1, m - 1, 2 * before),
+    )
+    # Of more than four these are in the table.
+    thrice = path(m + p - 2, m + p - 2, 3, 3, 3, 2 * (p - 2))
+    ends = path(m + p - 3, m + p - 1, 3, 1, 3, 2 * (p - 1)) + most[0] + most[1]
+    stays = path(m + p - 2, m + far, m, 3, 0, p - 2 + far)
+    later = path(m + p - 2, m + before, m - 1, 3, 0, p - 2 + before)
+    # Of two: on the device before the last at the first or the second.
+    two = maximum(path(p, p, 2, 1, 0, 2 * p - 3), path(p + 1, p - 1, 2, 1, 0, 2 * p - 3)) + most[0] + most[1]
+    inner = p > 2
+    return longest(
+        where(inner & (m == 2), two, none),
+        where(inner & (m > 1), all_of, none),
+        where(inner & (m > 2) & (far < before), nearly, none),
+        where(inner & (m > 2) & (m < 5), thrice, none),
+        where(inner & (m == 4), ends, none),
+        where(inner & (m > 4), stays, none),
+        where(inner & (m > 5) & (far < before), later, none),
+    )
