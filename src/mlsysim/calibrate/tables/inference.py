@@ -91,7 +91,9 @@ _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
 _SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients")
 """Words of runs whose requests come through a server."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
-_MASKED = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?0\.[5-9]\b", re.IGNORECASE)
+_MASKED = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?0\.([5-9])\b", re.IGNORECASE)
+_GROUPED = "7"
+"""The first of them that has one."""
 """Releases of TensorRT-LLM whose kernel for groups of queries is off by default (TRTLLM_ENABLE_XQA in their performance.md)."""
 _RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECASE)
 """TensorRT-LLM's own tables from 1.0 on."""
@@ -180,8 +182,8 @@ def _run(
     """A run with a layout of its own, and the kind of work that it is."""
     steady = "steady state" in row["scenario"].lower()
     engine = engine_of(row, inferred)
-    grouped = (model.kv_heads or model.heads) != model.heads and key_of(model) not in _WORDS["grouped"]
-    if engine == "TensorRT_LLM_Cpp" and grouped and _MASKED.match(row["source"]):
+    masked = _MASKED.match(row["source"]) if (model.kv_heads or model.heads) != model.heads else None
+    if engine == "TensorRT_LLM_Cpp" and masked and (masked[1] < _GROUPED or key_of(model) not in _WORDS["grouped"]):
         inferred.append("attention of a query head by itself, as that release has it unless it is told otherwise")
         engine = "TensorRT_LLM_Cpp_masked"
     mixture, (tp, ep, pp) = experts_of(model) > 1, _degrees(row, engine, inferred)
