@@ -183,7 +183,7 @@ def test_what_does_not_fit_or_keep_up_is_given_what_the_rate_needs_and_no_more(n
     limits = {"ttft": "500 ms", "tpot": "50 ms", "qps": 50, "prompt_tokens": 1000, "output_tokens": 200}
     asked = {"task": "serving", "model": "Llama3_70B", "on": f"{number}xH100", **limits}
     answer = evaluate(Plan.model_validate(asked))
-    assert answer.change is not None and answer.change.plan.hardware.on == "32xH100"
+    assert answer.change is not None and answer.change.plan.hardware.on == "24xH100"
     assert answer.change.effects.endswith("everything asked for holds") and evaluate(answer.change.plan).passed
 
 

@@ -21,6 +21,8 @@ _MOST = 10_000_000
 """Requests that nobody is told to play."""
 _HOURS = 24
 """Stretches of a simulation, of an hour or of several, whose replicas are told one by one."""
+_FULL = 0.9
+"""Share of their room from which caches are nearly full."""
 _NAMED = 0.01
 """Share of a request that a sentence about its causes names."""
 
@@ -85,6 +87,10 @@ def _say(sheet: Sheet, served: Played) -> None:
         elif str(sheet.assumed.get(key, "")).startswith("no effect"):
             # The closed form has no share that is found; the play has.
             del sheet.assumed[key]
+    if seen.peak >= _FULL:
+        again = seen.spent.repeated / max(seen.spent.read, 1)
+        read = f", and {again:.0%} of what was read was read again" if again >= 0.005 else ""
+        sheet.note(f"Caches were up to {min(seen.peak, 1.0):.0%} full at times{read}; memory is that of the mean load.")
     if part.backlog is not None:
         sheet.add("backlog_tokens_per_second", served.beside)
         ended = f"{seen.jobs[0]:,} requests of {part.backlog} tokens were answered beside the others"

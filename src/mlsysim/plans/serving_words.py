@@ -56,7 +56,7 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     """What is found; of what does not fit no rate or cost, which it will not have."""
     server, places = served.server, served.places
     if served.overloaded:
-        return (*_thrashing(served), *sheet.unknown)
+        return (*_thrashing(served), _growth(served), *sheet.unknown)
     if not served.result.feasible:
         return _least(served)
     load = f"{served.flying} in flight of {server.prompt:,} + {server.output:,} tokens"
@@ -105,9 +105,22 @@ def verdict(sheet: Sheet, served: Served, tried: int) -> tuple[str, ...]:
     return (*lines, *sheet.unknown)
 
 
+def _full(served: Served) -> float:
+    """Requests a second that an overloaded service answers."""
+    return float(served.saturated.requests if served.server.calibrated else served.most)
+
+
+def _growth(served: Served) -> str:
+    """How fast the queue of an overloaded service grows: by r - f a second, and who comes after a time t waits for (r - f) t / f."""
+    come, full = served.server.part.qps or 0.0, _full(served)
+    more = come - full
+    after = f"after an hour {plainly(3600 * more, 3)} wait, and who comes then waits for {compact_time(3600 * more / full)}"
+    return f"The queue grows by {plainly(more)} requests a second: {after}."
+
+
 def _thrashing(served: Served) -> tuple[str, ...]:
     """What becomes of a server whose caches fill up, where it answers fewer than it could."""
-    full = served.saturated.requests if served.server.calibrated else served.most
+    full = _full(served)
     if full >= served.most or plainly(full) == plainly(served.most):
         return ()
     why = "caches are full, and the newest requests are preempted and"
