@@ -253,7 +253,7 @@ def test_a_metric_is_an_attribute_of_its_answer():
         answer.tft
     with pytest.raises(AttributeError, match=r"its task is serving, which gives memory, .*ttft, tpot"):
         answer.mfu
-    with pytest.raises(AttributeError, match="What does not fit has no mfu"):
+    with pytest.raises(AttributeError, match=r"What does not fit has no model FLOP utilisation \(mfu\)"):
         mlsysim.train("Llama3_70B", on="8xH100", tokens="1T").mfu
 
 

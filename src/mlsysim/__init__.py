@@ -80,12 +80,19 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = sorted([*_HOME_OF, "__version__"])
 
 
+_INSTEAD = dict.fromkeys(
+    ("eval", "evaluate", "inference"),
+    "; one pass is SingleNodeModel().solve('Llama3_8B', 'H100', efficiency='calibrated')",
+)
+"""What says here what a command is called."""
+
+
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None and name.endswith(("Model", "Solver", "Optimizer")):
         home = _CATALOGUE if name in import_module(_CATALOGUE).__all__ else None
     if home is None:
-        raise AttributeError(f"module 'mlsysim' has no attribute {name!r}")
+        raise AttributeError(f"module 'mlsysim' has no attribute {name!r}{_INSTEAD.get(name, '')}")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -277,3 +277,10 @@ def test_every_property_of_a_request_is_described():
             or "keys of the plan" in schema["additionalProperties"]["description"]
         )
         assert schema["description"]
+
+
+@pytest.mark.parametrize(
+    ("path", "near"), [("/train", "/v1/train"), ("/v1/eval", "/v1/evaluate"), ("/v1/serv", "/v1/serve")]
+)
+def test_an_address_that_is_none_is_told_the_nearest(client, path, near):
+    assert f"did you mean {near!r}" in sentence(client.request("POST", path), 404, "not_found")

@@ -895,7 +895,16 @@ MISTAKES = {
     "compare Llama3_8B on H100 and A100": ["Each is MODEL@FLEET: `mlsysim compare Llama3_8B@H100 Llama3_8B@A100`."],
     "explain step time": ["A metric of several words stands in quotes: `mlsysim explain 'step time'`."],
     "explain cost per token": ["`mlsysim explain 'cost per token'`."],
-    "explain co2 --of Llama3_8B@8xH100": ["This answer has no carbon_footprint: no region is given."],
+    "synthesize Llama3_70B --itl 20ms": ["--latency 20ms with `mlsysim synthesize`"],
+    "synthesize ResNet50 --fps 1000": ["--throughput '100/s' with `mlsysim synthesize`"],
+    "plot Llama3_8B@H100 --kind roofline": ["write the kind after the plan", "`mlsysim plot Llama3_8B@H100 roofline`"],
+    "zoo check nothing": ["checks your own zoo, and takes no 'nothing'"],
+    "api --port 99999": ["--port must be less than or equal to 65535."],
+    "import hf:meta-llama/Llama-3.1-8B": ["is Llama3_8B of the zoo: ask `mlsysim eval Llama3_8B H100`"],
+    "serve BERT_Base --on T4": ["`mlsysim eval BERT_Base CHIP`"],
+    "explain co2 --of Llama3_8B@8xH100": [
+        "This answer has no carbon of electricity (carbon_footprint): no region is given."
+    ],
     "plan Llama3_8B --on 'H100 or B200' --tokens 1T --deadline 30d": ["no chip, node or cluster named 'H100 or B200'"],
     "plan Llama3_8B --qps 50 --on H100 -e 0.5": ["At first order nothing queues", "leave the efficiency out."],
     "sweep Llama3_8B@8xH100 --task training batch_size=32-256": ["'32-256' is a range."],

@@ -47,3 +47,13 @@ def test_styles_stay_out_of_pipes(set_, styled, capsys, monkeypatch):
 def test_a_table_without_columns_is_nothing(capsys):
     write_columns([([], "bold")], ruled=True)
     assert capsys.readouterr().out == ""
+
+
+def test_columns_come_nearer_before_a_line_is_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    write_columns([(["twelve signs", "seven 7"], None)])
+    assert capsys.readouterr().out == "twelve signs seven 7\n"
+    write_columns([(["twelve signs", "sevens 77"], None)])
+    assert all(len(line) <= 20 for line in capsys.readouterr().out.splitlines())

@@ -110,7 +110,7 @@ def test_few_requests_need_no_more_than_one_replica_whatever_else_divides() -> N
     """Three, five, six and seven TPUs make no group, and two do: a search by halves alone would not come to them."""
     plan = {"task": "serving", "model": "Llama3_70B", "on": "16xTPU_v5p", "prompt_tokens": 512, "output_tokens": 300}
     change = evaluate({**plan, "qps": 0.1, "price": 4.2}).change
-    assert change is not None and " 2 x TPU_v5p (TP2) instead of 16" in change.sentence
+    assert change is not None and " 2 x TPU v5p (TP2) instead of 16" in change.sentence
 
 
 def test_what_does_not_fit_is_changed_to_the_smallest_fleet_that_its_verdict_names() -> None:

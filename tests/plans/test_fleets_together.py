@@ -72,7 +72,7 @@ def test_equal_groups_are_one_fleet_but_for_the_last_sum() -> None:
 
 def test_the_slowest_group_is_named() -> None:
     answer = trained("8xB200 + 8xA100")
-    assert any(f"the slowest stage is {name}" in answer.headline for name in answer.layout)
+    assert any(f"the slowest group is {name}" in answer.headline for name in answer.layout)
 
 
 def test_a_step_of_groups_has_an_interval_and_says_what_was_assumed_of_each() -> None:

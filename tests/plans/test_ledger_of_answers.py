@@ -587,8 +587,8 @@ def test_what_does_not_fit_has_no_rates_and_demands_of_them_are_not_kept() -> No
     # What is said beside it is what would fit, without a rate.
     assert all(line.startswith("The smallest fleet that would hold it with TP 8 is 16 x") for line in answer.verdict)
     assert [check.passed for check in answer.checks] == [False, True, False]
-    assert "does not fit has no mfu" in answer.checks[0].sentence
-    with pytest.raises(InputError, match="does not fit has no latency"):
+    assert "does not fit has no model FLOP utilisation (mfu)" in answer.checks[0].sentence
+    with pytest.raises(InputError, match="does not fit has no time of a step"):
         answer.value("latency")
     with pytest.raises(InputError, match="quickness"):
         answer.value("quickness")

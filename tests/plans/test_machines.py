@@ -63,7 +63,7 @@ def test_without_a_goal_there_are_as_many_as_now_or_more_where_they_do_not_do():
         (
             SERVED.replacing(constraints={"assert": ["usd_per_mtoken <= 1"]}),
             "MI300X",
-            "is not known, so that it has no usd_per_mtoken",
+            "is not known, so that it has no cost of a million output tokens (usd_per_mtoken)",
         ),
         (TRAINED.replacing(workload={"precision": "fp16"}), "TPU_v5p", "no fp16 arithmetic"),
     ],

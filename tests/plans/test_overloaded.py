@@ -76,7 +76,7 @@ def test_a_limit_on_the_cost_of_what_has_no_price_is_a_sentence() -> None:
     asked = {"workload": {"model": "Llama3_8B"}, "hardware": {"on": "2xTPU_v5e"}, "serving": {"qps": 1}}
     limit = {"constraints": {"assert": [{"metric": "macro.usd_per_mtoken", "max": 1.0}]}}
     with pytest.raises(
-        mlsysim.InputError, match="The price of 2 x Google TPU v5e is not known, so that it has no usd_per"
+        mlsysim.InputError, match="The price of 2 x Google TPU v5e is not known, so that it has no cost of a million"
     ):
         evaluate(asked | limit, change=False)
     answer = evaluate(asked | {"ops": {"budget": "100 USD"}}, change=False)

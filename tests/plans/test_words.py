@@ -9,6 +9,7 @@ from scenario_answers import SCENARIOS, scenario_answer
 
 import mlsysim
 from mlsysim.plans.evaluate import evaluate
+from mlsysim.plans.metrics import metric as metric_of
 from mlsysim.plans.varied import axes_of
 from mlsysim.units.text import count_text, money_text, number, plainly
 
@@ -87,3 +88,20 @@ def test_no_step_is_shorter_than_its_operations_at_the_peak() -> None:
 def test_values_of_a_sweep_share_the_unit_of_the_last() -> None:
     assert axes_of(["memory_bandwidth=3,4,5TB/s"]) == {"memory_bandwidth": ["3 TB/s", "4 TB/s", "5TB/s"]}
     assert axes_of(["isl=1,2,4k", "on=8xH100,16xH100"]) == {"isl": ["1", "2", "4k"], "on": ["8xH100", "16xH100"]}
+
+
+def test_explanations_speak_of_money_times_and_meanings_as_people_do():
+    answer = evaluate({"task": "serving", "model": "Llama3_8B", "on": "1xH100", "concurrency": 8}, change=False)
+    told = str(answer.explain("tco"))
+    assert "purchase = $49,200" in told and "t        = 1 day " in told and "L        = 3 years" in told
+    assert " USD " not in told.replace("USD/kWh", "") and "capex" not in told and "opex" not in told
+    one = evaluate({"model": "Llama3_70B", "on": "H100"}, change=False)
+    assert "0.0118 ns" not in str(one.explain("latency"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(58_240, "16.18 h"), (1_500, "25 min"), (303.4, "303.4 s"), (0.0034, "3.40 ms")]
+)
+def test_a_time_has_the_unit_that_suits_it(seconds, text):
+    assert metric_of("restart_time", seconds, "training").text == text
+    assert metric_of("mtbf", 3692.2, "training").text == "153.8 d"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlsysim.plot.amounts import read_amount, read_parts
+from mlsysim.plot.charts.bars import waterfall
 from mlsysim.plot.labels import Placer
 from mlsysim.plot.scale import Linear, Log, amount, axis_unit, linear_ticks, log_ticks, number, tick_texts
 from mlsysim.plot.svg import Box, Drawing, clean, fit, measure, wrap
@@ -144,3 +145,9 @@ def test_the_checker_sees_overlap_and_overflow(find_problems):
     assert "cut within a word" in find_problems(good.replace(">ab<", ">a…<"))[0]
     assert "theme" in find_problems(good.replace('class="ink">ab', 'class="nope">ab'))[0]
     assert "twice" in find_problems(good.replace('id="a-d"', 'id="a-t"'))[0]
+
+
+def test_a_part_has_the_colour_of_its_place_by_size():
+    """A bar of shares has the largest part first, so that both draw a part alike."""
+    figure = waterfall([("small", "1 s"), ("large", "5 s"), ("middle", "3 s")])
+    assert [row.bars[0][2] for row in figure.rows()] == [2, 0, 1, 7]

@@ -52,8 +52,8 @@ def _written(text: str) -> Any:
     """The plan that a text names; a text that names none as it is."""
     if is_example(text, "scenario"):
         return examples("scenario")[example(text, "scenario").stem]
-    model, mark, on = text.rpartition("@")
-    return {"model": model, "on": on} if mark else text
+    model, mark, on = text.rpartition("@") if "@" in text else text.rpartition(" on ")
+    return {"model": model.strip(), "on": on.strip()} if mark else text
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

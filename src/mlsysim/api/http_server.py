@@ -32,7 +32,7 @@ from mlsysim.api.origins import Origins
 from mlsysim.api.page import routes as page
 from mlsysim.api.service import OPERATIONS, failure
 from mlsysim.api.workers import Pool, Told
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, did_you_mean, nearest
 
 _BODY_S = 30.0
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -119,11 +119,17 @@ async def _refused(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405:
         allowed = headers.get("Allow", "another method")
         return _failed("method", f"{request.method[:20]} is not for this address; it takes {allowed}.", None, headers)
+    path = request.url.path[:100]
+    word = _COMMANDS.get(path.rstrip("/").rpartition("/")[2], path.rstrip("/").rpartition("/")[2])
+    near = [word] if word in OPERATIONS else nearest(word, list(OPERATIONS))
     known = ", ".join(f"/v1/{name}" for name in OPERATIONS)
-    return _failed(
-        "not_found",
-        f"There is nothing at {request.url.path[:100]!r}; there are {known}, /openapi.json and /health, and a page at /.",
-    )
+    others = f"there are {known}, /openapi.json and /health, and a page at /."
+    hint = did_you_mean([f"/v1/{name}" for name in near]) if near else others
+    return _failed("not_found", f"There is nothing at {path!r}; {hint}")
+
+
+_COMMANDS = {"eval": "evaluate"}
+"""Commands that are called otherwise here."""
 
 
 async def _bad_input(request: Request, error: InputError) -> Response:

@@ -35,7 +35,7 @@ def as_a_key(leaf: Leaf, value: Any) -> str:
 def of_answer(answer: Answer) -> str:
     """The sentences of an answer and its metrics."""
     listed = [metric for metric in answer.metrics if metric.listed]
-    lines = (f"{m.label}: {m.amount}" + (f" ({m.interval})" if m.interval else "") for m in listed)
+    lines = (f"{m.label}: {m.text}" + (f" ({m.interval})" if m.interval else "") for m in listed)
     title = f"Figures (90 % intervals in brackets; costs in {answer.period}):"
     return "\n".join([str(answer), title, *lines])
 

@@ -132,7 +132,7 @@ def _phases(model: Workload, seq_len: int | None, assumed: Assumptions) -> tuple
     new = seq_len
     if new is None:
         new = _PREFILL_TOKENS
-        assumed["seq_len"] = f"prefill of {new} tokens, decode with an empty cache"
+        assumed["seq_len"] = f"prefill of {new:,} tokens, decode with an empty cache"
     if isinstance(model, TransformerWorkload) and model.structure == "encoder":
         return (("prefill", new, 0),)
     return (("decode", 1, seq_len or 0), ("prefill", new, 0))

@@ -247,7 +247,7 @@ class Deployment:
             runs = f"{runs} among {seen.rows} of others"
         if seen is not None:
             runs += f": factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"
-        assumed["fidelity"] = f"calibrated: steps of {step.engine.name} ({step.engine.year}), kernels {basis}, {runs}"
+        assumed["fidelity"] = f"calibrated: steps of {step.engine.spoken} ({step.engine.year}), kernels {basis}, {runs}"
         if mine := own_profile(chip):
             assumed["own_profile"] = mine
         assumed.pop("bandwidth_efficiency", None)
@@ -258,11 +258,13 @@ def language_model(model: Workload) -> TransformerWorkload:
     """The model, if it writes one token after another."""
     if isinstance(model, TransformerWorkload) and model.structure == "decoder":
         return model
-    raise InputError(
-        f"Only models that write token after token (decoders) are served, and {model.name} is none; "
-        "ask for the time of one pass instead (inference).",
-        field="model",
-    )
+    raise InputError(one_pass_only(model), field="model")
+
+
+def one_pass_only(model: Workload) -> str:
+    """What is said of a model that has no tokens to write one after another."""
+    key = model.metadata.key or "MODEL"
+    return f"{model.name} does not write token after token, as served models do; ask for one pass of it (inference): `mlsysim eval {key} CHIP`."
 
 
 def most_context(model: TransformerWorkload, tp: int) -> int:

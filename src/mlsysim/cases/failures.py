@@ -22,7 +22,7 @@ from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.units.ops import maximum, minimum
 from mlsysim.units.registry import Q_, quantity, to_si
-from mlsysim.units.text import plainly
+from mlsysim.units.text import compact_time, plainly
 from mlsysim.units.uncertain import STUDENT
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.files import shipped
@@ -69,6 +69,11 @@ class Said(NamedTuple):
 
 def _table(name: str) -> dict[str, Any]:
     return shipped("mlsysim.data", "failures.toml")[name]
+
+
+def _short(seconds: float) -> str:
+    """A time in seconds as long as these read best."""
+    return f"{seconds:.3g} s" if 1 <= seconds < 1000 else compact_time(seconds)
 
 
 def interruption_rate(chip: HardwareNode) -> Rate:
@@ -256,12 +261,14 @@ def note(
         assumed.say("interval_of_goodput", spread_of_rates(), INFERRED, f"{words} ({_table('spread')['meaning']})")
     if said.write is None:
         how = f"{plainly(saved.size / 1e9)} GB at {plainly(saved.size / saved.stall / 1e9)} GB/s"
-        behind = "" if not saved.lag else f" to the hosts, then {saved.lag:.3g} s in the background"
-        assumed.say("checkpoint_time", saved.stall, INFERRED, f"{saved.stall:.3g} s: {how}{behind}")
+        behind = "" if not saved.lag else f" to the hosts, then {_short(saved.lag)} in the background"
+        assumed.say("checkpoint_time", saved.stall, INFERRED, f"{_short(saved.stall)}: {how}{behind}")
     if said.restart is None:
-        parts = f"{notice():g} s to notice and reschedule, {saved.write:.3g} s to read a checkpoint"
-        joined = f"{joining_time() * accelerators:.3g} s to join {accelerators:,.0f} rank{'s' * (accelerators != 1)}"
-        assumed.say("restart_time", kept.saving.recovery, INFERRED, f"{kept.saving.recovery:.3g} s: {parts}, {joined}")
+        parts = f"{notice():g} s to notice and reschedule, {_short(saved.write)} to read a checkpoint"
+        joined = f"{_short(joining_time() * accelerators)} to join {accelerators:,.0f} rank{'s' * (accelerators != 1)}"
+        assumed.say(
+            "restart_time", kept.saving.recovery, INFERRED, f"{_short(kept.saving.recovery)}: {parts}, {joined}"
+        )
         sources["restart"] = _table("restart")["source"]["title"]
     if said.spares is None:
         assumed.say(

@@ -209,16 +209,16 @@ class Engines:
             kind = max(strange, key=STRANGE.index)
             lacks[kind] = f"no measured {pools}serving run was on {strange[kind]}{_WIDENED[kind]}"
         if not engine.measured(model, precision):
-            lacks["model"] = f"no run of this architecture in {precision} on {engine.name} was measured"
+            lacks["model"] = f"no run of this architecture in {precision} on {engine.spoken} was measured"
         eager = (
-            f"no run of {engine.name}, whose steps the host launches, was measured" if engine.answer_operator else ""
+            f"no run of {engine.spoken}, whose steps the host launches, was measured" if engine.answer_operator else ""
         )
         wide = no_runs(self.writer.format.name) if self.writer.format.wide else ""
         for more in filter(None, (wide, eager)):
             lacks["kernels"] = f"{lacks.get('kernels', '')} and {more}".removeprefix(" and ")
         if not engine.chips:
             lacks[PROMPTS if prompts else UNFITTED] = (
-                f"no run of {engine.name} was fitted (runs that others published show what that adds)"
+                f"no run of {engine.spoken} was fitted (runs that others published show what that adds)"
             )
         band = interval(regime, *lacks)
         of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")

@@ -213,7 +213,11 @@ def asked_pass(
     encoder = isinstance(model, TransformerWorkload) and model.structure == "encoder"
     if phase is None:
         phase = "decode" if seq_len is None and not encoder else "prefill"
-        words = "one decode token per sequence" if phase == "decode" else f"prefill of {seq_len or 'all'} tokens"
+        words = (
+            "one decode token per sequence"
+            if phase == "decode"
+            else f"prefill of {f'{seq_len:,}' if seq_len else 'all'} tokens"
+        )
         assumed.say("phase", phase, INFERRED, words)
     elif phase == "inference":
         phase = "prefill"

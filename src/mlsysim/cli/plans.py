@@ -166,8 +166,7 @@ def least(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """The smallest fleet of each chip that trains a model by a deadline (on 20 tokens a parameter unless --tokens says otherwise), or that
-    answers requests within limits.
+    """The smallest fleet of each chip that trains a model by a deadline, or that answers requests within limits.
 
     mlsysim plan Llama3_70B --deadline 14d --budget 5MUSD
     mlsysim plan Llama3_8B --deadline 3d --tokens 1T --on H100,B200 --region Sweden

@@ -50,6 +50,8 @@ def write_columns(
         return
     table = [([*cells, *[""] * (count - len(cells))], style) for cells, style in rows]
     sizes = [max(max(map(columns, cells[i].split("\n"))) for cells, _ in table) for i in range(count)]
+    # Less space between columns keeps lines whole.
+    gap = next((some for some in range(gap, 0, -1) if sum(sizes) + some * (count - 1) <= width()), gap)
     over = sum(sizes) + gap * (count - 1) - width()
     for _ in range(max(over, 0)):
         left = [i for i in range(count) if i not in whole and sizes[i] > 1] or range(count)

@@ -45,6 +45,8 @@ def of_usage(error: Exception, said: str) -> str:
     if "unable to parse" in said:
         option, kind = said.split("'")[1], "a whole number" if "integer" in said else "a number"
         return f"{option} takes {kind}, and what was given is none."
+    if wrong := re.match(r"Invalid value for '(--[\w-]+)': Input should be (.+?)\.?$", said):
+        return f"{wrong[1]} must be {wrong[2]}."
     if name:
         return _of_an_option(error, name)
     if said.startswith("Missing argument"):

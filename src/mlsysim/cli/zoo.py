@@ -42,6 +42,8 @@ def zoo(
             return _listing(several, sort, filter_ or [], form, kind)
         kind, name = kind_of_entry(kind), kind
     if kind == "check":
+        if name is not None:
+            raise InputError(f"`mlsysim zoo check` checks your own zoo, and takes no {name[:60]!r}.", field="name")
         _check(form)
     elif kind is not None:
         if name is not None and kind not in KINDS:
@@ -60,7 +62,7 @@ def zoo(
 
 _ALSO = {
     **dict.fromkeys(("chips", "chip", "gpus", "gpu", "accelerators"), "hardware"),
-    **dict.fromkeys(("regions", "region", "grid", "places"), "grids"),
+    **dict.fromkeys(("regions", "region", "grid", "places", "carbon", "electricity"), "grids"),
     **dict.fromkeys(("clusters", "nodes", "fabrics", "fleets", "system"), "systems"),
     "model": "models",
 }
@@ -171,6 +173,7 @@ def scenarios(context: Context, output: Output = None, as_json: AsJson = False) 
 
 def schema(
     context: Context,
+    kind: Annotated[str | None, Argument(metavar="TYPE", help="the same as --type")] = None,
     type_: Annotated[
         str,
         Option("--type", help="plan, hardware, workload, space.training ..., or a resolver such as ServingModel"),
@@ -188,8 +191,11 @@ def schema(
         raise InputError(f"A schema is JSON, so -o {form} says nothing; leave it out.", field="output")
     from mlsysim.plans.catalogue import schema_of
 
-    print_json(schema_of(type_))
+    print_json(schema_of(_TYPES.get(kind or type_, kind or type_)))
 
+
+_TYPES = {"chip": "hardware", "model": "workload", "scenario": "plan"}
+"""Other words for types with a schema."""
 
 _FILES = (".json", ".safetensors", ".onnx", ".gz", ".csv", ".sh", ".toml", ".yaml", ".yml", ".pt", ".pt2", ".txt")
 
@@ -198,7 +204,7 @@ def _of_the_hub(name: str) -> InputError:
     """What is said of a model's name on a hub, from which nothing is fetched."""
     from mlsysim.models.registry import Models
 
-    known = Models.get(re.sub(r"^(hf:|https?:)/+(huggingface\.co/)?", "", name).rstrip("/"), None)
+    known = Models.get(re.sub(r"^(hf:/*|https?:/+)(huggingface\.co/)?", "", name).rstrip("/"), None)
     if known is not None:
         key = known.metadata.key
         what = "in the zoo already" if name == key else f"{key} of the zoo"
@@ -239,7 +245,7 @@ def import_(
 
     form = chosen_form(context, output, as_json)
     if (
-        re.fullmatch(r"(hf://|https?://huggingface\.co/)?[\w.-]+/[\w.-]+/?|\w+", path)
+        re.fullmatch(r"(hf:(//)?|https?://huggingface\.co/)?[\w.-]+/[\w.-]+/?|\w+", path)
         and Path(path).suffix.lower() not in _FILES
         and not Path(path).exists()
     ):
@@ -272,5 +278,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, (int, float)):
-        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        from mlsysim.zoo.provenance import listed
+
+        return listed(value) if isinstance(value, (list, tuple)) else str(value)
     return f"{value:,.0f}" if abs(value) >= 1 and float(value).is_integer() else f"{value:,.4g}"

@@ -100,7 +100,8 @@ def _read(path: str, build: Any, changed: int, size: int) -> HardwareNode:
         return _alone(path, table, build)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{short!r} is not a chip that can be read: {reason.rstrip('.')}.", field="on") from None
+        end = "" if reason.endswith((".", ".)")) else "."
+        raise InputError(f"{short!r} is not a chip that can be read: {reason}{end}", field="on") from None
 
 
 def _alone(path: str, table: dict[str, Any], build: Any) -> HardwareNode:

@@ -179,14 +179,15 @@ def lines(plan: Plan, answer: Answer, details: Details, others: Mapping[str, str
 def arguments(plan: Plan, answer: Answer) -> list[Setting]:
     """The keys of a completed plan, with their reasons."""
     split, work, known = plan.parallelism, plan.workload, data_table("torchtitan_models")
-    if work.model not in known.values():
+    model = workload_of(work).metadata.key
+    if model not in known.values():
         raise InputError(
             f"torchtitan has no configuration of {work.model}; it has {', '.join(known.values())}.", field="model"
         )
     check_launcher(NAME, answer.layout)
     trains = f"torchtitan trains in {', '.join(_PRECISIONS)}; it has no key"
     check_offered(work, _PRECISIONS, _OPTIMIZERS, trains, "torchtitan's optimizers are Adam and AdamW")
-    name, flavor = next(key for key, entry in known.items() if entry == work.model).split()
+    name, flavor = next(key for key, entry in known.items() if entry == model).split()
     pp, dp, zero, cp, ep = split.pp or 1, split.dp or 1, split.zero or 0, split.cp or 1, split.ep or 1
     micro, batch = split.micro_batch or 1, work.batch_size or 1
     step, virtual = batch * (work.seq_len or 0), split.virtual_stages or 1

@@ -145,16 +145,18 @@ class Answer(Document, Record):
                 return metric
         known = (kind for kind in kinds().values() if wanted in (kind.name, f"{kind.level}.{kind.name}", *kind.aliases))
         kind = next(known, None)
+        words = "" if kind is None else kind.label_of(self.task)
+        label = "" if kind is None else f"{words[0].lower()}{words[1:]} ({kind.name})"
         if kind is not None and not self.feasible:
             what = "What is overloaded" if self.overloaded else "What does not fit"
-            raise InputError(f"{what} has no {kind.name}. {self.headline}", field=name)
+            raise InputError(f"{what} has no {label}. {self.headline}", field=name)
         if kind is not None and kind.wall == CAPITAL and self.paid is None:
-            raise UnknownNameError(f"{self.priceless} it has no {kind.name}; give a price.", name=name, field=name)
+            raise UnknownNameError(f"{self.priceless} it has no {label}; give a price.", name=name, field=name)
         has = ", ".join(m.name for m in self.metrics)
         if kind is not None:
             placed = kind.name.startswith(("carbon", "water"))
             why = "no region is given" if placed else f"its task is {self.task}, which gives {has}"
-            raise UnknownNameError(f"This answer has no {kind.name}: {why}.", name=name, field=name)
+            raise UnknownNameError(f"This answer has no {label}: {why}.", name=name, field=name)
         names = [m.path for m in self.metrics] + [m.name for m in self.metrics]
         raise unknown_name("metric of this answer", name, names, f"it has {has}.")
 

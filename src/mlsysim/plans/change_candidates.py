@@ -90,7 +90,12 @@ def other_chips(plan: Plan) -> Iterator[Candidate]:
     key = fleet.node.accelerator.metadata.key or ""
     for name in SUCCESSORS.get(key.split("_")[0], ()) if plan.hardware.chip is None else ():
         on = {"on": f"{fleet.total_accelerators}x{name}", "fabric": None}
-        yield Candidate(f"{name} instead of {key}", plan.replacing(hardware=on))
+        yield Candidate(f"{name} instead of {spoken(key)}", plan.replacing(hardware=on))
+
+
+def spoken(key: str) -> str:
+    """A chip as people write it, which every command reads too: RTX_4090 is RTX 4090."""
+    return key.replace("_", " ")
 
 
 def fleet_of(plan: Plan, count: int) -> dict[str, Any]:
@@ -104,7 +109,8 @@ def fleet_of(plan: Plan, count: int) -> dict[str, Any]:
 def instead(plan: Plan, count: int, beside: str = "") -> str:
     """Another number of accelerators in words."""
     fleet = find_fleets(plan.hardware).fleets[0]
-    return f"{count:,} x {fleet.node.accelerator.metadata.key}{beside} instead of {fleet.total_accelerators:,}"
+    chip = fleet.node.accelerator.metadata.key or ""
+    return f"{count:,} x {spoken(chip)}{beside} instead of {fleet.total_accelerators:,}"
 
 
 def more(plan: Plan, asked: float = 1.0, eighths: tuple[int, ...] = (16, 32, 64)) -> Iterator[Candidate]:

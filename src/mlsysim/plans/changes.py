@@ -21,7 +21,17 @@ from typing import Any
 
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.change_candidates import SUCCESSORS, WORTH_IT, Candidate, Holds, Rounds, degrees, fewest, narrower
+from mlsysim.plans.change_candidates import (
+    SUCCESSORS,
+    WORTH_IT,
+    Candidate,
+    Holds,
+    Rounds,
+    degrees,
+    fewest,
+    narrower,
+    spoken,
+)
 from mlsysim.plans.limits import demands
 from mlsysim.plans.metrics import value_text
 from mlsysim.plans.pieces import Change
@@ -175,14 +185,14 @@ def _of_groups(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
         for place, key in enumerate(keys):
             for name in SUCCESSORS.get(key.split("_")[0], ()):
                 if name not in keys:
-                    yield Candidate(f"{name} instead of {key}", on(place, f"{counts[place]}x{name}"))
+                    yield Candidate(f"{name} instead of {spoken(key)}", on(place, f"{counts[place]}x{name}"))
 
     def more() -> Iterator[Candidate]:
         for place, (key, own) in enumerate(zip(keys, counts, strict=True)):
             tried = [own * 2**power for power in range(1, _DOUBLED)] if key else []
             enough = fewest(tried, lambda count, place=place, key=key: holds(on(place, f"{count}x{key}")))  # type: ignore[misc]
             if enough is not None:
-                yield Candidate(f"{enough:,} x {key} instead of {own:,}", on(place, f"{enough}x{key}"))
+                yield Candidate(f"{enough:,} x {spoken(key)} instead of {own:,}", on(place, f"{enough}x{key}"))
 
     what, formats = ("compute", ("fp8",)) if answer.task == "training" else ("weights and arithmetic", ("fp8", "int8"))
     without = [Candidate(f"{fleet.name} left out", on(place)) for place, fleet in enumerate(fleets)]

@@ -52,7 +52,9 @@ class Explained(tuple[Equation, ...]):
             yield f"{found.label}: {found.text}" + (f" ({found.interval})" if found.interval else "")
         for equation in self:
             own = self.metric is not None and equation.gives == self.metric.name
-            yield from equation.lines("" if own else self.labels.get(equation.gives, worded(equation.gives)))
+            yield from equation.lines(
+                "" if own else self.labels.get(equation.gives) or _capital(worded(equation.gives))
+            )
         if self.sources:
             yield "Sources: " + "; ".join(f"{name}: {text}" for name, text in self.sources.items())
         if self.assumptions:
@@ -141,13 +143,39 @@ def _plainly(name: str) -> str:
     return head if head and last in UNITS else name
 
 
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
 def worded(name: str) -> str:
     """A name as words, without the unit at its end.
 
-    >>> worded("opex_energy_usd"), worded("capex_usd"), worded("all_up")
-    ('opex energy', 'capex', 'all up')
+    >>> worded("opex_energy_usd"), worded("building_life_years"), worded("mfu")
+    ('cost of energy', 'building life', 'MFU')
     """
-    return _plainly(name).replace("_", " ")
+    plain = _plainly(name)
+    return _SPOKEN.get(plain, plain.replace("_", " "))
+
+
+_SPOKEN = {
+    "tco": "cost of owning",
+    "capex": "part of the purchase that the period uses up",
+    "opex_energy": "cost of energy",
+    "opex_maintenance": "cost of maintenance",
+    "maintenance": "maintenance, as a share of the purchase",
+    "amortization": "time in which the purchase is written off",
+    "multiplier": "infrastructure around the nodes",
+    "factor": "fans and losses",
+    "it_energy": "energy of the machines without the facility",
+    "kwh_price": "price of electricity",
+    "pue": "power usage effectiveness",
+    "wue": "water usage effectiveness",
+    "latency_compute": "time of the arithmetic",
+    "latency_memory": "time of the memory",
+    "latency_overhead": "time of the host and of kernel starts",
+    **{name: name.upper() for name in ("hfu", "itl", "mfu", "mtbf", "tdp", "ttft")},
+}
+"""Names that are no words by themselves."""
 
 
 def as_document(found: Explained, **more: Any) -> dict[str, Any]:

@@ -37,7 +37,8 @@ _LARGER = {
     "day": ((1.0, "day"), (1 / 24, "h"), (1 / 1440, "min"), (0.0, "s")),
     "minute": ((1440.0, "day"), (120.0, "h"), (1.0, "min"), (0.0, "s")),
     "millisecond": ((1e3, "s"),),
-    "second": ((1.0, "s"), (1e-3, "ms"), (0.0, "us")),
+    "second": ((7200.0, "h"), (1000.0, "min"), (1.0, "s"), (1e-3, "ms"), (0.0, "us")),
+    "hour": ((1000.0, "day"),),
 }
 """Units that a value is told in, and those that it is printed in from some size on."""
 
@@ -152,6 +153,11 @@ class Metric(Document, Record):
     def written_as(cls) -> dict[str, Any]:
         """What a document has in another form than the fields."""
         return {"value": bool | int | float | str | Quantity, **dict.fromkeys(("low", "high"), float | Quantity | None)}
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.text}" + (f" ({self.interval})" if self.interval else "")
+
+    __repr__ = __str__
 
     @property
     def path(self) -> str:

@@ -248,7 +248,7 @@ def _joint_training(
         slow,
         named,
         costs,
-        f"Fits: a step takes {made['latency'].text}{likely}; the slowest stage is {fleets[slowest]}.",
+        f"Fits: a step takes {made['latency'].text}{likely}; the slowest group is {fleets[slowest]}.",
         verdict=tuple(verdict),
         metrics=tuple(metrics),
         binding=binding,

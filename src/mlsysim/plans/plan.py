@@ -14,7 +14,7 @@ of :mod:`mlsysim.vocabulary`, in their parts or beside each other; unknown ones 
     constraints   assertions on metrics of the answer
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -25,7 +25,7 @@ from mlsysim.errors import InputError, either, nearest
 from mlsysim.plans.ops_part import OpsPart
 from mlsysim.plans.plan_parts import Constraints, HardwarePart, ParallelismPart, ServingPart, WorkloadPart
 from mlsysim.plans.rl_part import RlPart
-from mlsysim.plans.schema import INSTEAD, Leaf, gathered, key_named, leaves, record_of, tasks_text
+from mlsysim.plans.schema import INSTEAD, Leaf, gathered, key_named, leaves, record_of, said, tasks_text
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Quantity
 from mlsysim.vocabulary import PARTS
@@ -47,6 +47,9 @@ class Plan(Record):
     """A whole plan."""
 
     part_of: ClassVar[tuple[str, str]] = ("A plan", "")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        yield from said(self, super().__repr_args__())
 
     name: str = Field(default="plan", max_length=200, description="what it is called")
     description: str = Field(default="", max_length=4000, description="what it is for")

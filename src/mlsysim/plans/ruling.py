@@ -7,6 +7,7 @@ wall of its step, that comes first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,8 @@ LOST = 0.05
 """Share of a run that failures and checkpoints must take to be told of first."""
 _SHOWN = 3
 _NAMED = 0.01
+_LIMIT = re.compile(r", (and at (least|most) .+ asked for|within the (limit|deadline|budget) .+)\.$")
+"""What a sentence on a limit that holds says of the limit itself, which the claim has said."""
 _UNITS = ((60 * 86400.0, 86400.0, "days"), (36000.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))
 
 
@@ -56,7 +59,7 @@ def ruling_of(answer: Answer) -> Ruling:
             return Ruling(state="holds", claim=_failures(answer).strip() or "Fits.", because=(*lost, _capital(why)))
         more = len(answer.checks) - len(kept)
         wanted = listed([*kept, f"{more} more"] if more else kept)
-        told = tuple(check.sentence for check in answer.checks[:_SHOWN])
+        told = tuple(_LIMIT.sub(".", check.sentence) for check in answer.checks[:_SHOWN])
         return Ruling(state="holds", claim=f"{_failures(answer)}Holds: {wanted}.", because=(*told, *lost))
     others = [check.state for check in answer.checks if check is not decides]
     why = decides.sentence if decides.certain else decides.sentence.replace("; too close to call: its", "; its")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -63,11 +63,23 @@ def _apart(part: type[Part]) -> list[tuple[tuple[str, ...], str]]:
     return [(fields, sentence) for fields, sentence in INSTEAD.items() if {*fields} <= part.model_fields.keys()]
 
 
+def said(record: Record, shown: Iterable[tuple[str | None, Any]]) -> Iterator[tuple[str | None, Any]]:
+    """Of the fields that a text of a record shows those that say something."""
+    fields = type(record).model_fields
+    for name, value in shown:
+        usual = None if name is None else fields[name].get_default(call_default_factory=True)
+        if value is not None and value != usual:
+            yield name, value
+
+
 class Part(Record):
     """A part of a plan: its fields answer to every name of the vocabulary, its numbers may be written as 8k or 40%."""
 
     part_of: ClassVar[tuple[str, str]] = ("A plan", "")
     reads_booleans: ClassVar[bool] = True
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        yield from said(self, super().__repr_args__())
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:

@@ -310,7 +310,7 @@ class Served:
         who, come = f"{many(self.replicas, 'replica')} answer{'s' * (self.replicas == 1)}", self.server.part.qps
         coming = plainly(come or 0.0)
         # As many digits as tell them apart.
-        most = next((text for d in range(3, 10) if (text := plainly(self.most, d)) != coming), coming)
+        most = next((text for d in range(4, 10) if (text := plainly(self.most, d)) != coming), coming)
         return f"{who} at most {most} requests a second and {coming} {'arrives' if come == 1 else 'arrive'}"
 
     @property

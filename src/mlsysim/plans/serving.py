@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
+from mlsysim.cases.deployment import one_pass_only
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.errors import InputError
 from mlsysim.models.transformer import TransformerWorkload
@@ -79,9 +80,9 @@ def _checked(plan: Plan) -> tuple[Any, Any]:
     _refuse_foreign(plan)
     groups, model = find_fleets(plan.hardware), served_of(workload_of(plan.workload))
     if not isinstance(model, TransformerWorkload) and not hasattr(model, "demand"):
-        raise InputError(f"{model.name} has no prefill and decode; plan a task of inference for it.", field="model")
+        raise InputError(one_pass_only(model), field="model")
     if model.fixed_shape:
-        raise InputError(f"{model.name} answers in one pass; plan a task of inference for it.", field="model")
+        raise InputError(one_pass_only(model), field="model")
     return groups, model
 
 
@@ -334,6 +335,6 @@ def _binding(served: Served) -> Limit:
     words, phase, noun = limited(name)
     ledger = served.ledger if phase is None else of_phase(served.ledger, phase)
     wall = ledger.binding_wall
-    share = f"wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
-    sentence = f"The limit on {words} stops it: {plainly(factor, 3)} times as long; {share}."
+    share = f"Wall {wall} ({NAMES[wall]}) has {share_text(ledger, wall, noun)}"
+    sentence = f"The limit on {words} is missed by a factor of {plainly(factor, 3)}; {share}."
     return Limit(wall=wall, name=NAMES[wall], margin=factor, limit=name, sentence=sentence)

@@ -17,9 +17,9 @@ _NAMED = 4
 _SMALL = 1e-3
 """Share of a token's time below which a sentence leaves a part out."""
 _LIMITED: dict[str, tuple[str, str | None, str]] = {
-    "ttft": ("the first token", FIRST, "time until it"),
-    "tpot": ("a further token", ANSWER, "time of it"),
-    "latency": ("a request", None, "time of it"),
+    "ttft": ("the first token", FIRST, "wait for it"),
+    "tpot": ("a further token", ANSWER, "token"),
+    "latency": ("a request", None, "request"),
 }
 """Limits on times in words, the phase that they are on, and what its ledger adds up to."""
 

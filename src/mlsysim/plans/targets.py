@@ -61,6 +61,8 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
 
     >>> parse_targets("p99_ttft=1s") == parse_targets("ttft_p99=1s")
     True
+    >>> parse_targets("p99 ttft under 1 s") == parse_targets("ttft p99 <= 1s")
+    True
     >>> parse_targets("ttft=500ms tpot=50ms") == parse_targets("ttft=500ms,tpot<50ms")
     True
     """
@@ -69,6 +71,8 @@ def parse_targets(text: str | None) -> tuple[Target, ...]:
     for piece in filter(None, map(str.strip, pieces)):
         # Either order: ttft_p99, p99_ttft.
         turned = re.sub(r"^(mean|p\d[\d.]*)[_ -]([a-z0-9]+)", r"\2_\1", piece.lower())
+        turned = re.sub(r"^(\w+)\s+(p\d[\d.]*)\b", r"\1_\2", turned)
+        turned = re.sub(r"\s*(?:\b(?:under|below|within|at most|less than|is)\s+|<=\s*)", "=", turned, count=1)
         written = re.fullmatch(r"([a-z0-9]+?)(?:_(mean|p\d[\d.]*))?\s*(?:=|<=?)\s*(.+)", turned)
         if written is None:
             raise ValueError(f"a limit looks like 'ttft_p99=500ms', got {piece[:40]!r}")

@@ -23,6 +23,7 @@ from mlsysim.systems.types import Fleet
 from mlsysim.timing.launchers import launcher
 from mlsysim.timing.runtimes import trained_by_runtime
 from mlsysim.timing.stacks import default_stack, stack, stack_names
+from mlsysim.units.text import many
 from mlsysim.vocabulary import python_name, worded
 from mlsysim.walls.fleet.communication import DistributedModel, DistributedResult
 from mlsysim.walls.fleet.step_inputs import FIRST_ORDER, USUAL_LENGTH, usual_length
@@ -75,6 +76,8 @@ def training_batch(plan: Plan, fleet: Fleet, model: Workload, assumed: dict[str,
     if batch is None:
         accelerators = fleet.total_accelerators
         wanted = max(1, round(_TOKENS_A_STEP / seq_len))
+        # Of a thousand sequences a number that micro-batches divide: 976, not 977.
+        wanted -= wanted % 8 if wanted > 256 else 0
         if plan.workload.seq_len is None and seq_len < USUAL_LENGTH:
             # Of short sequences a number that micro-batches divide.
             wanted = 2 ** round(math.log2(wanted))
@@ -229,7 +232,7 @@ def _best_layout(
         assumed["layout"] = "none fits; this one lacks the least memory"
     else:
         best = found.best_config
-        rest = [f"{n:,} {words}" for words, n in found.rejected.items() if n]
+        rest = [_rejection(words, n) for words, n in found.rejected.items() if n]
         refused = f"; rejected: {', '.join(rest)}" if rest else ""
         assumed["layout"] = f"the best of {found.total_searched:,} searched{found.undecided()}{refused}"
     micro = max(1, options["batch_size"] // best["dp"] // best["microbatch_count"])
@@ -237,10 +240,20 @@ def _best_layout(
         "virtual_stages": best["v_stages"],
         "zero": best["zero_stage"],
         "micro_batch": micro,
-        "schedule": best.get("schedule"),
+        "schedule": best.get("schedule") if best["pp"] > 1 or plan.parallelism.schedule else None,
     }
     kept = {name: value for name in BESIDE if (value := getattr(plan.parallelism, name)) is not None}
     return ParallelismPart(**chosen, **kept), missed
+
+
+def _rejection(cause: str, count: int) -> str:
+    """How many layouts, or splits of the accelerators, a cause rejected."""
+    if cause.endswith(_SPLITS):
+        return f"{many(count, 'split')} where {cause.removesuffix(_SPLITS)}"
+    return f"{count:,} {'by' if cause.startswith('Wall ') else 'with'} {cause}"
+
+
+_SPLITS = " (splits)"
 
 
 def check_launcher(name: str, layout: Mapping[str, Any]) -> None:

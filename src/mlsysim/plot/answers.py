@@ -35,6 +35,8 @@ _CAUSES = 7
 """Causes that a bar tells apart."""
 _SEEN, _NOTHING = 0.015, 0.0005
 """Shares of a bar that are seen, and that are nothing."""
+_UNSEEN = 1e-6
+"""Share of a time that no digit of it shows."""
 
 
 def scorecard_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure:
@@ -75,7 +77,8 @@ def time_of(answers: Answer | Named, *, whole: str = "", title: str, width: int 
     named = [("", answers)] if isinstance(answers, Answer) else list(answers)
     said = next((text for _, answer in named if (text := shared_out(answer))), "")
     for name, answer in named:
-        parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > 0]
+        least = _UNSEEN * sum(part.value for part in answer.time_parts)
+        parts = [(part.label, part.value, "s") for part in answer.time_parts if part.value > least]
         if parts and "latency" in answer.held:
             wholes.append((name, parts, whole or _WHOLE[answer.task], answer.metric("latency").text))
     if len(wholes) > 1:
@@ -122,17 +125,18 @@ def _largest(
 
 def cost_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     """What is paid consists of."""
-    return _sum_of(answer.cost_parts, "USD", "" if answer.paid is None else answer.paid.label, title, width)
+    label, text = ("", "") if answer.paid is None else (answer.paid.label, answer.paid.text)
+    return _sum_of(answer.cost_parts, "USD", label, text, title, width)
 
 
 def carbon_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:
     """Carbon of running, and of making the chips."""
-    return _sum_of(answer.carbon_parts, "kgCO2e", "In all", title, width)
+    return _sum_of(answer.carbon_parts, "kgCO2e", "In all", answer.carbon_in_all, title, width)
 
 
-def _sum_of(parts: Sequence[Part], unit: str, total: str, title: str, width: int) -> Figure | None:
+def _sum_of(parts: Sequence[Part], unit: str, total: str, text: str, title: str, width: int) -> Figure | None:
     shown = [(part.label, quantity(part.value, unit)) for part in parts if part.value > 0]
-    return waterfall(shown, total_label=total or "Total", title=title, width=width) if shown else None
+    return waterfall(shown, total_label=total or "Total", total_text=text, title=title, width=width) if shown else None
 
 
 def sensitivity_of(answer: Answer, *, title: str, width: int = WIDE) -> Figure | None:

@@ -123,9 +123,7 @@ def _walls(report: Report) -> Iterator[Block]:
     yield from _charts(report, "scorecard")
     margin = answer.binding.margin
     ahead = (
-        f" It takes {margin:.3g} times as much of it as the next wall."
-        if margin is not None and answer.feasible
-        else ""
+        f" That is {margin:.3g} times as much as the next wall has." if margin is not None and answer.feasible else ""
     )
     yield Text(f"{answer.binding.sentence}{ahead}")
     if answer.next_wall is not None:

@@ -111,6 +111,11 @@ class Engine(Record):
     models: tuple[Seen, ...] = ()
     chips: tuple[str, ...] = Field(default=(), description="chips that runs of it were fitted on")
 
+    @property
+    def spoken(self) -> str:
+        """Its name as people write it."""
+        return self.name.replace("llama_cpp", "llama.cpp").replace("T_LLM", "T-LLM").replace("_", " ")
+
     def seen(self, model: TransformerWorkload, precision: str) -> Seen | None:
         """What is known of a model from runs of it on this engine: in its format, or else of the model."""
         known = {each.name: each for each in self.models}

@@ -269,6 +269,9 @@ _EXPECTED = {
 """What a field expects, by the kind of Pydantic's complaint."""
 
 
+_MORE = re.compile(r" \(\d+ more problems? after this one\.\)")
+
+
 def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     """The first problem of a Pydantic report as one sentence."""
     found = error.errors(include_url=False)
@@ -284,7 +287,7 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
     inner = first.get("ctx", {}).get("error")
     if isinstance(inner, InputError) and "record" in inner.details:
         # A record inside this one, or this one itself, has its sentence already.
-        text = str(inner)
+        text = _MORE.sub("", str(inner)) if more else str(inner)
         path = ".".join(part for part in (path, str(inner.details.get("field", ""))) if part)
     elif first["type"] == "missing":
         text = f"{name} needs the {within + path!r} field, which was not given."

@@ -18,6 +18,8 @@ __all__ = ["ceil", "exp", "expm1", "floor", "log", "log2", "maximum", "minimum",
 __all__ += ["either", "once_each", "some", "sqrt", "taken", "where"]
 
 _SCALARS = (float, int)
+_PLAIN = frozenset((float, int, bool))
+"""Types of nearly all that is asked for one by one; to look a type up here is faster than to ask what it derives from."""
 
 
 def _numpy() -> Any:
@@ -28,6 +30,8 @@ def _numpy() -> Any:
 
 def maximum(a: Any, b: Any) -> Any:
     """The larger of two, element by element."""
+    if type(a) in _PLAIN and type(b) in _PLAIN:
+        return a if a >= b else b
     if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
         return a if a >= b else b
     return _pair("maximum", a, b)
@@ -35,6 +39,8 @@ def maximum(a: Any, b: Any) -> Any:
 
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of two, element by element."""
+    if type(a) in _PLAIN and type(b) in _PLAIN:
+        return a if a <= b else b
     if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
         return a if a <= b else b
     return _pair("minimum", a, b)
@@ -62,6 +68,8 @@ def _is_zero(x: Any) -> bool:
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` where the condition holds, else ``b``. Both are evaluated."""
+    if type(condition) is bool and type(a) in _PLAIN and type(b) in _PLAIN:
+        return a if condition else b
     if isinstance(a, Quantity) or isinstance(b, Quantity):
         a, b = _same_unit(a, b)
         return Quantity(where(condition, a.magnitude, b.magnitude), a.units)
@@ -144,6 +152,8 @@ def _plain(name: str, words: str, whole: bool = False) -> Callable[[Any], Any]:
     on_float = getattr(math, name)
 
     def function(x: Any) -> Any:
+        if type(x) in _PLAIN:
+            return float(on_float(x)) if whole else on_float(x)
         x = _dimensionless(x)
         if not isinstance(x, _SCALARS):
             return getattr(_numpy(), name)(x)

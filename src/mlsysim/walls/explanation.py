@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlsysim.errors import unknown_name
 from mlsysim.units.records import dataclass
+from mlsysim.units.registry import quantity, to_si
 from mlsysim.units.text import number
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def filled(result: Result) -> Iterator[tuple[Equation, dict[str, str], str]]:
         if value is None or (equation.when is not None and not result.named(equation.when)):
             continue
         unit = UNITS.get(equation.gives.rpartition("_")[2], "")
-        yield equation, _inputs(equation, result), number(value, unit)
+        yield equation, _inputs(equation, result), _text(value, unit)
 
 
 def _inputs(equation: Equation, result: Result) -> dict[str, str]:
@@ -94,7 +95,25 @@ def _inputs(equation: Equation, result: Result) -> dict[str, str]:
             parts[part.label] = parts.get(part.label, 0.0) + part.exposed
         return {label: number(seconds, "s") for label, seconds in parts.items() if seconds}
     found = {symbol: (result.named(name, unit), unit) for symbol, (name, unit) in equation.symbols.items()}
-    return {symbol: number(*what) for symbol, what in found.items() if what[0] is not None}
+    return {symbol: _text(*what) for symbol, what in found.items() if what[0] is not None}
+
+
+_NOTHING = 1e-10
+"""Seconds that nothing takes: light goes 3 cm."""
+
+
+def _text(value: Any, unit: str) -> str:
+    """A value with its unit as people write it: dollars in front, a short time in days, and more than one of these with an s."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return number(value, unit)
+    if unit == "USD":
+        return f"{'-' * (value < 0)}${number(abs(value))}"
+    if unit == "s" and 0 < value < _NOTHING:
+        return "0 s"
+    if unit == "year" and 0 < value < 0.5:
+        value, unit = to_si(quantity(value, "year"), "day"), "day"
+    text = number(value, unit)
+    return f"{text}s" if unit in ("year", "day") and value != 1 else text
 
 
 def _equation(equation: Equation, inputs: dict[str, str], answer: str, style: str) -> str:

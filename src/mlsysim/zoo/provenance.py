@@ -3,7 +3,7 @@
 What every kind of zoo entry is: a record that prints as a card, with its figures and where they are from.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -120,6 +120,12 @@ def _told(record: BaseModel) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def listed(values: Sequence[Any]) -> str:
+    """Words with commas between them; sentences one after the other."""
+    texts = [*map(str, values)]
+    return (" " if any(text.endswith(".") for text in texts) else ", ").join(texts)
+
+
 def _rows(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """A value as rows; records and tables have one for each of their fields."""
     if value is None or (isinstance(value, (tuple, list, dict)) and not value):
@@ -138,7 +144,7 @@ def _rows(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for place, item in enumerate(value):
             yield from _rows(item, f"{path}[{place}]")
     elif isinstance(value, (tuple, list)):
-        yield path, ", ".join(map(str, value))
+        yield path, listed(value)
     elif isinstance(value, bool):
         yield path, "yes" if value else "no"
     else:

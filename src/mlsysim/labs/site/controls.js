@@ -190,7 +190,7 @@ const DRAWN = [
       const untraced = set(plan, "serving.trace", null);
       return steady(set(set(untraced, "serving.qps", value === "rate" ? 10 : null), "serving.concurrency", clients));
     } },
-  { path: "serving.concurrency", group: "serving", label: "In flight", unit: "requests", kind: "slider", integer: true,
+  { path: "serving.concurrency", group: "serving", label: "Requests in flight", unit: "", kind: "slider", integer: true,
     stops: powers(1, 65536), tasks: ["serving"], shown: ({ plan }) => load(plan) === "clients" },
   { path: "serving.qps", group: "serving", label: "Rate", unit: "requests/s", kind: "slider",
     stops: geometric(0.125, 8192, 2), tasks: ["serving"], shown: ({ plan }) => load(plan) === "rate",
@@ -204,7 +204,7 @@ const DRAWN = [
   limit("latency", "Request within", geometric(0.25, 256, 2), "s"),
   { path: "serving.cache_precision", group: "serving", label: "Cache precision", kind: "menu", list: "precisions",
     none: "the engine's own", tasks: ["serving"] },
-  { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "chosen by year",
+  { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "vLLM, the usual one",
     tasks: ["serving"] },
 
   { path: "hardware.on", group: "hardware", label: "Hardware", kind: "search", list: "chips", tasks: ALL,

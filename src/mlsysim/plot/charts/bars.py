@@ -121,13 +121,15 @@ class _Whole(NamedTuple):
         return _gathered(self.parts, _SLIGHT * sum(value for _, value in self.parts))
 
     def rows(self, unit: str, labels: Sequence[str]) -> list[Row]:
-        """A bar for each part, in the colour of its place among the labels of all wholes."""
+        """A bar for each part, in the colour of its place among the labels of all wholes; the last colour is that of all small ones."""
         total = sum(value for _, value in self.parts)
         rows, before = [Row(self.name, "", (), bold=True)] if self.name else [], 0.0
         for label, value in self.shown():
             part = value / total if total else 0.0
             share = "" if not total else f", {part:.0%}" if part >= 0.005 or not part else ", <1%"
-            rows.append(Row(label, amount(value, unit) + share, [(before, before + value, labels.index(label) % 7)]))
+            rows.append(
+                Row(label, amount(value, unit) + share, [(before, before + value, min(labels.index(label), 6))])
+            )
             before += value
         return [*rows, Row(self.total_label, self.total_text, [(0.0, before, 7)], bold=True)]
 
@@ -141,7 +143,11 @@ class _Waterfall(Figure):
         return "Time" if self.unit == "s" else "Cumulated"
 
     def rows(self) -> list[Row]:
-        labels = list(dict.fromkeys(label for whole in self.wholes for label, _ in whole.shown()))
+        # The largest first, as a bar of shares has them, so that a part has one colour on a page.
+        largest: dict[str, float] = {}
+        for label, value in (part for whole in self.wholes for part in whole.shown()):
+            largest[label] = max(value, largest.get(label, 0.0))
+        labels = sorted(largest, key=lambda label: -largest[label])
         return [row for whole in self.wholes for row in whole.rows(self.unit, labels)]
 
     @property
