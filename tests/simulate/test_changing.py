@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mlsysim.cases.traffic import Traffic
+from mlsysim.simulate.changing import Growing
 from mlsysim.simulate.requests import TOGETHER, Request
 from mlsysim.simulate.serving import ROUTERS, Backlog, Failures, Scaling, Settings, Simulated, simulate, watched
 from tests.simulate.test_replica import _engines, _poisson
@@ -112,6 +113,29 @@ def test_a_service_by_its_rate_stays_as_large_as_an_even_load_needs() -> None:
     assert seen.over_time is not None
     up = [many for many, before in zip(seen.over_time.up, [0, *seen.over_time.up], strict=False) if many != before]
     assert up == [4, 2]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("by", "target"), [("rate", 4.0), ("requests", 4.0), ("utilisation", 0.01)])
+def test_who_looks_at_a_service_that_nobody_asks_sleeps_and_misses_nothing(
+    by: str, target: float, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bursts two hours apart: the same as with a look every 15 s, of which there are a few for each burst."""
+    requests = [each for hour in range(3) for each in _requests(20.0, 1200, start=7200.0 * hour)]
+    t = Traffic(600, 150, rate=0.01, together=1.0)
+    chosen = Settings(router="least_work", scaling=Scaling(4, 1, target, by, settle=60.0, start=20.0))
+    load, found, looks = Growing.load, list[Simulated](), [0]
+
+    def counted(self: Growing, at: float) -> float:
+        looks[-1] += 1
+        return load(self, at) or (1e-9 if len(looks) > 1 and self.pool.came < 3600 else 0.0)
+
+    monkeypatch.setattr(Growing, "load", counted)
+    for _ in range(2):
+        found.append(simulate(replace(_engines(), apart=apart), t, requests, 3600, chosen))
+        looks.append(0)
+    assert found[0] == found[1] and found[0].paid is not None and found[0].paid[-1] > 1.001 * found[0].seconds
+    assert looks[0] < looks[1] / 4
 
 
 def test_a_cold_start_is_that_of_the_weights() -> None:

@@ -41,7 +41,8 @@ class Failing:
 
 
 class Growing:
-    """A pool whose units follow its load."""
+    """A pool whose units follow its load. Who looks at one where nothing has come for as long as it looks back, sleeps until somebody comes: a service
+    that is asked once in hours is played as soon as another."""
 
     def __init__(self, fleet: Fleet, pool: Pool, scaling: Scaling, start: float) -> None:
         self.fleet, self.pool, self.scaling, self.start = fleet, pool, scaling, start
@@ -66,7 +67,8 @@ class Growing:
     def _look(self, at: float) -> None:
         pool, chosen = self.pool, self.scaling
         self.came.append(pool.came)
-        for unit in pool.counted(DRAINING):
+        draining = pool.counted(DRAINING)
+        for unit in draining:
             if not pool.outstanding(unit):
                 pool.set(unit, DOWN, at)
         up, coming = pool.counted(UP), pool.counted(STARTING, FAILED)
@@ -84,7 +86,16 @@ class Growing:
             for unit in sorted(up, key=pool.outstanding)[: max(fewer, 0)]:
                 if len(pool.counted(UP)) > 1:
                     pool.set(unit, DRAINING, at)
-        self.fleet.at(at + chosen.interval, self._look)
+        changes = draining or coming or want != there or len({each for _, each in self.wanted}) > 1
+        if changes or len(self.came) <= _LOOKS or self.load(at) or self.fleet.busy():
+            self.fleet.at(at + chosen.interval, self._look)
+        else:
+            self.fleet.front.asleep.append(partial(self._woken, at))
+
+    def _woken(self, last: float, at: float) -> None:
+        """Look when it would have been time to, after a look at nothing."""
+        every = self.scaling.interval
+        self.fleet.at(last + every * (math.floor((at - last) / every) + 1), self._look)
 
     def _more(self, many: int, at: float) -> None:
         """Those that still answer are kept; others start."""

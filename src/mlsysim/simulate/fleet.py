@@ -50,6 +50,8 @@ class Pool:
         """Seconds of requests for which none was up, and that waited while some started."""
         self.series, self.ups = [Series() for _ in replicas], list[int]()
         self.failed, self.opened, self.came = 0, 0.0, 0
+        self.asleep: list[Callable[[float], None]] = []
+        """What is woken by the next request that comes."""
         self._find()
 
     def _find(self) -> None:
@@ -103,6 +105,10 @@ class Pool:
     def give(self, request: Request, now: float, at: float | None = None) -> None:
         """A request that comes now, or again ``at`` a later time than its arrival."""
         self.came += at is None
+        if self.asleep:
+            woken, self.asleep = self.asleep, []
+            for wake in woken:
+                wake(now)
         if not self.up:
             self.homeless.append((now if at is None else at, request))
             return
@@ -167,7 +173,7 @@ class Fleet:
                 told()
             self.front.give(request, request.arrival)
         self._flush()
-        while self._busy():
+        while self.busy():
             self.until(self.events[0][0])
             told()
         self._rest()
@@ -200,7 +206,7 @@ class Fleet:
             read = first.front + first.steps.mixed(0, 0.0, 1, 1, first.steps.chunk(1, 0))
         now, number, left = 0.0, 0, True
         ended.extend([0.0] * clients)
-        while left or self._busy():
+        while left or self.busy():
             while self.events[0][0] <= now:
                 when, _, act = heappop(self.events)
                 act(when)
@@ -221,7 +227,8 @@ class Fleet:
             self.front.advance(now)
         self._rest()
 
-    def _busy(self) -> bool:
+    def busy(self) -> bool:
+        """Whether a request has not been answered."""
         if self.between is not None and self.between.read:
             return True
         return any(pool.homeless or any(replica.outstanding for replica in pool.replicas) for pool in self.pools)
