@@ -121,8 +121,13 @@ def test_machines_are_read_as_people_call_them(said: str, meant: tuple[int, str]
 
 @pytest.mark.parametrize(
     ("said", "meant"),
-    [("Tenstorrent n150", "Tenstorrent_Wormhole_n150"), ("Blackhole p150a", "Tenstorrent_Blackhole_p150")]
-    + [("Perlmutter A100", "A100"), ("Frontier MI250X", "MI250X"), ("Polaris A100 40GB", "A100_40GB")],
+    [
+        ("Tenstorrent n150", "Tenstorrent_Wormhole_n150"),
+        ("Blackhole p150a", "Tenstorrent_Blackhole_p150"),
+        ("Perlmutter A100", "A100"),
+        ("Frontier MI250X", "MI250X"),
+        ("Polaris A100 40GB", "A100_40GB"),
+    ],
 )
 def test_chips_of_makers_and_clusters_are_chips(said: str, meant: str) -> None:
     assert key_of(chip_of(said)) == meant

@@ -270,7 +270,10 @@ class Row(dict[str, str]):
         return cls({name: _whole(name, (text or "").strip()) for name, text in row.items()})
 
 
-_NOTHING = frozenset("- -- – — ? n/a na nan null nil tbd unknown unspecified".split()) | {"not given", "not specified"}
+_NOTHING = frozenset(["-", "--", "–", "—", "?", "n/a", "na", "nan", "null", "nil", "tbd", "unknown", "unspecified"]) | {
+    "not given",
+    "not specified",
+}
 _OF_NONE = ("recompute", "interconnect", "compiler")
 """Columns of which "none" says something."""
 

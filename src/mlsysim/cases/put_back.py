@@ -20,7 +20,7 @@ from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.passing import Passed
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import Stepping
-from mlsysim.units.ops import maximum, minimum, some, taken
+from mlsysim.units.ops import maximum, minimum, some, taken, where
 
 AT_ONCE = 1e6
 """Requests a second that come at once."""
@@ -42,6 +42,11 @@ def put_back(
     """How many times as long as a ``token`` of those who write it takes with what was put back, where caches fill; numbers or arrays."""
     if not some(fills):
         return 1.0
+    own = steps[0].step if isinstance(steps[0], Iterations) else steps[0]
+    if hasattr((own.factors or (1.0,))[0], "take"):
+        # Candidates of a fit hardly differ in it: the first stands for all.
+        one = _longer(passing, tuple(_of(step, 0) for step in steps), t, limits, *taken((places, token), 0))
+        return where(fills, one, 1.0)
     if not hasattr(fills, "nonzero"):
         return _longer(passing, steps, t, limits, places, token)
     found = 1.0 + 0.0 * fills
@@ -58,7 +63,7 @@ def _of(step: Any, i: Any) -> Any:
     if isinstance(step, Iterations):
         draft = None if step.draft is None else _of(step.draft, i)
         return replace(step, step=_of(step.step, i), groups=taken(step.groups, i), draft=draft)
-    return step if step.clocks is None else step.at(step.clocks.take(i))
+    return step.take(i)
 
 
 def _longer(

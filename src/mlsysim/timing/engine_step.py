@@ -38,6 +38,7 @@ Of a model that was measured on the engine, kernels of prompts and of answers an
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ from mlsysim.timing.engines import Engine, serving_table
 from mlsysim.timing.operator_times import started
 from mlsysim.timing.power import Clocks
 from mlsysim.timing.tags import Tag, clocked, scaled, uncounted, untagged
-from mlsysim.units.ops import maximum, minimum, some, where
+from mlsysim.units.ops import maximum, minimum, some, taken, where
 from mlsysim.units.records import dataclass
 
 _SMALL, _ENGINE, _LAUNCHES, _ADAPTERS = "norms and activations", "engine", "launches", "adapters"
@@ -97,6 +98,15 @@ class EngineStep(EngineKernels):
         """The same at lower clocks."""
         found = copy(self)
         found.clocks = clocks
+        return found
+
+    def take(self, index: int) -> EngineStep:
+        """Of many that differ in clocks or in constants, as a fit's candidates do, one."""
+        found = copy(self)
+        found.clocks = None if self.clocks is None else self.clocks.take(index)
+        found.engine = self.engine.model_copy(update={name: taken(value, index) for name, value in self.engine})
+        found.network = replace(self.network, scale=taken(self.network.scale, index))
+        found.factors = None if self.factors is None else taken(tuple(self.factors), index)
         return found
 
     def time(
