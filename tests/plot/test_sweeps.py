@@ -16,7 +16,7 @@ SPACE = {
 
 def test_a_chart_of_the_best_has_the_names_of_the_metrics():
     svg = sweep({**SPACE, "minimize": "latency_s"}).plot().svg()
-    assert "Time of a pass (ms)" in svg and ">Batch size<" in svg and "least time of a pass" in svg
+    assert "Time of a pass (ms)" in svg and ">Batch size<" in svg and "Least time of a pass" in svg
     assert "latency_s" not in svg and "batch_size" not in svg
 
 

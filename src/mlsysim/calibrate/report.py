@@ -30,7 +30,7 @@ def line(name: str, scored: list[Prediction]) -> str:
     coverage = "" if part["interval_coverage"] is None else f"{part['interval_coverage']:.0f}"
     return (
         f"| {name} | {part['values']:,} | {part['median_ape']:.1f} | {part['mape']:.1f} | {part['p90_ape']:.1f} "
-        f"| {part['within_10']:.0f} | {part['within_25']:.0f} | {part['bias']:+.1f} | {coverage} |"
+        f"| {part['within_10']:.0f} | {part['within_25']:.0f} | {part['bias']:+z.1f} | {coverage} |"
     )
 
 

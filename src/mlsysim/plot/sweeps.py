@@ -11,7 +11,7 @@ from mlsysim.plot.charts.pareto import front, pareto
 from mlsysim.plot.figure import Figure
 from mlsysim.plot.frame import in_sentence, with_unit
 from mlsysim.plot.keys import title_of_key, title_of_output
-from mlsysim.search.space import Goal, Space
+from mlsysim.search.space import UNNAMED, Goal, Space
 from mlsysim.search.tabled import shown_unit, value_text
 from mlsysim.units.registry import quantity
 
@@ -31,7 +31,7 @@ def chart_of(space: Space, result: Any) -> Figure:
     best = "most" if result.direction == "maximize" else "least"
     series = [(best, [(float(k), _amount(each["best"], unit).magnitude) for k, each in enumerate(known[axis])])]
     titles: dict[str, Any] = {"x_title": _axis_title(space, axis), "y_title": y_title, "y_unit": unit}
-    return lines(series, **titles, names=names, title=f"{result.name}: {best} {in_sentence(y_title)}")
+    return lines(series, **titles, names=names, title=_titled(result, f"{best} {in_sentence(y_title)}"))
 
 
 def _front(space: Space, result: Any) -> Figure:
@@ -54,10 +54,15 @@ def _front(space: Space, result: Any) -> Figure:
     titles: dict[str, Any] = {
         "x_title": told[0][0],
         "y_title": told[1][0],
-        "title": f"{result.name}: the front",
+        "title": _titled(result, f"{told[1][0]} against {in_sentence(told[0][0])}"),
         "subtitle": more,
     }
     return pareto(points, goals=better, **titles)
+
+
+def _titled(result: Any, words: str) -> str:
+    """What a chart shows, after the name of its space where it has one."""
+    return words[:1].upper() + words[1:] if result.name == UNNAMED else f"{result.name}: {in_sentence(words)}"
 
 
 def _better(goal: Goal) -> str:

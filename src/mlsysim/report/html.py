@@ -6,6 +6,7 @@ phone; the style shows one of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape as _escape
 from importlib.resources import files
@@ -94,6 +95,10 @@ def _point(about: str, said: str) -> str:
     return f"<li><b>{escape(about)}</b>: {escape(said)}.</li>" if about else f"<li>{escape(said)}</li>"
 
 
+_LONG = 24
+"""Signs of a text that is worth two columns."""
+
+
 def _table(table: Table) -> str:
     def cell(tag: str, column: int, text: str) -> str:
         extra = ' class="number"' if column in table.right else ""
@@ -103,11 +108,20 @@ def _table(table: Table) -> str:
         scope = ' scope="col"' if tag == "th" else ""
         return f"<{tag}{scope}{extra}>{escape(text)}</{tag}>"
 
+    def cells(row: Sequence[str]) -> Iterator[str]:
+        """The cells of a row; a long text takes the place of an empty one behind it too."""
+        column = 0
+        while column < len(row):
+            wide = column + 1 < len(row) and not row[column + 1] and len(row[column]) > _LONG
+            made = cell("td", column, row[column])
+            yield made.replace("<td", '<td colspan="2"', 1) if wide else made
+            column += 1 + wide
+
     head = "".join(cell("th", k, text) for k, text in enumerate(table.headers))
     rows = []
     for k, row in enumerate(table.rows):
         mark = ' class="marked"' if k in table.marked else ""
-        rows.append(f"<tr{mark}>" + "".join(cell("td", column, text) for column, text in enumerate(row)) + "</tr>")
+        rows.append(f"<tr{mark}>" + "".join(cells(row)) + "</tr>")
     body = "\n".join(rows)
     # Numbers behind one column of words share their widths with other tables of that kind.
     numbers = len(table.right) == len(table.headers) - 1 and 0 not in table.right

@@ -69,6 +69,10 @@ class Goal:
         return "maximize" if self.larger else "minimize"
 
 
+UNNAMED = "space"
+"""What a space is called that has no name of its own."""
+
+
 @dataclass(frozen=True)
 class Space:
     """What may be chosen, what is given, what is allowed and what is wanted."""
@@ -81,7 +85,7 @@ class Space:
     goal: Goal | None = None
     pareto: tuple[Goal, ...] = ()
     top: int = _TOP
-    name: str = "space"
+    name: str = UNNAMED
     description: str = ""
     uncertain: Uncertainty | None = None
 
@@ -92,7 +96,7 @@ class Space:
         return cls.from_dict(read_toml(path), name=path.stem)
 
     @classmethod
-    def from_dict(cls, table: Mapping[str, Any], name: str = "space") -> Space:
+    def from_dict(cls, table: Mapping[str, Any], name: str = UNNAMED) -> Space:
         """A space from a table with the keys of a space file."""
         space = cls(**read_table(table, name))
         if space.size > _LARGEST:
