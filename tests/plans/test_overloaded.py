@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import mlsysim
@@ -115,3 +117,19 @@ def test_a_plan_written_down_keeps_its_decode_pool() -> None:
     answer = mlsysim.serve("GPT_OSS_20B", "64xGB200", **asked)
     again = evaluate(settled(answer), change=False)
     assert again.layout == answer.layout and again.memory == answer.memory
+
+
+def test_the_queue_of_an_overloaded_service_grows_by_what_is_not_answered() -> None:
+    answer = mlsysim.serve("Llama3_8B", "1xH100", qps=40, isl=1024, osl=256)
+    told = next(each for each in answer.verdict if each.startswith("The queue grows"))
+    full = float(answer.value("requests_per_second").m)
+    waits = re.fullmatch(r"The queue grows by ([\d.]+) .* an hour ([\d,]+) wait, .* waits for ([\d.]+) min\.", told)
+    assert waits is not None and float(waits[1]) == pytest.approx(40 - full, rel=1e-3)
+    assert float(waits[2].replace(",", "")) == pytest.approx(3600 * (40 - full), rel=0.01)
+    assert float(waits[3]) == pytest.approx(60 * (40 / full - 1), rel=0.01)
+
+
+def test_a_layout_that_is_given_and_overloaded_is_told_so() -> None:
+    """No stages were left for its replicas, and of those it was told (`4 accelerators do not hold 4 replicas of TP1 PP2`)."""
+    answer = mlsysim.serve("Llama3_8B", "4xH100", tp=1, replicas=4, qps=100, isl=1024, osl=256)
+    assert answer.overloaded and "4 replicas" in answer.headline

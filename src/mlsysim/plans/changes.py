@@ -386,6 +386,7 @@ def _of_what(before: Answer, run: bool) -> str:
     """What a cost is of, for a sentence: a run, a service over its time, or what is made."""
     if "usd_per_mtoken" not in before.held or run:
         return " of the run" if run else ""
-    if before.plan.serving is not None and before.plan.serving.qps is not None:
+    part = before.plan.serving
+    if part is not None and part.qps is not None and part.backlog is None:
         return " per day" if before.period == "a day" else f" of {before.period}"
     return " per sample" if workload_of(before.plan.workload).fixed_shape else " per token"

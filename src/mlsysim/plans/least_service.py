@@ -181,12 +181,14 @@ def described(found: Sequence[Service], names: Sequence[str], limited: bool) -> 
     missed = next((check.sentence for check in best.answer.checks if not check.passed), None)
     if missed is not None:
         return f"{what} that {does}{' on times' * limited}. {missed}", False
+    # Odds that round to what is sure are below it.
+    odds = f"{min(best.odds or 0.0, _SURE - 0.01 if (best.odds or 0.0) < _SURE else 1.0):.0%}"
     least = min((each for each in found if each.answer is not None), key=lambda each: each.accelerators)
     fewer = "" if least.accelerators == best.accelerators else f" The fewest are {least.accelerators:,} x {least.chip}."
     sure = next((each for each in found if each.design and each.odds is not None and each.odds >= _SURE), None)
     safer = ""
     if sure is not None and sure.design is not None and best.odds is not None and best.odds < _SURE:
-        safer = f" Its odds are {best.odds:.0%}; the {of_all} of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
+        safer = f" Its odds are {odds}; the {of_all} of {_SURE:.0%} or more is {sure.accelerators:,} x {sure.chip} ({sure.design.text})."
     elif sure is None and best.odds is not None:
-        safer = f" Its odds are {best.odds:.0%}, and none of those tried has {_SURE:.0%}."
+        safer = f" Its odds are {odds}, and none of those tried has {_SURE:.0%}."
     return f"{what} that {does}.{safer}{fewer}", True

@@ -207,7 +207,7 @@ class Server:
         total, tensors = self.fleet.total_accelerators, [split.tp] if split.tp is not None else self._tensors()
         found = [Degrees(tp, pp, split.ep or 1, split.attention_dp) for tp in tensors for pp in divisors(total // tp)]
         most = min(layers, _MOST_STAGES)
-        return self._room([each for each in found if 1 < each.pp <= most and each.devices <= total])
+        return self._room([each for each in found if 1 < each.pp <= most], needed=False)
 
     def _tensors(self, pool: Fleet | None = None) -> list[int]:
         """Tensor-parallel degrees that divide a node and the heads."""
@@ -230,8 +230,8 @@ class Server:
         found = [Degrees(tp, pp) for pp in stages if pp <= layers for tp in tensors]
         return sorted(found, key=lambda each: (each.devices, each.pp))
 
-    def _room(self, splits: list[Degrees]) -> list[Layout]:
-        """The splits whose replicas the fleet has room for."""
+    def _room(self, splits: list[Degrees], needed: bool = True) -> list[Layout]:
+        """The splits whose replicas the fleet has room for; an error where there is none and one is ``needed``."""
         total, asked = self.fleet.total_accelerators, self.part.replicas or self.plan.parallelism.dp
         # Those that stand by answer nothing: what is said holds while as many are away.
         spare = self.part.spare or 0
@@ -241,7 +241,7 @@ class Server:
             for each in reading
             for writing in self._writing(each)
         ]
-        if not found and splits:
+        if not found and splits and needed:
             who, key, count = many(total, "accelerator"), "spare" if spare else "replicas", asked or 1
             more = f" and {spare} to stand by" if spare else ""
             if reading and self.decode_fleet is not None:

@@ -114,9 +114,7 @@ def _growth(served: Served) -> str:
     """How fast the queue of an overloaded service grows: by r - f a second, and who comes after a time t waits for (r - f) t / f."""
     come, full = served.server.part.qps or 0.0, _full(served)
     more = come - full
-    after = (
-        f"after an hour {plainly(3600 * more, 3)} wait, and who comes then waits for {compact_time(3600 * more / full)}"
-    )
+    after = f"after an hour {plainly(float(f'{3600 * more:.3g}'))} wait, and who comes then waits for {compact_time(3600 * more / full)}"
     return f"The queue grows by {plainly(more)} requests a second: {after}."
 
 
