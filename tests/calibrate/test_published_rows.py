@@ -79,7 +79,7 @@ _FOLDER = Path(__file__).parent / "published"
         ("training_reports", 22.0, 42.0, 65),
         ("inference_reports", 10.0, 30.0, 90),
         # NeMo-RL 0.7 takes steps in four fifths of the time of the fitted releases.
-        ("rl_reports", 28.0, 40.0, 80),
+        ("rl_reports", 28.0, 40.0, 70),
         # DeepSeek-R1 over two hosts with one client: tensor parallelism between nodes takes twice as long; prompts on the RTX 4090 came from a cache.
         ("serving_runs_reports", 40.0, 110.0, 85),
         # 64 KiB and 8 MiB on A100 and H200, and a bridge of two H100 at half its rate.

@@ -38,7 +38,7 @@ DRAWN = {
         ("serving_runs", SERVED, [{"engine": "vLLM"}, {"mode": "aggregated"}, {"mode": ""}, {"tp": ""}, {"tp": "1.0"}]),
         ("serving_runs", SERVED, [{"isl": "1,024"}, {"isl": "1k"}, {"ttft_ms": "60 ms"}, {"gpu": "NVIDIA H100 80GB HBM3"}]),
         ("training", TRAINED, [{"value": "11k"}, {"value": "~11,000 tokens/s/GPU"}, {"n_gpus": "8.0", "tp": "1.0"}]),
-        ("training", TRAINED, [{"precision": "16-bit"}, {"reported_metric": "throughput_per_gpu"}]),
+        ("training", TRAINED, [{"precision": "16-bit"}, {"reported_metric": "throughput_per_gpu"}, {"reported_metric": "Tok/s/dev"}]),
         ("collectives", REDUCED, [{"collective": "AllReduce"}, {"collective": "ncclAllReduce"}, {"message_bytes": "8M"}]),
         ("collectives", REDUCED, [{"n_nodes": ""}, {"message_bytes": "8 MiB"}, {"metric": "Bus BW (GB/s)"}, {"gpu": "8xH100", "n_gpus": ""}]),
         ("vision", SEEN, [{"batch": "1,024"}, {"img_size": "224.0"}, {"img_size": ""}, {"layout": "channels_last"}]),
@@ -63,6 +63,11 @@ def test_units_are_converted() -> None:
         for name in ("batch_latency", "latency_ms")
     )
     assert milliseconds.predicted == pytest.approx(1e3 * seconds.predicted)
+    steps = [
+        TABLES["training"].predict(TRAINED | {"reported_metric": name, "unit": "", "value": "1"})[0].predicted
+        for name in ("sec/iter", "ms/step", "step_time_ms", "Step Time (s)")
+    ]
+    assert steps[1] == steps[2] == pytest.approx(1e3 * steps[0]) and steps[3] == steps[0]
     shares = [
         TABLES["training"].predict(TRAINED | {"reported_metric": "MFU", "value": v, "unit": ""})[0]
         for v in ("45", "0.45")
@@ -122,15 +127,42 @@ def test_machines_are_read_as_people_call_them(said: str, meant: tuple[int, str]
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("Tenstorrent n150", "Tenstorrent_Wormhole_n150"),
-        ("Blackhole p150a", "Tenstorrent_Blackhole_p150"),
-        ("Perlmutter A100", "A100"),
-        ("Frontier MI250X", "MI250X"),
-        ("Polaris A100 40GB", "A100_40GB"),
+        *[("Tenstorrent n150", "Tenstorrent_Wormhole_n150"), ("Blackhole p150a", "Tenstorrent_Blackhole_p150")],
+        *[("Perlmutter A100", "A100"), ("Frontier MI250X", "MI250X"), ("Polaris A100 40GB", "A100_40GB")],
     ],
 )
 def test_chips_of_makers_and_clusters_are_chips(said: str, meant: str) -> None:
     assert key_of(chip_of(said)) == meant
+
+
+def test_a_framework_is_its_letters_and_a_later_release_is_less_certain() -> None:
+    row = {
+        **{
+            "framework": "NeMo-RL",
+            "version": "0.6",
+            "model": "Qwen3_32B",
+            "gpu": "H100",
+            "n_gpus": "32",
+            "gen_tp": "4",
+        },
+        **{"train_tp": "4", "train_pp": "4", "train_ep": "1", "train_cp": "1", "gen_engine": "vLLM", "prompts": "64"},
+        **{
+            "samples_per_prompt": "32",
+            "train_global_batch": "2048",
+            "max_seq": "4096",
+            "mean_seq": "3256",
+            "step_s": "323",
+        },
+    }
+    known, spelled, later = (
+        TABLES["rl"].predict(row | more)[0]
+        for more in ({}, {"framework": "nemo_rl", "train_precision": "16-bit"}, {"version": "0.7"})
+    )
+    assert known.predicted == spelled.predicted == later.predicted and known.low == spelled.low
+    assert later.low and known.low and later.low < known.low
+    apart = {"n_gpus": "64", "n_train": "32", "n_gen": "32", "mode": "async", "staleness": "1", "placement": "split"}
+    said, unsaid = (TABLES["rl"].predict(row | each)[0] for each in (apart, apart | {"placement": "", "staleness": ""}))
+    assert said.predicted == unsaid.predicted
 
 
 def test_caches_are_those_of_the_checkpoint_where_the_engine_takes_them_from_there() -> None:

@@ -270,10 +270,7 @@ class Row(dict[str, str]):
         return cls({name: _whole(name, (text or "").strip()) for name, text in row.items()})
 
 
-_NOTHING = frozenset(["-", "--", "–", "—", "?", "n/a", "na", "nan", "null", "nil", "tbd", "unknown", "unspecified"]) | {
-    "not given",
-    "not specified",
-}
+_NOTHING = {"-", "--", "–", "—", "?", "n/a", "na", "nan", "null", "nil", "tbd", "unknown", "unspecified", "not given"}
 _OF_NONE = ("recompute", "interconnect", "compiler")
 """Columns of which "none" says something."""
 

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of, model_of, number, whole, whole_or_none
+from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, whole_nodes
 from mlsysim.cases import rl as case
 from mlsysim.plans.plan import Plan
@@ -35,6 +36,8 @@ COLUMNS = (
 )
 _PROMPT = 115
 _GROUP = 16
+_RELEASES: dict[str, list[str]] = settings("rows")["rl"]["releases"]
+_HALF: list[str] = settings("rows")["training"]["half"]
 """Samples of a prompt where neither they nor the prompts are given: what recipes of GRPO take; they only share the prompt's pass."""
 _MEANS = {28672: 900, 10240: 620}
 """Mean response of verl's runs of Qwen2.5-Math-7B by the most tokens: only its product with the rate of training is known."""
@@ -76,9 +79,12 @@ def read(row: Mapping[str, str]) -> list[Question]:
 def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], bool]:
     """The plan of a row, what was inferred for it, and whether pools work side by side; ``whole_step`` where times depend on how much is sampled."""
     named, chip = cell(row, "framework"), chip_of(row["gpu"])
-    framework = next((each for each in case.frameworks() if each.lower() == named.lower()), "other")
+    framework = next((each for each in case.frameworks() if _bare(each) == _bare(named)), "other")
     verl, fitted = framework == "verl", framework != "other" and whole_step
     inferred = [f"prompts of {_PROMPT} tokens", "lognormal lengths"]
+    version, known = re.match(r"v?(\d+\.\d+)", cell(row, "version")), _RELEASES.get(framework)
+    if version and known and version[1] not in known:
+        inferred.append(f"{GUESSED}what release {version[1]} changed; constants are of {', '.join(known)}")
     if framework == "other":
         inferred.append(f"stands in for {named or 'a framework that is not named'}: {case.DEFAULT}")
     each, sampled = whole_or_none(row, "samples_per_prompt"), whole_or_none(row, "rollout_samples")
@@ -118,8 +124,8 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
     passes: int | None = int(number(row, "logprob_s", 0.0) > 0) if verl and whole_step else None
     if framework == case.DEFAULT and algorithm != "ppo":
         passes = 2
-    trained = format_of(cell(row, "train_precision") or "bf16", row["model"])
-    written = format_of(cell(row, "gen_precision") or trained, row["model"])
+    trained = _format(row, "train_precision", "bf16")
+    written = _format(row, "gen_precision", trained)
     engine = cell(row, "gen_engine")
     rl: dict[str, Any] = {
         "algorithm": algorithm,
@@ -134,7 +140,7 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
         "generator_pp": whole(row, "gen_pp", 1) if fitted and cell(row, "gen_tp") else whole_or_none(row, "gen_pp"),
         "generator_precision": written if written != trained else None,
         "split": str(generators) if split else "none",
-        "staleness": number(row, "staleness", 0.0) if split else None,
+        "staleness": number(row, "staleness", float(_asynchronous(row))) if split else None,
         "partial": True if split and verl else None,
     }
     batch = (whole_or_none(row, "train_global_batch") or prompts * (1 if verl else each)) * (each if verl else 1)
@@ -150,10 +156,25 @@ def plan_of(row: Mapping[str, str], whole_step: bool) -> tuple[Plan, list[str], 
     return Plan.model_validate(document), inferred, split
 
 
+def _asynchronous(row: Mapping[str, str]) -> bool:
+    return re.match("async|off", cell(row, "mode"), re.IGNORECASE) is not None
+
+
+def _bare(name: str) -> str:
+    """A framework's name by its letters: NeMo-RL, NeMo RL, nemo_rl."""
+    return re.sub("[^a-z]", "", name.lower())
+
+
+def _format(row: Mapping[str, str], column: str, default: str) -> str:
+    text = cell(row, column).lower()
+    return default if text in _HALF else format_of(text or default, row["model"])
+
+
 def _pools(row: Mapping[str, str], inferred: list[str]) -> tuple[bool, int, int]:
     """Whether accelerators generate alone, how many train, and how many generate; half of them where that is not said."""
     trainers, generators, total = (whole_or_none(row, name) for name in ("n_train", "n_gen", "n_gpus"))
-    if not cell(row, "placement").startswith("split"):
+    placed, apart = cell(row, "placement"), bool(trainers and generators and total and trainers + generators == total)
+    if not (placed.startswith(("split", "disagg", "separate")) or (not placed and (apart or _asynchronous(row)))):
         found = trainers or generators or total
         if not found:
             raise Skipped("the number of accelerators is not given")

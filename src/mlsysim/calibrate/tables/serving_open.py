@@ -67,8 +67,9 @@ def read(row: Mapping[str, str]) -> list[Question]:
         "cache_precision": row["kv_precision"] or None,
         "replicas": whole(row, "dp", 1),
     }
-    split = {"tp": whole(row, "tp", 1), "pp": whole(row, "pp", 1), "ep": whole(row, "ep", 1)}
-    devices = whole(row, "gpus", devices_of(row["chip"]) or split["tp"] * split["pp"] * whole(row, "dp", 1))
+    pp, others = whole(row, "pp", 1), whole(row, "pp", 1) * whole(row, "dp", 1)
+    devices = whole(row, "gpus", devices_of(row["chip"]) or whole(row, "tp", 1) * others)
+    split = {"tp": whole(row, "tp", max(1, devices // others)), "pp": pp, "ep": whole(row, "ep", 1)}
     run, work = (
         (model_of(row["model"]), devices, key_of(chip), split),
         served_format(row, "precision", chip, inferred),

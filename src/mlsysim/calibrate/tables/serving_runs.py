@@ -222,7 +222,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
         tp, ep, devices = _layout(row, "")
         if not row.get("token_budget"):
             inferred.append(f"token budget {runner.token_budget}")
-        dense, even = experts_of(model) <= 1, row["isl"] == row["osl"] == "1024"
+        dense, even = experts_of(model) <= 1, whole(row, "isl") == whole(row, "osl") == 1024
         if runner.name.startswith("TensorRT_LLM") and dense and even and tp < 8:
             inferred.append(f"{_GATHER_STEPS} steps until prompts have gathered")
             serving["wait_steps"] = _GATHER_STEPS

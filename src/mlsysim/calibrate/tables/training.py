@@ -188,7 +188,8 @@ def _asked(run: Run, plan: Plan, metric: str) -> tuple[str, str, float]:
     each = 1.0 / devices
     if metric in ("iteration_time", "step_time"):
         told = unit or cell(run.row, "reported_metric")
-        return "latency", "s", (1e3 if told.lower().endswith("ms") else 1.0) * run.batch / batch
+        milliseconds = re.search(r"(?<![a-z])ms(?![a-z])", told.lower().replace("_", " ")) is not None
+        return "latency", "s", (1e3 if milliseconds else 1.0) * run.batch / batch
     if metric == "gpu_hours_per_trillion_tokens":
         return "latency", "s", 1e12 / (batch * run.seq_len) * devices / 3600
     factors = {
