@@ -23,11 +23,10 @@ from typing import Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import DEFAULT, INFERRED, Assumptions
-from mlsysim.cases.cache import larger
 from mlsysim.cases.joules import draw_of, throttled, with_joules
 from mlsysim.cases.ledger import STREAMED, Held, Ledger
 from mlsysim.errors import InputError
-from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate, storage_formats
+from mlsysim.hardware.arithmetic import arithmetic_peak, expansion_rate
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
 from mlsysim.models.footprint import inference_bytes
@@ -170,7 +169,8 @@ class Timed:
     """The answer: seconds by what they go to, bytes needed and there, joules, 90 % bands, and how the ledger is taken.
 
     ``compute``, ``memory`` and ``overhead`` overlap at first order; calibrated, they are what each wall has of the critical path.
-    ``energy`` is of all devices; ``cycles`` are the facts of a microcontroller; ``work`` is what was done, where software does not do
+    ``energy`` is of all devices; ``slower`` and ``streaming`` are times of arithmetic and of traffic over those of the device's peak of the format and
+    of its bandwidth, where other formats or a limit of power make them longer; ``cycles`` are the facts of a microcontroller; ``work`` is what was done, where software does not do
     all that the model counts.
     """
 
@@ -189,6 +189,8 @@ class Timed:
     cycles: dict[str, float] | None = None
     source: str | None = None
     work: Work | None = None
+    slower: float = 1.0
+    streaming: float = 1.0
 
     @property
     def fits(self) -> bool:
@@ -359,7 +361,7 @@ def first_order_pass(
         kept = held_by(work, device)[0] if held is None else held
         return with_joules(ledger_of(lambda a: first_order(a, work, times), kept, times.capacity), draw)
 
-    computing = times.computing
+    computing, usual = times.computing, compute_time(work.hardware_flops, device.peak, efficiency)
     longer = 1 if computing >= times.memory else 2
     return Timed(
         seconds=seconds,
@@ -372,6 +374,8 @@ def first_order_pass(
         case=case,
         energy=None if draw is None else draw.watts * seconds,
         spilled=times.spilled,
+        slower=1.0 if math.isclose(computing, usual) else computing / usual,
+        streaming=times.resident / memory_time(work.moved - times.spilled, device.bandwidth),
     )
 
 
@@ -381,23 +385,3 @@ def under_limit(work: Work, device: Device, times: Roofline, chip: HardwareNode 
         return times, 1.0
     clock = throttled(chip, times.activity(work, device), ledger_of(lambda a: first_order(a, work, times)), device.cap)
     return times.at(clock), clock.clock
-
-
-def remedies(
-    needed: float, available: float, batch: int, chip: HardwareNode, fits: Callable[..., bool], place: str = ""
-) -> list[str]:
-    """The smallest changes that would make inference fit, cheapest first; ``fits`` asks whether the pass does with other inputs.
-
-    A microcontroller (``place`` says which of its memories is short) shares no network: it takes a chip with more of that memory.
-    """
-    few, many = 0, batch
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if fits(batch_size=middle) else (few, middle)
-    found = [f"run {few:,} at a time instead of {batch:,}"] if few else []
-    if place:
-        return [*found, f"use a smaller network or a chip with {needed / available:.2g} times as much {place}"]
-    stored = next((name for name in storage_formats(chip) if fits(precision=name)), None)
-    found += [] if stored is None else [f"store the weights in {stored}"]
-    more = needed / available
-    return [*found, larger(more) if chip.alone else f"use {math.ceil(more):,} devices or more"]

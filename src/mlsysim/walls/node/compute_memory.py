@@ -22,14 +22,16 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlsysim.cases import one_pass
+from mlsysim.cases.cache import larger
 from mlsysim.cases.one_pass import Device, Timed, Work
 from mlsysim.cases.pass_times import calibrated_pass, refuse_runtime
 from mlsysim.errors import InputError, OOMError
+from mlsysim.hardware.arithmetic import storage_formats
 from mlsysim.models.storage import check_trained
 from mlsysim.models.widths import why_unknown
 from mlsysim.timing.engines import device_memory
@@ -88,9 +90,15 @@ class SingleNodeModel(Resolver[PerformanceProfile]):
         power_cap
     """)
     equations = written(r"""
-        latency_compute if first_order: T_compute = F / (P eta)
+        latency_compute if at_peak: T_compute = F / (P eta)
             T_{\mathrm{compute}} = \frac{F}{P\,\eta}
             F = flops in flop, P = device.peak in flop/s, eta = efficiency
+        latency_compute if slowed: T_compute = k F / (P eta), k for what is in wider formats, is expanded, or waits for a limit of power
+            T_{\mathrm{compute}} = \frac{k\,F}{P\,\eta}
+            F = flops in flop, P = device.peak in flop/s, eta = efficiency, k = timed.slower
+        latency_memory if throttled: T_memory = k B / W, k for a limit of power
+            T_{\mathrm{memory}} = \frac{k\,B}{W}
+            B = bytes in byte, W = device.bandwidth in byte/s, k = timed.streaming
         latency_memory if fits: T_memory = B / W
             T_{\mathrm{memory}} = \frac{B}{W}
             B = bytes in byte, W = device.bandwidth in byte/s
@@ -186,7 +194,7 @@ def _packed(x: Inputs, asked: _Answered, assumed: Assumptions) -> PerformancePro
         throughput=x.batch_size / seconds,
         bottleneck=NAMES[timed.binding_wall] if fits else "Memory",
         arithmetic_intensity=work.flops / work.moved,
-        peak_flops_actual=work.hardware_flops / seconds if calibrated else device.peak * x.efficiency,
+        peak_flops_actual=work.hardware_flops / seconds if calibrated else device.peak * x.efficiency / timed.slower,
         peak_bw_actual=work.moved / (seconds if calibrated else timed.memory),
         mfu=work.flops / (seconds * device.peak),
         hfu=work.hardware_flops / (seconds * device.peak),
@@ -204,8 +212,11 @@ def _packed(x: Inputs, asked: _Answered, assumed: Assumptions) -> PerformancePro
             "tokens": work.tokens,
             "peak": device.peak,
             "samples": x.batch_size,
-            "fits": fits and not calibrated,
+            "fits": fits and not calibrated and timed.streaming == 1,
+            "throttled": fits and not calibrated and timed.streaming != 1,
             "first_order": not calibrated,
+            "at_peak": not calibrated and timed.slower == 1,
+            "slowed": not calibrated and timed.slower != 1,
             "calibrated": calibrated and timed.cycles is None,
             "microcontroller": timed.cycles is not None,
             "spilled": 0.0 if calibrated else timed.spilled,
@@ -220,15 +231,29 @@ def _packed(x: Inputs, asked: _Answered, assumed: Assumptions) -> PerformancePro
 def _does_not_fit(x: Inputs, step: TrainingStep | None, timed: Timed, place: str) -> tuple[Binding, tuple[str, ...]]:
     """The limit that stops the pass, and the smallest changes that would help."""
     needed, there = timed.needed, timed.capacity
-    if step is None:
-        found = tuple(one_pass.remedies(needed, there, x.batch_size, x.hardware, partial(_fits, x), place))
-    else:
-        found = tuple(step.help(there))
+    found = tuple(_remedies(x, needed / there, place) if step is None else step.help(there))
     needs = f"{x.model.name} needs {bytes_text(needed)}{place and f' of {place}'}"
     stopped = too_full(f"{needs} and {x.hardware.name} has {bytes_text(there)}", needed, there, found[0])
     if x.raise_errors:
         raise OOMError(stopped.sentence, needed=needed, available=there)
     return stopped, found
+
+
+def _remedies(x: Inputs, more: float, place: str) -> list[str]:
+    """The smallest changes that would make inference fit, cheapest first, where so many times the memory is needed.
+
+    A microcontroller (``place`` says which of its memories is short) shares no network: it takes a chip with more of that memory.
+    """
+    few, many = 0, x.batch_size
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if _fits(x, batch_size=middle) else (few, middle)
+    found = [f"run {few:,} at a time instead of {x.batch_size:,}"] if few else []
+    if place:
+        return [*found, f"use a smaller network or a chip with {more:.2g} times as much {place}"]
+    stored = next((name for name in storage_formats(x.hardware) if _fits(x, precision=name)), None)
+    found += [] if stored is None else [f"store the weights in {stored}"]
+    return [*found, larger(more) if x.hardware.alone else f"use {math.ceil(more):,} devices or more"]
 
 
 def _fits(x: Inputs, **changed: Any) -> bool:

@@ -96,8 +96,8 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
         water_usage_liters: water = E_IT WUE
             \mathrm{H_2O} = E_{\mathrm{IT}} \times \mathrm{WUE}
             E_IT = it_energy_kwh in kWh, WUE = site.wue in L/kWh
-        embodied_carbon_kg: embodied share = N c t / L
-            \mathrm{CO_2^{emb}} = N\,c\,\frac{t}{L}
+        embodied_carbon_kg: embodied share = N c min(t / L, 1)
+            \mathrm{CO_2^{emb}} = N\,c\,\min\left(\frac{t}{L}, 1\right)
             N = devices, c = embodied in kgCO2e, t = duration_days in year, L = lifetime_years in year
     """)
     known_fallacies = (
