@@ -170,7 +170,9 @@ def timed_by(
         case=lambda: with_joules(ledger, draw),
         energy=None if draw is None else draw.watts * seconds,
         spilled=spilled,
-        band=None if band is None else band.around(seconds, work.flops / device.peak if bounded or work.is_step else 0.0),
+        band=None
+        if band is None
+        else band.around(seconds, work.flops / device.peak if bounded or work.is_step else 0.0),
     )
 
 
