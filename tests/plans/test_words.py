@@ -105,3 +105,8 @@ def test_explanations_speak_of_money_times_and_meanings_as_people_do():
 def test_a_time_has_the_unit_that_suits_it(seconds, text):
     assert metric_of("restart_time", seconds, "training").text == text
     assert metric_of("mtbf", 3692.2, "training").text == "153.8 d"
+
+
+def test_a_figure_has_no_more_digits_than_it_warrants():
+    assert metric_of("energy_per_sample", 1957.6, "inference").text == "1.96 kJ"
+    assert metric_of("arithmetic_intensity", 1471.2, "inference").text == "1,471 flop/B"

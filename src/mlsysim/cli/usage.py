@@ -31,6 +31,7 @@ _VALUES = {
     "-s": "-s 4096",
     "-p": "-p fp8",
     "-e": "-e 0.5",
+    "--autoscale": "--autoscale 2:8, least and most replicas",
     "--offload": "--offload 1, a share of the optimizer's state",
 }
 _COMMANDS = {"training": "train", "serving": "serve", "inference": "eval", "rl": "rl"}

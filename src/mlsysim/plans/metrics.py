@@ -25,7 +25,7 @@ Level = Literal["feasibility", "performance", "macro"]
 _SIZES = {
     "W": ((1e6, "MW"), (1e3, "kW"), (0.0, "W")),
     "kWh": ((1e3, "MWh"), (1.0, "kWh"), (0.0, "Wh")),
-    "J": ((0.1, "J"), (0.0, "mJ")),
+    "J": ((1e3, "kJ"), (0.1, "J"), (0.0, "mJ")),
 }
 """Units by the least value that is printed in them."""
 _LARGER = {
@@ -243,12 +243,12 @@ def value_text(name: str, value: Any) -> str:
             return f"{size:,.4g}" if size < 1e4 else figure(size)
         larger = next((each for least, each in _LARGER.get(unit, ()) if size and abs(size) >= least), unit)
         value = value if larger == unit else value.to(larger)
-        large = isinstance(value.magnitude, float) and abs(value.magnitude) >= 1e4
+        large = isinstance(value.magnitude, float) and abs(value.magnitude) >= 1e3
         if 0 < abs(value.magnitude) < _SMALL:
             return number(value)
         return f"{figure(value.magnitude)} {format_unit(value.units)}".strip() if large else format_value(value)
     if isinstance(value, float):
         if name in kinds() and kinds()[name].share:
             return f"{plainly(100 * value, 2)}%" if 0 < abs(value) < _LEAST else f"{value:.1%}"
-        return figure(value) if abs(value) >= 1e4 else format_value(value)
+        return figure(value) if abs(value) >= 1e3 else format_value(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -274,7 +274,7 @@ class ServingPart(Part):
     prompt_tokens: Int = _within(1, 10**8, "mean tokens of a prompt (ISL)")
     output_tokens: Int = _within(1, 10**8, "mean tokens of an answer (OSL)")
     concurrency: Int = _within(1, _MOST, "requests in flight, over all replicas")
-    qps: Real = _above_0(1e9, "requests a second, or such as 300/min")
+    qps: Real = _above_0(1e8, "requests a second, or such as 300/min")
     replicas: Int = _within(1, 10**7, "copies of the model")
     engine: Text = _text(40, "such as vLLM, SGLang or TRT-LLM")
     cache_precision: Text = _text(40, "number format of the caches")

@@ -204,7 +204,7 @@ const DRAWN = [
   limit("latency", "Request within", geometric(0.25, 256, 2), "s"),
   { path: "serving.cache_precision", group: "serving", label: "Cache precision", kind: "menu", list: "precisions",
     none: "the engine's own", tasks: ["serving"] },
-  { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "vLLM, the usual one",
+  { path: "serving.engine", group: "serving", label: "Engine", kind: "menu", list: "engines", none: "vLLM (usual)",
     tasks: ["serving"] },
 
   { path: "hardware.on", group: "hardware", label: "Hardware", kind: "search", list: "chips", tasks: ALL,
