@@ -360,3 +360,20 @@ def test_what_waits_on_each_device(name):
 def test_llama_3_405b_waits_for_eight_layers_of_the_second_stage():
     """126 layers over 16 stages are 7, 8, ..., 8, 7: sixteen micro-batches wait in seven layers, fifteen in eight."""
     assert tuple(held_layers("1f1b", 126, 16, 64)) == (7 * 16, 8 * 15, 7)
+
+
+@given(
+    st.integers(3, 7),
+    st.integers(1, 4),
+    st.integers(2, 3),
+    st.floats(0.6, 2.5),
+    st.floats(1, 4),
+    *[st.floats(0, 0.8)] * 2,
+)
+@settings(max_examples=40, deadline=None)
+def test_messages_that_outlast_a_chunk_are_waited_for_at_every_wrap(p, groups, v, backward, c, first, last):
+    """Groups of all devices: three parts in a hundred short at most where they are equal, six with longer ends, and never too long."""
+    passes = (1.0, backward, 0.0)
+    for ends, least in (((0.0, 0.0), 0.97), ((first, last), 0.94)):
+        found, truth = outer_chunks(p, p * groups, v, passes, c / v, *ends)
+        assert truth * least <= found <= truth * (1 + 1e-9)

@@ -16,13 +16,22 @@ The step is the longest path through the order. The paths that are ever the long
     turn    L - w_F + p(F+c) - N F + (2p-2-N) G + x_0 ((m-N) F + m G) + x_1 N (F+G)              it waits for a group of the last device
             and twice so; of N = p also without the last device
 
+Where a send outlasts a chunk, a group of p waits for what goes around at every wrap and not the first and the last alone. With k = m/p groups
+
+    waits   (pv + kp - 1) F + (mv + p - 1) G + ((k+1) pv - (k-1) p - 2) c + x_0 (F+G) + min(m, p+1) x_1 (F+G)
+            with m of x_1; or, of k > 1, with (2 + (k-2)(p-1)) F + (1 + (k-2) p) G of x_0 and p + 1 of x_1
+    shuns   with 2c for F + G as often as floor(k (p-1)/2), of one group floor(p/2) - 1: it turns before the ends, as 1F1B does, and has no more of
+            shorter ones
+
+and with F and G exchanged.
+
 with x the outer chunk of the first device: x_0 F or, where that is longer, a whole group on it instead of once around, N F (1 + x_0) - max(N F, p (F+c)),
 and so backward. "busy" and "turn" hold with F and G exchanged too. These are paths of the order, so that nothing here is too long; they were found by
 following the longest path back through simulated orders (:mod:`mlsysim.plot.orders`) with random times, and read as above.
 
 Exact with groups of p or no more micro-batches than devices and ends that are shorter, or a last one that is longer, while 2c <= F + G and
 p (max(F, G) + c) <= N (F + G). With a first chunk that is longer a part in ten thousand short on average, with sends, unequal groups or fewer micro-batches
-than devices ten, and at most four in a hundred; two devices with unequal groups, which Megatron refuses, half a part in a hundred, and up to a sixth
+than devices ten, and at most four in a hundred. With sends that outlast a chunk groups of p are at most a tenth short, two in a hundred with sends up to two chunks; two devices with unequal groups, which Megatron refuses, half a part in a hundred, and up to a sixth
 where both outer chunks are shorter.
 """
 
@@ -69,6 +78,8 @@ class Order(NamedTuple):
     crossed: Any
     """L, and all devices once there and back."""
 
+    v: Any
+
 
 def interleaved_step(
     p: Any, m: Any, chunks: tuple[Any, Any], c: Any, first: Any, last: Any, v: Any, group: Any = None
@@ -80,15 +91,18 @@ def interleaved_step(
     waits = tuple(maximum(around[way] - sizes[way] * chunks[way], none) for way in (0, 1))
     both, fewest = chunks[0] + chunks[1], minimum(2.0, m - 1.0)
     whole = m * v * both + (v - 1) * (waits[0] + waits[1])
-    order = Order(p, m, chunks, c, sizes, around, waits, whole, both, whole + (p - 1) * (both + 2 * c))
+    order = Order(p, m, chunks, c, sizes, around, waits, whole, both, whole + (p - 1) * (both + 2 * c), v)
     # Of a shorter last chunk smaller groups at the end cross one less.
     ends = m * last * both + where(sizes[0] > sizes[1], 1.0, 0.0) * maximum(-last, 0.0) * chunks[1]
     skip, touch = order.crossed - both - 2 * c, order.crossed - fewest * minimum(*chunks) + last * both
     # Of two devices the first is the neighbour of the last; it waits between groups, at their end only where they are equal.
     equal, behind = sizes[0] == sizes[1], where(m > sizes[0], 1.0, 0.0)
     beside = [order.crossed - fewest * chunks[way] + last * both - behind * waits[way] for way in (0, 1)]
+    around_again = either(
+        (p > 2) & equal & (sizes[0] == p), _waits_again, _never, order, 0.0 * last if first is None else first, last
+    )
     if first is None:
-        return longest(order.crossed + ends, skip, where(p > 2, touch, _either(equal, beside)))
+        return longest(order.crossed + ends, skip, where(p > 2, touch, _either(equal, beside)), around_again)
     fill = sum(
         maximum(first * each, size * each * (1 + first) - maximum(size * each, once))
         for each, size, once in zip(chunks, sizes, around, strict=True)
@@ -98,11 +112,33 @@ def interleaved_step(
     stays = whole + m * first * both
     found = longest(
         order.crossed + ends + fill,
+        around_again,
         where(p > 2, maximum(skip, touch) + fill, maximum(near, stays)),
     )
     found = either((p == 2) & (sizes[0] == 2) & equal, _two, _stays, order, first, last, found)
     found = either((m <= p) & (p > 2), _few, found, order, first, last, found)
     return either(m > sizes[0], _busy, found, order, first, last, found)
+
+
+def _waits_again(order: Order, first: Any, last: Any) -> Any:
+    """Groups of all devices wait at every wrap for messages that outlast a chunk."""
+    p, m, c, both, none = order.p, order.m, order.c, order.both, 0.0 * order.c
+    v, k, x, y = order.v, order.m / order.p, first, last
+    sends = ((k + 1) * p * v - (k - 1) * p - 2) * c
+    turns = where(k > 1, floor((m - k) / 2), floor(p / 2) - 1)
+    shunned = turns * (2 * c - both) + (2 * minimum(x, 0.0 * x) + minimum(m, p + 1.0) * minimum(y, 0.0 * y)) * both
+    found = none
+    for one, other in (order.chunks, order.chunks[::-1]):
+        time = (p * v + m - 1) * one + (m * v + p - 1) * other + sends
+        late = time + x * both + maximum(minimum(m, p + 1.0) * y, m * y) * both
+        back = (2 + (k - 2) * (p - 1)) * one + (1 + (k - 2) * p) * other
+        early = where(k > 1, time + x * back + (p + 1) * y * both, none)
+        found = longest(found, late, early, time + shunned)
+    return found
+
+
+def _never(order: Order, *_: Any) -> Any:
+    return 0.0 * order.whole
 
 
 def _stays(order: Order, first: Any, last: Any, found: Any) -> Any:

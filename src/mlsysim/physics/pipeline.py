@@ -23,7 +23,7 @@ a send that is not hidden is paid at every pair. "Zero bubble" speaks of a devic
 for all devices, T counts, and it is the same for ZB-H2 as for ZB-H1 at f = b = w.
 
 Exact for gpipe, 1f1b, breadth_first and zero_bubble with equal devices, any m and c; for interleaving while 2c <= F + G and
-p (max(F, G) + c) <= N (F + G); zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 on with c <= f/4; DualPipe at c = 0, and from m >= 2p on. With
+p (max(F, G) + c) <= N (F + G), and within a tenth beyond with groups of p; zb_h2 while 2c <= f + b; zb_v from m >= 2p - 1 on with c <= f/4; DualPipe at c = 0, and from m >= 2p on. With
 x_0, x_1 gpipe and breadth_first stay exact, 1f1b within 5 % (nearly always exact), and interleaving nearly
 always (:mod:`mlsysim.physics.interleaving`). zero_bubble with a shorter end, zb_h2, zb_v and DualPipe are the longest of the paths of
 :mod:`mlsysim.physics.pipeline_paths`: zero_bubble two parts in ten thousand short on average and 4 % at most, others with m >= 2p nearly always
@@ -204,17 +204,8 @@ def _usual_sends(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, v: A
     c = where(p > 1, 1.0, 0.0) * c
     if _alone(v):
         return _sends_alone(p, m, t, shares, c, last)
-    if last is not None:
-        return either((v > 1) & (p > 1), _sends_of_chunks, _sends_alone, p, m, t, shares, c, last, v, group)
-    before, both = m - 1, 2 * c
-    ahead, behind = groups_of(p, m, group)
-    chunk, around, none = t / v, p * c, 0.0 * c
-    forward = shares.forward * chunk
-    wraps = _not_filled(around, (ahead - p) * forward, none) + _not_filled(
-        around, (behind - p) * (chunk - forward), none
-    )
-    later = (before - ceil(before / p)) * both
-    return (p - 1) * both + where((v > 1) & (p > 1), (v - 1) * wraps, later)
+    last = t if last is None else last
+    return either((v > 1) & (p > 1), _sends_of_chunks, _sends_alone, p, m, t, shares, c, last, v, group)
 
 
 def _sends_alone(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, *_: Any) -> Any:
@@ -234,11 +225,6 @@ def _sends_of_chunks(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, 
     """Of several, with a last device of its own."""
     late, none = (_interleaved(p, m, t, shares, each, None, last, v, group) for each in (c, 0.0 * c))
     return late - none
-
-
-def _not_filled(around: Any, spare: Any, none: Any) -> Any:
-    """Messages once around that a group does not fill: all of them where it is not longer than one around."""
-    return maximum(around - maximum(spare, none), none)
 
 
 def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
