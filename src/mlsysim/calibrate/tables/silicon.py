@@ -21,7 +21,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.models.registry import Models
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.profile import profile
-from mlsysim.timing.runtimes import regime_of, runtime
+from mlsysim.timing.runtimes import DIFFUSION, regime_of, runtime
 from mlsysim.timing.vision_time import THROUGHOUT
 
 COLUMNS = ("section", "config", "metric", "median", "unit", "reps")
@@ -132,7 +132,7 @@ def _denoiser(c: Config, metric: str) -> tuple[Plan, str, str]:
     if name is None or stack is None:
         raise Skipped(f"{c['N']} patches in {c['mode']!r} mode are not known")
     work = {"batch_size": c["B"], "precision": "bf16"}
-    return _plan("inference", name, stack, **work), "latency", regime_of(stack, Hardware.get(CHIP))
+    return _plan("inference", name, stack.removesuffix("_nhwc"), **work), "latency", DIFFUSION
 
 
 _STACKS = {("amp", False): "plain", ("bf16", False): "plain-16bit", ("amp", True): "plain-compiled"}
