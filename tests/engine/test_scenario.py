@@ -57,7 +57,7 @@ def test_a_power_budget() -> None:
 
 def test_a_fleet_gets_a_layout_that_fits() -> None:
     evaluation = Scenarios.FrontierTraining.evaluate()
-    assert re.search(r"with TP\d", evaluation.feasibility.summary)
+    assert re.search(r"with [A-Z]P\d", evaluation.feasibility.summary)
     assert evaluation.assumptions["layout"].startswith("the best of ")
     held = evaluation.feasibility.metrics
     assert 0 < held["memory_per_accelerator"].value <= held["memory_available"].value

@@ -327,13 +327,34 @@ _EDGES = {
         **{"fabric": "Ethernet_100G", "offload": 1.0},
     },
     "a limit of power at first order": {
-        **{"task": "inference", "model": "BERT_Base", "on": "H100", "efficiency": 0.5, "power_cap": "100 W", "seq_len": 4096},
+        **{
+            "task": "inference",
+            "model": "BERT_Base",
+            "on": "H100",
+            "efficiency": 0.5,
+            "power_cap": "100 W",
+            "seq_len": 4096,
+        },
     },
     "attention in a wider format": {
-        **{"task": "inference", "model": "Llama3_8B", "on": "H100", "efficiency": 0.5, "precision": "fp8", "seq_len": 100_000},
+        **{
+            "task": "inference",
+            "model": "Llama3_8B",
+            "on": "H100",
+            "efficiency": 0.5,
+            "precision": "fp8",
+            "seq_len": 100_000,
+        },
     },
     "longer than hardware lasts": {
-        **{"task": "training", "model": "ViT_L_16", "on": "64xH100", "batch_size": 64, "tokens": 15e12, "region": "Poland"},
+        **{
+            "task": "training",
+            "model": "ViT_L_16",
+            "on": "64xH100",
+            "batch_size": 64,
+            "tokens": 15e12,
+            "region": "Poland",
+        },
     },
     "nodes that are taken back": {
         **{"task": "training", "model": "Llama3_8B", "on": "64xH100", "spares": 4, "preempted_every": "24 h"},

@@ -52,17 +52,17 @@ def test_a_point_is_the_plan(name, efficiency):
 
 @pytest.mark.parametrize("efficiency", [0.5, "calibrated"])
 @pytest.mark.parametrize(
-    ("node", "counts"), [("GB200_NVL72", [4, 72, 512, 577, 2560]), ("DGX_H100", [1, 4, 8, 12, 16])]
+    ("node", "counts"), [("GB200_NVL72", [4, 72, 512, 577, 2560]), ("DGX_H100", [1, 4, 8, 12, 13, 16])]
 )
 def test_parts_of_racks_and_nodes_are_taken_in_every_face(node, counts, efficiency):
-    """512 GB200 are 64 of 72 in each of 8 racks, however they are said; 577 and 12 fill nothing, and are no designs of a sweep."""
+    """512 GB200 are 64 of 72 in each of 8 racks, however they are said; 12 H100 are three halves of nodes; 577 and 13 fill nothing, and are no designs of a sweep."""
     shared = {"model": "Llama3_8B", "micro_batch": 1, "zero": 1, "batch_size": 46_080, "efficiency": efficiency}
     here = {"node": node, "fabric": "InfiniBand_NDR"}
     space = Space.from_dict({"kind": "training", "fixed": {**shared, **here}, "axes": {"accelerators": counts}})
     found = evaluate(space, space.decode(np.arange(space.size)))
     for place, count in enumerate(counts):
         hardware = {"name": node, "accelerators": count, "fabric": "InfiniBand_NDR"}
-        if count in (12, 577):
+        if count in (13, 577):
             assert not found["valid"][place]
             with pytest.raises(InputError, match=r"nodes of \d+ .*use"):
                 evaluate_plainly(Plan(task="training", **shared, tp=1, hardware=hardware))

@@ -275,7 +275,7 @@ def test_what_is_not_known_has_no_column_and_a_reason(node, unknown):
         ({"model": "Llama3_8B", "fleet": H100, "nodes": 2, "accelerators": 16}, {"tp": [1]}, "not both"),
         ({"model": "Llama3_8B", "fleet": H100}, {"nodes": [2], "accelerators": [16]}, "not both"),
         ({"model": "Llama3_8B", "fleet": H100, "nodes": 2}, {"accelerators": [16]}, "not both"),
-        ({"model": "Llama3_8B", "fleet": H100, "accelerators": 12}, {"tp": [1]}, "do not fill nodes of 8"),
+        ({"model": "Llama3_8B", "fleet": H100, "accelerators": 13}, {"tp": [1]}, "do not fill nodes of 8"),
         ({"model": "Llama3_8B", "fleet": H100, "tokens": 1e12, "duration_days": 3}, {"tp": [1]}, "not both"),
         ({"model": "Llama3_8B", "fleet": H100, "tokens": 1e12}, {"duration_days": [3.0]}, "not both"),
         ({"model": "Llama3_8B", "fleet": H100, "unit_cost": 1, "node_cost": 1}, {"tp": [1]}, "not both"),

@@ -215,7 +215,7 @@ def _named_fleets(part: HardwarePart) -> Groups:
         return groups if part.nodes is None else Groups((groups.one.model_copy(update={"count": part.nodes}),))
     several = f"{-(-part.accelerators // entry.accelerators_per_node)}x" if kind == "node" else ""
     groups = parse_fleet(f"{several}{name}", part.fabric)
-    return Groups((groups.one.sized(part.accelerators, shared=True),), groups.assumed)
+    return Groups((groups.one.sized(part.accelerators),), groups.assumed)
 
 
 def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:

@@ -266,7 +266,7 @@ def _node_for(chip: HardwareNode, count: int, said: int | None, assumed: dict[st
         node = Node(name=name, accelerator=chip, accelerators_per_node=per_node, intra_node_bw=rate)
         if count > 1:
             assumed["node"] = f"{per_node} to a node, joined by {joined}; the zoo has no node of {chip.name}"
-    per_node, found = node.accelerators_per_node, node.holding(count, shared=True)
+    per_node, found = node.accelerators_per_node, node.holding(count)
     if found is None:
         low = count - count % per_node
         raise InputError(

@@ -89,13 +89,13 @@ class Node(Entry):
             update["intra_node_bw"] = chip.link.bandwidth_total
         return self.model_copy(update=update)
 
-    def holding(self, accelerators: int, shared: bool = False) -> "tuple[Node, int] | None":
+    def holding(self, accelerators: int) -> "tuple[Node, int] | None":
         """Nodes, or parts of them, that have so many accelerators in all: whole ones, a part of one, equal parts of racks (which
-        are seldom used whole) of more than a board each, and of boards that are ``shared`` parts that fill them; None where there are none."""
+        are seldom used whole) of more than a board each, and of boards parts that fill them; None where there are none."""
         own = self.accelerators_per_node
         if accelerators % own == 0:
             return self, accelerators // own
-        if shared and own <= _BOARD and own < accelerators:
+        if own <= _BOARD and own < accelerators:
             each = math.gcd(own, accelerators)
             return (self.part(each), accelerators // each) if each > 1 else None
         each = max(d for d in range(1, min(own, accelerators) + 1) if accelerators % d == 0)
@@ -178,9 +178,9 @@ class Fleet(Entry):
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**fields, "node": node, "fabric": fabric, **told})
 
-    def sized(self, accelerators: int, shared: bool = False) -> "Fleet":
-        """The same with so many accelerators, in whole nodes or equal parts of racks, or of nodes that are ``shared``."""
-        found, own = self.node.holding(accelerators, shared), self.node.accelerators_per_node
+    def sized(self, accelerators: int) -> "Fleet":
+        """The same with so many accelerators, in whole nodes or equal parts of racks or nodes."""
+        found, own = self.node.holding(accelerators), self.node.accelerators_per_node
         if found is None:
             low = accelerators - accelerators % own
             words = f"{accelerators:,} x {self.node.accelerator.name} do not fill nodes of {own} ({self.node.name})"
