@@ -152,7 +152,7 @@ def test_ten_questions_are_answered_at_the_first_call():
     ("name", "arguments", "words"),
     [
         ("rl", {"model": "Qwen3_32B", "on": "64xH100"}, "mean tokens of a response; give such as"),
-        ("plan", {"model": "Llama3_8B", "on": "H100"}, "a deadline for a training run, or a rate (qps)"),
+        ("plan", {"model": "Llama3_8B", "on": "H100"}, '"qps": 5'),
         ("serve", {"model": "Mixtral", "on": "4xH100"}, "did you mean 'Mixtral_8x7B'"),
         ("train", {"model": "Llama3_8B", "on": "256 H1000"}, "'H100'"),
         ("explain", {"task": "training", "model": "Llama3_8B", "on": "8xH100", "metric": "thruput"}, "it has memory"),

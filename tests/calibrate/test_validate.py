@@ -17,7 +17,7 @@ from mlsysim.errors import InputError
 def read(row: Mapping[str, str]) -> list[Prediction]:
     if row["state"] == "duplicate":
         raise Excluded("listed twice")
-    if row["state"] == "unknown":
+    if row["state"] == "unheard of":
         raise Skipped("no such chip")
     measured = float(row["value"])
     return [Prediction("time", measured, measured * float(row["factor"]), "test regime", True)]
@@ -34,7 +34,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for i, factor in enumerate((1.0, 1.05, 0.9, 1.3, 0.5)):
             writer.writerow([f"r{i}", "a" if i < 3 else "b", 10, factor, "ok"])
         writer.writerow(["r5", "b", 10, 1, "duplicate "])  # blanks around a cell say nothing
-        writer.writerow(["r6", "b", 10, 1, "unknown"])
+        writer.writerow(["r6", "b", 10, 1, "unheard of"])
     yield path
 
 

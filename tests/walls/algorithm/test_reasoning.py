@@ -154,5 +154,5 @@ def test_sentences():
         think(reasoning_steps=0)
     with pytest.raises(UnknownNameError, match="tree_search"):
         think(strategy="tree_serch")
-    with pytest.raises(InputError, match="Only models that write token after token"):
+    with pytest.raises(InputError, match="does not write token after token"):
         think("ResNet50")
