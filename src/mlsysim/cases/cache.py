@@ -27,7 +27,8 @@ Every number may be an array, which has one value for each of many replicas.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
@@ -215,6 +216,29 @@ def longest_context(memory: Callable[[int], DeviceMemory], most: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if memory(middle).fits(1) else (low, middle)
     return low
+
+
+class Longest(NamedTuple):
+    """The longest sequence that fits alone, no longer than the model's own context, and its cache on the fullest device."""
+
+    longest_context: int
+    context_of_the_model: int
+    cache_of_a_token: Any
+    cache_without_tokens: Any
+    held_beside: Any
+
+
+def longest_of(memory: Callable[[int], DeviceMemory], most: int) -> Longest | None:
+    """That of a device whose ``memory`` is that of sequences of a length; None where sequences keep nothing."""
+    memory = cache(memory)
+    if not memory(most).each > 0:
+        return None
+    tokens = longest_context(memory, most)
+    each, longer = memory(tokens).each, memory(tokens + 1)
+    more = longer.each - each
+    # A cache that grows no more at that length is all of it in proportion.
+    more = more or each / tokens
+    return Longest(tokens, most, more, max(round(each - more * tokens), 0), longer.used(1) - longer.each)
 
 
 def wider_groups(model: Any, chip: Any, tp: int, ep: int) -> list[int]:

@@ -73,7 +73,7 @@ def calibrated_pass(
     band = _said(known, words, needed <= capacity, assumed)
     denoises = question.phase == "generate" and known.regime == DIFFUSION
     does = partial(_does, question, chip, runtime, denoises) if denoises or question.rate is not None else None
-    launched = not operators and runtime_for(question.model, question.phase, runtime)[0].launches_each
+    launched = not operators and runtime_for(question.model, question.phase, runtime)[0].launched
     vector = "kernels" if operators else "eager" if launched else "fused"
     timed = timed_by(form, work, held, capacity, device, chip, band, spilled, does=does, vector=vector)
     kind, over = ENERGY if denoises else OF_A_PASS, None if question.rate is None else question.batch / question.rate

@@ -237,7 +237,7 @@ def of_one_pass(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
     have = [fleet.node.accelerator.compute.precision_flops for fleet in find_fleets(plan.hardware).fleets]
     model, chip = workload_of(plan.workload), find_fleets(plan.hardware).fleets[0].node.accelerator
     timed = answer.fidelity == "calibrated" and has_inventory(model, chip) and chip.family == "gpu"
-    launched = timed and runtime_for(model, "inference", plan.hardware.stack)[0].launches_each
+    launched = timed and runtime_for(model, "inference", plan.hardware.stack)[0].launched
     compiled = Candidate("torch.compile (the stack compiled)", plan.replacing(hardware={"stack": "compiled"}))
     yield [compiled] * launched + [
         Candidate(f"{name} instead of {precision}{CAVEAT}", plan.replacing(workload={"precision": name}), True)

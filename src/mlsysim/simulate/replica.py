@@ -368,7 +368,7 @@ class Replica(Swift):
             self._finished.append(live)
             self.spent.wrote += live.left
             self.spent.ended += 1
-            self._told(live)
+            self.done((live.request, live.begun, live.first, self.time))
             if len(self._finished) == self.n:
                 for each in self._finished:
                     self._lighten(each)
@@ -396,7 +396,4 @@ class Replica(Swift):
         if self.prefixes is not None:
             r = live.request
             self.prefixes.leave(live.number, r, r.prompt if self.scheduling.reads else r.prompt + r.answer)
-        self._told(live)
-
-    def _told(self, live: Live) -> None:
         self.done((live.request, live.begun, live.first, self.time))

@@ -34,18 +34,14 @@ _QUERY = 8
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A runtime: its words, and its fitted stacks, where it has them."""
+    """A runtime: its words, its fitted stacks, where it has them, and whether operators are ``launched`` one by one."""
 
     name: str
     title: str
     inference: str | None = None
     training: str | None = None
     denoising: str | None = None
-
-    @property
-    def launches_each(self) -> bool:
-        """Whether it launches operators one by one."""
-        return "one by one" in self.title
+    launched: bool = False
 
 
 def runtime(name: str) -> Runtime:
@@ -126,13 +122,14 @@ def band_of(
     unseen += ["kernels"] if stack in DENOISING and format_of(precision).wide else []
     unseen += ["software"] if chip.family not in ("gpu", "cpu") else []
     band = interval(regime if common or not unseen else regime.partition(" on ")[0], *unseen)
+    software = "diffusers or xDiT" if stack in DENOISING else "this software"
     lacks = (
         f"passes with this software were fitted on {_listed(chips)}, none on this chip"
         if chips
         else "no passes were fitted"
     )
     return band, band.resting_on(
-        f"passes measured with this software ({band.regime})", chip=lacks, kernels=no_runs(precision)
+        f"passes measured with {software} ({band.regime})", chip=lacks, kernels=no_runs(precision)
     )
 
 

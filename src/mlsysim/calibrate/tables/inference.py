@@ -5,7 +5,6 @@ Each is asked as a serving plan:
     saturated, static batch   all requests are sent at once to the engine itself (``offline``, ``requests`` = ``concurrency``)
     online at a rate          ``qps`` with so many ``requests``, or all at once where the rate is infinite
     steady state              the measured average batch as ``concurrency``
-    MLPerf                    the layout is left open; limits on latency, or as many requests as keep the engine full
 
 Rules for what a row does not say (each use is listed in ``Prediction.inferred``, and those behind a star widen its interval):
 
@@ -23,10 +22,6 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     requests            those of the row's words; a batch where there is no more than a batch; answers of ShareGPT are spread
     places, tokens      vLLM's own limits on a step by chip and face
     median ITL          is the gap between two tokens that as many are shorter than as longer
-    MLPerf layout       replicas of as many devices as give the most tokens
-    MLPerf limits       three quarters of the rules' limits on the 99th percentile hold for the mean
-    MLPerf software     that of 5.1, in later rounds too*
-    MLPerf metric       language benchmarks publish tokens a second, also where the unit says queries; samples a second are requests
 """
 
 from __future__ import annotations
@@ -51,14 +46,13 @@ from mlsysim.calibrate.cells import (
     served_format,
     served_plan,
     whole,
-    year_of,
 )
 from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
 from mlsysim.calibrate.tables.built import built, own_limits, stored_cache
+from mlsysim.calibrate.tables.mlperf import MOST_SEQUENCES, QUEUE, submission, tokens_in
 from mlsysim.hardware.types import HardwareNode
-from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
@@ -71,13 +65,7 @@ COLUMNS = (
 
 _WORDS = settings("rows")["inference"]
 _ONLINE_REQUESTS = 500
-_MOST_SEQUENCES = 2048
-_QUEUE = 2
-"""Requests for each place of an engine that is to be kept full, where their number is not known."""
-_MOST_CLIENTS = 1_000_000
-"""Requests at once that a plan may have."""
 _FIRST = re.compile(r"(?:qps|rps|request rate|^)\s*[=:]?\s*(inf\b|(?<!^)[\d.]+)", re.IGNORECASE)
-_SCENARIO = re.compile(r"offline|server|interactive|single-?stream", re.IGNORECASE)
 _SLOTS = re.compile(r"max[-_ ](?:num[-_ ]seqs|running[-_ ]requests)\D{0,3}(\d+)", re.IGNORECASE)
 """Most requests at a time, as engines' options say."""
 _GROUPS = re.compile(r"--?dp(?:-size)?[ =](\d+)")
@@ -92,9 +80,9 @@ _SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients
 """Words of runs whose requests come through a server."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
 _MASKED = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?0\.([5-9])\b", re.IGNORECASE)
+"""Releases of TensorRT-LLM whose kernel for groups of queries is off by default (TRTLLM_ENABLE_XQA in their performance.md)."""
 _GROUPED = "7"
 """The first of them that has one."""
-"""Releases of TensorRT-LLM whose kernel for groups of queries is off by default (TRTLLM_ENABLE_XQA in their performance.md)."""
 _RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECASE)
 """TensorRT-LLM's own tables from 1.0 on."""
 _ALONE = ("decode_tokens_per_s", "output_throughput", "user_rate", "itl_mean", "itl_median")
@@ -111,7 +99,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     inferred: list[str] = []
     chip, model = chip_of(row["gpu"]), model_of(row["model"])
     benchmark = row["scenario"].lower().startswith("mlperf")
-    plan, regime = (_mlperf if benchmark else _run)(row, chip, model, inferred)
+    plan, regime = (submission if benchmark else _run)(row, chip, model, inferred)
     asked, unit, factor = _asked(row, plan, model, benchmark)
     inverse = factor < 0
     if inverse:
@@ -254,7 +242,7 @@ def _load(
     prompt, answer, spread = _lengths(row, inferred)
     lengths = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
     slots = _SLOTS.search(f"{row['scenario']}; {cell(row, 'notes')}")
-    each = (int(slots[1]) if slots else own.get("max_num_seqs", _MOST_SEQUENCES)) * ranks
+    each = (int(slots[1]) if slots else own.get("max_num_seqs", MOST_SEQUENCES)) * ranks
     online = _FIRST.search(load or row["scenario"])
     if online:
         endless = online[1].lower() == "inf"
@@ -270,7 +258,7 @@ def _load(
         sent = _sent(row) or serving_table("trtllm_bench")["requests"].get(f"{prompt}_{answer}")
         if sent is not None:
             inferred.append(f"{sent} requests")
-        queue = sent or _QUEUE * each
+        queue = sent or QUEUE * each
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": each, "offline": True}
         return "saturated throughput", lengths | own | full
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
@@ -293,23 +281,17 @@ def _sent(row: Mapping[str, str]) -> int | None:
     return int((found[1] or found[2]).replace(",", "")) if found else None
 
 
-def _tokens(text: str) -> int | None:
-    """A number of tokens: 512, 2k, ~467."""
-    found = re.fullmatch(r"[~≈]?\s*([\d.,]+)\s*(k?)(?:\s*tokens)?", text.strip().lower())
-    return round(float(found[1].replace(",", "")) * (1024 if found[2] else 1)) if found else None
-
-
 def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, float | None]:
     """Prompt and answer: of the columns, of a pair such as 1k/1k among the row's words, or what the benchmark's name implies; and how
     answers of conversations spread."""
-    prompt, answer = _tokens(cell(row, "isl")), _tokens(cell(row, "osl"))
+    prompt, answer = tokens_in(cell(row, "isl")), tokens_in(cell(row, "osl"))
     if bench := _BENCH.fullmatch(row["metric"]):
         # Answers of llama-bench begin with nothing, or with its depth.
         depth, tokens = int(bench[3] or 0), int(bench[2])
         return (depth + tokens, 1, None) if bench[1].lower() == "pp" else (max(depth, 1), tokens, None)
     text = " ".join(cell(row, name) for name in ("isl", "osl", "scenario", "notes", "source")).lower()
     if prompt is None and (pair := re.search(r"\b(\d+k?) ?[/x:] ?(\d+k?)\b", text)):
-        prompt, answer = _tokens(pair[1]), answer or _tokens(pair[2])
+        prompt, answer = tokens_in(pair[1]), answer or tokens_in(pair[2])
     if prompt is None:
         word = next((word for word in _WORDS["lengths"] if word in text), None)
         if (
@@ -331,86 +313,10 @@ def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, flo
 
 def _task_prompt(row: Mapping[str, str], inferred: list[str]) -> int:
     """ML.ENERGY's rows name a task where others give a length."""
-    if (given := _tokens(row["isl"])) is not None:
+    if (given := tokens_in(row["isl"])) is not None:
         return max(1, given)
     task, prompts = row["isl"].replace("-", "_"), serving_table("ml_energy")["prompt"]
     if task not in prompts:
         raise Skipped(f"the prompt length of {row['isl']!r} is not known")
     inferred.append(f"prompts of {prompts[task]:g} tokens")
     return int(prompts[task])
-
-
-def _mlperf(
-    row: Mapping[str, str], chip: HardwareNode, model: TransformerWorkload, inferred: list[str]
-) -> tuple[Plan, str]:
-    known = {
-        name: held for name, held in serving_table("mlperf").items() if isinstance(held, dict) and "prompt" in held
-    }
-    facts = next((held for name, held in known.items() if Models.key_of(name) == key_of(model)), None)
-    if facts is None:
-        raise Skipped(f"the lengths of MLPerf's {row['model']} dataset are not known")
-    found = _SCENARIO.search(row["scenario"])
-    if found is None:
-        raise Skipped(f"the scenario {row['scenario']!r} is not known")
-    scenario, devices = found[0].lower().replace("-", ""), _devices(row, chip, inferred)
-    prompt, answer = int(facts["prompt"]), max(1, _tokens(cell(row, "osl")) or int(facts["answer"]))
-    inferred += [f"prompts of {prompt} tokens", "8-bit cache", "layout with the most tokens"]
-    if (release := re.search(r"mlperf-inference-v?(\d+\.\d+)", row.get("source", ""))) and float(release[1]) > _LATEST:
-        inferred.append(f"stands in for the software of {release[1]}: that of {_LATEST}")
-    serving: dict[str, Any] = {
-        "engine": "TensorRT_LLM_Cpp_2025" if chip.vendor == "NVIDIA" else "vLLM",
-        "cache_precision": "fp8",
-        "prompt_tokens": prompt,
-        "output_tokens": answer,
-        "max_num_seqs": _MOST_SEQUENCES,
-    }
-    split: dict[str, Any] = {}
-    if chip.link is None and chip.family == "cpu":
-        # Sockets each run a model of their own.
-        split, serving["replicas"] = {"tp": 1}, devices
-    if scenario == "offline":
-        serving |= {"concurrency": min(_QUEUE * _MOST_SEQUENCES * devices, _MOST_CLIENTS), "offline": True}
-    elif scenario == "singlestream":
-        serving |= {"concurrency": 1, "requests": 1, "offline": True}
-    elif "latency" in facts:
-        serving["latency"] = f"{serving_table('mlperf')['headroom'] * facts['latency']!r} s"
-    else:
-        limits = facts.get(scenario)
-        if limits is None:
-            raise Skipped(f"the latency limits of MLPerf's {scenario} scenario are not known")
-        headroom = serving_table("mlperf")["headroom"]
-        serving |= {name: f"{headroom * limit!r} s" for name, limit in zip(("ttft", "tpot"), limits, strict=True)}
-    precision = _submitted(row, chip, inferred)
-    return served_plan(model, devices, key_of(chip), split, serving, precision=precision), f"mlperf {scenario}"
-
-
-def _devices(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> int:
-    """Accelerators of a submission; two sockets of a server whose processors compute."""
-    devices = whole(row, "n_gpus", 0) or devices_of(row["gpu"]) or 0
-    if not devices:
-        sockets = re.search(r"(\d)S[-_]", row.get("notes", ""))
-        if chip.family != "cpu":
-            raise Skipped("the number of devices is not given")
-        devices = int(sockets[1]) if sockets else 2
-        inferred.append(f"{devices} sockets")
-    if "dual" in row["gpu"].lower():
-        devices *= 2
-        inferred.append(f"two chips a card: {devices}")
-    return devices
-
-
-def _submitted(row: Mapping[str, str], chip: HardwareNode, inferred: list[str]) -> str:
-    """The format of a submission's weights: the cell's, else the narrowest that the chip multiplies in and that year's software had."""
-    if cell(row, "precision_weights"):
-        return format_of(cell(row, "precision_weights"), row["model"])
-    year = year_of(row.get("source", ""), row.get("notes", "")) or _NARROW
-    formats = (("fp4",) if year >= _NARROW else ()) + ("fp8", "int8", "bf16", "fp16")
-    chosen = next((name for name in formats if chip.compute.supports(name)), "fp16")
-    inferred.append(f"weights in {chosen}")
-    return format_of(chosen, row["model"])
-
-
-_LATEST = 5.1
-"""The last round of MLPerf Inference whose submissions say how fast engines are."""
-_NARROW = 2025
-"""From this year on submissions to MLPerf Inference have weights of 4 bits where the chip multiplies in them."""

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache, partial
-from typing import Annotated, Any, NamedTuple
+from functools import partial
+from typing import Annotated, Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED
-from mlsysim.cases.cache import DeviceMemory, fullest, longest_context
+from mlsysim.cases.cache import DeviceMemory, Longest, fullest, longest_of
 from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.offload import host_link
@@ -352,30 +352,8 @@ def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: A
     return replace(t, cached=round(found.share * x.seq_len), recall=found.recall)
 
 
-class _Longest(NamedTuple):
-    """The longest sequence that fits alone, no longer than the model's own context, and its cache on the fullest device."""
-
-    longest_context: int
-    context_of_the_model: int
-    cache_of_a_token: Any
-    cache_without_tokens: Any
-    held_beside: Any
-
-
-def _longest(machine: Replicated | Engines, model: Any) -> _Longest | None:
-    @cache
-    def memory(tokens: int) -> DeviceMemory:
-        return machine.memories(Traffic(tokens, 0))[0]
-
-    most = model.max_context or _MOST_TOKENS
-    if not memory(most).each > 0:
-        return None
-    tokens = longest_context(memory, most)
-    each, longer = memory(tokens).each, memory(tokens + 1)
-    more = longer.each - each
-    # A cache that grows no more at that length is all of it in proportion.
-    more = more or each / tokens
-    return _Longest(tokens, most, more, max(round(each - more * tokens), 0), longer.used(1) - longer.each)
+def _longest(machine: Replicated | Engines, model: Any) -> Longest | None:
+    return longest_of(lambda tokens: machine.memories(Traffic(tokens, 0))[0], model.max_context or _MOST_TOKENS)
 
 
 def _bands(machine: Engines, served: Served, arrivals: bool, further: bool, assumed: Assumptions) -> dict[str, Any]:
