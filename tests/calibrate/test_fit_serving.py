@@ -25,6 +25,10 @@ APART = RUN | {
     "decode_workers": "1", "decode_tp": "8", "decode_attention_dp": "1", "decode_moe_tp": "8", "decode_moe_ep": "1",
     "engine": "sglang",
 }  # fmt: skip
+MASKED = ROW | {
+    "source": "trtllm-0.9.0", "model": "falcon-180b", "gpu": "H200", "n_gpus": "4", "tp": "4", "precision_weights": "fp8",
+    "isl": "128", "osl": "2048", "batch_or_concurrency": "1024", "scenario": "static batch offline",
+}  # fmt: skip
 
 
 def test_settings_of_an_engine_are_fitted_with_it():
@@ -76,6 +80,19 @@ def test_offline_rows_say_nothing_of_a_front_end() -> None:
     assert isinstance(run, Run)
     assert "front_end" not in priors("TensorRT_LLM_Cpp_2025", [run])
     assert "hand_over" not in priors("TensorRT_LLM_Cpp_2025", [run])
+
+
+def test_the_share_of_vector_units_is_fitted_where_query_heads_are_computed_one_by_one() -> None:
+    rows = [MASKED, MASKED | {"source": "trtllm-0.11.0"}]
+    alone, grouped = (run_of("inference", row) for row in rows)
+    assert alone is not None and grouped is not None
+    assert "masked_share" in priors("TensorRT_LLM_Cpp", [grouped, alone])
+    assert "masked_share" not in priors("TensorRT_LLM_Cpp", [grouped])
+    shares = {"masked_share": np.array([0.1, 0.2])}
+    slow, fast = alone.predicted(shares, (np.ones(2),) * 3)[0].tolist()
+    assert slow < 0.9 * fast
+    same = np.broadcast_to(grouped.predicted(shares, (np.ones(2),) * 3)[0], 2).tolist()
+    assert same[0] == same[1]
 
 
 def test_expert_factors_start_from_those_of_the_engine_that_is_followed() -> None:

@@ -206,6 +206,7 @@ def priors(name: str, own: Sequence[Run], shared: Mapping[str, float] = MappingP
         *({key for key in known if key.startswith("experts_")} - mixtures),
         *(() if served else ("front_end", "tokenise", "steps_ahead")),
         *(() if apart else ("hand_over",)),
+        *(() if any(not run.machine.writer.engine.grouped for run in own) else ("masked_share",)),
     }
     return {key: Prior(*value) for key, value in known.items() if key not in idle}
 
@@ -272,11 +273,9 @@ def _moves(value: Any, least: Any, most: Any) -> bool:
 def _shown(key: str, value: float) -> Any:
     if key in _TIMES:
         return f"{value * 1e3:.4g} ms"
-    return (
-        float(f"{value:.4g}")
-        if key == "steps_ahead" or key.startswith("experts_") or key.endswith(("_kernels", "_scale", "_operators"))
-        else f"{value * 1e6:.4g} us"
-    )
+    if key.startswith("experts_") or key.endswith(("_ahead", "_kernels", "_scale", "_share", "_operators")):
+        return float(f"{value:.4g}")
+    return f"{value * 1e6:.4g} us"
 
 
 def summary(name: str, own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> list[str]:

@@ -82,7 +82,7 @@ class EngineKernels(EngineMessages):
         if kind.latent:
             share = k.latent_memory_share
             rate = self.peak * k.latent_rate_share * ((k.latent_fp8_gain if narrow else None) or 1.0)
-        elif self.engine.masked_share and kind.heads > kind.kv_heads:
+        elif not self.engine.grouped and kind.heads > kind.kv_heads:
             # Each query head multiplies with its keys by itself, on vector units: what shares keys saves bytes and no work.
             rate = minimum(rate, self.engine.masked_share * arithmetic_peak(self.deployment.chip, "fp32")[0])
         operations = op.flops * (1 + drafted)

@@ -92,7 +92,8 @@ class Engine(Record):
     cuts_prompts: bool = True
     reserves: bool = False
     windows: bool = True
-    masked_share: float | None = Field(default=None, gt=0, le=1)
+    grouped: bool = True
+    masked_share: float = Field(default=1.0, gt=0, le=1)
     window_share: float = Field(default=0.0, ge=0, le=1)
     halves: bool = False
     gathers: bool = False
