@@ -17,7 +17,7 @@ from mlsysim.search.training import evaluate
 from mlsysim.systems.fleet_text import parse_fleet
 from mlsysim.systems.registry import Systems
 from mlsysim.systems.types import Fleet
-from mlsysim.timing.vision_time import constants, inventory_time
+from mlsysim.timing.vision_time import UPDATED, constants, inventory_time
 from mlsysim.units.registry import to_si
 from mlsysim.walls.fleet.communication import DistributedModel
 from mlsysim.walls.node.compute_memory import SingleNodeModel
@@ -92,6 +92,17 @@ def test_micro_batches_recomputation_and_frozen_weights():
     # Adam keeps one number of four bytes more than the momentum that the stack was measured with.
     assert update == pytest.approx(8 * network.parameters / to_si(chip.memory.bandwidth, "byte/s"), rel=0.01)
     assert to_si(frozen.step_latency_total, "s") == pytest.approx(2 / 3 * (whole - update), rel=1e-9)
+
+
+def test_weights_are_updated_once_a_step():
+    """The fitted stack has an update in each pass: of m micro-batches m - 1 have none."""
+
+    def weights(on: str, batch: int, **options) -> float:
+        parts = step(on, "ViT_L_16", batch, **options).ledger.parts
+        return sum(part.exposed for part in parts if part.name == "updated weights")
+
+    one = weights("1xA100", 128)
+    assert weights("1xA100", 512, microbatch_count=4) == pytest.approx((4 - 3 * UPDATED) * one, rel=2e-3)
 
 
 def test_what_was_not_measured_is_refused():

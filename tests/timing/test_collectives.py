@@ -115,6 +115,13 @@ def test_between_nodes_the_adapter_decides():
     assert net.send(LARGE, False) == pytest.approx(LARGE / ADAPTER, rel=0.01)
 
 
+@pytest.mark.parametrize(("local", "seconds"), [(1, 43e-6), (8, 65e-6)])
+def test_small_sums_between_nodes_wait_for_no_rendezvous(local, seconds):
+    """Two kilobytes on two DGX A100 (Vidur's profile); with the protocol of large messages eight ranks a node would take a third longer."""
+    net = inside("A100", local, fabric=0.93 * 25e9, hop=6e-6)
+    assert net.all_reduce(2048.0, Group(2 * local, local)) == pytest.approx(seconds, rel=0.12)
+
+
 def test_many_nodes_sum_in_a_tree():
     """A ring over 1,024 nodes pays 2,046 start-ups, a tree 20."""
     net = inside("H100", 8, fabric=ADAPTER, hop=6e-6)

@@ -151,7 +151,16 @@ def test_messages_carry_their_units(kind: str, group: Group) -> None:
 def carried_network(plain: Tabled) -> Tabled:
     units = {"link": "byte/s", "link_latency": "s", "fabric": "byte/s", "fabric_latency": "s", "pools": "byte/s"}
     changed: dict[str, Any] = {name: Q_(getattr(plain, name), unit) for name, unit in units.items()}
-    for name in ("near", "host", "wide"):
+    far = {
+        "link": "byte/s",
+        "link_latency": "s",
+        "fabric": "byte/s",
+        "fabric_latency": "s",
+        "far_start": "s",
+        "post": "s",
+    }
+    changed["far"] = replace(plain.far, **{name: Q_(getattr(plain.far, name), unit) for name, unit in far.items()})
+    for name in ("near", "host"):
         r = getattr(plain, name)
         rates = {n: Q_(rate, "byte/s") for n, rate in r.rates.items()}
         changed[name] = Reduction(Q_(r.start, "s"), Q_(r.per_rank, "s"), rates)

@@ -13,6 +13,7 @@ from mlsysim.models.registry import Models
 from mlsysim.timing.engine_step import engine_step
 from mlsysim.timing.engines import engine, engine_network
 from mlsysim.timing.network import copies
+from mlsysim.timing.training_chip import lone_chip
 
 
 def _steps(ranks: int, software: str = "SGLang"):
@@ -41,6 +42,28 @@ def test_exchanges_take_what_was_measured():
     size, group = 4096 * token, net.group(32)
     logical = size * copies(group, 8, True, limit) * 4 / 3
     assert logical / net.exchange(size, 8, group, True, limit) == pytest.approx(58e9, rel=0.15)
+
+
+@pytest.mark.parametrize("chip", ["H100", "A100", "MI300X", "L40S"])
+def test_sums_across_nodes_are_those_of_training(chip):
+    """Engines' own kernels end at a node; what one message costs over nodes has one answer, whoever sends it."""
+    net, training = engine_network(Hardware.get(chip)), lone_chip(Hardware.get(chip), "bf16").network
+    group, prompt = net.group(16), 2048 * 7168 * 2
+    assert net.all_reduce(14336, group) > net.all_reduce(14336, net.group(8))
+    # All eight ports of a node carry a prompt's sums: twice an eighth of them each, and no port all of them.
+    assert net.all_reduce(prompt, group) - net.all_reduce(0.0, group) > 2 / 16 * prompt / 50e9
+    if chip == "H100":
+        assert net.all_reduce(prompt, group) < prompt / 50e9
+        assert training.fabric == net.far.fabric
+        assert net.all_reduce(prompt, group) == training.all_reduce(prompt, training.group(16))
+
+
+def test_a_published_first_token_over_two_nodes():
+    """DeepSeek-R1 in 8 bits on 2 x 8 H100 under SGLang with InfiniBand (tenstorrent/tt-inference-server, issue 356, no constant has seen it): 190 ms for the
+    first token of 2,048, front end included."""
+    layout = {"tp": 16, "moe_tp": 16, "precision": "fp8_block"}
+    step = engine_step(Models.get("DeepSeek_R1"), Hardware.get("H100"), engine("SGLang"), **layout)
+    assert step.time(prompts=1.0, prompt_tokens=2048.0).total < 190e-3
 
 
 @given(answers=st.integers(1, 400), context=st.integers(0, 30_000), tokens=st.sampled_from([0, 100, 511, 512, 8192]))

@@ -126,6 +126,8 @@ def step_options(
     hard, split, missed = plan.hardware, plan.parallelism, Missed()
     options = _shared_options(plan, model, fleet, batch, seq_len, assumed)
     divided = any((getattr(split, name) or 1) > 1 for name in ("tp", "pp", "cp"))
+    if not split.automatic and splits(model) and isinstance(options["efficiency"], str):
+        divided = divided or (hard.stack is None and _by_layers(model, fleet, options))
     if divided and splits(model) and isinstance(options["efficiency"], str):
         # Runtimes of images know data parallelism alone.
         options.setdefault("stack", default_stack(fleet.node.accelerator, fleet.total_accelerators))

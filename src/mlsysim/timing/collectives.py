@@ -5,8 +5,8 @@ Inside a link domain (:func:`mlsysim.physics.operators.link_time`) a collective 
 and its software, a cost for each step, a local copy, and two protocols of which the faster is used; all-reduce on five ranks
 and more may be done in the switch. All-to-all is no ring and has constants of its own.
 
-    gather across domains      one chunked ring through all ranks: the start-up once and a hop for each domain; the slower of link
-                               and adapters sets the pace, and a ring leaves a domain over as many adapters as it has ranks there
+    gather across domains      one chunked ring through all ranks, by the faster protocol: the start-up once and a hop for each domain; the slower of
+                               link and adapters sets the pace, and a ring leaves a domain over as many adapters as it has ranks there
     all-reduce across domains  the fastest of a reduce-scatter and a gather over that ring, of gathers inside with a ring of each rank's share
                                between nodes, and of two trees of nodes, which sum inside (in the switch where it can) meanwhile
     all-to-all across domains  the slower of what goes over links and over adapters, and a start-up with a post for each rank elsewhere
@@ -102,13 +102,12 @@ class Measured(Network):
         """Times of an all-reduce across domains, by algorithm."""
         piece, nodes = message / g.inside, maximum(g.domains, 2.0)
         inside = 2 * self._inside("all_gather", message, g.inside)
-        start, each = self._ring(g)
         begun = self._begun(g)
         return {
             "rings, node by node": inside + ring_all_reduce(piece, nodes, self.fabric, self.far_start),
             "trees of nodes": begun
             + two_tree_all_reduce(piece, nodes, self.fabric, self._summed(message, g), self.far_start),
-            "one ring": 2 * (start + each * message),
+            "one ring": 2 * self._ring(message, g),
         }
 
     def ways(self, kind: str, message: float, g: Group) -> tuple[float, str]:
@@ -126,9 +125,8 @@ class Measured(Network):
 
     def gather(self, message: Any, g: Group) -> Any:
         """Each rank ends with all of a message of which it held a share; a reduce-scatter takes as long."""
-        start, each = self._ring(g)
         near = self._inside("all_gather", message, g.inside)
-        return where(g.domains > 1, start + each * message, near) + self.across(message, g)
+        return where(g.domains > 1, self._ring(message, g), near) + self.across(message, g)
 
     def _begun(self, g: Group) -> Any:
         """Start-up of a collective across domains, inside of one."""
@@ -143,12 +141,15 @@ class Measured(Network):
         switch = message / (collective_constants()["in_switch"]["share"] * self.link)
         return where(g.inside >= SWITCHED_RANKS, minimum(around, switch), around)
 
-    def _ring(self, g: Group) -> tuple[Any, Any]:
-        """Start and seconds a byte of a chunked ring through all ranks."""
-        begun = self._begun(g)
-        rates = (g.ranks, g.inside, self.ring.efficiency * self.link, self.fabric)
-        nothing = 0.0 * self.link * self.link_latency
-        return ring_time(nothing, *rates, begun, self.fabric_latency), ring_time(1.0, *rates, 0.0, 0.0)
+    def _ring(self, message: Any, g: Group) -> Any:
+        """A chunked ring through all ranks, by the faster of the two protocols, as inside of a domain: small messages wait for no rendezvous."""
+        begun, how = self._begun(g), self.ring
+
+        def time(share: float, start: Any) -> Any:
+            link, fabric = share * how.efficiency * self.link, share * self.fabric
+            return ring_time(message, g.ranks, g.inside, link, fabric, start, self.fabric_latency)
+
+        return minimum(time(how.eager_share, begun - how.rendezvous * self.link_latency), time(1.0, begun))
 
     def exchange(self, token: Any, choices: Any, g: Group, deduplicated: bool, limit: Limit = ANYWHERE) -> Any:
         """Tokens of ``token`` bytes to ``choices`` experts each: inside the domain and across the fabric at once. Each rank elsewhere that is sent

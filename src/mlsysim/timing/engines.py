@@ -18,6 +18,7 @@ from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import format_of
+from mlsysim.timing.collectives import collective_constants, measured_network
 from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.units.fields import Record
@@ -272,6 +273,10 @@ def engine_network(chip: HardwareNode, scale: float = 1.0, port: float | None = 
     if link is not None and chip.metadata.key not in serving_table("unbridged")["chips"]:
         two_way, domain = to_si(link.bandwidth_total, "byte/s"), link.domain or _NODE
         near = _reduction(sums.get(chip_class(chip), sums["other"]), two_way)
+    shares, hop = collective_constants(), to_si(profile(chip, "serving").collective.fabric_start, "s")
+    # Where no links join a node, a ring through it has the pace that sums over the host were measured at.
+    around = 2 * (1 - 1 / _NODE) * host.rate(_NODE) / shares["ring"]["efficiency"]
+    inside = two_way / 2 if domain >= _NODE else around
     return Tabled(
         link=serving_table("exchange")["link_share"] * (two_way / 2),
         link_latency=table_seconds("exchange", "start"),
@@ -280,9 +285,7 @@ def engine_network(chip: HardwareNode, scale: float = 1.0, port: float | None = 
         domain=domain,
         near=near,
         host=host,
-        wide=Reduction(
-            table_seconds("all_reduce_network", "start"), 0.0, {0: serving_table("all_reduce_network")["share"] * port}
-        ),
+        far=measured_network(chip, max(domain, _NODE), link=inside, fabric=shares["fabric"]["share"] * port, hop=hop),
         node=_NODE,
         pools=serving_table("cache_transfer")["share"] * port,
         scale=scale,

@@ -8,7 +8,7 @@ itself is priced by the network's algorithm:
     measured        as libraries do it (:mod:`mlsysim.timing.collectives`): by the size of the message inside a domain, one chunked
                     ring through all of them
     tabled          as measured inside serving engines, whose messages are short: a start, more of it for each rank, and the rate of
-                    a group of that size; over PCI Express where a chip has no links, and a second leg between nodes
+                    a group of that size; over PCI Express where a chip has no links, and as libraries do it between nodes
 
 Replicas may be at several sites: what the ranks of a data-parallel group say to each other then crosses a wide-area link too, of which each has
 a share. The groups that split a replica stay at one site.
@@ -174,15 +174,15 @@ def _alone(resource: str, equation: str, seconds: Any, sent: Any = 0.0) -> Any:
 @dataclass(frozen=True, slots=True)
 class Tabled(Network):
     """Messages inside a serving engine. ``near`` are sums over links, made ``scale`` times as long by the engine, ``host`` those
-    over PCI Express, ``wide`` their second leg between nodes; links and fabric of the base are those of an exchange, ``pools`` is
-    the rate of caches between pools, whose start is the engine's.
+    over PCI Express, ``far`` those across nodes, where engines have no kernels of their own and call the library that training calls; links and
+    fabric of the base are those of an exchange, ``pools`` is the rate of caches between pools, whose start is the engine's.
 
     ``leg(resource, equation, seconds, sent=)`` names the times that a message is made of.
     """
 
     near: Reduction
     host: Reduction
-    wide: Reduction
+    far: Any
     node: int
     pools: float
     scale: float = 1.0
@@ -199,8 +199,13 @@ class Tabled(Network):
         if g.ranks <= self.node:
             # Bridges join a few chips of a node; wider groups go over PCI Express.
             return self._sum(self.host, "host link", message, g.ranks, 1.0, leg)
-        inside = self._sum(self.near, "link", message, min(g.inside, self.node), self.scale, leg)
-        return inside + self._sum(self.wide, "fabric", message, g.ranks, self.scale, leg)
+        across = self.far.group(g.ranks)
+        begun = self.far.all_reduce(0.0 * message, across)
+        moved = self.far.all_reduce(message, across) - begun
+        if self.domain < self.node:
+            begun = begun + self.host.start + self.host.per_rank * self.node
+        carried = 2 * (1 - 1 / across.domains) * message / across.inside
+        return leg("start", "t = a", begun) + leg("fabric", "t = M / W", moved, sent=carried)
 
     @staticmethod
     def _sum(how: Reduction, resource: str, message: Any, ranks: Any, scale: float, leg: Callable[..., Any]) -> Any:

@@ -79,6 +79,9 @@ STRIDED = "nchw"
 """What names of stacks have whose channels are not last, so that kernels turn their inputs around."""
 THROUGHOUT = "_16bit"
 """How names of stacks end whose weights have the format of the arithmetic, so that nothing is cast."""
+UPDATED = 36 / 50
+"""Of what moves weights in a trained pass, the update: decay, momentum and step each read two numbers of four bytes a parameter and write one; before it the
+weight is read and written in 16 bits (6 bytes), and its gradient written, read and written in 32 (8)."""
 INTENSITIES = {
     **dict.fromkeys(("pointwise", "gemm"), "product"),
     **dict.fromkeys(("layer_norm", "group_norm"), "norm"),
@@ -247,9 +250,16 @@ def launch_cost(stack: str, chip: HardwareNode) -> Any:
 
 
 def inventory_time(
-    inventory: Inventory, chip: HardwareNode, batch: float, precision: str, stack: str, tag: Tag = untagged
+    inventory: Inventory,
+    chip: HardwareNode,
+    batch: float,
+    precision: str,
+    stack: str,
+    tag: Tag = untagged,
+    updates: Any = 1.0,
 ) -> Any:
-    """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack."""
+    """Seconds of one pass over a batch on a GPU or a CPU, run by a named stack; training stacks were measured with an update of all weights in
+    each pass, of which there may be fewer ``updates``."""
     tables = constants()
     if chip.family == "cpu":
         return _cpu_time(inventory, chip, batch, precision, stack, tag)
@@ -264,6 +274,8 @@ def inventory_time(
         if name.endswith("_bytes"):
             issued = tables["intensity"][kind] * (tables["strided"].get(kind, 1.0) if STRIDED in stack else 1.0)
             share = elementwise_bandwidth(memory, rate, issued) / memory
+        if name == "weights" and "train" in stack:
+            seconds = seconds * (1 - UPDATED + UPDATED * updates)
         spent = table[name] * seconds / share
         return _named(
             name,

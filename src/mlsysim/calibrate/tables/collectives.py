@@ -107,7 +107,12 @@ def _network(row: Mapping[str, str], ranks: int, chip: HardwareNode) -> tuple[Me
         rate = _per_rank(wires, local, nodes, chip) if known is None else known / local
         adapter = collective_constants()["fabric"]["share"] * rate
         link = _BRIDGE if "bridge" in wires else (host or adapter) if chip.link is None else None
-        return measured_network(chip, local, link=link, fabric=adapter), "collective network", ("network rate",)
+        hop = to_si(profile(chip, "training").collective.fabric_start, "s")
+        return (
+            measured_network(chip, local, link=link, fabric=adapter, hop=hop),
+            "collective network",
+            ("network rate",),
+        )
     if "bridge" in wires:
         # Two ranks use the bridge; more that are bridged in pairs cross the host's bus, which then sets the pace.
         link = host if "pairwise" in wires and ranks > _PAIR else _BRIDGE
