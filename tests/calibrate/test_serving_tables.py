@@ -416,6 +416,7 @@ def test_samples_of_a_benchmark_are_requests_and_tokens_are_tokens():
         for metric, unit in (("sample_throughput", "samples/s"), ("output_throughput", "tokens/s"))
     )
     assert samples.asked == "requests_per_second" and tokens.asked == "tokens_per_second"
+    assert _asked({"metric": "Throughput", "unit": "req/s"}).asked == "requests_per_second"
 
 
 @pytest.mark.parametrize(
@@ -428,6 +429,8 @@ def test_samples_of_a_benchmark_are_requests_and_tokens_are_tokens():
         ("ollama", "llama_cpp"),
         ("TGI 2.0", "vLLM_2025"),
         ("a page of 2024", "vLLM_2025"),
+        ("transformers 4.51.3", "transformers"),
+        ("vLLM 0.15, transformers 4.57", "vLLM"),
         ("a page of 2026", "vLLM"),
     ],
 )

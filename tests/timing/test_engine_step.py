@@ -16,6 +16,7 @@ from mlsysim.timing.engine_step import EngineStep, engine_step
 from mlsysim.timing.engines import ENGINES, architecture, engine, engine_names
 from mlsysim.timing.power import Clock
 from mlsysim.timing.profile import profile
+from mlsysim.timing.stacks import stack
 
 
 def step_of(model: str = "Llama3_70B", chip: str = "H100", name: str = "vLLM", **options: object) -> EngineStep:
@@ -173,6 +174,15 @@ def test_a_prompt_step_waits_for_the_host():
     assert short.total > short.device
     # The longer of the device's and the host's time has a soft corner.
     assert shorter.total < short.total < 1.001 * shorter.total
+
+
+def test_operators_of_transformers_are_started_as_slowly_as_in_its_training_steps():
+    starts = profile(Hardware.get("H200")).memory_bound.times[2]
+    assert engine("Hugging Face").answer_operator == stack("transformers").host * starts
+    small, large = (
+        step_of(name, "H200", "transformers", tp=1).time(1.0, 1000.0) for name in ("Llama3_2_1B", "Llama3_8B")
+    )
+    assert large.total / small.total == pytest.approx(2.0, rel=0.03)  # 32 layers and 16: the host takes all of it
 
 
 def test_steps_without_graphs_are_launched_by_the_host():

@@ -47,6 +47,8 @@ _EACH = ("_per_gpu", "mfu", "hfu")
 """How metrics end that hardly depend on how many accelerators there are."""
 _HELD = 18.0
 """Bytes a parameter: 16-bit weights, gradients and Adam in 32 bits."""
+_SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?) ?([bm])\b", re.IGNORECASE)
+"""Parameters in a model's name."""
 _AFTER = 2
 """Years after a chip that published runs on it are of, where a row tells no year."""
 GUESSED = ("layout", "stack", "products", "sequences")
@@ -291,6 +293,8 @@ def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
     if known is not None and not isinstance(known, TransformerWorkload):
         raise Skipped(f"{row['model']} is not a transformer")
     if known is None:
+        if "ffn_dim" not in given and "parameters" not in given and (size := _SIZE.search(row["model"])):
+            given["parameters"] = round(float(size[1]) * (1e9 if size[2] in "bB" else 1e6))
         missing = [label for label in ("layers", "hidden", "heads") if fields[label] not in given]
         if missing or ("ffn_dim" not in given and "parameters" not in given):
             lacking = ", ".join(missing) or "ffn"

@@ -44,6 +44,7 @@ from mlsysim.cases.dealt import ALONE, Dealt
 from mlsysim.cases.fullest_rank import fullest
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import speculative_tokens
+from mlsysim.cases.ranks_together import gathered
 from mlsysim.cases.request import FIRST, QUEUE, RUNNING, SERVING, TAIL, value_of
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
@@ -152,13 +153,14 @@ class Readers(ABC):
 
 
 class Cycle(NamedTuple):
-    """Seconds of a step without prompts, with them, on average; the steps between two looks for prompts; the share of the time in
+    """Seconds of a step without prompts, with them, on average; the steps between two looks for prompts, and those until one that has room; the share of the time in
     steps with prompts; and the share of the gaps between two tokens in which prompts are read, and how many in such a gap."""
 
     alone: Any
     prompts: Any
     mean: Any
     poll: Any
+    later: Any
     busy: Any
     share: Any
     count: Any
@@ -243,8 +245,10 @@ class Turns(Readers):
         """Steps of n sequences beside ``others`` whose answers end and whose prompts come."""
         per_step = others / self.steps
         poll: Any = max(self.h.poll_steps, 1.0)
+        later: Any = 0.0
         if self.engine.gather_steps and self.ranks > 1:
-            poll = maximum(poll, minimum(self.engine.gather_steps, self.ranks / maximum(per_step, FEWEST)))
+            looks, later = gathered(per_step, n, self.full, self.ranks, self.engine.gather_steps)
+            poll = maximum(poll, looks)
         arrivals = maximum(per_step * poll, FEWEST)
         came = self.come.somebody(arrivals)
         alone = self.decode(n, tag)
@@ -255,7 +259,7 @@ class Turns(Readers):
             count = maximum(read / share, 1.0)
             prompts = self.reading(count, n, tag)
             mean = alone + share * (prompts - alone)
-            return Cycle(alone, prompts, mean, poll, share * value_of(prompts) / value_of(mean), share, count)
+            return Cycle(alone, prompts, mean, poll, later, share * value_of(prompts) / value_of(mean), share, count)
         pauses = self._pauses(n, read * poll, value_of(alone) * poll) if self.at_random else came
         most = maximum(self.full, 1.0)
         prompts = self.reading(minimum(read * poll / pauses, most), n, tag)
@@ -264,7 +268,7 @@ class Turns(Readers):
         # Of the gaps those have a pause in whose step a prompt came; what comes in a pause makes it longer, and no other gap.
         written = value_of(alone) / value_of(mean)
         paused = self.come.somebody(arrivals * written) / poll
-        return Cycle(alone, prompts, mean, poll, 1 - written, paused, read / paused)
+        return Cycle(alone, prompts, mean, poll, later, 1 - written, paused, read / paused)
 
     def _pauses(self, n: Any, read: Any, written: Any) -> Any:
         """Steps of prompts alone between so many seconds of writing, in which ``read`` prompts come at random: the first with 1 - e^-r t_d, and another after
@@ -306,8 +310,8 @@ class Turns(Readers):
 
     def missed(self, turn: Cycle) -> Any:
         """Seconds of the steps that a prompt cannot join where others are answered, beside those that are scheduled ahead: half of those until the
-        next look for prompts, and those that the engine waits for more. Of an idle engine there are none."""
-        return turn.alone * ((turn.poll - 1) / 2) + turn.mean * self.h.wait_steps
+        next look for prompts, those to the look that has room for it, and those that the engine waits for more. Of an idle engine there are none."""
+        return turn.alone * ((turn.poll - 1) / 2) + turn.mean * (turn.later + self.h.wait_steps)
 
     def seen(self, n: Any, most: Any, tag: Tag = untagged) -> Cycle:
         """Steps as a request sees them where n are answered on average: with those and itself, of at most so many."""

@@ -21,6 +21,7 @@ from mlsysim.physics.precision import format_of
 from mlsysim.timing.collectives import collective_constants, measured_network
 from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
+from mlsysim.timing.stacks import stack
 from mlsysim.units.fields import Record
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.constants import constant
@@ -168,7 +169,7 @@ def engine_names() -> tuple[str, ...]:
     return tuple(entries("mlsysim.data", "software/engines.toml"))
 
 
-DEFAULT_ENGINE = "vLLM"
+DEFAULT_ENGINE, _OWN = "vLLM", "H200"
 ENGINES = engine_names()
 """The engines of ``data/software/engines.toml``: an entry there is all that a further one needs."""
 
@@ -215,7 +216,7 @@ def _engine(name: str, own: str) -> Engine:
         if "models" in row:
             row["models"] = tuple(Seen(name=name, **seen) for name, seen in row["models"].items())
         if "launched_as" in row:
-            each = _engine(row.pop("launched_as"), own).host_operator
+            each = _launch(row.pop("launched_as"), own)
             row |= {"answer_operator": each, "host_operator": max(each, base.host_operator)}
         return Engine(**{**dict(base), "aliases": (), **row, "name": key, "like": base.like or base.name})
     fitted = dict(software_file("engine_constants").get(key, {}))
@@ -223,6 +224,13 @@ def _engine(name: str, own: str) -> Engine:
         fitted.pop(about, None)
     models = tuple(Seen(name=name, **seen) for name, seen in fitted.pop("models", {}).items())
     return Engine(name=key, models=models, **{**table[key], **fitted})
+
+
+def _launch(name: str, own: str) -> float:
+    """Host time of an operator as an engine has it, or a training stack: so many times what starting one from PyTorch takes."""
+    if is_engine(name) and "launched_as" not in _tables(own)[name]:
+        return _engine(name, own).host_operator
+    return stack(name).host * profile(Hardware.get(_OWN)).memory_bound.times[2]
 
 
 def _folded(name: str) -> str:

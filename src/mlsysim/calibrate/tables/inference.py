@@ -130,6 +130,8 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     assert serving is not None
     if benchmark and metric in ("mlperf_metric", "output_throughput"):
         metric = "request_throughput" if unit.startswith("sample") else "output_throughput"
+    elif metric == "output_throughput" and unit.startswith(("req", "quer", "sample", "prompt")):
+        metric = "request_throughput"
     if metric == "prefill_rate":
         read_now = (serving.prompt_tokens or 1) - (serving.cached_prefix or 0)
         return "ttft", "ms", -1e3 * read_now * (serving.concurrency or 1)

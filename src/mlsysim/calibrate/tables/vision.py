@@ -38,6 +38,9 @@ COLUMNS = ("model", "task", "device", "img_size", "gmacs", "macts", "metric", "v
 
 _WORDS, _RATES = settings("rows")["vision"], settings("rows")["training"]["metrics"]
 _BATCH, _PIXELS = 128, 224
+_VIT = re.compile(r"vit[-_ ]?([bhlst])[a-z]*[-_/ ](?:patch)?(\d\d)[-_ ](\d{3})", re.IGNORECASE)
+"""A transformer over patches, as papers and torchvision call it, with the pixels of a side."""
+_VITS = {"t": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}
 _LAYOUTS = {"channels last": "nhwc", "channels first": "nchw", "contiguous": "nchw"}
 
 
@@ -59,6 +62,10 @@ def _question(row: Mapping[str, str], plan: Plan, *asked: Any) -> Question:
 def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     """The network of a row, and its image size where it was counted at several."""
     plain, pixels = _WORDS["networks"].get(name, (name, int(size or 0)))
+    if (shaped := _VIT.fullmatch(name)) and not pixels:
+        pixels = int(shaped[3])
+    if shaped:
+        plain = f"vit_{_VITS[shaped[1].lower()[0]]}_patch{shaped[2]}_{pixels}"
     if not pixels and (own := counted_sizes().get(plain.split(".")[0])):
         # Those of ImageNet where the network was counted at them, else the least.
         pixels = _PIXELS if _PIXELS in own else min(own)
@@ -154,7 +161,10 @@ def _framework(row: Mapping[str, str]) -> Question:
     unit = "1/s"
     if timed is not None:
         asked, unit, factor = "step_time" if training else "latency", "ms", timed
-    return _question(row, plan, asked, unit, factor, regime, key_of(chip) in _WORDS["measured"], inferred)
+    stands = _WORDS["stand_ins"].get(row["compiler"].lower())
+    inferred += (f"stands in for {stands}: {name}",) if stands else ()
+    known = key_of(chip) in _WORDS["measured"]
+    return _question(row, plan, asked, unit, factor, regime, known, inferred, int(stands is not None))
 
 
 def _rate(row: Mapping[str, str]) -> bool:
@@ -162,7 +172,7 @@ def _rate(row: Mapping[str, str]) -> bool:
     name = metric_named(row["metric"], _RATES)
     return (
         metric_named(cell(row, "unit") or "samples/s", _RATES) == "samples_per_s"
-        if name == "throughput"
+        if name in ("throughput", *_WORDS["times"])
         else name == "samples_per_s"
     )
 
@@ -174,6 +184,8 @@ def _timed(row: Mapping[str, str]) -> float | None:
     if (metric if bare else name) not in _WORDS["times"]:
         return None
     said = (cell(row, "unit") or "ms") if bare else unit
+    if metric_named(said, _RATES) == "samples_per_s":
+        return None
     return milliseconds_in(re.split("[/ ]", said.lower())[0])
 
 
