@@ -24,12 +24,14 @@ def step(on: str, batch: int, efficiency: object = "calibrated", model: object =
     return DistributedModel().solve(model, parse_fleet(on).one, batch, "bf16", efficiency, **options)
 
 
-# MLPerf training, DLRM-DCNv2 with HugeCTR in half precision and Adagrad (one state); no constant was fitted on any of them.
+# MLPerf training, DLRM-DCNv2 with HugeCTR in half precision and Adagrad (one state); what a step takes beside its operators is of H100 steps of 4.0.
 MLPERF = [
     ("4xH100", 49152, 7.32e6),  # v4.1, Fujitsu
     ("8xH100", 55296, 13.74e6),  # v4.1, NVIDIA
     ("64xH100", 135168, 49.1e6),  # v4.1, NVIDIA
     ("8xB200", 55296, 22.8e6),  # v5.0, NVIDIA
+    ("8xGB200", 55296, 23.74e6),  # v5.0, NVIDIA
+    ("8xH200", 55296, 15.11e6),  # v4.0, NVIDIA
 ]
 
 
@@ -37,9 +39,20 @@ MLPERF = [
 def test_published_steps(on: str, batch: int, measured: float) -> None:
     found = step(on, batch, optimizer="momentum")
     rate = to_si(found.effective_throughput, "1/s")
-    assert rate == pytest.approx(measured, rel=0.25)
+    assert rate == pytest.approx(measured, rel=0.1)
     low, high = (batch / to_si(time, "s") for time in reversed(found.step_interval))
     assert low < measured < high
+
+
+def test_a_row_that_several_samples_look_up_is_read_once() -> None:
+    """One sample hits nearly as many rows as it draws; the small tables of a batch are read once, the large ones at nearly every draw."""
+    assert 0.9 < DCN.distinct_share(1) <= 1.0
+    shares = DCN.distinct_share(np.array([1.0, 1e3, 55296.0, 1e9]))
+    assert (np.diff(shares) < 0).all()
+    drawn = 55296 * np.array(DCN.pooling)
+    exact = sum(rows * (1 - (1 - 1 / rows) ** k) for rows, k in zip(DCN.embedding_rows, drawn, strict=True))
+    assert shares[2] == pytest.approx(exact / drawn.sum(), rel=1e-4)
+    assert shares[3] * 1e9 * DCN.lookups_per_sample == pytest.approx(sum(DCN.embedding_rows), rel=1e-6)
 
 
 def test_modes_of_recomputation_together_are_what_each_is_alone() -> None:

@@ -3,11 +3,14 @@
     T = [ m (t_device + 2 t_exchange) + gradients not hidden ] / s
 
 t_device is a micro-batch by its operators (:mod:`mlsysim.timing.device_time`): look-ups, layers forward and backward, rows scattered back and their
-states updated, and the update of the layers. Every device looks up rows of its share of the tables for all samples, which on average is as much as
-all rows of its own samples; the pooled vectors go to the devices that have the samples, and their gradients return. Gradients of the layers
-alone are summed; they hide behind the backward pass. s is what devices keep beside one another (:mod:`mlsysim.cases.train_network`).
+states updated, and the update of the layers, with what one captured step takes beside them. Every device looks up rows of its share of the tables for
+all samples, which on average is as much as all rows of its own samples, and a row that several samples look up once
+(:meth:`~mlsysim.models.recommendation.RecommendationWorkload.distinct_share`). The pooled vectors go to the devices that have the samples, and their
+gradients return. Gradients of the layers alone are summed; they hide behind the backward pass. s is what devices keep beside one another
+(:mod:`mlsysim.cases.train_network`).
 
-Left out: tables of unequal load (planners balance them to some 10 %), an exchange that overlaps with the bottom layers, caching of hot rows.
+Assumed: look-ups are uniform over a table, as MLPerf draws them; where few rows are popular, fewer are distinct. Left out: tables of unequal load
+(planners balance them to some 10 %), an exchange that overlaps with the bottom layers, caching of hot rows.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.physics.precision import HALF, activation_element
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.device_time import DeviceTime, lookup_training_time
+from mlsysim.timing.operator_times import STARTS
 from mlsysim.timing.vision_time import constants
 from mlsysim.units.ops import some, where
 from mlsysim.units.records import dataclass
@@ -58,11 +62,10 @@ class LookupSoftware:
         lacks = f"published runs of recommenders were on {', '.join(runs)}, none on this chip"
         return band, band.resting_on("published runs of recommenders", chip=lacks)
 
-    def device(self, job: Job, batch: Any) -> DeviceTime:
-        """What one device does for a micro-batch."""
-        return lookup_training_time(
-            job.model, self.chip, batch, job.precision, job.recompute, job.optimizer, job.frozen
-        )
+    def device(self, job: Job, batch: Any, devices: Any = 1) -> DeviceTime:
+        """What one device of several does for a micro-batch."""
+        how = job.precision, job.recompute, job.optimizer, job.frozen
+        return lookup_training_time(job.model, self.chip, batch, *how, devices)
 
     def step(self, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
         """One optimizer step on so many devices."""
@@ -71,12 +74,12 @@ class LookupSoftware:
                 "A recommender spreads its tables by itself, and its layers are not split.", field="parallelism"
             )
         model, several, net, equation = job.model, layout.dp > 1, self.network, "T = sum of operators"
-        timed = self.device(job, layout.micro_batch)
+        timed = self.device(job, layout.micro_batch, layout.dp)
         memory = timed.device - timed.arithmetic
         alone = (
             a.tag("operators bound by arithmetic", 1, "peak", equation, timed.arithmetic, flop=timed.flops)
             + a.tag("operators bound by memory", 2, "bandwidth", equation, memory, moved=timed.moved)
-            + a.tag("launches", 3, "host", equation, timed.waiting)
+            + a.tag(STARTS, 3, "start", equation, timed.waiting)
         )
         message = layout.micro_batch * model.pooled_elements * max(activation_element(job.precision), HALF)
         data = layout.groups(net).data

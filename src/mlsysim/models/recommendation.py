@@ -18,6 +18,7 @@ from mlsysim.models.fixed_shape import FixedShapeWorkload
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, gemm
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.units.ops import expm1
 from mlsysim.units.registry import Quantity
 
 
@@ -62,6 +63,16 @@ class RecommendationWorkload(FixedShapeWorkload):
     @property
     def looked_up_parameters(self) -> float:
         return float(self.lookups_per_sample * self.embedding_dim)
+
+    def distinct_share(self, samples: Any) -> Any:
+        """Rows that are read at least once over rows looked up, for so many samples together.
+
+        Of k uniform draws from N rows 1 - (1 - 1/N)^k of the rows are hit, so N (1 - e^(-k/N)) are distinct: a table of three rows is read once,
+        one of 40 million rows at nearly every look-up.
+        """
+        pooling = [self.pooling] * self.tables if isinstance(self.pooling, int) else self.pooling
+        drawn = [(rows, samples * each) for rows, each in zip(self.embedding_rows, pooling, strict=True)]
+        return sum(-rows * expm1(-k / rows) for rows, k in drawn) / (samples * self.lookups_per_sample)
 
     @property
     def pooled_elements(self) -> float:

@@ -166,17 +166,30 @@ def _sampling(model: Workload, chip: HardwareNode, shares: Profile, batch: float
 
 
 def lookup_training_time(
-    model: Workload, chip: HardwareNode, batch: Any, precision: str, recompute: Any, optimizer: str, frozen: bool
+    model: Workload,
+    chip: HardwareNode,
+    batch: Any,
+    precision: str,
+    recompute: Any,
+    optimizer: str,
+    frozen: bool,
+    devices: Any = 1,
 ) -> DeviceTime:
     """One training step of a recommender; fp32 parameters stand beside 16-bit arithmetic, and ``frozen`` ones are not updated. ``recompute`` is a mode,
-    or an array of modes that compares with names: without attention only a full one computes again."""
+    or an array of modes that compares with names: without attention only a full one computes again. A row that several samples of all ``devices``
+    look up is read, scattered to and updated once, by the device that holds it."""
     mixed = bytes_per_element(precision) <= _HALF
-    shares, chosen = profile(chip), software("torch_amp" if mixed else "torch")
+    shares, chosen = profile(chip), software("hugectr")
     graph = model.lower("training", batch_size=batch, precision=precision, recompute="full")
     how = _how(model, chosen, None, None, _wide(chip))
 
     often = {"forward": 1.0, "recompute": where(recompute == "full", 1.0, 0.0), "backward": 1.0}
-    operators = [op for op in graph.operators if not (frozen and op.name.endswith(".wgrad"))]
+    distinct = model.distinct_share(batch * devices)
+    operators = [
+        replace(op, input_bytes=op.input_bytes * distinct) if op.kind == "embedding" else op
+        for op in graph.operators
+        if not (frozen and op.name.endswith(".wgrad"))
+    ]
     passes = {
         way: _timed([op for op in operators if op.direction == way], chip, shares, precision, how) for way in often
     }
@@ -192,11 +205,11 @@ def lookup_training_time(
     if not frozen:
         around += _update(count, optimizer, mixed, bound, bandwidth)
         # Of tables the rows that were read are read again and their states with them; writing the rows is their backward pass.
-        rows = model.looked_up_parameters * batch * (_FULL + 2 * optimizer_bytes(optimizer, _FULL))
+        rows = distinct * model.looked_up_parameters * batch * (_FULL + 2 * optimizer_bytes(optimizer, _FULL))
         around = around + rows / (bound.optimizer_share * bandwidth)
     device = summed("device") + around
     return DeviceTime(
-        total=device + (0.0 if chosen.graph else summed("total") - summed("device")),
+        total=device + chosen.step,
         device=device,
         arithmetic=summed("arithmetic"),
         flops=summed("flops"),

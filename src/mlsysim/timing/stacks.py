@@ -271,7 +271,7 @@ class Software:
     ``cache_share`` is the bandwidth share of its decode attention where that is not the chip's best, ``experts`` the kernels of its
     grouped products. ``backward`` is the traffic of a backward kernel over what a lowered graph counts for it. ``loss_bytes`` are moved for each
     token and vocabulary entry by the loss, forward and backward; ``cast_bytes`` for each parameter by converting weights to
-    16 bits in every pass. ``pads_vocabulary``: the output head has aligned rows whatever the vocabulary.
+    16 bits in every pass, ``step`` are seconds of a training step that no operator has. ``pads_vocabulary``: the output head has aligned rows whatever the vocabulary.
     """
 
     name: str
@@ -287,6 +287,7 @@ class Software:
     backward: float = 1.0
     loss_bytes: float = 0.0
     cast_bytes: float = 0.0
+    step: float = 0.0
     pads_vocabulary: bool = True
 
     def cost(self, operator: str) -> Cost:
