@@ -74,6 +74,10 @@ class Workload(Entry):
         """Of those, how many a sample reads."""
         return 0.0
 
+    def distinct_share(self, samples: Any) -> Any:
+        """Rows that are read at least once over those that so many samples look up."""
+        return 1.0
+
     @property
     def pooled_elements(self) -> float:
         """What is left of them when the rows of each table are added up."""
