@@ -40,7 +40,7 @@ def off(name, group, row):
         return 1e-8
     if uneven:
         return PATHS[name] if m >= 2 * p else 0.12
-    few = name != "zb_h2" and m < 2 * p and c
+    few = name not in ("zb_h2", "dualpipe") and m < 2 * p and c
     return 0.045 if few or (name == "dualpipe" and m % 2) or (name == "zb_v" and p < m < 2 * p - 1) else 1e-8
 
 

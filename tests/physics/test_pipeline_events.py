@@ -271,7 +271,7 @@ def test_every_path_is_one_of_the_order(name, p, more, inputs, weights, first, l
 )
 @settings(max_examples=60, deadline=None)
 def test_fewer_than_two_micro_batches_a_device(name, p, share, inputs, weights, first, last, c):
-    """Whatever the ends and sends: never longer than the order, and short by a tenth at most (a seventh with sends of DualPipe)."""
+    """Whatever the ends and sends: never longer than the order, and short by a tenth at most; DualPipe of equal devices by a hundredth."""
     p = 2 * p if name == "dualpipe" else p
     m = max(1, int(share * (2 * p - 1)))
     m += m % 2 if name == "dualpipe" else 0
@@ -280,7 +280,10 @@ def test_fewer_than_two_micro_batches_a_device(name, p, share, inputs, weights, 
     sizes[0], sizes[-1] = sizes[0] + first, sizes[-1] + last
     found = makespan(name, p, m, t, Shares(*(part / t for part in passes)), c, t * (1 + first), t * (1 + last))
     truth = simulated(name, p, m, 1, passes, c, sizes)
-    assert truth * (0.9 if name != "dualpipe" or not c else 0.86) <= found <= truth * (1 + 1e-9)
+    assert truth * 0.9 <= found <= truth * (1 + 1e-9)
+    if name == "dualpipe":
+        found = makespan(name, p, m, t, Shares(*(part / t for part in passes)), c)
+        assert found == pytest.approx(simulated(name, p, m, 1, passes, c, [1.0] * p), rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "worst", "mean"), [("gpipe", 1e-9, 1e-9), ("1f1b", 0.07, 0.004), ("breadth_first", 0.04, 0.002), ("interleaved", 0.11, 0.025)])  # fmt: skip

@@ -324,11 +324,13 @@ def _zb_v(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any) -> Any:
 
 
 def _dual(p: Any, m: Any, f: Any, b: Any, w: Any, c: Any, few: Any, hop: Any, near: float) -> Any:
-    """The wait of p devices from an entry to the turn, with m micro-batches in each direction."""
+    """The wait of p devices from an entry to the turn, with m micro-batches in each direction; of fewer than two a device, ``slow`` pairs less hide a
+    send, and a path that goes around what weight gradients fill is paid one for each device less."""
     q = p - 1
     slow = minimum(maximum(2.0 * p - m, 0.0), 1.0 * q)
-    late = maximum(2 * q * f, (q - 1) * f + q * b + near * q * c) + slow * (b + w)
-    late = late + (q - slow) * maximum(b - w + c, 0.0 * b) + hop * c
+    late = maximum(2 * q * f, (q - 1) * f + q * b + near * q * c) + slow * (b + w + c)
+    around = where(slow > 0, (slow - q - 1) * c, 0.0 * c)
+    late = late + maximum((q - slow) * (b - w + c), around) + hop * c
     early = longest(
         2 * (p - m) * f + 2 * q * b + q * w, (2 * p - 1 - m) * (f + b) + q * w, 2 * q * f + (p - m) * (2 * b + w)
     )
@@ -361,7 +363,8 @@ def _both_ends(schedule: str, p: Any, m: Any, t: Any, shares: Shares, c: Any, fi
     even, still = (form(p, m, f, b, w, send) for send in (c, 0.0 * c))
     # Longer ends make no step shorter; one micro-batch crosses them once.
     longer = (first >= t) & (last >= t)
-    least = where(each > 1, where(longer, still, 0.0 * t), even + crossed)
+    sent = even if schedule == "dualpipe" else still
+    least = where(each > 1, where(longer, where(each > turn, sent, still) + crossed, 0.0 * t), even + crossed)
     if dual:
         given = (turn > 1) & (each >= 2 * turn), each <= turn
         many = longest_path("dualpipe", turn, each, passes, more, most, c, *given)
