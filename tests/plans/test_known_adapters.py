@@ -96,6 +96,20 @@ def test_adapters_of_qwen_on_four_bits(model: str, gigabytes: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "length", "seconds"),
+    [
+        *(("Qwen_7B", 4096, 11.6), ("Qwen_14B", 512, 6.3), ("Qwen_14B", 4096, 20.1)),
+        *(("Qwen_72B", 256, 27.4), ("Qwen_72B", 2048, 59.5), ("Qwen_72B", 8192, 179.8)),
+    ],
+)
+def test_weights_that_operators_expand_take_their_time(model: str, length: int, seconds: float) -> None:
+    """The same page: GPTQ's kernels have no backward pass, so that each product expands its weights by operators of PyTorch, 16.5 bytes a weight; no
+    constant has seen it."""
+    answer = train(model, on="1xA100", batch_size=8, seq_len=length, precision="gptq", **QWEN)
+    assert to_si(answer.value("latency"), "s") == pytest.approx(seconds, rel=0.08)
+
+
+@pytest.mark.parametrize(
     ("model", "length", "gibibytes"),
     [
         *(("Llama3_1_8B", 932, 12), ("Llama3_1_8B", 2551, 16), ("Llama3_1_8B", 5789, 24), ("Llama3_1_8B", 12264, 40)),

@@ -103,9 +103,9 @@ def _converted(s: Setting, part: str, inputs: Any, outputs: Any) -> tuple[Any, A
 
 
 def _expanded(job: Job) -> float:
-    """Bytes of expanding a frozen weight of a weight-only format: read as it is stored, written in 16 bits for the product to read."""
+    """Bytes of expanding a frozen weight of a weight-only format."""
     found = format_of(job.precision)
-    return found.bytes + HALF if job.frozen and found.weight_only else 0.0
+    return found.expansion if job.frozen and found.weight_only else 0.0
 
 
 def products_time(s: Setting, kind: LayerKind, tokens: Any, only: str = "") -> tuple[Any, Any]:

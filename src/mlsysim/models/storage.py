@@ -90,11 +90,13 @@ def expanded_work(model: Any, demand: Any, precision: Any) -> tuple[Any, Any, An
 def expanded_training(model: Any, demand: Any, precision: str, frozen: bool) -> Any:
     """Bytes of frozen weights that are expanded in memory for each product of a training step: adapters on a weight-only format.
 
-    Trained weights are kept in 16 bits at least. Whole matrices are written and read again, as PEFT does for every such format.
+    Trained weights are kept in 16 bits at least. Whole matrices are written and read again, as PEFT does for every such format; reading them as they are
+    stored is counted with the weights.
     """
-    if not (frozen and format_of(precision).weight_only):
+    asked = format_of(precision)
+    if not (frozen and asked.weight_only):
         return 0.0
-    return 2 * HALF * demand.weight_bytes / stored(model, precision).mean
+    return (asked.expansion - asked.bytes + HALF) * demand.weight_bytes / stored(model, precision).mean
 
 
 def check_trained(precision: str, frozen: Any, core: Any, chip: str) -> None:

@@ -45,6 +45,7 @@ class Format:
     rest: float = 16
     head: float = 16
     expanded: str = "kernel"
+    unpacked: float = 0.0
     kernels: str = ""
     needs: str = ""
     whole: bool = False
@@ -57,6 +58,11 @@ class Format:
     def weight_only(self) -> bool:
         """Whether no chip multiplies in it."""
         return not self.arithmetic
+
+    @property
+    def expansion(self) -> float:
+        """Bytes of expanding a weight in memory: read as it is stored, written in 16 bits for the product to read, and more where operators of a framework do it."""
+        return self.unpacked or self.bytes + HALF
 
     @property
     def narrow(self) -> bool:
@@ -130,7 +136,7 @@ def _plain(name: str) -> str:
 
 
 _USUAL = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "nvfp4", "awq", "gptq")
-_OWN = ("bits", "kept", "rest", "head", "expanded", "kernels", "needs")
+_OWN = ("bits", "kept", "rest", "head", "expanded", "unpacked", "kernels", "needs")
 
 
 @cache
