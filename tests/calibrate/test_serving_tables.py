@@ -732,3 +732,49 @@ def test_prompts_of_software_that_nobody_fitted_are_as_unsure_as_its_first_token
         for found in TABLES["inference"].predict(row | {"scenario": "llama-bench", "metric": metric, "unit": "t/s"})
     }
     assert wide["pp512"] > 2.5 and wide["tg128"] < 2
+
+
+@pytest.mark.parametrize(
+    ("change", "cold"),
+    [
+        ({}, True),
+        ({"measured": "2026-02-01"}, False),
+        ({"source": "sgl-cookbook"}, False),
+        ({"gpu": "mi355x", "kv_dtype": ""}, False),
+        ({"engine": "vllm"}, False),
+    ],
+)
+def test_an_engine_is_cold_where_its_client_did_not_warm_it_up(change, cold):
+    """One benchmark's client began without a warm-up until January 2026; others send a first request, and other makers' kernels are not compiled at the
+    first full step."""
+    first = {
+        "source": "aiconfigurator-silicon-sample",
+        "engine": "sglang",
+        "model": "deepseek-ai/DeepSeek-R1",
+        "tp": "8",
+    }
+    tpot, ttft = TABLES["serving_runs"].questions(RUN | first | change)
+    assert (ttft.plan.serving.warm_up is False) == cold
+    assert (tpot.regime, ttft.regime) == ("serving tpot", "serving cold ttft" if cold else "serving ttft")
+
+
+def test_a_round_of_mlperf_is_known_by_its_source_too():
+    row = ROW | {
+        "source": "mlperf-inference-6.0",
+        "model": "llama2-70b-99",
+        "gpu": "MI355X",
+        "n_gpus": "8",
+        "isl": "",
+        "osl": "",
+    }
+    row |= {
+        "scenario": "Interactive",
+        "metric": "result",
+        "precision_weights": "fp4",
+        "tp": "",
+        "pp": "",
+        "ep": "",
+        "batch_or_concurrency": "",
+    }
+    question = TABLES["inference"].questions(row)[0]
+    assert question.regime == "mlperf interactive" and question.plan.serving.ttft is not None

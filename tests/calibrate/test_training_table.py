@@ -619,3 +619,28 @@ def test_a_month_in_the_notes_is_a_release():
     (told,) = TABLES["training"].predict(row | {"notes": "Megatron-Bridge 2026-08, MXFP8"})
     (silent,) = TABLES["training"].predict(row | {"notes": "Megatron-Bridge, MXFP8"})
     assert told.ape < 10 < silent.ape
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "devices", "layout"),
+    [("Qwen3-235B-A22B", "GB200", 256, (1, 1, 64)), ("Qwen3-30B-A3B", "H100", 16, (1, 2, 8)), ("DeepSeek-V3", "B200", 256, (1, 16, 8))],
+)  # fmt: skip
+def test_a_mixture_whose_layout_nobody_gives_has_its_experts_on_the_devices_of_a_host_or_rack(
+    model, chip, devices, layout
+):
+    """TP 8 without EP predicted a twelfth of 1,208 TFLOP/s for 235B on GB200 (Megatron-LM, pull request 5728); DeepSeek-V3's is Megatron-Bridge's own."""
+    row = ROW | dict.fromkeys((*_SHAPE, "tp", "pp", "dp", "cp", "ep", "zero_stage", "microbatch", "global_batch"), "")
+    found = Run(row | {"model": model, "gpu": chip, "n_gpus": str(devices), "source": "somebody-2026"})
+    assert (found.tp, found.pp, found.ep) == layout
+    assert f"layout TP {found.tp}, PP {found.pp}, EP {found.ep}" in found.inferred
+
+
+def test_software_of_megatron_s_name_is_that_of_its_year():
+    row = ROW | {"source": "megatron-lm-5728", "gpu": "H100"}
+    assert [Run(row | {"notes": f"recipes, {year}"}).stack.name for year in (2021, 2024, 2026)] == [
+        "megatron21",
+        "mcore24",
+        "bridge",
+    ]
+    eager = Run(row | {"source": "torchtitan-1690", "notes": "no compile, 2025"})
+    assert eager.stack.name == "titan"

@@ -203,15 +203,16 @@ _METRIC_WORDS: dict[str, str] = settings("rows")["metric_words"]
 def metric_named(text: str, known: Mapping[str, str]) -> str:
     """What a table calls a metric, as ``known`` has it: Output tok/s, TTFT (ms), tokens/s/GPU.
 
-    >>> metric_named("Output tok/s", {"output_tokens_per_s": "output_throughput"}), metric_named("TTFT mean (ms)", {})
-    ('output_throughput', 'ttft_mean')
+    >>> [metric_named(name, {"output_tokens_per_s": "output_throughput"}) for name in ("Output tok/s", "Output (tokens/s)", "TTFT mean (ms)")]
+    ['output_throughput', 'output_throughput', 'ttft_mean']
     """
     name = text.lower()
-    if name in known:
-        return known[name]
-    pieces = re.findall(r"[a-z0-9]+", re.sub(r"\s*/\s*", " per ", re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", name)))
-    each = "_".join(_METRIC_WORDS.get(piece, piece) for piece in pieces)
-    return known.get("_".join(pieces)) or known.get(each) or each
+    bare = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", name)
+    # A unit in brackets belongs to the name where that alone says too little: Output (tokens/s).
+    ways = [re.findall(r"[a-z0-9]+", re.sub(r"\s*/\s*", " per ", way)) for way in (bare, name)]
+    each = ["_".join(_METRIC_WORDS.get(piece, piece) for piece in pieces) for pieces in ways]
+    spelled = (name, "_".join(ways[0]), *each)
+    return next((known[way] for way in spelled if way in known), each[0])
 
 
 def milliseconds_in(unit: str) -> float:

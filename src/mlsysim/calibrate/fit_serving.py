@@ -88,6 +88,7 @@ class Run:
     traffic: Traffic
     devices: float
     values: tuple[Asked, ...]
+    engine: str = ""
 
     @property
     def model(self) -> str:
@@ -158,7 +159,8 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
     if not questions or questions[0].plan.parallelism.tp is None:
         return None
     served = best_served(plan_from_text(plan_to_toml(questions[0].plan)))[1]
-    machine, traffic = _as_fitted(served.result.named("machine")), served.result.named("clients")
+    asked_of, traffic = served.result.named("machine"), served.result.named("clients")
+    machine = _as_fitted(asked_of)
     # A number of requests is walked through, which takes too long for a fit: no constant has seen such a row.
     if traffic is None or not served.result.feasible or traffic.habits.sent is not None:
         return None
@@ -169,7 +171,8 @@ def run_of(table: str, row: Mapping[str, str]) -> Run | None:
         return Asked(q.metric, q.regime, q.asked, q.measured, scale * q.factor)
 
     name = row.get("id") or row.get("row_id") or ""
-    return Run(table, name, machine, traffic, float(served.result.devices), tuple(map(asked, questions)))
+    values = tuple(map(asked, questions))
+    return Run(table, name, machine, traffic, float(served.result.devices), values, asked_of.writer.engine.name)
 
 
 def runs(folder: Path) -> list[Run]:
@@ -231,7 +234,7 @@ def residuals(own: Sequence[Run], found: Posterior, left: dict[str, Any]) -> lis
     lines, values = [], [(run, value) for run in own for value in run.values]
     for i, kind, error in found.each_left_out(left):
         run, value = values[i]
-        about = (run.table, run.row, value.metric, value.regime, run.machine.writer.engine.name, run.model, run.chip)
+        about = (run.table, run.row, value.metric, value.regime, run.engine, run.model, run.chip)
         lines.append(Residual(*about, kind, error))
     return lines
 

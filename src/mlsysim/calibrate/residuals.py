@@ -36,7 +36,7 @@ from mlsysim.calibrate.questions import Prediction
 from mlsysim.calibrate.validate import FileReport
 from mlsysim.hardware.registry import Hardware
 from mlsysim.timing.engines import strangeness
-from mlsysim.zoo.intervals import STRANGE
+from mlsysim.zoo.intervals import COLD, STRANGE
 
 SHIPPED = Path(str(files("mlsysim.calibrate"))) / "data" / "residuals.csv"
 MOST, RARE = 30, 3
@@ -107,7 +107,7 @@ def _normal(row: Residual) -> Residual:
     if row.software and first == "training" and regime != "training memory":
         regime = f"{regime.removesuffix(' ' + row.software)} {row.software}"
     elif row.software and first in _SERVING and row.table != "silicon":
-        pools = "disaggregated " if "disaggregated" in regime else ""
+        pools = "".join(f"{word} " for word in (COLD, "disaggregated") if word in regime.split(" "))
         of = next((name for part, name in _METRICS if part in row.metric), "rate")
         regime = f"serving {pools}{of} {row.software}{' open' if 'open' in (first, regime.split(' ')[-1]) else ''}"
     return row._replace(regime=regime, left_out=kind)

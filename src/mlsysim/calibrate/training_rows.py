@@ -131,8 +131,9 @@ class Run:
             tp, pp = tp or known.tp, pp or known.pp
             self.inferred.append(f"TP {tp}, PP {pp} by the published recipe")
         if tp is None or pp is None:
-            tp, pp = self._infer_layout(tp, pp)
-            self.inferred.append(f"layout TP {tp}, PP {pp}")
+            experts = experts_of(self.model) if self.zero < 3 and not cell(row, "ep") else 1
+            tp, pp, self.ep = self._spread_experts(tp, pp, experts) or (*self._infer_layout(tp, pp), self.ep)
+            self.inferred.append(f"layout TP {tp}, PP {pp}" + (f", EP {self.ep}" if experts > 1 else ""))
         batch, virtual, micro = (whole(row, name) for name in ("global_batch", "virtual_stages", "microbatch"))
         if known.pp is not None and self._impossible(tp, pp):
             tp, pp, virtual, micro = known.tp or 1, known.pp, known.virtual_stages, known.micro_batch
@@ -213,6 +214,26 @@ class Run:
             if state < _STATE_SHARE * to_si(self.hardware.memory.capacity, "byte"):
                 return t, p
         return choices[-1] if choices else (tp or 1, pp or 1)
+
+    def _spread_experts(self, tp: int | None, pp: int | None, experts: int) -> tuple[int, int, int] | None:
+        """TP, PP and EP of a mixture whose experts nobody says how they are split: as its frameworks advise, over as many devices as a host, or a rack
+        with links throughout, has, with the least tensor parallelism and then the fewest stages that hold it."""
+        if experts <= 1:
+            return None
+        shape, devices, link = self.shape, self.accelerators // self.cp, self.hardware.link
+        near = max(_NODE, link.domain or 0) if link else _NODE
+        heads, gradient = int(self.model.heads or 1), 0.0 if self.frozen else self.stack.gradient_bytes
+        room = _STATE_SHARE * to_si(self.hardware.memory.capacity, "byte")
+        for t in (t for t in divisors(devices) if t <= _NODE and heads % t == 0 and tp in (None, t)):
+            for p in (p for p in divisors(devices // t) if p <= shape.layers and pp in (None, p)):
+                ranks = devices // p
+                e = max(d for d in divisors(ranks) if d <= near and experts % d == 0)
+                kept = 0.0 if self.frozen else 12.0
+                dense = (shape.dense_parameters + shape.embedding) / (t * p) * (2 + gradient + kept / (ranks / t))
+                mixed = shape.expert_parameters / (e * p) * (2 + gradient + kept / (ranks / e))
+                if dense + mixed < room:
+                    return t, p, e
+        return None
 
     def _read_recompute(self, label: str) -> None:
         mode, known, software = read_recompute(label, self.stack), self.recipe, self.stack
@@ -338,7 +359,11 @@ def read_stack(row: Mapping[str, str], chip: HardwareNode, model_year: int | Non
     if found.name == "maxtext" and "weights in bf16" in notes:
         found = stack("maxtext-16bit")
     compiled = re.search(rf"compile|float8|{_ASYNC}", notes, re.IGNORECASE)
-    if found.name in ("titan", "plain") and compiled and not re.search(r"no torch\.compile|eager", notes):
+    if (
+        found.name in ("titan", "plain")
+        and compiled
+        and not re.search(r"(?:no|without) (?:torch\.)?compile|eager", notes)
+    ):
         whole_blocks = "titanc" if found.name == "titan" else "plain-compiled"
         found = stack("titan-async" if re.search(_ASYNC, notes, re.IGNORECASE) else whole_blocks)
     return found

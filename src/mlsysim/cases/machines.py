@@ -27,7 +27,7 @@ from mlsysim.timing.engines import serving_table, strangeness
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import ceil, maximum, minimum, some
 from mlsysim.units.records import dataclass
-from mlsysim.zoo.intervals import PROMPTS, STRANGE, UNFITTED, Interval, interval, measured
+from mlsysim.zoo.intervals import COLD, PROMPTS, STRANGE, UNFITTED, Interval, interval, measured
 
 Sum = Callable[..., Any]
 """``total(make, machine, traffic, first, steps, stride)``: the sum of ``make(machine, traffic)(context)`` over contexts."""
@@ -194,12 +194,17 @@ class Engines:
     def clients(self, t: Traffic, a: Algebra, total: Sum) -> tuple[Loop, Any] | None:
         return self._loop(t, a)
 
-    def band(self, metric: str, arrivals: bool = False, prompts: bool = False) -> tuple[Interval, str]:
-        """The 90 % band of ``tpot``, ``ttft`` or ``rate``, and what it rests on, in words; ``arrivals`` where requests come whatever became of others,
-        ``prompts`` where they end with the first token."""
+    def band(self, metric: str, t: Traffic, prompts: bool = False) -> tuple[Interval, str]:
+        """The 90 % band of ``tpot``, ``ttft`` or ``rate`` of a traffic, and what it rests on, in words; ``prompts`` where requests end with the first
+        token."""
         pools, engine = "disaggregated " if self.apart else "", self.writer.engine
         regime = f"serving {pools}{metric} {engine.like or engine.name}"
-        regime = f"{regime} open" if arrivals and measured(f"{regime} open") else regime
+        nearer = (
+            f"{regime} open" if t.rate is not None else "",
+            f"serving {COLD} {pools}{metric} {engine.like or engine.name}" if not t.habits.warm else "",
+            f"serving {pools}{metric} {engine.name}",
+        )
+        regime = next((each for each in nearer if each and measured(each)), regime)
         known = (*serving_table("measured")["chips"], *engine.chips)
         model, precision = self.writer.deployment.model, self.writer.precision
         chips = [step.deployment.chip for step in (self.writer, self.reader)]

@@ -257,7 +257,7 @@ def _by_engine(
         time = machine.writing(traffic, a.tag) if decode else machine.reading(traffic, tokens, a.tag)
         return time(context)
 
-    band = _said(*machine.band("tpot" if decode else "ttft"), needed <= capacity, assumed)
+    band = _said(*machine.band("tpot" if decode else "ttft", traffic), needed <= capacity, assumed)
     timed = timed_by(form, work, memory.held(question.batch), capacity, device, chip, band, spilled, bounded=False)
     # An engine looks for the next token after the last one of a prompt alone: less than the model's own count.
     ledger = timed.case()

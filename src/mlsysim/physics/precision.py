@@ -211,7 +211,11 @@ def _named(text: str) -> str | None:
 
 def _mixed(text: str) -> str | None:
     """The narrower of two formats of mixed precision, of which one has 16 bits or more; a cache's is not the weights'."""
-    pieces = [piece for piece in re.split(r"[+/&]", text) if not re.search(r"kv|cache", piece.lower())]
+    pieces = [
+        piece
+        for piece in re.split(r"[+/&]|\bauto-?cast\b", text, flags=re.IGNORECASE)
+        if not re.search(r"kv|cache", piece.lower())
+    ]
     found = {_formats()[key] for piece in pieces if (key := _named(piece)) is not None}
     if not 0 < len(pieces) <= 2 or len(found) != len(pieces) or sum(each.narrow for each in found) > 1:
         return None

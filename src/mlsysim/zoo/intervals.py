@@ -28,6 +28,8 @@ STRANGE = ("chip", "kernels", "cpu")
 OTHERS = ELSEWHERE, UNFITTED = "elsewhere", "unfitted"
 PROMPTS = "prompts of unfitted"
 """Software without fitted runs where a request ends with its first token: what others found of first tokens tells of prompts, the rest of answers."""
+COLD = "cold"
+"""A word of regimes: first tokens of an engine that compiles kernels when the first full step comes, and was not warmed up."""
 UNSEEN = ("model", *STRANGE, "software", "format", "settings", *OTHERS)
 """What constants may not have seen."""
 LEFT_OUT = ("serving ", "training ")

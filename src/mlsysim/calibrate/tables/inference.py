@@ -98,7 +98,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
         raise Excluded("no measured value")
     inferred: list[str] = []
     chip, model = chip_of(row["gpu"]), model_of(row["model"])
-    benchmark = row["scenario"].lower().startswith("mlperf")
+    benchmark = any(cell(row, name).lower().startswith("mlperf") for name in ("scenario", "source"))
     plan, regime = (submission if benchmark else _run)(row, chip, model, inferred)
     asked, unit, factor = _asked(row, plan, model, benchmark)
     inverse = factor < 0

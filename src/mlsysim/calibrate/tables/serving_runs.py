@@ -8,7 +8,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
                           prompts to gather
     prefill workers       prompts of the engine's default share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
-    warm-up               none before 2026-01-21
+    warm-up               none before 2026-01-21 by the client of that source, where kernels are compiled at the first full step (NVIDIA's)
     places                under SGLang, those of its states where layers keep one and prefixes are cached
     layout                tensor parallelism over as many chips as the label names, or one
     cache                 that of the checkpoint where the engine takes it from there, else 16 bits
@@ -58,6 +58,7 @@ from mlsysim.calibrate.questions import Excluded, Question, Row, Skipped, whole_
 from mlsysim.calibrate.tables.built import own_states, stored_cache
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
+from mlsysim.zoo.intervals import COLD
 
 COLUMNS = ("engine", "mode", "isl", "osl", "concurrency", "decode_slots", "mtp_tokens", "ttft_ms", "tpot_ms")
 
@@ -68,7 +69,7 @@ _ENGINES = {
 }
 _GATHER_STEPS = 20
 _WARMED = "2026-01-21"
-"""From this day on the benchmark's client warms the engine up."""
+"""From this day on the client of :data:`_UNCACHED` warms the engine up."""
 _ROOM = 1500
 """Prompt tokens of a step beside one prompt, in runs of the table's own tool."""
 _STEADY, _APART = "genai-perf", 0.1
@@ -76,7 +77,7 @@ _STEADY, _APART = "genai-perf", 0.1
 _TOOL = "aiconfigurator"
 """The source whose own tool ran what names no client."""
 _UNCACHED = (_TOOL, "inferencex")
-"""Sources whose runs are without a cache of prefixes (--disable-radix-cache)."""
+"""Sources whose runs are of one client, without a cache of prefixes (--disable-radix-cache)."""
 _EVEN = re.compile(r"sglang\.bench(?:mark)?[._]serving.*\brandom\b")
 """A client whose lengths are spread from one token to those it is given, unless its --random-range-ratio says otherwise."""
 _SHORT = 2048
@@ -96,13 +97,15 @@ def read(row: Mapping[str, str]) -> list[Question]:
     plan = plan_of(row, inferred)
     measured = chip_class(chip_of(row["gpu"])) in ("Hopper", "Blackwell", "Ampere")
     kind = "serving disaggregated" if row["mode"] == "disagg" else "serving"
+    first = f"{COLD} ttft" if plan.serving is not None and plan.serving.warm_up is False else "ttft"
     guessed = sum(text.startswith("stands in") for text in inferred)
     values = {name: value_of(row, f"{name}_ms") for name in ("tpot", "ttft") if cell(row, f"{name}_ms")}
     if not values:
         raise Excluded("no measured value")
     return [
-        Question(f"{name}_ms", value, plan, name, "ms", 1.0, f"{kind} {name}", measured, tuple(inferred), guessed)
-        for name, value in values.items()
+        Question(f"{name}_ms", value, plan, name, "ms", 1.0, f"{kind} {about}", measured, tuple(inferred), guessed)
+        for name, about in (("tpot", "tpot"), ("ttft", first))
+        if (value := values.get(name)) is not None
     ]
 
 
@@ -200,6 +203,8 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     }
     name = key_of(chip)
     searched = not cell(row, "source").startswith(_UNCACHED)
+    first = not searched and chip.vendor == "NVIDIA" and (row.get("measured") or _WARMED) < _WARMED
+    cold = first and runner.cold_start > 0
     if row["mode"] == "disagg":
         if not row.get("token_budget"):
             inferred.append(f"prompts of up to {runner.prefill_budget} tokens share a prefill step")
@@ -232,6 +237,6 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "poll_steps": whole(row, "poll_steps", 0) or None,
             "requests": whole(row, "rounds", 0) * whole(row, "concurrency") or None,
             "max_num_seqs": own_states(model, chip, tp, precision, runner) if searched else None,
-            "warm_up": None if (row.get("measured") or _WARMED) >= _WARMED else False,
+            "warm_up": False if cold else None,
         }
     return served_plan(model, devices, name, {"tp": tp, "ep": ep}, serving, precision=precision)

@@ -220,9 +220,8 @@ class ServingModel(Resolver[ServingResult]):
         cache = writer.cache(length) * batch
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
 
-        timed = (clients or traffic).rate is not None
         further = x.output_len != 1
-        bands = _bands(machine, served, timed, further, assumed) if isinstance(machine, Engines) else {}
+        bands = _bands(machine, served, clients or traffic, further, assumed) if isinstance(machine, Engines) else {}
 
         def request(a: Algebra) -> Any:
             # The ledger is of a request, or of the first two tokens where the answer has no length.
@@ -356,9 +355,9 @@ def _longest(machine: Replicated | Engines, model: Any) -> Longest | None:
     return longest_of(lambda tokens: machine.memories(Traffic(tokens, 0))[0], model.max_context or _MOST_TOKENS)
 
 
-def _bands(machine: Engines, served: Served, arrivals: bool, further: bool, assumed: Assumptions) -> dict[str, Any]:
+def _bands(machine: Engines, served: Served, t: Traffic, further: bool, assumed: Assumptions) -> dict[str, Any]:
     """Intervals of the times of a batch, and what they rest on."""
-    (itl, words), (ttft, _) = (machine.band(of, arrivals, not further) for of in ("tpot", "ttft"))
+    (itl, words), (ttft, _) = (machine.band(of, t, not further) for of in ("tpot", "ttft"))
     assumed.say("interval", itl.key, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
