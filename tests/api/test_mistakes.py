@@ -158,7 +158,7 @@ FLEET = {"model": "Llama3_8B", "on": "8xH100"}
         ("serv", FLEET, "There is no operation named 'serv'; did you mean 'serve'?"),
         ("sweep", {"plan": FLEET, "axes": {"tp": []}}, "A sweep of a plan needs keys at one value or more, such as staleness=1,2,4."),
         ("compare", {"first": FLEET, "second": "B200"}, "compare needs the 'second.model' field, which was not given: such as Llama3_70B."),
-        ("plan", {"model": "Llama3_8B", "deadline": "yesterday"}, "The 'deadline' field got 'yesterday'; expected a quantity in s such as '30 day'."),
+        ("plan", {"model": "Llama3_8B", "deadline": "yesterday"}, "The 'deadline' field got 'yesterday'; expected a quantity in s such as '30 d'."),
         ("collectives", {"on": "64xH100", "op": "reduce_everything"}, "There is no collective named 'reduce_everything'; did you mean 'reduce_scatter'?"),
         ("zoo", {"name": "H101"}, "There is no part or entry of the zoo named 'H101'; did you mean 'H100', 'H20' or 'A10'?"),
         ("walls", {"number": "memmory"}, "There is no wall named 'memmory'; did you mean 'Memory'?"),
@@ -208,7 +208,7 @@ def test_a_name_is_enough(name, document, found):
         (lambda: mlsysim.sweep("Llama3_8B", on="1xH100", over=["tp"]), "Say over which values of which keys to go"),
         (lambda: mlsysim.sweep(8), "sweep() takes a space (a file, a table or a Space), or a plan, an answer or a model with keys"),
         (lambda: mlsysim.sweep(None, over={"tp": [1]}), "with keys to go over; got NoneType."),
-        (lambda: mlsysim.plan("Llama3_8B", tokens="1T", deadline=20), "which has no unit; expected a quantity in s such as '30 day'"),
+        (lambda: mlsysim.plan("Llama3_8B", tokens="1T", deadline=20), "which has no unit; write its unit too, such as '20 d'"),
         (lambda: mlsysim.Hardware.H1000, "did you mean 'H100'"),
     ],
 )  # fmt: skip

@@ -45,9 +45,12 @@ MISTAKES = {
     "serve Llama3_70B --on auto": ["'auto' does not say which chip"],
     "sweep Llama3_8B --on H100 memory_bandwidth=3,4": [
         "memory_bandwidth got",
-        "expected a quantity in byte/s such as '3.35 TB/s'.",
+        "which has no unit; write its unit too, such as '4 TB/s'.",
     ],
     "plan Llama3_70B --tokens 2T --budget 500k": ["--deadline 30d for a training run, --qps 5", "for a service"],
+    "train Llama3_8B --on 64xH100 --tokens 1T --deadline 30": [
+        "--deadline got 30, which has no unit; write its unit too, such as '30 d'."
+    ],
     # First attempts of people who do not follow the page: one dash, other tools' flags, other money, values in several words.
     "eval Llama3_8B -n 8 --on H200": ["There is no option -n; write --on 8xH200."],
     "eval Llama3_8B B200 -g 4": ["There is no option -g; write --on 4xB200."],
@@ -181,7 +184,7 @@ MISTAKES = {
     TRAIN + "--offload": ["such as --offload 1, a share of the optimizer's state."],
     "eval Llama3_8B H100 --vram 192GB": ["write --memory-capacity 192GB"],
     "sensitivity Llama3_8B@H100 --vary bandwidth": ["`mlsysim sweep MODEL@FLEET memory_bandwidth=4TB/s,8TB/s`"],
-    "sweep Llama3_8B@H100 memory_bandwidth=4,8": ["memory_bandwidth got 8, which is a plain number", "'3.35 TB/s'"],
+    "sweep Llama3_8B@H100 memory_bandwidth=4,8": ["memory_bandwidth got 8, which has no unit", "'8 TB/s'"],
     "sweep Llama3_8B@8xH100 tp=1, 2, 4": ["are one word, without spaces: tp=1,2"],
     "collectives --on 64xH100 --size 1MB-1GB": ["such as 64MB, got '1MB-1GB'. A range is 1MB:1GB."],
     "synthesize Llama3_8B --tokens-per-second 1000": ["--throughput '100/s' with `mlsysim synthesize`"],
@@ -219,7 +222,7 @@ MISTAKES = {
     TRAIN + "--fsdp": ["write --zero 3, or --launcher fsdp"],
     TRAIN + "--flash-attention": ["all since 2022 have it"],
     TRAIN + "--network roce": ["no option --network", "--on 512xH100@NDR, the fabric after the fleet"],
-    TRAIN + "--deadline 2027-01-01": ["--deadline got '2027-01-01'; expected a quantity in s such as '30 day'."],
+    TRAIN + "--deadline 2027-01-01": ["--deadline got '2027-01-01'; expected a quantity in s such as '30 d'."],
     TRAIN + "--price 2.5EUR": ["money is in USD here, not in EUR", "'2.5 USD/h'"],
     TRAIN + "--price free": ["'free'", "USD an hour such as 2.5"],
     TRAIN + "--lora": ["such as --lora-rank 16."],
@@ -252,7 +255,7 @@ MISTAKES = {
     "optimize parallelism Llama3_70B@512xH100 --objective speed": ["--minimize METRIC", "`mlsysim sweep`"],
     "collectives --on H100 --op all_reduce": ["2 ranks at least", "--on"],
     "collectives --on 64xH100 --op all_reduce --size 8GB:1MB": ["such as 1MB:8GB, got '8GB:1MB'"],
-    "synthesize Llama3_70B --latency 50": ["such as '200 ms'"],
+    "synthesize Llama3_70B --latency 50": ["--latency got 50, which has no unit; write its unit too, such as '50 ms'."],
     "plot Llama3_8B@H100 roofline -o a.png": ["ends in .svg, got 'a.png'"],
     "api --port http": ["--port takes a whole number"],
     # Flags of launchers and engines, other writings of ranges and places, things in the wrong place.
@@ -282,7 +285,7 @@ MISTAKES = {
         "write --slo ttft_p99=500ms; the answer has the requests that keep it.",
     ],
     SERVE + "--slo 'ttft p99 500ms'": ["A limit looks like 'ttft_p99=500ms', got 'ttft p99 500ms'."],
-    SERVE + "--ttft 500": ["--ttft got 500, which is a plain number", "'500 ms'"],
+    SERVE + "--ttft 500": ["--ttft got 500, which has no unit; write its unit too, such as '500 ms'."],
     SERVE + "--max-batch-size 64": ["no option --max-batch-size", "write --max-num-seqs 64."],
     SERVE + "--enable-chunked-prefill": ["no option --enable-chunked-prefill", "write --chunk-tokens 2048."],
     SERVE + "--enable-prefix-caching": ["no option --enable-prefix-caching", "write --prefix-hits 0.5"],
@@ -306,7 +309,7 @@ MISTAKES = {
     "sweep Llama3_8B --on 8xH100,8xA100": ["on=8xH100,8xA100, without dashes."],
     "plan Llama3_70B --gpus H100 --deadline 30d": ["There is no option --gpus; write --on H100."],
     "plan Llama3_70B --budget 1M --tokens 2T": ["The smallest fleet for what? Give --deadline 30d for a training run"],
-    "synthesize Llama3_8B --throughput 2000 --on H100": ["--throughput got 2000", "such as '100/s'."],
+    "synthesize Llama3_8B --throughput 2000 --on H100": ["--throughput got 2000", "such as '2000/s'."],
     "synthesize Llama3_8B --throughput '2000 tok/s'": ["no unit 'tok'", "'token'", "'100/s'"],
     "optimize layout Llama3_70B@128xH100": [
         "`mlsysim optimize` has no 'layout': write `mlsysim optimize parallelism`."
@@ -365,24 +368,24 @@ MISTAKES = {
     "evel Llama3_8B H100": ["'eval'"],
     "help": ["--help"],
     # Units that were forgotten, or are of something else.
-    TRAIN + "--deadline 30": ["--deadline got 30", "'30 day'"],
-    TRAIN + "--deadline soon": ["--deadline got 'soon'", "'30 day'"],
-    TRAIN + "--deadline 30dd": ["no unit 'dd'", "'d'? Expected", "'30 day'"],
-    TRAIN + "--deadline 5TB": ["--deadline got 5 TB", "'30 day'"],
+    TRAIN + "--deadline 30": ["--deadline got 30", "'30 d'"],
+    TRAIN + "--deadline soon": ["--deadline got 'soon'", "'30 d'"],
+    TRAIN + "--deadline 30dd": ["no unit 'dd'", "'d'? Expected", "'30 d'"],
+    TRAIN + "--deadline 5TB": ["--deadline got 5 TB", "'30 d'"],
     TRAIN + "--budget lots": ["--budget got 'lots'", "USD"],
     TRAIN + "--budget 5GB": ["--budget got 5 GB", "USD"],
-    TRAIN + "--power-cap 300": ["--power-cap got 300", "'700 W'"],
+    TRAIN + "--power-cap 300": ["--power-cap got 300, which has no unit", "'300 W'"],
     TRAIN + "--power-cap 30d": ["--power-cap", "'700 W'"],
     TRAIN + "--mtbf never": ["--mtbf got 'never'"],
     TRAIN + "--restart-time 5": ["--restart-time got 5", "such as"],
-    TRAIN + "--storage-bandwidth 500": ["--storage-bandwidth got 500", "byte/s"],
+    TRAIN + "--storage-bandwidth 500": ["--storage-bandwidth got 500, which has no unit", "'3.35 TB/s'"],
     TRAIN + "--checkpoint-interval hourly": ["--checkpoint-interval got 'hourly'"],
     SERVE + "--slo ttft=500": ["ttft", "500ms, got '500'"],
     SERVE + "--slo ttft=fast": ["ttft", "got 'fast'"],
     SERVE + "--slo ttft=0ms": ["ttft", "above 0"],
     SERVE + "--slo 500ms": ["'ttft_p99=500ms', got '500ms'"],
     SERVE + "--slo ttft_p101=500ms": ["'p101' is not a percentile", "p99"],
-    "plan Llama3_70B --deadline 30 --on H100": ["--deadline got 30", "'30 day'"],
+    "plan Llama3_70B --deadline 30 --on H100": ["--deadline got 30", "'30 d'"],
     "plan Llama3_70B --qps 5 --slo ttft=fast --on H100": ["500ms, got 'fast'"],
     "synthesize Llama3_70B --latency 50 --on H100": ["--latency got 50", "ms"],
     "synthesize Llama3_70B --latency '50 GB' --on H100": ["--latency got 50 GB"],
@@ -516,14 +519,18 @@ MISTAKES = {
     TRAIN + "--electricity free": ["--electricity got 'free'", "expected a quantity in USD/kWh such as '0.12 USD/kWh'"],
     TRAIN + "--electricity 12GB": ["--electricity got 12 GB", "expected a quantity in USD/kWh such as '0.12 USD/kWh'"],
     TRAIN + "--budget -5M": ["--budget got -5000000 USD", "expected a quantity in USD such as '30000 USD'"],
-    TRAIN + "--duration 30": ["--duration got 30", "expected a quantity in s such as '30 day'"],
-    TRAIN + "--duration quarter": ["--duration got 'quarter'", "expected a quantity in s such as '30 day'"],
-    TRAIN + "--deadline -3d": ["--deadline got -3 d", "expected a quantity in s such as '30 day'"],
-    TRAIN + "--mtbf 5": ["--mtbf got 5", "expected a quantity in s such as '30 day'"],
-    TRAIN + "--checkpoint-time 30": ["--checkpoint-time got 30", "expected a quantity in s such as '500 ms'"],
+    TRAIN + "--duration 30": ["--duration got 30, which has no unit; write its unit too, such as '30 d'."],
+    TRAIN + "--duration quarter": ["--duration got 'quarter'", "expected a quantity in s such as '30 d'"],
+    TRAIN + "--deadline -3d": ["--deadline got -3 d", "expected a quantity in s such as '30 d'"],
+    TRAIN + "--mtbf 5": ["--mtbf got 5, which has no unit; write its unit too, such as '5 d'."],
+    TRAIN + "--checkpoint-time 30": [
+        "--checkpoint-time got 30, which has no unit; write its unit too, such as '30 ms'."
+    ],
     TRAIN + "--checkpoint-time 30GB": ["--checkpoint-time got 30 GB", "expected a quantity in s such as '500 ms'"],
-    TRAIN + "--wan-bandwidth 400": ["--wan-bandwidth got 400", "expected a quantity in byte/s such as '400 Gbps'"],
-    TRAIN + "--wan-round-trip 20": ["--wan-round-trip got 20", "expected a quantity in s such as '500 ms'"],
+    TRAIN + "--wan-bandwidth 400": [
+        "--wan-bandwidth got 400, which has no unit; write its unit too, such as '400 Gbps'."
+    ],
+    TRAIN + "--wan-round-trip 20": ["--wan-round-trip got 20, which has no unit; write its unit too, such as '20 ms'."],
     TRAIN + "--sites 3": [
         "mlsysim: 3 sites for 64 nodes need the bandwidth and the round trip of the link between them"
     ],
@@ -536,11 +543,17 @@ MISTAKES = {
     TRAIN + "--rails many": ["--rails got 'many'", "expected a whole number such as 2"],
     TRAIN + "--power-cap 700kW": ["'power_cap' must be a quantity in W above 0 and at most 100,000 W, got 700,000"],
     TRAIN + "--power-cap 10W": ["a power cap must be above 78 W, which an accelerator draws without a program"],
-    TRAIN + "--memory-capacity 80": ["--memory-capacity got 80", "expected a quantity in byte such as '80 GiB'"],
-    TRAIN + "--peak-flops 989": ["--peak-flops got 989", "expected a quantity in flop/s such as '989 TFLOPs/s'"],
+    TRAIN + "--memory-capacity 80": [
+        "--memory-capacity got 80, which has no unit; write its unit too, such as '80 GiB'."
+    ],
+    TRAIN + "--peak-flops 989": [
+        "--peak-flops got 989, which has no unit; write its unit too, such as '989 TFLOPs/s'."
+    ],
     TRAIN + "--peak-flops 989TB": ["--peak-flops got 989 TB", "expected a quantity in flop/s such as '989 TFLOPs/s'"],
-    TRAIN + "--link-bandwidth 900": ["--link-bandwidth got 900", "expected a quantity in byte/s such as '3.35 TB/s'"],
-    TRAIN + "--tdp 700": ["--tdp got 700", "expected a quantity in W such as '700 W'"],
+    TRAIN + "--link-bandwidth 900": [
+        "--link-bandwidth got 900, which has no unit; write its unit too, such as '3.35 TB/s'."
+    ],
+    TRAIN + "--tdp 700": ["--tdp got 700, which has no unit; write its unit too, such as '700 W'."],
     TRAIN + "--tdp 0W": ["--tdp got 0 W", "expected a quantity in W such as '700 W'"],
     TRAIN + "--tokens 15trillions": ["--tokens got '15trillions'; expected a positive number such as 15e12 or 15T."],
     TRAIN + "--tokens lots": ["--tokens got 'lots'; expected a positive number such as 15e12 or 15T."],
@@ -660,7 +673,6 @@ MISTAKES = {
     SERVE + "--slo ttft=-5ms": ["The limit on ttft is a time above 0, got '-5ms'"],
     SERVE + "--slo ttft=500GB": ["The limit on ttft is a time such as 500ms, got '500gb'"],
     SERVE + "--slo tpot_p0=30ms": ["'p0' is not a percentile; use p50, p99 or p99.9, say, or none for the mean"],
-    SERVE + "--ttft 500": ["--ttft got 500", "expected a quantity in s such as '500 ms'"],
     SERVE + "--tpot fast": ["--tpot got 'fast'", "expected a quantity in s such as '500 ms'"],
     SERVE + "--draft Llama3_8B --acceptance -1": ["--acceptance got -1", "expected at least 0"],
     SERVE + "--draft Llama3_8B --draft-tokens 0 --acceptance 0.7": ["--draft-tokens got 0", "expected at least 1"],
@@ -670,7 +682,9 @@ MISTAKES = {
     SERVE + "--chunked-prefill 8k9": ["no option --chunked-prefill", "write --chunk-tokens 2048"],
     SERVE + "--adapters -1": ["--adapters got -1", "expected at least 0"],
     SERVE + "--adapter-rank 16x": ["--adapter-rank got '16x'", "expected a whole number such as 2"],
-    SERVE + "--offload-memory 100": ["--offload-memory got 100", "expected a quantity in byte such as '80 GiB'"],
+    SERVE + "--offload-memory 100": [
+        "--offload-memory got 100, which has no unit; write its unit too, such as '100 GiB'."
+    ],
     SERVE + "--offload-disk big": ["--offload-disk got 'big'", "expected a quantity in byte such as '80 GiB'"],
     SERVE + "--qps 5 --router roundrobin": ["no router named 'roundrobin'", "'round_robin'"],
     SERVE + "--qps 5 --scheduler prioritty": ["no scheduler named 'prioritty'", "'priority'"],
@@ -687,7 +701,7 @@ MISTAKES = {
     SERVE + "--qps 5 --autoscale a:b": ["Autoscale is least and most replicas such as 2:8, got 'a:b'"],
     SERVE + "--qps 5 --autoscale 0:4": ["Autoscale is least and most replicas such as 2:8, got '0:4'"],
     SERVE + "--qps 5 --turns 0": ["--turns got 0", "expected at least 1"],
-    SERVE + "--qps 5 --think-time 5": ["--think-time got 5", "expected a quantity in s such as '500 ms'"],
+    SERVE + "--qps 5 --think-time 5": ["--think-time got 5, which has no unit; write its unit too, such as '5 ms'."],
     SERVE + "--max-tokens x": ["--output-tokens got 'x'", "expected a whole number such as 2"],
     SERVE + "--host 0.0.0.0": ["no option --host", "write `mlsysim export vllm` for something to launch"],
     SERVE + "--port 8000": ["no option --port", "write `mlsysim export vllm` for something to launch"],
@@ -866,7 +880,7 @@ MISTAKES = {
     SERVE + "--slo ttft:500ms": ["A limit looks like 'ttft_p99=500ms', got 'ttft:500ms'."],
     SERVE + "--slo throughput=1000": ["'throughput' is not a time of a request; use ttft, tpot, itl, e2e or queue."],
     SERVE + "--qps 1/2": ["--qps got '1/2'; expected a number such as 0.5."],
-    TRAIN + "--deadline 1:30:00": ["--deadline got '1:30:00'; expected a quantity in s such as '30 day'."],
+    TRAIN + "--deadline 1:30:00": ["--deadline got '1:30:00'; expected a quantity in s such as '30 d'."],
     TRAIN + "--deadline 'a month'": ["--deadline got 'a month'"],
     TRAIN + "--budget ¥10M": ["money is in USD here, not in ¥"],
     "train Llama3_8B --gpus=64 --gpu=H100": ["There is no option --gpus; write --on 64xH100."],

@@ -74,7 +74,7 @@ def test_pairs_say_what_options_say() -> None:
         (("--tpp", "2"), "--tp"),
         (("--zero", "7"), "--zero got 7"),
         (("--deadline", "5"), "--deadline got 5"),
-        (("--deadline", "5 GB"), "such as '30 day'"),
+        (("--deadline", "5 GB"), "such as '30 d'"),
         (("--efficiency", "fast"), "or 'calibrated', got 'fast'"),
         (("--tokens", "many"), "got 'many'; expected a positive number such as 15e12 or 15T"),
         (("--layout", "zreo=3"), "did you mean 'zero'"),

@@ -139,7 +139,7 @@ def test_a_rate_of_zero_is_refused():
     [
         (
             {"capacity": 80, "bandwidth": "1 TB/s"},
-            r"The 'capacity' field got 80, which has no unit; expected a quantity in byte such as '80 GiB'\.",
+            r"The 'capacity' field got 80, which has no unit; write its unit too, such as '80 GiB'\.",
         ),
         (
             {"capacity": "80 GiB", "bandwidth": "1 TB"},

@@ -161,3 +161,33 @@ def test_names_mean_the_right_chip(name: str, key: str) -> None:
 def test_reasons_are_given_for_what_is_missing() -> None:
     assert all(reason for reason in WITHOUT_PUBLIC_CONFIG.values())
     assert not [name for name in WITHOUT_PUBLIC_CONFIG if name in Models]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        # Published under this very name.
+        ("llama-7b", "Llama1_7B"),
+        ("llama7b", "Llama1_7B"),
+        ("qwen-7b", "Qwen_7B"),
+        ("gemma-7b", "Gemma_7B"),
+        # The newest of the family that has the size.
+        ("llama-70b", "Llama3_3_70B"),
+        ("llama70b", "Llama3_3_70B"),
+        ("llama:70b", "Llama3_3_70B"),
+        ("llama-70b-instruct", "Llama3_3_70B"),
+        ("llama-8b", "Llama3_8B"),
+        ("llama-405b", "Llama3_405B"),
+        ("qwen-32b", "Qwen3_32B"),
+        ("qwen-8b", "Qwen3_8B"),
+        ("gemma-27b", "Gemma3_27B"),
+        ("exaone 32b", "EXAONE_4_32B"),
+    ],
+)
+def test_a_family_and_a_size_are_the_published_name_or_the_newest_generation(name: str, key: str) -> None:
+    assert Models.get(name).metadata.key == key
+
+
+@pytest.mark.parametrize("name", ["llama-71b", "qwen-33b", "llama-", "gemma-70b"])
+def test_a_size_that_no_generation_has_is_no_name(name: str) -> None:
+    assert name not in Models

@@ -564,6 +564,11 @@ def test_explaining_a_number_gives_its_formula_and_only_its_sources() -> None:
     assert first.text == "MFU = F / (N T P)" and first.value == answer.metric("mfu").text
     assert {"F", "N", "T", "P"} == set(first.inputs) == set(first.symbols)
     assert set(found.sources) == {"model", "hardware"} <= set(answer.sources)
+    # Figures of the place speak for what they stand in, and for nothing else.
+    assert set(answer.explain("mtbf").sources) == set()
+    assert set(answer.explain("energy").sources) == {"hardware", "pue"}
+    assert set(answer.explain("carbon_footprint").sources) == {"hardware", "pue", "intensity"}
+    assert set(answer.explain("electricity").sources) == {"hardware", "pue", "kwh_price_usd"}
     # What stands in it is explained too, to the last parts, and nothing that it does not rest on.
     assert [equation.gives for equation in found] == ["mfu", "latency"]
     assert {"stack", "optimizer"} <= set(found.assumptions)

@@ -98,7 +98,7 @@ def test_the_task_decides_what_a_length_is() -> None:
         ({"parallelism": {"tp": 2, "tp_size": 4}}, "'parallelism.tp' is given twice"),
         ({"serving": 3, "concurrency": 2}, "cannot stand beside serving = 3"),
         ({"micro_batch": 2, "micro_batches": 2}, "not both"),
-        ({"ops": {"deadline": 5}}, "The 'ops.deadline' field got 5, which has no unit; expected a quantity in s such as '30 day'"),
+        ({"ops": {"deadline": 5}}, "The 'ops.deadline' field got 5, which has no unit; write its unit too, such as '5 d'"),
         ({"zero": 7}, "The 'parallelism.zero' field got 7"),
         ({"tokens": "many"}, "got 'many'; expected a positive number such as 15e12 or 15T"),
         ({"efficiency": "fast"}, "or 'calibrated', got 'fast'"),

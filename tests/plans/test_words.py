@@ -85,6 +85,35 @@ def test_no_step_is_shorter_than_its_operations_at_the_peak() -> None:
     assert (latency.value / latency.low).to("").magnitude * used.value == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("llama-70b", "Llama-3.3-70B, the newest of its size, as its name says no generation; others: Llama-3.1-70B and Llama-2-70B"),
+        ("mistral-7b", "Mistral-7B-v0.1, published under this very name; newer: Mistral-7B-v0.3 and Mistral-7B-v0.2"),
+        ("Llama3_70B", None),
+        ("falcon-180b", None),
+    ],
+)  # fmt: skip
+def test_which_generation_is_taken_is_said_where_a_name_says_none(asked, said) -> None:
+    assert mlsysim.train(asked, on="512xH100").assumptions.get("model") == said
+    assert mlsysim.serve(asked, on="8xH200").assumptions.get("model") == said
+
+
+@pytest.mark.parametrize(
+    ("chip", "engine"),
+    [("Apple_M3_Max", "llama.cpp"), ("Snapdragon_8_Gen_2", "llama.cpp"), ("Pixel_8", "llama.cpp"), ("RaspberryPi_5", "llama.cpp"),
+     ("H100", "vLLM"), ("DGX_Spark", "vLLM"), ("Ryzen_AI_Max_395", "llama.cpp"), ("TPU_v5e", "vLLM"), ("EPYC_9654", "vLLM")],
+)  # fmt: skip
+def test_the_engine_that_is_assumed_runs_on_the_chip(chip, engine) -> None:
+    served = mlsysim.serve("Llama3_2_1B", on=chip)
+    assert served.assumptions["engine"] == engine
+    alone = mlsysim.SingleNodeModel().solve(
+        "Llama3_2_1B", chip, precision=served.assumptions["precision"], efficiency="calibrated"
+    )
+    assert alone.assumptions["runtime"] == engine
+    assert served.to_dict()["metrics"] == mlsysim.serve("Llama3_2_1B", on=chip, engine=engine).to_dict()["metrics"]
+
+
 def test_values_of_a_sweep_share_the_unit_of_the_last() -> None:
     assert axes_of(["memory_bandwidth=3,4,5TB/s"]) == {"memory_bandwidth": ["3 TB/s", "4 TB/s", "5TB/s"]}
     assert axes_of(["isl=1,2,4k", "on=8xH100,16xH100"]) == {"isl": ["1", "2", "4k"], "on": ["8xH100", "16xH100"]}

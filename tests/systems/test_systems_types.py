@@ -81,7 +81,7 @@ def test_stated_adapters_are_shared(nics, share):
         (
             node,
             {"intra_node_bw": 900},
-            r"^Node: The 'intra_node_bw' field got 900, which has no unit; expected a quantity in byte/s",
+            r"^Node: The 'intra_node_bw' field got 900, which has no unit; write its unit too, such as '3.35 TB/s'",
         ),
         (node, {"accelerators_per_node": 0}, r"^Node: the 'accelerators_per_node' field got 0; "),
         (node, {"nics": 8}, r"^Node has no field 'nics'; "),

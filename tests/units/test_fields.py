@@ -51,7 +51,12 @@ def test_refuses_what_has_no_unit(value):
     with pytest.raises(InputError) as caught:
         chip(capacity=value)
     assert "Chip: The 'capacity' field got " in str(caught.value)
-    assert "which has no unit; expected a quantity in byte such as '80 GiB'." in str(caught.value)
+    said = (
+        "write its unit too, such as '80"
+        if isinstance(value, (int, float)) and value is not True
+        else "expected a quantity in byte such as '80 GiB"
+    )
+    assert f"which has no unit; {said}" in str(caught.value)
     assert caught.value.field == "capacity" and caught.value.record == "Chip"
 
 
@@ -59,7 +64,9 @@ def test_refuses_what_has_no_unit(value):
     ("value", "reason"),
     [
         ("989 TFLOPs/s", "which is [operation] / [time]; expected a quantity in byte such as '80 GiB'."),
-        ("80", "which is a plain number; expected a quantity in byte such as '80 GiB'."),
+        ("80", "got 80, which has no unit; write its unit too, such as '80 GiB'."),
+        ("3", "got 3, which has no unit; write its unit too, such as '3 GiB'."),
+        ("86000000", "which has no unit; write its unit too, such as '80 GiB'."),
         ("80 GiBs", "There is no unit 'GiBs'"),
         ("9**9**9", "expected a quantity in byte such as '80 GiB'."),
         ("-80 GiB", "got -80 GiB, which is negative; expected a quantity in byte such as '80 GiB'."),
@@ -216,7 +223,9 @@ def test_there_is_a_field_for_each_kind_of_quantity():
 
 def test_quantity_from_speaks_the_same_sentences():
     assert quantity_from("700 W", "W", "700 W", "tdp") == Q_("700 W")
-    with pytest.raises(UnitError, match=r"The 'tdp' field got 700, which has no unit; expected a quantity in W") as e:
+    with pytest.raises(
+        UnitError, match=r"The 'tdp' field got 700, which has no unit; write its unit too, such as '700 W'"
+    ) as e:
         quantity_from(700, "W", "700 W", "tdp")
     assert (e.value.field, e.value.expected, e.value.example) == ("tdp", "W", "700 W")
 

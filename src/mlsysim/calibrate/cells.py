@@ -140,9 +140,12 @@ def language_model(name: str) -> Any:
     return _known(Models, name)
 
 
+_MODELS: dict[str, str] = settings("rows")["models"]
+
+
 def model_of(name: str) -> TransformerWorkload:
     """A transformer of the zoo."""
-    model = language_model(name)
+    model = language_model(_MODELS.get(name, name))
     if not isinstance(model, TransformerWorkload) or not model.has_dimensions:
         raise Skipped(f"{name} has no public configuration")
     return model

@@ -13,6 +13,8 @@ water that power stations spend, which may exceed that of the site.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from mlsysim.units.kernel import kernel
@@ -70,6 +72,8 @@ class Site:
     """kgCO2e/kWh"""
     price: Any = None
     """USD/kWh"""
+    cited: Mapping[str, str] = field(default_factory=dict)
+    """Titles of the sources of these figures, by what equations call them."""
 
 
 @dataclass(frozen=True, slots=True)

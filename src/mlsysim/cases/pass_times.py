@@ -32,7 +32,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.timing.device_time import check_known, inference_time, regime_of
 from mlsysim.timing.diffusion_time import denoising_time, diffusion_activity, diffusion_time
 from mlsysim.timing.engine_rates import engine_latency
-from mlsysim.timing.engines import DEFAULT_ENGINE, is_engine
+from mlsysim.timing.engines import default_engine, engine, is_engine
 from mlsysim.timing.kernels import Profile
 from mlsysim.timing.microcontroller import Board, board_of_chip, microcontroller_pass
 from mlsysim.timing.power import Activity, vector_share
@@ -242,9 +242,9 @@ def _by_engine(
 
     model = question.model
     assert isinstance(model, TransformerWorkload)
-    chosen = name or DEFAULT_ENGINE
+    chosen = name or default_engine(chip)
     if name is None:
-        assumed.say("runtime", chosen, DEFAULT)
+        assumed.say("runtime", chosen, DEFAULT, engine(chosen).spoken)
     machine = Deployment(model, chip, question.precision, question.cache_precision, engine=chosen).machine(assumed)
     assert isinstance(machine, Engines)
     decode, context, tokens = question.phase == "decode", question.context, question.new or 1

@@ -94,19 +94,35 @@ def site_of(
             pue, of = usual.pue, f", as in {usual.name}"
         words = f"{pue}{of} (no grid, datacenter or region is given, so carbon and water are unknown)"
         assumed.say("pue", pue, DEFAULT, words)
-        return Site("not given", pue)
+        return Site("not given", pue, cited=_titles(usual, pue="pue") if around else {})
     grid = where.grid if isinstance(where, Datacenter) else where
     if place is None:
         assumed.say("place", grid.name, INFERRED, f"{grid.name}, the fleet's own")
     price = None if grid.electricity_price is None else to_si(grid.electricity_price, "USD/kWh")
     if around and where is grid:
         assumed.say("pue", grid.pue, DEFAULT, f"{grid.pue:.3g}, as in {grid.facility.name}")
-    return Site(grid.name, where.pue, where.wue, grid.carbon_intensity_g_kwh / 1000, price)
+    cited = _titles(grid, intensity="carbon_intensity", kwh_price_usd="electricity_price")
+    if where is grid:
+        cited |= _titles(grid.facility, pue="pue", wue="wue")
+    return Site(grid.name, where.pue, where.wue, grid.carbon_intensity_g_kwh / 1000, price, cited)
+
+
+def _titles(entry: Any, **fields: str) -> dict[str, str]:
+    """Titles of what speaks for fields of an entry, by the names that equations have for them."""
+    found = {name: entry.metadata.source_of(field) for name, field in fields.items()}
+    return {name: source.title for name, source in found.items() if source is not None}
 
 
 def fallback_price() -> float:
     """USD/kWh where no place says."""
     return float(to_si(Grids.get(FALLBACK_GRID).electricity_price, "USD/kWh"))
+
+
+def cited(price: Any, site: Site) -> dict[str, str]:
+    """Titles of the sources of a place's figures, and of its price of electricity where that is not given."""
+    asked = str(price).strip().lower() in (REGION, LOCAL)
+    local = _titles(Grids.get(FALLBACK_GRID), kwh_price_usd="electricity_price") if asked and site.price is None else {}
+    return {name: title for name, title in site.cited.items() if asked or name != "kwh_price_usd"} | local
 
 
 def electricity_price(resolver: str, value: Any, site: Site, assumed: Assumptions) -> float:

@@ -161,7 +161,7 @@ def least(
     context: Context,
     model: Model,
     hardware: Annotated[str | None, Argument(help="chips to compare, as --on")] = None,
-    deadline: Annotated[str | None, Option(help="deadline of a training run, such as 14d or '30 day'")] = None,
+    deadline: Annotated[str | None, Option(help="deadline of a training run, such as 14d")] = None,
     chips: Annotated[str | None, Option("--on", help="chips to compare, such as H100,B200")] = None,
     output: Output = None,
     as_json: AsJson = False,

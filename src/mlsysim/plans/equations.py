@@ -99,16 +99,17 @@ def equations_of(
 def _of_result(
     result: Result, equation: explanation.Equation, inputs: dict[str, str], value: str, gives: str
 ) -> Equation:
+    names = {symbol: equation.name_of(symbol) for symbol in inputs}
     return Equation(
         gives=gives,
         text=equation.text,
         latex=equation.latex,
         inputs=inputs,
         symbols={symbol: worded(equation.name_of(symbol)) for symbol in inputs},
-        names={symbol: equation.name_of(symbol) for symbol in inputs},
+        names=names,
         value=value,
         resolver=result._facts.resolver,
-        sources=tuple(result._facts.sources),
+        sources=tuple(name for name in result._facts.sources if name not in _OF_PLACES),
     )
 
 
@@ -147,6 +148,9 @@ def _plain(
         gives=metric.name, text=text, latex=latex, inputs=inputs, symbols=meanings, value=metric.text, **more
     )
 
+
+_OF_PLACES = frozenset({"intensity", "pue", "wue", "kwh_price_usd"})
+"""Figures with a source of their own, which speaks for the equations that they stand in."""
 
 _CITED = {"model_operations": "model", "parameters": "model", "peak": "hardware", "memory_stated": "hardware"}
 """Facts that are figures of the model or of the chip, and so rest on its source."""

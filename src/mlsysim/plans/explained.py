@@ -56,7 +56,7 @@ class Explained(tuple[Equation, ...]):
                 "" if own else self.labels.get(equation.gives) or _capital(worded(equation.gives))
             )
         if self.sources:
-            yield "Sources: " + "; ".join(f"{name}: {text}" for name, text in self.sources.items())
+            yield "Sources: " + "; ".join(f"{worded(name)}: {text}" for name, text in self.sources.items())
         if self.assumptions:
             yield "Assumed: " + "; ".join(f"{name} = {text}" for name, text in self.assumptions.items())
 

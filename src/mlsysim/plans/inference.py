@@ -80,7 +80,7 @@ def _options(plan: Plan, model: Workload, fleet: Fleet, assumed: dict[str, str])
         )
         words = f"One pass runs on one accelerator, and {devices:,} are given; say "
         raise InputError(worded(words, of_many, *image, "."), field="hardware")
-    resolve.say_decoder(plan, assumed, model)
+    resolve.say_model(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": work.batch_size or 1,
         "precision": resolve.precision_of(plan, assumed, fleet.node.accelerator, model),

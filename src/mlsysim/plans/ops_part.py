@@ -26,8 +26,8 @@ Start = Annotated[
 ]
 Level = Annotated[str, Field(max_length=60), BeforeValidator(_written(lambda value: above_of(value).text))]
 Response = Annotated[str, Field(max_length=80), BeforeValidator(_written(lambda value: less_of(value).text))]
-Long = Annotated[Any, QuantityField("s", "30 day")]
-Period = Annotated[Any, QuantityField("s", "30 day", zero=False)]
+Long = Annotated[Any, QuantityField("s", "30 d")]
+Period = Annotated[Any, QuantityField("s", "30 d", zero=False)]
 Paid = Annotated[Any, QuantityField("USD", "30000 USD", zero=False)]
 
 PLAYED = ("seeds", "elastic", "repair_crews", "maintenance", "slow_nodes", "preempted_every", "beside", "fleet_age")

@@ -24,6 +24,7 @@ from mlsysim.plans.plan_parts import ChipPart, HardwarePart, WorkloadPart
 from mlsysim.plans.schema import tasks_text
 from mlsysim.systems.fleet_text import Groups, find_system, parse_fleet
 from mlsysim.systems.types import Fleet
+from mlsysim.units.text import listed
 from mlsysim.vocabulary import meant_for
 from mlsysim.zoo.checkpoints import format_named, towered
 from mlsysim.zoo.writing import files_allowed
@@ -225,8 +226,18 @@ def find_region(ops: OpsPart, fleet: Any) -> GridProfile | Any | None:
     return fleet.datacenter or fleet.region
 
 
-def say_decoder(plan: Plan, assumed: dict[str, str], model: Workload) -> None:
-    """Say that a model which sees or hears is taken for its text decoder, where its name means one."""
+def say_model(plan: Plan, assumed: dict[str, str], model: Workload) -> None:
+    """Say which generation is taken where a name says none, and that a model which sees or hears is taken for its text decoder."""
+    name = plan.workload.model
+    known = Models.generations(name) if name != model.metadata.key else []
+    if newer := known[: known.index(model)] if model in known else []:
+        words = f"published under this very name; newer: {listed(each.name for each in newer)}"
+        assumed["model"] = f"{model.name}, {words}"
+    elif model in known and len(known) > 1:
+        words = (
+            f"the newest of its size, as its name says no generation; others: {listed(each.name for each in known[1:])}"
+        )
+        assumed["model"] = f"{model.name}, {words}"
     whole = workload_of(plan.workload)
     held = model is not whole and model != whole  # one of a file is read anew
     if isinstance(model, TransformerWorkload) and (held or towered(plan.workload.model)):

@@ -19,7 +19,7 @@ from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.arrivals import Arrivals, check_played, is_simulated
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
-from mlsysim.plans.resolve import fidelity_of, find_model, precision_of, say_decoder
+from mlsysim.plans.resolve import fidelity_of, find_model, precision_of, say_model
 from mlsysim.plans.served import ANY_RATE, Layout, Served, split_text
 from mlsysim.plans.sheet import Sheet
 from mlsysim.systems.fleet_text import parse_fleet
@@ -139,7 +139,7 @@ class Server:
 
     def _options(self, efficiency: float | str, assumed: dict[str, str]) -> dict[str, Any]:
         part, pool = self.part, self.decode_fleet
-        say_decoder(self.plan, assumed, self.model)
+        say_model(self.plan, assumed, self.model)
         options = {python_name(f"serving.{name}"): getattr(part, name) for name in _PASSED} | {
             "seq_len": self.prompt,
             "output_len": self.output,

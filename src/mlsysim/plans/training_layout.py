@@ -17,7 +17,7 @@ from mlsysim.models.base import Workload
 from mlsysim.models.training_shape import splits
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import FREE, ParallelismPart, WorkloadPart
-from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, say_decoder, workload_of
+from mlsysim.plans.resolve import fidelity_of, find_fleets, precision_of, say_model, workload_of
 from mlsysim.search.parallelism import ParallelismOptimizer, ParallelismResult
 from mlsysim.systems.types import Fleet
 from mlsysim.timing.launchers import launcher
@@ -103,7 +103,7 @@ def _shared_options(
     known = (
         getattr(model, "has_dimensions", False) or trained_by_runtime(model, fleet.node.accelerator) or model.looks_up
     )
-    say_decoder(plan, assumed, model)
+    say_model(plan, assumed, model)
     options: dict[str, Any] = {
         "batch_size": batch,
         "seq_len": seq_len,

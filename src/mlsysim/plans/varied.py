@@ -237,7 +237,7 @@ def _unvalued(point: Point) -> str:
     """Why a point is refused, without its values."""
     said = point.refused
     for value in point.settings.values():
-        said = said.replace(f"got {value}", "got")
+        said = said.replace(f"got {value}", "got").replace(f"such as '{value}", "such as '")
     return said
 
 

@@ -61,14 +61,15 @@ def sites_of(places: Sequence[Any], fleet: Any = None, around: bool = False) -> 
     """
     sites = [site_of(Grids.get(p) if isinstance(p, str) else p, fleet, Assumptions(), around) for p in places]
     names = ", ".join(site.name for site in sites[:_NAMED]) + (" ..." if len(sites) > _NAMED else "")
-    rows = ([getattr(site, name) for site in sites] for name in _PUBLISHED)
-    return Site(names, *(None if all(v is None for v in row) else np.array(row, dtype=np.float64) for row in rows))
+    rows = {name: [getattr(site, name) for site in sites] for name in _PUBLISHED}
+    known: dict[str, Any] = {n: np.array(r, dtype=np.float64) for n, r in rows.items() if any(v is not None for v in r)}
+    return Site(names, **{"pue": None} | known)
 
 
 def site_at(table: Site, places: Any) -> Site:
     """The site of each point, by its place in the table."""
-    rows = (getattr(table, name) for name in _PUBLISHED)
-    return Site(table.name, *(None if row is None else row[places] for row in rows))
+    known = {name: row for name in _PUBLISHED if (row := getattr(table, name)) is not None}
+    return Site(table.name, **{"pue": None} | {name: row[places] for name, row in known.items()})
 
 
 def tariff(value: Any, site: Site) -> Any:

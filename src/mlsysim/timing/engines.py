@@ -110,6 +110,9 @@ class Engine(Record):
     source: Source
     fit_error_pct: float | None = None
     vendors: tuple[str, ...] = ()
+    first_on: tuple[str, ...] = Field(
+        default=(), description="vendors and families of chips that it is the usual engine of"
+    )
     aliases: tuple[str, ...] = ()
     models: tuple[Seen, ...] = ()
     chips: tuple[str, ...] = Field(default=(), description="chips that runs of it were fitted on")
@@ -170,6 +173,15 @@ def engine_names() -> tuple[str, ...]:
 
 
 DEFAULT_ENGINE, _OWN = "vLLM", "H200"
+"""What serves where nothing is said, but on chips that it does not run on."""
+
+
+def default_engine(chip: HardwareNode) -> str:
+    """The engine of a chip where nothing is said: one that runs there."""
+    kind = f"{chip.vendor} {chip.family}"
+    return next((key for key, row in _tables(user_folder()).items() if kind in row.get("first_on", ())), DEFAULT_ENGINE)
+
+
 ENGINES = engine_names()
 """The engines of ``data/software/engines.toml``: an entry there is all that a further one needs."""
 

@@ -94,6 +94,8 @@ class QuantityField:
                 quantity = Quantity(value["magnitude"], ureg.parse_units(value["unit" if "unit" in value else "units"]))
             elif self.plain_number and isinstance(value, (int, float)) and not isinstance(value, bool):
                 quantity = Quantity(value)
+            elif isinstance(value, (int, float)) and not isinstance(value, bool):
+                raise refusal(f" got {value}, which has no unit", self._with_unit(value))
             else:
                 raise refusal(f" got {repr(value)[:60]}, which has no unit")
         except UnitError as error:
@@ -104,10 +106,12 @@ class QuantityField:
             asked = str(error).endswith("?")
             raise refusal(f": {str(error).rstrip('.')}", f" E{expected[3:]}" if asked else expected) from None
         if not quantity.is_compatible_with(ureg.parse_units(self.unit)):
-            dimension = str(quantity.dimensionality) if quantity.dimensionality else "a plain number"
-            kind = f"not in {self.unit}" if self.unit.startswith("USD") and quantity.dimensionality else dimension
-            share = isinstance(value, str) and value.strip().endswith("%")
-            raise refusal(f" got {value.strip()[:20]!r}" if share else f" got {quantity:~P}, which is {kind}")
+            if isinstance(value, str) and value.strip().endswith("%"):
+                raise refusal(f" got {value.strip()[:20]!r}")
+            if not quantity.dimensionality and math.isfinite(quantity.magnitude):
+                raise refusal(f" got {quantity:~P}, which has no unit", self._with_unit(quantity.magnitude))
+            kind = f"not in {self.unit}" if self.unit.startswith("USD") else quantity.dimensionality
+            raise refusal(f" got {quantity:~P}, which is {kind}")
         magnitude = quantity.magnitude
         if getattr(magnitude, "shape", None) == ():
             magnitude = magnitude.item()
@@ -124,6 +128,12 @@ class QuantityField:
         if zero and not self.zero:
             raise refusal(f" got {quantity:~P}, which is zero")
         return quantity
+
+    def _with_unit(self, number: float) -> str:
+        """The end of a sentence about a number without a unit: the same number with one, where that is as likely as the example."""
+        usual = re.fullmatch(r"([\d.]+)(\D.*)", self.example)
+        likely = f"{number}{usual[2]}" if usual and 0.01 <= number / float(usual[1]) <= 100 else self.example
+        return f"; write its unit too, such as {likely!r}."
 
 
 def _written(quantity: Any) -> Any:

@@ -25,7 +25,7 @@ from mlsysim.physics.precision import precision_name
 from mlsysim.systems.fleet_text import fleet_of
 from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
-from mlsysim.timing.engines import DEFAULT_ENGINE, ENGINES, engine, is_engine
+from mlsysim.timing.engines import ENGINES, engine, is_engine
 from mlsysim.units.fields import quantity_from
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, number_from, to_si
@@ -214,7 +214,7 @@ _SHARED |= declared(f"""
     cache_precision? | precision | number format of the cache
     bandwidth_efficiency = 1.0 | (0, 1] | fraction of the memory bandwidth that is reached
     fabric? | fabric | network between nodes, for groups wider than the chip's own links
-    engine = {DEFAULT_ENGINE} | one of {", ".join(ENGINES)} | serving engine, for efficiency='calibrated'
+    engine? | one of {", ".join(ENGINES)} | serving engine, for efficiency='calibrated'; vLLM unless it is given, or llama_cpp on laptops and phones | vLLM
     concurrency? | whole [1, 1e9] | clients in a closed loop, for efficiency='calibrated' | 64
     memory_fraction? | (0, 1] | fraction of the memory for weights and caches: all of it, or what the engine takes with \
         efficiency='calibrated' | 0.9

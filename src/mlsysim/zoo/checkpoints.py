@@ -7,6 +7,7 @@
     Qwen2.5-Omni-7B                  the text decoder, where the zoo has no more of it
     LLaMA v3.1 8B, Mixtral v0.1 8x7B  a version in the middle, which the name has without its letter or not at all
     Qwen3-Coder-480B                 a mixture without its active size, where one alone has the rest
+    llama-70b, qwen-32b              a family and a size: the model that is published under that name, else the newest generation that has the size
 
 A name is tried as it stands, then without words that leave the layers as they are (those of ``data/labels.toml``), the most specific form first.
 """
@@ -22,6 +23,12 @@ from mlsysim.zoo.labels import Zoo, words
 
 _SAME_SIZE = 0.06
 """By how much the parameters that a name states may differ from the entry's: they are rounded."""
+
+_NEAR_SIZE = 0.2
+"""The same where a family sells a size by its name: Gemma 7B has 8.5."""
+
+_FAMILY = re.compile(r"([a-z]+(?:[-_ ][a-z]+)*)[-_ ]?(\d+(?:\.\d+)?)b", re.IGNORECASE)
+"""A family and a size, without a generation."""
 
 
 def checkpoint_name(text: str) -> str:
@@ -143,6 +150,7 @@ class Names:
                     self._checkpoints[last] = key if self._checkpoints.get(last, key) == key else None
         known = [zoo.named(name) or self._checkpoints.get(fold(name)) for name in model_names(text)]
         found = next((key for key in known if key is not None), None) or self._sized(text, zoo) or self._mixture(text)
+        found = found or next(iter(self.generations(text, zoo)), None)
         others = [re.sub(words()["model"]["tower_words"], "", text, flags=re.IGNORECASE), *_versions(text)]
         return found or next(filter(None, (self.key(other, zoo) for other in others if other != text)), None)
 
@@ -163,6 +171,24 @@ class Names:
                 if held is not None and abs(float(found[2]) * 1e9 / to_si(held, "count") - 1) < _SAME_SIZE:
                     return key
         return None
+
+    def generations(self, text: str, zoo: Zoo) -> list[str]:
+        """The keys of a family's models of a size, the newest generation first, where a name says no generation."""
+        short = next(filter(None, map(_FAMILY.fullmatch, model_names(self._TAG.sub(r"\1-\2", text)))), None)
+        if short is None:
+            return []
+        family, size = (
+            "[-_ ]?".join(map(re.escape, part)) for part in (re.split("[-_ ]", short[1]), short[2].split("."))
+        )
+        version = r"(\d+(?:[._]\d+)?)"
+        form = re.compile(rf"{family}[-_ ]?(?:v?{version}[-_ ])?{size}b(?:[-_ ]v{version})?", re.IGNORECASE)
+        newest: dict[str, tuple[int, ...]] = {}
+        for name, key in zoo.keys_by_name().items():
+            held = getattr(zoo.entry(key), "parameters", None) if (found := form.fullmatch(name)) else None
+            if found and held is not None and abs(to_si(held, "count") / (float(short[2]) * 1e9) - 1) < _NEAR_SIZE:
+                said = tuple(int(part) for part in re.split("[._]", found[1] or found[2] or "0"))
+                newest[key] = max(said, newest.get(key, (0,)))
+        return sorted(newest, key=lambda key: newest[key], reverse=True)
 
     def why(self, text: str, zoo: Zoo) -> str:
         """Nothing is known of a name that is refused."""

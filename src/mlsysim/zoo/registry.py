@@ -138,6 +138,10 @@ class Registry:
         found = None if self._store.reads is None else self._store.reads.capped(name, self._store)
         return None if found is None or found[1] is None else (self._store.entry(found[0]), found[1])
 
+    def generations(self, name: str) -> Entries:
+        """Entries of a family and size where a name says no generation, the newest first."""
+        return [self._store.entry(key) for key in self._store.reads.generations(name, self._store)]
+
     def why(self, name: str) -> str:
         """A sentence about a label that is read but means no entry, empty where nothing is known of it."""
         store = self._store

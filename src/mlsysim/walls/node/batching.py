@@ -119,7 +119,7 @@ class ContinuousBatchingModel(Resolver[BatchingResult]):
             assumed.pop("engine", None)
             if x.concurrency is not None or x.output_len is not None:
                 raise InputError("concurrency and output_len are for efficiency='calibrated'.", field="concurrency")
-        deployment = deployment_of(x)
+        deployment = deployment_of(x, assumed)
         machine = deployment.machine(assumed)
         replica = machine.writer if isinstance(machine, Replicated) else deployment.replicated(Assumptions()).writer
 

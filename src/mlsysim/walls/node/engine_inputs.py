@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mlsysim.cases.assumptions import Assumptions
+from mlsysim.cases.assumptions import DEFAULT, Assumptions
 from mlsysim.cases.deployment import Deployment, language_model
 from mlsysim.cases.phases import MAX_CHUNKS
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Habits, Traffic
 from mlsysim.cases.turns import head_acceptance
 from mlsysim.errors import InputError
-from mlsysim.timing.engines import serving_table
+from mlsysim.timing.engines import default_engine, engine, serving_table
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.inputs import CALIBRATED, Inputs, declared
 from mlsysim.zoo.constants import constant
@@ -113,13 +113,17 @@ def check_serving(x: Inputs, assumed: Assumptions) -> None:
         raise InputError(f"{name} and prefill_batch_size cannot be given together.", field="prefill_batch_size")
 
 
-def deployment_of(x: Inputs) -> Deployment:
-    """The deployment that the inputs of a serving wall describe."""
+def deployment_of(x: Inputs, assumed: Assumptions | None = None) -> Deployment:
+    """The deployment that the inputs of a serving wall describe; the engine that is taken where none is given is noted."""
     draft = getattr(x, "draft_model", None)
     model, draft = language_model(x.model), None if draft is None else language_model(draft)
-    engine, efficiency = (x.engine, 1.0) if x.efficiency == CALIBRATED else (None, x.efficiency)
+    chosen, efficiency = None, x.efficiency
+    if x.efficiency == CALIBRATED:
+        chosen, efficiency = x.engine or default_engine(x.hardware), 1.0
+        if x.engine is None and assumed is not None:
+            assumed.say("engine", chosen, DEFAULT, engine(chosen).spoken)
     split = x.precision, x.cache_precision, x.tp_size, x.pp_size, x.ep_size
-    rates = engine, efficiency, x.bandwidth_efficiency, x.memory_fraction
+    rates = chosen, efficiency, x.bandwidth_efficiency, x.memory_fraction
     apart = getattr(x, "decode_tp_size", None), getattr(x, "decode_ep_size", None)
     pools = getattr(x, "decode_hardware", None), draft, x.fabric
     twice = getattr(x, "redundant_experts", None) or 0

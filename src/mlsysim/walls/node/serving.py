@@ -182,7 +182,7 @@ class ServingModel(Resolver[ServingResult]):
 
     def _solve(self, x: Inputs, assumed: Assumptions) -> ServingResult:
         """Serve a batch of prompts on replicas of one or more devices."""
-        deployment = deployment_of(x)
+        deployment = deployment_of(x, assumed)
         check_serving(x, assumed)
         machine = deployment.machine(assumed)
         traffic = traffic_of(x, assumed)

@@ -180,7 +180,7 @@ class EconomicsModel(Resolver[EconomicsResult]):
                 "beyond": beyond,
                 "devices": devices,
             },
-            cited={"hardware": chip},
+            cited={"hardware": chip, **run_inputs.cited(x.kwh_price, site)},
         )
 
 

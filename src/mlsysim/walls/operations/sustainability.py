@@ -149,7 +149,7 @@ class SustainabilityModel(Resolver[SustainabilityResult]):
                 "intensity": site.carbon,
                 "embodied": embodied,
             },
-            cited={"hardware": chip},
+            cited={"hardware": chip, **site.cited},
         )
 
 
