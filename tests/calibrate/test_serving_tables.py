@@ -7,6 +7,7 @@ import pytest
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.serving_runs import plan_of
+from mlsysim.plans.evaluate import evaluate
 
 RUN = {
     "engine": "vllm",
@@ -579,14 +580,14 @@ def test_a_few_conversations_wait_for_the_longest_answer():
 
 
 def test_clients_of_a_server_ask_again():
-    """A number beside more requests are clients, of which a server has places for 256 or 1,024."""
+    """A number beside more requests are clients; places and tokens of a step are the engine's own, of its server where one was asked."""
     row = ROW | {"source": "vllm", "scenario": "closed loop", "batch_or_concurrency": "64", "precision_kv": ""}
     asked = TABLES["inference"].questions(row | {"notes": "vLLM, 300 prompts"})[0].plan.serving
     assert (asked.concurrency, asked.requests, asked.offline) == (64, 300, False)
-    assert (asked.max_num_seqs, asked.chunk_tokens) == (1024, 8192)
+    assert (asked.max_num_seqs, asked.chunk_tokens) == (None, None)
     small = row | {"gpu": "L40S", "model": "llama3.1-8b", "n_gpus": "1", "tp": "1"}
     asked = TABLES["inference"].questions(small)[0].plan.serving
-    assert (asked.concurrency, asked.requests, asked.max_num_seqs, asked.chunk_tokens) == (64, 64, 256, 2048)
+    assert (asked.concurrency, asked.requests, asked.max_num_seqs, asked.chunk_tokens) == (64, 64, None, 2048)
 
 
 def test_the_cache_of_gpt_oss_is_16_bits_before_blackwell():
@@ -693,7 +694,7 @@ def test_what_names_no_client_ran_as_its_source_does():
 
 
 def test_places_under_sglang_are_those_of_states_that_layers_keep():
-    """Three states a request where prefixes are cached; a benchmark that switches that off, and models without states, have no such limit."""
+    """Three states a request where prefixes are cached, one in a benchmark that switches that off; models without states have no such limit."""
     run = RUN | {
         "engine": "sglang",
         "model": "Qwen/Qwen3.5-27B",
@@ -702,11 +703,15 @@ def test_places_under_sglang_are_those_of_states_that_layers_keep():
         "kv_dtype": "",
         "tp": "1",
     }
+    rows = {"source": "a lab"}, {"source": "inferencex-870"}, {"source": "a lab", "model": "Qwen/Qwen3-32B"}
+    plans = [plan_of(run | {"client": "clients in a loop", **more}, []) for more in rows]
+    assert {plan.serving.max_num_seqs for plan in plans} == {None}
     places = [
-        plan_of(run | {"client": "clients in a loop", **more}, []).serving.max_num_seqs
-        for more in ({"source": "a lab"}, {"source": "inferencex-870"}, {"source": "a lab", "model": "Qwen/Qwen3-32B"})
+        evaluate(plan.replacing(serving={"concurrency": 2000, "requests": None})).assumptions.get("max_num_seqs")
+        for plan in plans
     ]
-    assert 80 < places[0] < 140 and places[1:] == [None, None]
+    kept, plain = (int(text.partition(":")[0]) for text in places[:2])
+    assert 80 < kept < 140 and plain // 3 == kept and places[2] is None
 
 
 def test_a_client_says_how_many_prompts_and_how_they_spread():

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from mlsysim.launch import around, flags, targets
+from mlsysim.launch.review import review
 from mlsysim.launch.serving import Server
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.plan import Plan
@@ -112,3 +113,22 @@ def test_a_flag_that_makes_another_engine_is_written_and_read() -> None:
     for gone, name in (("", "SGLang_mixed_eager"), ("--enable-mixed-chunk", "SGLang_eager")):
         read = targets.TARGETS["sglang"].read(text.replace(gone, "") if gone else text)
         assert read.document["serving"]["engine"] == name
+
+
+def test_a_limit_of_requests_is_written_for_a_load(planted: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = copy.deepcopy(TABLE)
+    own["flags"]["--max-batch-size"]["field"] = "serving.max_num_seqs"
+    shipped = flags._all()
+    monkeypatch.setattr(flags, "_all", lambda: shipped | {"lmdeploy": own})
+    flags.table.cache_clear()
+    text = targets.written("lmdeploy", evaluate(plan()))
+    assert "--max-batch-size 16" in text
+    assert targets.read_launch(text, on="2xH100").document["serving"]["max_num_seqs"] == 16
+    flags.table.cache_clear()
+
+
+def test_a_review_proposes_nothing_that_the_command_has_no_word_for(planted: Server) -> None:
+    """FP8 reads half the weights, and --dtype has 16 bits alone."""
+    text = targets.written("lmdeploy", evaluate(plan()))
+    found = review(targets.read_launch(text, on="2xH100"))
+    assert found.formats == ()

@@ -112,7 +112,7 @@ class _Apart:
         """What limits the requests of the decode pool, whatever clients do."""
         room = engine_memory(self.decode, self.t.kept(self.engine), slots=self.h.slots)
         found = {"memory": maximum(room.sequences * self.t.replicas, 1.0)}
-        return found if not self.h.slots else found | {"slots": float(self.h.slots * self.t.replicas)}
+        return found if self.h.slots is None else found | {"slots": self.h.slots * self.t.replicas * 1.0}
 
     def writing(self, n: Any, tag: Tag = untagged, context: Any = None) -> Any:
         """A step of the decode pool with n sequences in all, at least one of each group of attention that has any."""

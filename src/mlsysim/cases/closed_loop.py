@@ -96,7 +96,7 @@ def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
     """What limits the requests of a replica, whatever clients do: caches and slots."""
     room = engine_memory(step, t.kept(step.engine), budget=t.chunk, slots=t.habits.slots)
     limits = {"memory": maximum(room.sequences, 1.0)}
-    return limits if not t.habits.slots else limits | {"slots": float(t.habits.slots)}
+    return limits if t.habits.slots is None else limits | {"slots": t.habits.slots * 1.0}
 
 
 def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:

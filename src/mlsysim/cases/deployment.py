@@ -61,7 +61,8 @@ class Degrees(NamedTuple):
 class Deployment:
     """A model on replicas: chips, formats and degrees. With an ``engine`` it is calibrated, else at first order with one
     ``efficiency``. ``decode_chip`` are devices of their own that write the answers, ``draft`` a model that drafts them.
-    Requests choose among ``adapters`` of rank ``adapter_rank``."""
+    Requests choose among ``adapters`` of rank ``adapter_rank``; ``offline`` there is no server in front of an engine, and
+    without ``prefixes`` it keeps none."""
 
     model: Any
     chip: HardwareNode
@@ -84,6 +85,8 @@ class Deployment:
     adapters: int = 0
     adapter_rank: int = 0
     cp: int = 1
+    offline: bool = False
+    prefixes: bool = True
 
     @property
     def degrees(self) -> Degrees:
@@ -210,7 +213,7 @@ class Deployment:
         if self.cache_precision is None:
             assumed["cache_precision"] = self._cache_in_words
         mixture = getattr(model, "experts", 1) > 1
-        named, share = engine(self.engine or ""), self.memory_fraction
+        named, share = engine(self.engine or "").on(chip, self.offline, self.prefixes), self.memory_fraction
         if share is None and chip.family == "cpu":
             share, assumed["memory_fraction"] = 1.0, "1: what engines keep back is of a GPU's memory"
         step = engine_step(

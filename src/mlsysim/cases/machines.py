@@ -93,6 +93,10 @@ class Replicated:
     def reading(self, t: Traffic, tokens: Any, tag: Tag) -> Callable[[Any], Any]:
         return prefill_passes(self.reader, t.together, tokens, tag)
 
+    def asked(self, t: Traffic) -> Traffic:
+        """The same: at first order room alone limits the requests of a replica."""
+        return t
+
     def pace(self, t: Traffic) -> Any:
         return pipelined_share(minimum(self.reader.pp, t.together), self.reader.longest_stage)
 
@@ -173,6 +177,12 @@ class Engines:
         if self.draft is None:
             return t
         return replace(t, habits=replace(t.habits, drafted=t.drafted, acceptance=t.acceptance, own_heads=False))
+
+    def asked(self, t: Traffic) -> Traffic:
+        """The same with the most requests that a replica takes, where nobody says."""
+        if t.habits.slots is not None:
+            return t
+        return replace(t, habits=replace(t.habits, slots=self.writer.most_requests))
 
     def cache(self, tokens: Any) -> Any:
         return self.writer.cache_bytes(tokens)

@@ -29,7 +29,7 @@ class Habits:
 
     shortest: float = 1.0
     rounds: int = CLIENT_ROUNDS
-    slots: float | None = None
+    slots: Any = None
     poll_steps: float = 1.0
     wait_steps: float = 0.0
     drafted: Any = 0

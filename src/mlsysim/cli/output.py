@@ -249,6 +249,6 @@ def _print_run(answer: Answer) -> None:
 
 
 _SHOWN = ("model", "algorithm", "framework", "max_response", "response_cv", "logprob_passes", "staleness", "memory_fraction", "rollout", "split", "teacher", "node", "simulated", "scheduler", "router", "autoscale", "spare", "failures", "prefixes", "backlog", "fabric", "tower", "precision", "arithmetic", "cache_precision", "phase", "context", "seq_len", "batch_size", "layout", "micro_batch", "recompute", "recomputed", "duration", "concurrency",
-          "prompt_tokens", "output_tokens", "engine", "stack", "vocabulary", "recipe", "runtime", "chip", "own_profile", "idle_devices", "groups",
+          "prompt_tokens", "output_tokens", "engine", "max_num_seqs", "stack", "vocabulary", "recipe", "runtime", "chip", "own_profile", "idle_devices", "groups",
           "kwh_price", "pue", "around the accelerators", "interval_of_energy", "checkpoint_time", "mtbf", "interval_of_goodput", "restart_time", "run", "hours")  # fmt: skip
 """Assumptions that a terminal shows; the others are in the JSON."""

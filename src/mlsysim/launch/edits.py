@@ -159,7 +159,8 @@ def runs(reading: Reading, answer: Answer) -> str | None:
         flags_of(reading, answer)
     except InputError as error:
         return str(error)
-    return None
+    target = target_of(reading)
+    return next(iter(target.wordless(completed(answer.plan, answer))), None) if answer.task == "serving" else None
 
 
 def why(now: Answer, then: Answer | None) -> str:

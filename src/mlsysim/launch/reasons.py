@@ -43,10 +43,15 @@ def completed(plan: Plan, answer: Answer) -> Plan:
         # Stacks split norms and dropouts over the tensor group unless the plan says otherwise.
         norms = split.sequence_parallel is not False if (split.tp or 1) > 1 else None
         update["parallelism"] = {"sequence_parallel": norms, "overlap": split.overlap is not False}
-    elif answer.task == "serving" and final.serving is not None and final.serving.qps is not None:
-        # Requests that come by themselves are at times more than their mean, so that a cap is what memory holds and not the mean.
-        held = final.serving.max_num_seqs or int(answer.value("max_batch"))
-        update["serving"] = {"qps": None, "concurrency": answer.layout["concurrency"], "max_num_seqs": held}
+    elif answer.task == "serving" and final.serving is not None:
+        traffic, load = final.serving, answer.layout["concurrency"]
+        most = next((int(each.value) for each in answer.assumed if each.name == "max_num_seqs"), traffic.max_num_seqs)
+        if traffic.qps is not None:
+            # Requests that come by themselves are at times more than their mean, so that a cap is what memory holds and not the mean.
+            held = most or int(answer.value("max_batch"))
+            update["serving"] = {"qps": None, "concurrency": load, "max_num_seqs": held}
+        elif most is not None and load > most * (traffic.replicas or 1):
+            update["serving"] = {"max_num_seqs": most}
     return final.replacing(**update)
 
 

@@ -188,7 +188,7 @@ class Server:
 
     def arguments(self, plan: Plan, answer: Answer, replicas: bool) -> tuple[list[Setting], list[str]]:
         """The arguments of a completed plan in the order of the table, and what they cannot say."""
-        why, values = reasons(plan, answer), _NEUTRAL | leaves(plan) | {"serving.concurrency": cap_of(plan)}
+        why, values = reasons(plan, answer), self._values(plan)
         rows, gaps = self.own(plan, why, replicas)
         runner = traffic_of(plan).engine
         flags = next((flags.split() for flags, name in self.settings.items() if name == runner), ())
@@ -197,11 +197,22 @@ class Server:
             value = values.get(flag.field or "")
             if value is None or flag.name in rows:
                 continue
-            word = flag.values.get(str(value)) if flag.values else value
-            rows[flag.name] = (word, flag.field or "")
-            if word is None:
-                gaps.append(f"{flag.field} = {value} ({flag.name} has {', '.join(flag.values or ())})")
+            rows[flag.name] = (flag.values.get(str(value)) if flag.values else value, flag.field or "")
+        gaps += self.wordless(plan)
         return settings({flag: rows[flag] for flag in self.table.flags if flag in rows}, why), gaps
+
+    def _values(self, plan: Plan) -> dict[str, Any]:
+        """What flags say of a completed plan, by its fields."""
+        return _NEUTRAL | leaves(plan) | dict.fromkeys(("serving.concurrency", "serving.max_num_seqs"), cap_of(plan))
+
+    def wordless(self, plan: Plan) -> list[str]:
+        """Values of a completed plan that its flags have no word for."""
+        values = self._values(plan)
+        return [
+            f"{flag.field} = {value} ({flag.name} has {', '.join(flag.values)})"
+            for flag in self.table.flags.values()
+            if flag.values and (value := values.get(flag.field or "")) is not None and str(value) not in flag.values
+        ]
 
     def lines(self, plan: Plan, answer: Answer, details: Details, replicas: bool = True, before: str = "") -> Written:
         """Lines that serve (those replicas of the plan, or one), and what they cannot say.

@@ -158,7 +158,7 @@ class ServingPoints:
         if given["concurrency"] is not None and not model.has_dimensions:
             raise InputError(f"concurrency needs the size of the cache of {model.name}.", field="concurrency")
         stated = "draft_acceptance_rate" in (*self.on_axes, *self.fixed)
-        x = _traffic(given | {"head_acceptance": given["draft_acceptance_rate"] if stated else None})
+        x = machine.asked(_traffic(given | {"head_acceptance": given["draft_acceptance_rate"] if stated else None}))
         memories, asked = machine.memories(x), x
         x = x.admitted(memories[0])
         if given["power_cap"] is not None:

@@ -244,6 +244,16 @@ class EngineDevice:
             (serving_table("workspace")["slots"] if slots is None else slots) / self.deployment.attention_dp
         )
 
+    @property
+    def most_requests(self) -> float | None:
+        """Requests of a replica at a time where nobody says: of the engine, or as many as have their states; None where room alone limits them."""
+        engine, found = self.engine, [] if self.engine.max_num_seqs is None else [self.engine.max_num_seqs]
+        if engine.state_ratio and (state := self.sequence_bytes(0)):
+            room = max(engine.memory_utilisation * (self.usable_memory - self.device_weights), 0.0)
+            states = engine.state_ratio / (1 + engine.state_ratio) * room // state
+            found.append(max(1, int(states / engine.states_kept)))
+        return min(found) * self.deployment.attention_dp if found else None
+
     def sequence_bytes(self, tokens: Any) -> Any:
         """Bytes of cache and state that a sequence of so many tokens keeps on the fullest device of its rank; of pools that were made before, its
         share of what was made for layers of a window too."""

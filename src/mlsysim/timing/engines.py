@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
@@ -22,7 +22,7 @@ from mlsysim.timing.collectives import collective_constants, measured_network
 from mlsysim.timing.network import Reduction, Tabled
 from mlsysim.timing.profile import profile, software_file
 from mlsysim.timing.stacks import stack
-from mlsysim.units.fields import Record
+from mlsysim.units.fields import Capacity, Record
 from mlsysim.units.registry import Q_, to_si
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.files import entries
@@ -52,6 +52,22 @@ class Seen(Record):
     answers: float = Field(gt=0)
     launches: float = Field(default=1.0, gt=0)
     rows: int
+
+
+class Small(Record):
+    """What an engine is set to, where nobody says, on devices of less than so much ``memory``, and on some ``chips``."""
+
+    memory: Capacity
+    chips: tuple[str, ...] = ()
+    token_budget: int = Field(gt=0)
+    offline_budget: int = Field(gt=0)
+    prefill_budget: int = Field(gt=0)
+    max_num_seqs: int = Field(gt=0)
+
+    def holds(self, chip: HardwareNode) -> bool:
+        """Whether a chip is one of those."""
+        named = any(name.lower() in (chip.metadata.key or chip.name).lower() for name in self.chips)
+        return named or to_si(chip.memory.capacity, "byte") < to_si(self.memory, "byte")
 
 
 class Engine(Record):
@@ -104,7 +120,12 @@ class Engine(Record):
     graphs: tuple[int, ...] = ()
     block_tokens: int = Field(default=16, gt=0)
     token_budget: int = Field(gt=0)
+    offline_budget: int | None = Field(default=None, gt=0)
     prefill_budget: int = Field(gt=0)
+    max_num_seqs: int | None = Field(default=None, gt=0)
+    small: Small | None = None
+    state_ratio: float = Field(default=0.0, ge=0)
+    states_kept: int = Field(default=1, gt=0)
     memory_utilisation: float = Field(gt=0, le=1)
     memory_rule: Literal["all", "free"] = "all"
     source: Source
@@ -121,6 +142,16 @@ class Engine(Record):
     def spoken(self) -> str:
         """Its name as people write it."""
         return self.name.replace("llama_cpp", "llama.cpp").replace("T_LLM", "T-LLM").replace("_", " ")
+
+    def on(self, chip: HardwareNode, offline: bool = False, prefixes: bool = True) -> Self:
+        """As it is set on a chip where nobody says; ``offline`` without a server in front, without ``prefixes`` with no cache of them."""
+        own = self.small if self.small is not None and self.small.holds(chip) else self
+        set_to = {name: getattr(own, name) for name in ("token_budget", "prefill_budget", "max_num_seqs")}
+        if not prefixes:
+            set_to["states_kept"] = 1
+        if offline and own.offline_budget is not None:
+            set_to["token_budget"] = own.offline_budget
+        return self.model_copy(update=set_to)
 
     def seen(self, model: TransformerWorkload, precision: str) -> Seen | None:
         """What is known of a model from runs of it on this engine: in its format, or else of the model."""

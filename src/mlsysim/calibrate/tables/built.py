@@ -1,4 +1,4 @@
-"""How many requests at a time engines are set for where a row does not say: those that TensorRT-LLM's own benchmark builds, and vLLM.
+"""How many requests at a time engines are set for where a row does not say: those that TensorRT-LLM's own benchmark builds.
 
 Releases 0.10 to 0.14 say so for each model and split (``[trtllm_bench.built]``). From 0.15 on ``trtllm-bench`` takes it from the room that
 caches have, on n devices of memory M with weights of W bytes, caches of c bytes a token, and p stages:
@@ -24,15 +24,12 @@ from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.registry import Models
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.timing.engines import Engine, device_memory, serving_table
-from mlsysim.units.registry import to_si
+from mlsysim.timing.engines import device_memory, serving_table
 
 _RELEASE = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?(\d+)\.(\d+)", re.IGNORECASE)
 _NAMED, _TUNED = (0, 10), (0, 15)
 """The first releases that name it, and that take it from the lengths."""
-_LARGE = 70 * 2**30
 _SHARE, _MOST, _LEAST = 0.95, 4096, 64
-_STATES, _KEPT = 0.9, 3
 _MULTIPLES = ((256, 32), (1024, 128), (math.inf, 256))
 
 
@@ -70,24 +67,6 @@ def _tuned(
     requests = min(fitting, _MOST) / split["pp"]
     multiple = next(each for below, each in _MULTIPLES if requests < below)
     return split["pp"] * max(_LEAST, multiple * math.ceil(requests / multiple))
-
-
-def own_limits(chip: HardwareNode, served: bool) -> dict[str, int]:
-    """What vLLM lets into a step where nobody says (get_batch_defaults in its arg_utils.py): more on devices of 70 GiB that are no A100, and
-    without a server."""
-    large = to_si(chip.memory.capacity, "byte") >= _LARGE and "A100" not in key_of(chip)
-    server, offline = (8192, 16384) if large else (2048, 8192)
-    return {"max_num_seqs": 1024 if large else 256, "chunk_tokens": server if served else offline}
-
-
-def own_states(model: TransformerWorkload, chip: HardwareNode, tp: int, precision: str, runner: Engine) -> int | None:
-    """Requests at a time under SGLang of a model whose layers keep a state (_resolve_max_num_reqs in its kv_cache_configurator.py): states get
-    0.9 / 1.9 of the room beside the weights (--mamba-full-memory-ratio), and its prefix cache keeps three for a request. None of others."""
-    state = model.stack.cache_bytes(0, 2.0, tp)
-    if not state or (runner.like or runner.name) != "SGLang":
-        return None
-    room = device_memory(chip) - model.parameter_count * bytes_per_element(precision) / tp
-    return max(1, int(_STATES / (1 + _STATES) * runner.memory_utilisation * max(room, 0.0) / state) // _KEPT)
 
 
 def stored_cache(label: str, precision: str, engine: str, chip: HardwareNode) -> str:

@@ -20,7 +20,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     most requests       TensorRT-LLM's tables: what its benchmark builds an engine for (:mod:`mlsysim.calibrate.tables.built`); else 2,048
     lengths             ML.ENERGY: the task's mean; MLPerf: the dataset's mean; else what the benchmark's name implies*
     requests            those of the row's words; a batch where there is no more than a batch; answers of ShareGPT are spread
-    places, tokens      vLLM's own limits on a step by chip and face
+    places, tokens      those of the engine on the chip
     median ITL          is the gap between two tokens that as many are shorter than as longer
 """
 
@@ -50,13 +50,14 @@ from mlsysim.calibrate.cells import (
 from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Excluded, Question, Skipped
-from mlsysim.calibrate.tables.built import built, own_limits, stored_cache
+from mlsysim.calibrate.tables.built import built, stored_cache
 from mlsysim.calibrate.tables.mlperf import MOST_SEQUENCES, QUEUE, submission, tokens_in
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.physics.precision import bytes_per_element
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, serving_table
+from mlsysim.timing.engines import engine as engine_named
 from mlsysim.zoo.layouts import mapping
 
 COLUMNS = (
@@ -195,12 +196,14 @@ def _run(
     split = {"tp": tp, "ep": ep if mixture else 1, "pp": pp}
     # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
     ranks = ep if mixture and tp == 1 else 1
-    own = (
-        own_limits(chip, _SERVED.search(f"{row['scenario']}; {cell(row, 'notes')}".lower()) is not None)
-        if f"engine {engine}" in inferred and engine.startswith("vLLM")
-        else {}
-    )
-    regime, load = _load(row, steady, ranks, own, inferred)
+    own = engine_named(engine).on(chip)
+    regime, load = _load(row, steady, ranks, own.max_num_seqs, inferred)
+    if (
+        own.offline_budget
+        and load.get("offline")
+        and _SERVED.search(f"{row['scenario']}; {cell(row, 'notes')}".lower())
+    ):
+        load["chunk_tokens"] = own.token_budget
     if regime == "saturated throughput" and "max_num_seqs" not in cell(row, "notes"):
         formats, lengths = (precision, serving["cache_precision"]), (load["prompt_tokens"], load["output_tokens"])
         if (requests := built(row, model, chip, split, formats, lengths)) is not None:
@@ -233,9 +236,9 @@ def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[
 
 
 def _load(
-    row: Mapping[str, str], steady: bool, ranks: int, own: dict[str, int], inferred: list[str]
+    row: Mapping[str, str], steady: bool, ranks: int, most: int | None, inferred: list[str]
 ) -> tuple[str, dict[str, Any]]:
-    """Kind of work, and how requests come; ``own`` limits of the engine."""
+    """Kind of work, and how requests come; ``most`` of a rank that the engine answers at a time."""
     metric, load = _metric(row), row["batch_or_concurrency"]
     if steady:
         prompt = _task_prompt(row, inferred)
@@ -244,13 +247,13 @@ def _load(
     prompt, answer, spread = _lengths(row, inferred)
     lengths = {"prompt_tokens": prompt, "output_tokens": answer, "length_cv": spread}
     slots = _SLOTS.search(f"{row['scenario']}; {cell(row, 'notes')}")
-    each = (int(slots[1]) if slots else own.get("max_num_seqs", MOST_SEQUENCES)) * ranks
+    each = (int(slots[1]) if slots else most or MOST_SEQUENCES) * ranks
     online = _FIRST.search(load or row["scenario"])
     if online:
         endless = online[1].lower() == "inf"
         sent = _sent(row) or _ONLINE_REQUESTS
         rate: dict[str, Any] = {"concurrency": sent} if endless else {"qps": float(online[1])}
-        return f"online {metric}", lengths | own | rate | {"requests": sent, "max_num_seqs": each}
+        return f"online {metric}", lengths | rate | {"requests": sent, "max_num_seqs": each}
     scenario = row["scenario"].lower()
     if (
         load.lower().startswith(("max", "saturated"))
@@ -262,7 +265,7 @@ def _load(
             inferred.append(f"{sent} requests")
         queue = sent or QUEUE * each
         full = {"concurrency": queue, "requests": sent, "max_num_seqs": each, "offline": True}
-        return "saturated throughput", lengths | own | full
+        return "saturated throughput", lengths | full
     kind = str(_WORDS["kinds"].get(metric, "static batch"))
     if bench := _BENCH.fullmatch(row["metric"]):
         kind = "prefill" if bench[1].lower() == "pp" else "batch-1 decode"
@@ -273,7 +276,9 @@ def _load(
     # Clients that ask again when they are answered; others are a batch.
     again = max(batch, _sent(row) or 0)
     beyond = not (again > batch and _SERVED.search(scenario))
-    return kind, lengths | {"max_num_seqs": batch} | own | {"concurrency": batch, "requests": again, "offline": beyond}
+    if most is None:
+        lengths["max_num_seqs"] = batch
+    return kind, lengths | {"concurrency": batch, "requests": again, "offline": beyond}
 
 
 def _sent(row: Mapping[str, str]) -> int | None:

@@ -9,7 +9,6 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     prefill workers       prompts of the engine's default share a step
     fp4                   MXFP4 for models that are published in it (gpt-oss), else NVFP4
     warm-up               none before 2026-01-21 by the client of that source, where kernels are compiled at the first full step (NVIDIA's)
-    places                under SGLang, those of its states where layers keep one and prefixes are cached
     layout                tensor parallelism over as many chips as the label names, or one
     cache                 that of the checkpoint where the engine takes it from there, else 16 bits
     rounds                the requests that a client's words say, over its concurrency; else 10
@@ -55,7 +54,7 @@ from mlsysim.calibrate.cells import (
 )
 from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.questions import Excluded, Question, Row, Skipped, whole_nodes
-from mlsysim.calibrate.tables.built import own_states, stored_cache
+from mlsysim.calibrate.tables.built import stored_cache
 from mlsysim.plans.plan import Plan
 from mlsysim.timing.engines import chip_class, engine
 from mlsysim.zoo.intervals import COLD
@@ -183,7 +182,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
     model, chip, runner = (
         model_of(row["model"]),
         chip_of(row["gpu"]),
-        engine(row.get("runner") or engine_of(row, inferred)),
+        engine(row.get("runner") or engine_of(row, inferred)).on(chip_of(row["gpu"])),
     )
     precision = served_format(row, "precision", chip, inferred)
     ratio = row.get("length_min_fraction") or ""
@@ -236,7 +235,7 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "chunk_tokens": whole(row, "token_budget", 0) or None,
             "poll_steps": whole(row, "poll_steps", 0) or None,
             "requests": whole(row, "rounds", 0) * whole(row, "concurrency") or None,
-            "max_num_seqs": own_states(model, chip, tp, precision, runner) if searched else None,
+            "prefix_hits": 0.0 if runner.state_ratio and not searched else None,
             "warm_up": False if cold else None,
         }
     return served_plan(model, devices, name, {"tp": tp, "ep": ep}, serving, precision=precision)

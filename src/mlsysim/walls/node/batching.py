@@ -213,4 +213,5 @@ def _loop(machine: Replicated | Engines, x: Any, assumed: dict[str, str]) -> Ser
     if x.output_len is None:
         raise InputError("concurrency needs 'output_len': clients wait for whole answers.", field="output_len")
     assumed["clients"] = f"{CLIENT_ROUNDS} requests each, prompts of seq_len tokens"
-    return serve(machine, Traffic(float(x.seq_len), float(x.output_len), concurrency=float(x.concurrency)))
+    asked = Traffic(float(x.seq_len), float(x.output_len), concurrency=float(x.concurrency))
+    return serve(machine, machine.asked(asked))

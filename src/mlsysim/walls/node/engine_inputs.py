@@ -129,7 +129,10 @@ def deployment_of(x: Inputs, assumed: Assumptions | None = None) -> Deployment:
     twice = getattr(x, "redundant_experts", None) or 0
     adapters = getattr(x, "adapters", None) or 0
     more = adapters, (getattr(x, "adapter_rank", None) or ADAPTER_RANK) if adapters else 0
-    return Deployment(model, x.hardware, *split, *pools, *rates, twice, *apart, x.attention_dp, *more, x.cp_size)
+    set_to = bool(getattr(x, "offline", None)), getattr(x, "prefix_hit_rate", None) != 0
+    return Deployment(
+        model, x.hardware, *split, *pools, *rates, twice, *apart, x.attention_dp, *more, x.cp_size, *set_to
+    )
 
 
 def traffic_of(x: Inputs, assumed: Assumptions) -> Traffic:

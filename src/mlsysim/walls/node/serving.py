@@ -31,7 +31,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
-from mlsysim.cases.assumptions import INFERRED
+from mlsysim.cases.assumptions import INFERRED, SOFTWARE
 from mlsysim.cases.cache import DeviceMemory, Longest, fullest, longest_of
 from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.machines import Engines, Replicated
@@ -185,12 +185,17 @@ class ServingModel(Resolver[ServingResult]):
         deployment = deployment_of(x, assumed)
         check_serving(x, assumed)
         machine = deployment.machine(assumed)
-        traffic = traffic_of(x, assumed)
+        traffic = machine.asked(traffic_of(x, assumed))
         if x.prefix_hit_rate is not None:
             traffic = _with_prefixes(x, machine, traffic, assumed)
         holding = replace(traffic, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
         memories = machine.memories(holding)
         first = memories[0]
+        most = traffic.habits.slots
+        if x.max_num_seqs is None and most is not None and first.sequences > most:
+            assumed.say(
+                "max_num_seqs", most, SOFTWARE, f"{most}: the default of {x.engine} on {deployment.writing_chip.name}"
+            )
         traffic, clients, looped = _with_clients(x, machine, traffic, first, assumed)
         batch, traffic = traffic.batch, traffic.admitted(first)
         if x.power_cap is not None:
