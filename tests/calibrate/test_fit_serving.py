@@ -140,10 +140,11 @@ def test_a_small_table_gives_constants_and_residuals(tmp_path) -> None:
     left = write(tmp_path, tmp_path / "out.toml")
     found = tomllib.loads((tmp_path / "out.toml").read_text())[left[0].software]
     assert found["chips"] and found["spread"]["step"][0] > 1
-    of_model, in_format, other = found["models"].values()
-    assert list(found["models"])[-1] == ANY
-    # Of one model, half of the logarithm is expected of another.
+    of_model, in_format, other, alike = found["models"].values()
+    assert list(found["models"])[-2:] == [ANY, f"{ANY} fp8"]
+    # Of one model, half of the logarithm is expected of another, and half of the rest in the same format.
     assert other["prompts"] ** 2 == pytest.approx(in_format["prompts"], rel=1e-3) != of_model["prompts"]
+    assert alike["prompts"] == pytest.approx(in_format["prompts"] ** 0.75, rel=1e-3)
     assert {row.left_out for row in left} == {"model", "chip", "part"}
     write(tmp_path, tmp_path / "again.toml")
     assert (tmp_path / "again.toml").read_text() == (tmp_path / "out.toml").read_text()

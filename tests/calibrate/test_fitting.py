@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
 import numpy as np
 import pytest
 
-from mlsysim.calibrate.fitting import fit, summary
+from mlsysim.calibrate.fitting import fit, loose, summary
 from mlsysim.calibrate.operators import FORMATS, fit_products
 from mlsysim.physics.operators import gemm_time
 from mlsysim.timing.kernels import REACH
@@ -56,3 +62,25 @@ def test_bounds_hold():
     found = fit(lambda slope: slope * x, {"slope": (1.0, 0.5, 2.0)}, 5 * x)
     assert found.values["slope"] == pytest.approx(2.0)
     assert summary(found.errors)["bias"] == pytest.approx(-60)
+
+
+def _moved(table: dict[str, Any]) -> Iterator[str]:
+    """Names of constants that move by more than half over the fits that leave something out, among those that say so."""
+    for name, entry in table.items():
+        if isinstance(entry, dict) and "least" in entry:
+            value, *ends = (float(str(entry[each]).split(" ")[0]) for each in ("value", "least", "most"))
+            if entry["error"] and loose(value, ends):
+                yield name
+        elif isinstance(entry, dict) and name != "default":
+            yield from _moved(entry)
+
+
+@pytest.mark.parametrize(
+    "file", ["software/training_constants", "software/rl_constants", "collective_constants", "power_constants"]
+)
+def test_constants_that_move_by_more_than_half_are_listed(file: str) -> None:
+    """Of a chip that nobody measured power is the mean of others, whose range is theirs."""
+    text = (files("mlsysim.data") / f"{file}.toml").read_text(encoding="utf-8")
+    listed = " ".join(line.partition("loose")[2] for line in text.splitlines() if line.startswith("#"))
+    moved = list(_moved(tomllib.loads(text)))
+    assert [name for name in moved if not re.search(rf"\b(?:\w+_)?{name}\b", listed)] == []

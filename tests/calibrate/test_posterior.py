@@ -52,8 +52,8 @@ def test_a_constant_that_no_row_shows_keeps_its_prior(found: Posterior) -> None:
 
 def test_a_group_that_is_left_out_has_what_the_others_let_expect_and_its_error_is_the_rest(found: Posterior) -> None:
     a, b, c = found.offsets[1, :, 0]
-    assert b == found.expected[1, 0] == pytest.approx((a + c) / 3)
-    assert found.expected[0, 0] == pytest.approx(found.offsets[0, :, 0].sum() / 4)
+    assert b == found.expected[1, 0, 0] == pytest.approx((a + c) / 3)
+    assert found.expected[0, 0, 0] == pytest.approx(found.offsets[0, :, 0].sum() / 4)
     left = found.errors[[i % 3 == 1 for i in range(60)], 1]
     # The others' mean is 0.95, so that the tenth more of the one left out shows as 15 % or so.
     assert np.median(left) == pytest.approx(np.log(0.95 / 1.1), abs=0.03)
@@ -68,7 +68,7 @@ def test_what_many_groups_have_in_common_is_expected_of_another_and_of_one_half_
     left = [r.group == str(groups) for r in rows]
     found = posterior(rows, {"fixed": Prior(1.0, 1e-6)}, (0.15,), [left])
     expected = np.log(1.2) * groups / (groups + 1)
-    assert found.expected[1, 0] == pytest.approx(expected, rel=1e-3)
+    assert found.expected[1, 0, 0] == pytest.approx(expected, rel=1e-3)
     assert found.errors[left, 1] == pytest.approx(expected - np.log(1.2), rel=1e-2)
 
 
@@ -113,3 +113,25 @@ def test_what_rows_of_one_cell_have_in_common_is_not_a_constant() -> None:
     assert abs(known.errors[0, 0]) < 0.05
     own = dict(zip(known.groups, known.offsets[0, :, 0].tolist(), strict=True))
     assert own["a few"] - own["a "] == pytest.approx(np.log(1.33), abs=0.06)
+
+
+def test_a_group_that_is_left_out_has_what_its_kind_has_beside_the_mean() -> None:
+    """Two groups in one kind lie a fifth above those in another; a group of the first kind that no row is of is expected between."""
+
+    def row(group: str, kind: str, factor: float, size: float) -> Row:
+        return Row(group, (2.0 * factor * size,), (0.02,), lambda c, o: [c["a"] * o[0] * size], kind)
+
+    rows = [
+        row(f"{kind}{n}", kind, factor, size)
+        for kind, factor in (("wide", 1.0), ("narrow", 1.2))
+        for n in range(3)
+        for size in (1.0, 2.0, 3.0)
+    ]
+    left = np.array([each.group == "narrow2" for each in rows])
+    with_kinds, without = (
+        posterior(rows, {"a": Prior(2.0, 0.5)}, (0.2,), [left], kinds=kinds) for kinds in ((0.2,), ())
+    )
+    assert with_kinds.forms == ("narrow", "wide") and without.forms == ()
+    narrow, wide = with_kinds.expected[1, 1:, 0]
+    assert narrow > with_kinds.expected[1, 0, 0] > wide
+    assert np.abs(with_kinds.errors[left, 1]).max() < 0.8 * np.abs(without.errors[left, 1]).max()

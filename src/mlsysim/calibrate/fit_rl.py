@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlsysim.calibrate.fitting import line, stated, table_of
+from mlsysim.calibrate.fitting import line, loose, stated, table_of
 from mlsysim.calibrate.intervals import half_width
 from mlsysim.calibrate.measurements import published, table_rows
 from mlsysim.calibrate.posterior import Posterior, Prior, Row, posterior, together
@@ -121,6 +121,8 @@ def write(folder: Path, out: Path | None = SHIPPED) -> list[Residual]:
             print(f"{name}: {words}", flush=True)
         band = math.exp(float(np.quantile(outside, _NINETY)))
         lines += ["", *(f"# median / p90 / bias in %, {words}" for words in told), f'["{name}"]']
+        free = [name for name, each in found.table().items() if loose(each["value"], (each["least"], each["most"]))]
+        lines.append(f"# loose, by more than half over these fits: {', '.join(free) or 'none'}.")
         for constant, each in found.table().items():
             print(f"    {constant} {each}")
             lines.append(f"{constant} = {stated(each['value'], each['error'], (each['least'], each['most']))}")

@@ -10,8 +10,8 @@ Written to ``data/software/engine_constants.toml``: the constants, their standar
 seen on the engine factors on kernels of its prompts, on those of its answers, and on the operators that the host launches beside prompts: short ones are what
 the host launches, long ones what kernels take, and only the first differs much from one model to another. Formats of its weights have other kernels and other
 operators around them, so that each has factors of its own, which are those of the model where a format was not seen. They are used for that architecture on
-that engine; others have those that the seen ones let expect (``any``), the engine's own level beside the kernels' tables: their sum of logarithms over one more than
-they are, so that an engine of few models stays near 1.
+that engine; others have those that the seen ones let expect (``any``, and in a format), the engine's own level beside the kernels' tables: their sum of logarithms over
+one more than they are, so that an engine of few models stays near 1.
 The constants of expert kernels are those of kernel tables and stay; a factor on them for each format is fitted. Engines share libraries of such
 kernels, so that the factors of one that has the most mixtures are what is known of the others' before their own rows (``follows`` in the priors; none of
 its mixtures is among theirs, so that a model that is left out of theirs is left out of these).
@@ -244,12 +244,16 @@ def constants_of(own: Sequence[Run], found: Posterior, shared: Mapping[str, floa
     known = known_before(own[0].machine.writer.engine.name, shared)
     tpot = np.array([value.asked != "ttft" for run in own for value in run.values])
     error = np.median(np.abs(np.expm1(found.errors[tpot, 0]))) * 100
-    counts = Counter(name for run in own for name in (run.model, f"{run.model} {run.format}", ANY))
+    counts = Counter(
+        name for run in own for name in (run.model, f"{run.model} {run.format}", ANY, f"{ANY} {run.format}")
+    )
     models = {
         group: {name: float(f"{factor:.4g}") for name, factor in zip(_FACTORS, factors, strict=True)}
         | {"rows": counts[group]}
         for group, factors in zip(
-            (*found.groups, ANY), np.exp([*found.offsets[0], found.expected[0]]).tolist(), strict=True
+            (*found.groups, ANY, *(f"{ANY} {kind}" for kind in found.forms)),
+            np.exp([*found.offsets[0], *found.expected[0]]).tolist(),
+            strict=True,
         )
     }
     # What the rows say nothing of is what was known before.
@@ -316,7 +320,7 @@ _HEAD = """# Constants of serving engines; written by `python -m mlsysim.calibra
 # spread: a standard error as a factor, and the least and the most over the fits that leave a model, a chip, settings or a run out.
 # loose: constants that move by more than half over them, which their priors hold and not the rows.
 # chips: those of the runs. models: factors on kernels of prompts, on those of answers, and on operators launched, of an
-# architecture that was seen with the engine, and of it in a format, and its rows; any: of one that was not seen."""
+# architecture that was seen with the engine, and of it in a format, and its rows; any: of one that was not seen, and of it in a format."""
 
 
 def write_tables(out: Path, tables: dict[str, Any]) -> None:

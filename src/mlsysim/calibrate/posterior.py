@@ -11,7 +11,8 @@ may have offsets of their own too. Predictions are without those of cells, since
 
 A left-out fit starts from the priors like the fit of all rows and sees nothing of what is left out. A group that is left out whole has the offsets that the
 others let expect: where n of them scatter around a mean as widely as that is uncertain before (which is what the spread of their prior says), the mean is expected
-at their sum over n + 1, so that few say little. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
+at their sum over n + 1, so that few say little. Of a kind (weights in that format) it has besides what the others' of that name differ by from that mean, by the same
+rule. All fits are moved at once: a row is predicted for an array of candidates, the points of all fits and a step along each constant
 (Levenberg's damped Gauss-Newton steps on the logarithms). Nothing is random, so that the same rows give the same constants.
 
 The standard error is that of the posterior (the inverse of the curvature at its maximum), as a factor.
@@ -54,10 +55,11 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Posterior:
     """Constants of each fit (the first is that of all rows), offsets of each group and of each kind (with its group's), those that are ``expected`` of a group
-    without rows, and errors: log(predicted/measured) by value and fit."""
+    without rows, whatever its kind and of each of the ``forms`` of kinds, and errors: log(predicted/measured) by value and fit."""
 
     names: tuple[str, ...]
     groups: tuple[str, ...]
+    forms: tuple[str, ...]
     constants: Any
     offsets: Any
     expected: Any
@@ -143,6 +145,7 @@ class _Fits:
         self.kept = np.stack([np.ones(len(rows), bool), *(~np.asarray(mask, bool) for mask in left_out)])
         counts = np.stack([np.bincount(self.group[kept], minlength=len(self.groups)) for kept in self.kept])
         self.seen = counts > 0
+        self.seen_kinds = np.zeros((len(self.kept), 0), bool)
         share = np.minimum(1.0, effective / np.maximum(counts, 1))
         self.weight = (share[:, self.group] * self.kept)[:, self.owner]
         self.many = len(offsets)
@@ -154,7 +157,9 @@ class _Fits:
         self.of_cells = of_kinds + len(self.kinds) * self.many
         places = [of_groups + self.group * self.many]
         if kinds:
-            places.append(of_kinds + self.many * np.array([self.kinds.index((row.group, row.kind)) for row in rows]))
+            kind = np.array([self.kinds.index((row.group, row.kind)) for row in rows])
+            places.append(of_kinds + self.many * kind)
+            self.seen_kinds = np.stack([np.bincount(kind[kept], minlength=len(self.kinds)) > 0 for kept in self.kept])
         if cells:
             places.append(self.of_cells + self.many * np.array([self.cells.index((r.group, r.cell)) for r in rows]))
         self.places = np.stack(places, 1)
@@ -181,6 +186,7 @@ class _Fits:
                 break
         curve = np.linalg.inv(self._curvature(0, errors, slopes)[0])
         expected = self._expected(point)
+        forms = tuple(sorted({kind for _, kind in self.kinds}))
         groups, many = len(self.groups), len(self.groups) + len(self.kinds)
         offsets = point[:, constants : self.of_cells].reshape(fits, many, self.many).copy()
         offsets[:, groups:] += offsets[:, [self.groups.index(group) for group, _ in self.kinds]]
@@ -189,13 +195,16 @@ class _Fits:
         if self.many:
             point[:, self.of_cells :] = 0.0
             errors, _ = self._predicted(point)
-        return Posterior(self.names, named, point[:, :constants], offsets, expected, errors, self.owner, deviations)
+        return Posterior(
+            self.names, named, forms, point[:, :constants], offsets, expected, errors, self.owner, deviations
+        )
 
     def _expected(self, point: Any) -> Any:
-        """Offsets by fit that a group is expected to have, with its kinds', and is given where a fit has no rows of it."""
+        """Offsets by fit that a group is expected to have, with its kinds', and is given where a fit has no rows of it; and those of each kind of it, by
+        their names."""
         fits = len(point)
         if not self.many:
-            return np.zeros((fits, 0))
+            return np.zeros((fits, 1, 0))
         ends = len(self.names), self.of_kinds, self.of_cells
         own, kinds = (point[:, a:b].reshape(fits, -1, self.many) for a, b in pairwise(ends))
         whole = own.copy()
@@ -205,7 +214,16 @@ class _Fits:
         seen = self.seen[:, :, None]
         found = (whole * seen).sum(1) / (seen.sum(1) + 1)
         point[:, len(self.names) : self.of_kinds] = np.where(seen, own, found[:, None]).reshape(fits, -1)
-        return found
+        forms = [found]
+        for name in sorted({kind for _, kind in self.kinds}):
+            mine = [i for i, (_, kind) in enumerate(self.kinds) if kind == name]
+            of = [self.groups.index(self.kinds[i][0]) for i in mine]
+            told = self.seen_kinds[:, mine, None]
+            beside = ((own[:, of] + kinds[:, mine] - found[:, None]) * told).sum(1) / (told.sum(1) + 1)
+            kinds[:, mine] = np.where(self.seen[:, of, None], kinds[:, mine], beside[:, None])
+            forms.append(found + beside)
+        point[:, self.of_kinds : self.of_cells] = kinds.reshape(fits, -1)
+        return np.stack(forms, 1)
 
     def _predicted(self, point: Any) -> tuple[Any, Any]:
         """Errors by value and fit, and their slopes along constants and the offsets of the row's group."""

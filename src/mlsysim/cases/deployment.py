@@ -246,7 +246,7 @@ class Deployment:
         if seen is not None:
             other = "" if named.measured(model, self.precision) else " in other formats"
             runs = f"{seen.rows} measured runs of this architecture{other}"
-        elif seen := named.others:
+        elif seen := named.others(self.precision):
             runs = f"{runs} among {seen.rows} of others"
         if seen is not None:
             runs += f": factors of {seen.prompts:.3g} on kernels of prompts, {seen.answers:.3g} on those of answers and {seen.launches:.3g} on the operators that the host launches"

@@ -162,14 +162,14 @@ class Engine(Record):
         """Whether runs of a model in a format were measured on this engine."""
         return any(each.name == seen_as(model, precision) for each in self.models)
 
-    @property
-    def others(self) -> Seen | None:
-        """What is expected of a model that was not measured on this engine."""
-        return next((each for each in self.models if each.name == ANY), None)
+    def others(self, precision: str) -> Seen | None:
+        """What is expected of a model that was not measured on this engine: of one in its format, where others were measured in it."""
+        known = {each.name: each for each in self.models}
+        return known.get(f"{ANY} {format_class(precision)}", known.get(ANY))
 
     def factors(self, model: TransformerWorkload, precision: str) -> tuple[float, float, float] | None:
         """Factors on kernels of the model's prompts and of its answers, and on launches; None where no model was measured."""
-        found = self.seen(model, precision) or self.others
+        found = self.seen(model, precision) or self.others(precision)
         return None if found is None else (found.prompts, found.answers, found.launches)
 
 
