@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.job import Job
@@ -29,6 +29,7 @@ from mlsysim.cases.train_network import replicated, summed_bytes
 from mlsysim.errors import InputError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.keeping import TEXTBOOK, Keeping
 from mlsysim.physics.precision import HALF, activation_element
 from mlsysim.timing.collectives import Measured
 from mlsysim.timing.device_time import DeviceTime, lookup_training_time
@@ -47,6 +48,7 @@ class LookupSoftware:
 
     chip: HardwareNode
     network: Measured
+    keeps: ClassVar[Keeping] = TEXTBOOK
 
     def congested(self, factor: Any) -> LookupSoftware:
         """The same with a slower fabric."""

@@ -29,7 +29,7 @@ from mlsysim.cases.update import orthogonalised, owned_parameters
 from mlsysim.errors import InputError
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.inventory import Inventory, inventory_of
-from mlsysim.models.keeping import state_bytes
+from mlsysim.models.keeping import Keeping, state_bytes
 from mlsysim.physics.precision import HALF, activation_element, bytes_per_element
 from mlsysim.physics.training_memory import optimizer_bytes
 from mlsysim.timing.collectives import Measured
@@ -66,6 +66,11 @@ class NetworkSoftware:
         """The fitted stack of a training step."""
         assert self.runtime.training is not None
         return self.runtime.training
+
+    @property
+    def keeps(self) -> Keeping:
+        """What it holds in memory."""
+        return self.runtime.keeps
 
     def congested(self, factor: Any) -> NetworkSoftware:
         """The same with a slower fabric."""

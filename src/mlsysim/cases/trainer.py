@@ -24,6 +24,7 @@ from mlsysim.cases.train_whole import (
 )
 from mlsysim.hardware.arithmetic import no_runs
 from mlsysim.hardware.types import HardwareNode
+from mlsysim.models.keeping import Keeping
 from mlsysim.models.training_shape import TrainingShape, training_regime
 from mlsysim.physics.precision import format_of
 from mlsysim.timing.network import Hierarchical
@@ -100,6 +101,11 @@ class Software:
     def band(self, job: Job, accelerators: int) -> tuple[Interval, str]:
         """The 90 % band of rates, and what it rests on."""
         return training_band(self.shape, job, self.chip, self.stack.name, accelerators)
+
+    @property
+    def keeps(self) -> Keeping:
+        """What it holds in memory."""
+        return self.stack.keeps
 
     def step(self, job: Job, layout: Layout, offload: HostTimes = RESIDENT, a: Algebra = PLAIN) -> Step:
         """One optimizer step on so many devices."""

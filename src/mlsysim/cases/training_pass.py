@@ -27,12 +27,12 @@ from mlsysim.cases.trainer import Software, Trained, say_stack
 from mlsysim.cases.training_memory import training_held, training_remedies
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
-from mlsysim.models.keeping import TEXTBOOK
+from mlsysim.models.keeping import TEXTBOOK, Keeping
 from mlsysim.models.storage import expanded_training
 from mlsysim.models.training_shape import training_shape
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.timing.device_time import check_known
-from mlsysim.timing.runtimes import trained_by_runtime
+from mlsysim.timing.runtimes import runtime_for, trained_by_runtime
 from mlsysim.timing.stacks import ALONE, stack
 from mlsysim.timing.training_chip import lone_chip, rated
 from mlsysim.units.records import dataclass
@@ -53,6 +53,7 @@ class TrainingStep:
     dp: int = 1
     lora_rank: int | None = None
     calibrated: bool = False
+    runtime: str | None = None
 
     def help(self, available: float) -> list[str]:
         """The smallest changes that would make the step fit, its reserve included."""
@@ -139,8 +140,17 @@ def _job(step: TrainingStep) -> Job:
         optimizer=step.optimizer,
         lora_rank=step.lora_rank,
         headroom=constant("allocator_overhead_fraction").number,
-        keeps=software.keeps if step.calibrated and _by_its_layers(step.model) else TEXTBOOK,
+        keeps=_keeps(step),
     )
+
+
+def _keeps(step: TrainingStep) -> Keeping:
+    """What the software of a calibrated step holds."""
+    if step.calibrated and _by_its_layers(step.model):
+        return stack(ALONE).keeps
+    if step.calibrated and step.model.fixed_shape and not step.model.looks_up:
+        return runtime_for(step.model, "training", step.runtime)[0].keeps
+    return TEXTBOOK
 
 
 def _layout(step: TrainingStep) -> Layout:

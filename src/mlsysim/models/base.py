@@ -24,8 +24,10 @@ from mlsysim.zoo.provenance import Entry, Metadata
 
 DISAGREEMENT = 0.02
 """A user's stated count may differ by this fraction from what the dimensions give before a warning says so."""
-_WRITTEN_OVER = ("relu", "elementwise")
-"""Operators of counted networks whose output takes the place of an input that no gradient needs."""
+_KEPT_BY_NOBODY = ("relu", "elementwise", "residual", "copy", "softmax")
+"""Operators whose output takes the place of an input that no gradient needs, or stays inside a fused attention."""
+_READ_WIDE = ("layer_norm", "group_norm", "norm")
+"""Norms that autocast computes in single precision; those of batches it does not."""
 
 
 class Workload(Entry):
@@ -181,17 +183,30 @@ class Workload(Entry):
         return self.units[key] * batch_size * (1 if seq_len is None else seq_len)
 
     def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
-        """Bytes that a training step keeps for its backward pass: what the forward operators write, but for sums and ReLU.
+        """Bytes that a training step keeps for its backward pass: what the forward operators write, but for sums, copies, ReLU and scores.
 
         A ReLU writes over its input, of which nothing is needed but the result, and no gradient needs either input of a sum, so that
-        one of them, the end of a branch, is kept by nobody. (Of a product with a gate both are, which is left out.)
+        one of them, the end of a branch, is kept by nobody. (Of a product with a gate both are, which is left out.) A copy is kept in place of
+        what was copied, and a fused attention makes its probabilities again. Of a transformer's layer that leaves the 16 bits of 16 h a token
+        (Korthikanti et al. 2022, table 2, without dropout).
         """
         key = ("saved", precision)
         if key not in self.units:
-            ops = self.lower("training", batch_size=1, precision=precision).operators
-            kept = (op for op in ops if op.direction == "forward" and op.name not in _WRITTEN_OVER)
+            kept = (op for op in self._trained_forward(precision) if op.name not in _KEPT_BY_NOBODY)
             self.units[key] = float(sum_over(kept, "output_bytes"))
         return self.units[key] * batch_size
+
+    def normed_elements(self, batch_size: Any) -> Any:
+        """Elements that norms of layers and groups read."""
+        if ("normed",) not in self.units:
+            normed = (op for op in self._trained_forward("fp16") if op.name in _READ_WIDE)
+            self.units["normed",] = float(sum_over(normed, "input_bytes")) / bytes_per_element("fp16")
+        return self.units["normed",] * batch_size
+
+    def _trained_forward(self, precision: str) -> list[Operator]:
+        """The operators of one sample's forward pass in training."""
+        ops = self.lower("training", batch_size=1, precision=precision).operators
+        return [op for op in ops if op.direction == "forward"]
 
     def _check_stated(self) -> None:
         derived = self.derived_parameters

@@ -205,7 +205,9 @@ class Training:
         full = again.full
         if stack is None:
             # Each sample of a network of fixed shape is a layer of its own here, of which every stage has its share.
-            return Kept(_sample_bytes(model, self.precision, self._element, full))
+            wide = keeps.norms if self._element < FULL else 0.0
+            each, block = _sample_bytes(model, self.precision, self._element, full, wide)
+            return Kept(each, self.micro_batch / (self.tp * self.pp) * block)
         tokens = self.micro_batch * self.seq_len / self.cp
         f, count = keeps.formats(bytes_per_element(self.precision), self._element), stack.layers
         working, one, inputs = self._layer(stack, f, tokens)
@@ -373,17 +375,18 @@ class Training:
         return TrainingState(weights - parked, gradients, states - host, saved, buffers, host, parked, away)
 
 
-def _sample_bytes(model: Workload, precision: str, kept: float, full: Any) -> Any:
-    """What one sample of a network of fixed shape keeps: all that its operators write, or with full recomputation what goes from block to
-    block and the insides of one."""
+def _sample_bytes(model: Workload, precision: str, kept: float, full: Any, norms: float) -> tuple[Any, float]:
+    """What one sample of a network of fixed shape keeps, and of it the insides of a block: what its gradients need, with so many bytes more of each
+    element that a norm reads, or with full recomputation what goes from block to block and the insides of one."""
     if not model.fixed_shape:
-        return 0.0
-    whole = model.saved_bytes(1, precision)
-    if isinstance(full, float) and full == 0:
-        return whole
+        return 0.0, 0.0
+    whole = model.saved_bytes(1, precision) + norms * model.normed_elements(1)
     between = stream(model, 1)
     blocks = max(between.halves / 2, 1.0)
-    return where(full > 0, minimum(kept * between.elements * blocks + whole / blocks, whole), whole)
+    if isinstance(full, float) and full == 0:
+        return whole, whole / blocks
+    again = minimum(kept * between.elements * blocks + whole / blocks, whole)
+    return where(full > 0, again, whole), whole / blocks
 
 
 def _largest_matrix(model: Workload) -> float:

@@ -12,11 +12,16 @@ from mlsysim.models.attention import Attention
 from mlsysim.models.base import choose_phase
 from mlsysim.models.ffn import FeedForward
 from mlsysim.models.fixed_shape import FixedShapeWorkload
-from mlsysim.models.graph import ComputationGraph, Operator
+from mlsysim.models.graph import ComputationGraph, Operator, sum_over
 from mlsysim.models.layers import Layer, parse_row
 from mlsysim.models.passes import Pass, gemm
 from mlsysim.models.stack import Block, Stack
+from mlsysim.physics.precision import bytes_per_element
 from mlsysim.units.fields import Count
+
+_PRODUCTS = ("gemm", "conv", "depthwise_conv", "attention")
+_PLACE = 8.0
+"""Bytes of the place of a pool's largest."""
 
 
 class RowWorkload(FixedShapeWorkload):
@@ -58,6 +63,23 @@ class RowWorkload(FixedShapeWorkload):
         work, weights = p.batch * self.flops_per_sample, self.parameter_count * p.weight
         return [Operator("all_layers", "gemm", "layers", m=p.batch, flops=work, weight_bytes=weights)]
 
+    def saved_bytes(self, batch_size: Any, precision: str = "fp16") -> Any:
+        """Bytes kept for the backward pass. Rows leave activations out, so that what stands around them is counted: what products read is
+        kept for their weights, what they write by a norm, an activation or an attention, and where the largest of a pool was (8 bytes; its
+        input, not counted, is as large as the inputs of branches, which are read twice). What attention reads and writes stands for a residual stream that gates leave whole, or for the gate of a feed-forward network,
+        which are as large. (A network without norms, whose ReLU writes over what a product wrote, keeps half.)
+        """
+        key = ("saved", precision)
+        if key not in self.units:
+            ops = self._trained_forward(precision)
+            products = [op for op in ops if op.kind in _PRODUCTS]
+            kept = sum_over(products, "input_bytes") + sum_over(products, "output_bytes")
+            places = (
+                0.0 if self.denoises else _PLACE * sum_over((op for op in ops if op.name == "pool"), "output_bytes")
+            )
+            self.units[key] = float(kept + places / bytes_per_element(precision))
+        return self.units[key] * batch_size
+
 
 class CNNWorkload(RowWorkload):
     """A convolutional network."""
@@ -92,6 +114,14 @@ class DiffusionWorkload(RowWorkload):
     def passes_per_image(self) -> int:
         """Denoiser passes for one image."""
         return self.denoising_steps * self.guidance_passes
+
+    def normed_elements(self, batch_size: Any) -> Any:
+        """Elements that norms read. Those without parameters, which are pools of one position, count three times: the scale that
+        comes from elsewhere needs what they make as well, four bytes each in single precision."""
+        if ("scaled",) not in self.units:
+            scaled = (op for op in self._trained_forward("fp16") if op.name == "pool")
+            self.units["scaled",] = float(sum_over(scaled, "input_bytes")) / bytes_per_element("fp16")
+        return super().normed_elements(batch_size) + 3 * self.units["scaled",] * batch_size
 
     def lower(self, phase: str | None = None, **options: Any) -> ComputationGraph:
         """One denoiser pass (``inference``), a whole image (``generate``) or a training step (``training``)."""

@@ -14,6 +14,7 @@ from mlsysim.hardware.arithmetic import no_runs
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
+from mlsysim.models.keeping import HALF, TEXTBOOK, Keeping
 from mlsysim.physics.precision import format_of
 from mlsysim.timing.profile import software_file
 from mlsysim.timing.vision_time import UNFUSED, constants
@@ -28,6 +29,7 @@ SUBMITTED = "mlperf_train"
 _DEFAULT = {"inference": "compiled", "training": "eager_nhwc"}
 _DENOISER = "diffusers"
 _SUBMITTEDS = "vision compiled training"
+_AUTOCAST = Keeping(state="cast", buffered=False, norms=HALF)
 _QUERY = 8
 """Samples of the largest query whose latency MLPerf asks for."""
 
@@ -42,6 +44,12 @@ class Runtime:
     training: str | None = None
     denoising: str | None = None
     launched: bool = False
+
+    @property
+    def keeps(self) -> Keeping:
+        """What a training step holds: launched one by one, products cast weights of single precision and keep the casts, norms of layers and groups
+        read single precision, and gradients come while activations go. Compiled, or of other software, that of the textbook."""
+        return _AUTOCAST if self.launched else TEXTBOOK
 
 
 def runtime(name: str) -> Runtime:

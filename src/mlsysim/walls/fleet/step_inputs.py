@@ -221,7 +221,7 @@ def job_of(x: Any, trainer: Trainer, assumed: Assumptions) -> Job:
             data_room=1.0 if "overlap_efficiency" in assumed.given else 1 - software.kappa,
             gathers=0.0 if off else x.overlap_efficiency,
         )
-    keeps = TEXTBOOK if software is None else software.keeps
+    keeps = TEXTBOOK if trainer.software is None else trainer.software.keeps
     if x.gradient_precision is not None:
         keeps = replace(keeps, gradient=bytes_per_element(x.gradient_precision))
     if x.activation_precision is not None:

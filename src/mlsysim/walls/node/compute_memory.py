@@ -156,7 +156,7 @@ def _asked(x: Inputs, assumed: Assumptions) -> _Answered:
         check_trained(x.precision, x.is_lora, x.hardware.compute, x.hardware.name)
         rank, sizes = x.lora_rank if x.is_lora else None, (x.batch_size, new, x.precision, x.optimizer)
         sharing = x.activation_recomputation, x.zero_stage, x.dp_size, rank
-        step = TrainingStep(x.model, *sizes, *sharing, efficiency is None)
+        step = TrainingStep(x.model, *sizes, *sharing, efficiency is None, x.runtime)
         work, held = training_work(step)
         timed = training_pass(step, work, held, device, x.hardware, efficiency, x.runtime, assumed)
         return _Answered(phase, step, work, device, timed)
