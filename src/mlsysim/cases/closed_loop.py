@@ -111,6 +111,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         cold = cold_start(step, t, a)
         return replace(seen, ttft=seen.ttft + cold, request_rate=t.concurrency / (seen.span + value_of(cold)))
     s = Turns(step, t, places)
+    s.together = h.cv == 0
     active = minimum(places, s.most_written) if s.mixed else places
     if bound is not None and some(active < places):
         bound = "prompts"
@@ -129,7 +130,8 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     beside = maximum(1 / window(t, 1, s.steps, _burst(s, active), 1.0) - 1 / s.steps, 0.0)
     beside = beside if s.mixed else beside * (1 + 1 / maximum(active / s.full, 1.0)) / 2
     begun, passed = (1 - 0.5 / each for each in (h.rounds, h.rounds * maximum(t.concurrency / active, 1.0)))
-    more = (turn.mean - turn.alone) * (1 - beside)
+    # Those that always come with it are read in its own step.
+    more = (turn.mean - turn.alone) * (1 - beside) * maximum((others + 1 - s.own_group(others + 1)) / others, 0.0)
     tpot = _lengthened(s, turn.alone, turn.alone + more * passed, a) / s.gain
     length = s.steps * turn.mean
     mean, last = rounds(s, t, active, a, lambda number: _joining(s, t, active, others, number, turn.alone, a))

@@ -194,6 +194,8 @@ class Turns(Readers):
         self.met: tuple[Any, Any] = 0.0, 1.0
         # Whether prompts come while others are read, and not only where answers end.
         self.at_random = t.rate is not None
+        # Whether prompts that were read in one step come together again: of a closed loop, where answers are of one length.
+        self.together = False
 
     @property
     def come(self) -> Dealt:  # type: ignore[override]
@@ -250,7 +252,7 @@ class Turns(Readers):
             looks, later = gathered(per_step, n, self.full, self.ranks, self.engine.gather_steps)
             poll = maximum(poll, looks)
         arrivals = maximum(per_step * poll, FEWEST)
-        came = self.come.somebody(arrivals)
+        came = self._came(arrivals, others)
         alone = self.decode(n, tag)
         read = per_step * self.reads
         if self.mixed:
@@ -269,6 +271,16 @@ class Turns(Readers):
         written = value_of(alone) / value_of(mean)
         paused = self.come.somebody(arrivals * written) / poll
         return Cycle(alone, prompts, mean, poll, later, 1 - written, paused, read / paused)
+
+    def _came(self, arrivals: Any, others: Any) -> Any:
+        """Share of the looks that find somebody, where so many come between two: at random, or ``together`` as many as a step reads."""
+        if not self.together:
+            return self.come.somebody(arrivals)
+        return minimum(arrivals / self.own_group(maximum(others, 1.0)), 1.0)
+
+    def own_group(self, n: Any) -> Any:
+        """Of n requests those that come with one of them in each of its rounds, and itself."""
+        return minimum(maximum(self.full, 1.0), n) if self.together else 1.0
 
     def _pauses(self, n: Any, read: Any, written: Any) -> Any:
         """Steps of prompts alone between so many seconds of writing, in which ``read`` prompts come at random: the first with 1 - e^-r t_d, and another after
