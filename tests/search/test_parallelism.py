@@ -8,7 +8,11 @@ import sys
 import pytest
 
 from mlsysim import DistributedModel, ParallelismOptimizer
+from mlsysim.cases.algebra import Plain
 from mlsysim.errors import InputError
+from mlsysim.plans.plan import Plan
+from mlsysim.plans.training_layout import best_layouts
+from mlsysim.search.layout_times import _singly
 
 
 def solve(**call: object):
@@ -113,6 +117,32 @@ def test_arrays_and_single_layouts_agree(call: dict[str, object], monkeypatch: p
     assert together.sensitivity.keys() == singly.sensitivity.keys()
     for name, entry in together.sensitivity.items():
         assert entry["at"] == singly.sensitivity[name]["at"]
+
+
+REMEMBERED = [
+    {"on": "16xH100", "model": "Mixtral_8x7B"},
+    {"on": "16xH100", "model": "Llama3_8B", "zero_shard": 4, "power_cap": "500 W"},
+    {"on": "16xA100", "model": "T5_11B", "lora_rank": 16},
+    {"on": "256xH800", "model": "DeepSeek_V3", "batch_size": 1024, "schedule": "dualpipe", "zero": 1},
+    {"on": "8xA100", "model": "GPT2", "efficiency": 0.5},
+]
+
+
+@pytest.mark.parametrize("keys", REMEMBERED, ids=lambda keys: keys["model"])
+def test_what_layouts_share_is_worked_out_once(keys: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def both_ways(*asked):
+        found.append(_singly(*asked))
+        with monkeypatch.context() as patch:
+            patch.setattr("mlsysim.search.layout_times.Remembering", Plain)
+            found.append(_singly(*asked))
+        return found[0]
+
+    monkeypatch.setattr("mlsysim.search.layouts.priced", both_ways)
+    best_layouts(Plan.model_validate({"task": "training", "batch_size": 64, "seq_len": 2048, "mode": "auto", **keys}))
+    assert found[0] == found[1]
+    assert any(timed is not None for timed in found[0][0])
 
 
 def test_it_runs_without_numpy() -> None:

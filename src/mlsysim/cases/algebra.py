@@ -76,6 +76,9 @@ class Algebra(Protocol):
     def plain(self, seconds: Any) -> Any:
         """The number of seconds, which leaves no trace on a ledger."""
 
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What ``make`` gives; where an algebra remembers, worked out once for all that ``key`` says it depends on."""
+
 
 class Plain:
     """Times are numbers, arrays or quantities; names are dropped."""
@@ -108,8 +111,26 @@ class Plain:
     def plain(self, seconds: Any) -> Any:
         return seconds
 
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return make()
+
 
 PLAIN = Plain()
+
+
+class Remembering(Plain):
+    """Numbers of one job in many layouts, most of which share most of what they are made of."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Any, ...], Any] = {}
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = make()
+        return found
 
 
 class Clocked:
@@ -126,6 +147,9 @@ class Clocked:
 
     def roofline(self, name: str, equation: str, arithmetic: Any, memory: Any, flop: Any, moved: Any) -> Any:
         return self.of.roofline(name, equation, self.slower * arithmetic, self.streaming * memory, flop, moved)
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return make()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.of, name)
@@ -296,6 +320,9 @@ class Tape:
 
     def plain(self, seconds: Any) -> Any:
         return _value(seconds)
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return make()
 
     def ledger(self, total: Seconds, held: Iterable[Held] = (), capacity: Any = None) -> Ledger:
         """Parts by name, in the order in which they first occurred."""

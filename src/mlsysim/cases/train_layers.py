@@ -89,14 +89,18 @@ def calibrated(
 ) -> Step:
     """A step of every operator, under a software stack."""
     net, hide, pp = chip.network, job.overlap, layout.pp
-    s = Setting(a, chip, stack, k, job, layout, layout.groups(net), job.again)
+    split = (layout.tp, pp, layout.cp, layout.dp, layout.ep)
+    groups = a.once(("groups", *split), lambda: layout.groups(net))
+    s = Setting(a, chip, stack, k, job, layout, groups, job.again)
     tokens = layout.micro_batch * job.seq_len / layout.cp
-    layer = _layers(s, shape, tokens)
-    head = _stalled(s, head_time(s, shape, tokens * shape.head_tokens))
-    begun = _stalled(s, embedding_time(s, shape, tokens))
+    layer = a.once(("layers", s.again, layout.micro_batch, *split), lambda: _layers(s, shape, tokens))
+    ends = ("ends", layout.micro_batch, layout.cp, layout.tp)
+    head, begun = a.once(ends, lambda: (_head(s, shape, tokens), _stalled(s, embedding_time(s, shape, tokens))))
     inside = layer.computed + a.shown(layer.tensor, 1 - hide.tensor) + a.shown(layer.exchange, 1 - hide.expert)
     dense, experts = _local_parameters(shape, layout)
-    gathers, data = messages(a, job, layout, net, s.groups, _shared(s, shape, dense, experts), "ring", pp)
+    of = (job.zero, layout.micro_batches, layout.virtual_stages, *split)
+    shared = _shared(s, shape, dense, experts)
+    gathers, data = a.once(("messages", *of), lambda: messages(a, job, layout, net, s.groups, shared, "ring", pp))
     layers = with_the_host(a, overlapped(inside, gathers, 1 - hide.gathers), offload, pp)
     per_layer = layers / shape.layers
     split = stage_layers(shape.layers, pp, layout.virtual_stages)
@@ -139,6 +143,11 @@ def calibrated(
         overhead=minimum(ranks - 1.0, 1.0) * stack.step_overhead,
     )
     return trained(a, job, layout, net, s.groups, phase, offload)
+
+
+def _head(s: Setting, shape: TrainingShape, tokens: Any) -> Any:
+    """The output head, as the software stalls it."""
+    return _stalled(s, head_time(s, shape, tokens * shape.head_tokens))
 
 
 def _stalled(s: Setting, device: Any) -> Any:

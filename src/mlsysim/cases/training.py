@@ -30,8 +30,8 @@ from mlsysim.units.ops import some, where
 class Training:
     """Numbers of the job and the layout may be arrays."""
 
-    def __init__(self, trainer: Trainer, job: Job, layout: Layout) -> None:
-        self.trainer, self.job, self.layout = trainer, job, layout
+    def __init__(self, trainer: Trainer, job: Job, layout: Layout, a: Algebra = PLAIN) -> None:
+        self.trainer, self.job, self.layout, self.plain = trainer, job, layout, a
 
     def under(self, software: Software, job: Job) -> Training:
         """The same bytes and operations with other times: under other constants, and what hides otherwise."""
@@ -44,7 +44,7 @@ class Training:
     @cached_property
     def held(self) -> tuple[Held, ...]:
         """What is held, with the host too."""
-        return training_held(self.job, self.layout)
+        return training_held(self.job, self.layout, self.plain.once)
 
     @cached_property
     def memory(self) -> Any:
@@ -59,6 +59,9 @@ class Training:
     @cached_property
     def micro(self) -> Demand:
         """Operations, bytes and tokens of one micro-batch of a replica, counted as models are; what is recomputed counts for the hardware."""
+        return self.plain.once(("micro", self.layout.micro_batch, self.job.recompute), self._micro)
+
+    def _micro(self) -> Demand:
         model, mode = self.job.model, self.job.recompute
         if isinstance(mode, str) or (isinstance(model, TransformerWorkload) and model.structure != "encoder-decoder"):
             return self._demand(mode)
@@ -102,7 +105,7 @@ class Training:
     @cached_property
     def step(self) -> Step:
         """One optimizer step."""
-        return self.timed(PLAIN)
+        return self.timed(self.plain)
 
     def timed(self, a: Algebra) -> Step:
         """The same with an algebra, at the clock that keeps the limit of power."""

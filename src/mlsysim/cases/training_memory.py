@@ -15,7 +15,7 @@ from mlsysim.cases.layout import Layout, divisors
 from mlsysim.cases.ledger import CONTEXT, RESERVE, Held
 from mlsysim.cases.offload import HostBytes
 from mlsysim.cases.schedule import in_flight, named, sharing, weight_copies
-from mlsysim.models.footprint import Training, TrainingState
+from mlsysim.models.footprint import Once, Training, TrainingState, each_time
 from mlsysim.models.keeping import Keeping
 from mlsysim.units.ops import maximum, where
 from mlsysim.vocabulary import Setting, worded
@@ -26,7 +26,7 @@ _RANK = 16
 """Of the adapters that a remedy proposes."""
 
 
-def training_state_of(job: Job, layout: Layout) -> TrainingState:
+def training_state_of(job: Job, layout: Layout, once: Once = each_time) -> TrainingState:
     """What the fullest device of a job holds, with what its activations consist of."""
     shared = sharing(job, layout)
     return Training(
@@ -58,6 +58,7 @@ def training_state_of(job: Job, layout: Layout) -> TrainingState:
         keeps=job.keeps,
         copies=weight_copies(layout),
         several=layout.micro_batches * job.accumulation > 1,
+        once=once,
     ).fullest
 
 
@@ -69,9 +70,9 @@ def runtime_bytes(keeps: Keeping, layout: Layout) -> Any:
     return keeps.held_back + keeps.communicator * ways + keeps.exchange * where(layout.ep > 1, 1.0, 0.0)
 
 
-def training_held(job: Job, layout: Layout) -> tuple[Held, ...]:
+def training_held(job: Job, layout: Layout, once: Once = each_time) -> tuple[Held, ...]:
     """Bytes held on the fullest device, and what rests with its host."""
-    state = training_state_of(job, layout)
+    state = training_state_of(job, layout, once)
     # Gradients whose update is the host's go there as they come.
     sent = 1 - job.updated_here
     waits = (Held("gradients", sent * state.gradients, "host"),) if job.host_update else ()

@@ -6,6 +6,8 @@ optimizer state and the activations that wait for the backward pass (:mod:`mlsys
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import field
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
@@ -67,6 +69,8 @@ class TrainingState:
     def fuller(self, other: TrainingState) -> TrainingState:
         """This or the other, whichever has more on the device."""
         more = other.total > self.total
+        if isinstance(more, bool):
+            return other if more else self
 
         def pick(mine: Any, its: Any) -> Any:
             return Saved(*map(pick, mine, its)) if isinstance(mine, Saved) else where(more, 1.0 * its, 1.0 * mine)
@@ -96,6 +100,15 @@ class Kept(NamedTuple):
     again: Any = 0.0
     logits: Any = 0.0
     layers: Any = None
+
+
+Once = Callable[[tuple[Any, ...], Callable[[], Any]], Any]
+"""What a function of nothing gives, once for a key that says all it depends on, or each time."""
+
+
+def each_time(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """The function is called whatever its key."""
+    return make()
 
 
 @dataclass(frozen=True)
@@ -146,12 +159,14 @@ class Training:
     optimizer_offload: Any = 0.0
     weights_offload: Any = 0.0
     activations_offload: Any = 0.0
+    once: Once = field(default=each_time, compare=False)
 
     @property
     def fullest(self) -> TrainingState:
         """Bytes on the fullest device, when it holds most."""
-        order = (self.schedule, self._waiting, self.group, self._kept.layers, self.keeps.placed)
-        first, *rest = (self._on(stage) for stage in stages_of(self.model, self.pp, self.chunks, *order))
+        split = (self.pp, self.chunks, self.schedule, self._waiting, self.group, self._kept.layers, self.keeps.placed)
+        stages = self.once(("stages", *split), lambda: stages_of(self.model, *split))
+        first, *rest = map(self._on, stages)
         return reduce(TrainingState.fuller, rest, first)
 
     @property
@@ -201,6 +216,10 @@ class Training:
 
     @cached_property
     def _kept(self) -> Kept:
+        of = (self.micro_batch, self.tp, self.pp, self.cp, self.chunks)
+        return self.once(("kept", self._again, *of), self._keep)
+
+    def _keep(self) -> Kept:
         model, stack, keeps, again = self.model, self._stack, self.keeps, self._again
         full = again.full
         if stack is None:
@@ -356,7 +375,10 @@ class Training:
 
     def _on(self, stage: Stage) -> TrainingState:
         """What a device of a stage holds."""
-        weights, gradients, states, trained = self._state(stage)
+        sent = (self.zero_stage, self.whole_weights, self.whole_gradients, self.copies)
+        degrees = (self.dp, self.tp, self.pp, self.ep, self.cp)
+        own = ("state", stage.layers, stage.tables, *degrees, *sent)
+        weights, gradients, states, trained = self.once(own, lambda: self._state(stage))
         saved = self._saved(stage, trained)
         if not self.keeps.buffered:
             # A tied table has two gradients, one of which is added to the other.

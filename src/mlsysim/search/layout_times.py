@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from mlsysim.cases.algebra import Remembering
 from mlsysim.cases.assumptions import Assumptions
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
@@ -86,6 +87,7 @@ class LayoutTimes:
         # Asked for once, so that a chip without a host is refused where state may rest there.
         self.x = Inputs({**defaults, **shared, "optimizer_offload": float(offloads)})
         self.trainer = trainer_of(self.x, Assumptions(self.given)).congested(self.x.congestion_factor)
+        self.plain = Remembering()
         self.jobs: dict[tuple[int, float, str], tuple[Any, Job]] = {}
 
     def _job(self, zero: int, offload: float, recompute: str) -> tuple[Any, Job]:
@@ -114,6 +116,6 @@ class LayoutTimes:
             group=x.microbatch_group_size,
             shard=x.zero_shard,
         )
-        asked = Training(self.trainer, job, layout)
+        asked = Training(self.trainer, job, layout, self.plain)
         gb = asked.memory / 1e9
         return (asked.mfu, asked.step.seconds, gb) if asked.fits and asked.holds else None, gb
