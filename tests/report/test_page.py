@@ -13,7 +13,7 @@ from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import load_plan
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.sheet import compact_time
-from mlsysim.report.blocks import Chart
+from mlsysim.report.blocks import Chart, Table
 from mlsysim.report.build import build_report
 from mlsysim.report.content import sections_of
 from mlsysim.report.figures import figures_of
@@ -134,6 +134,33 @@ def test_a_large_pipeline_is_the_plans_and_says_what_is_left_out():
     assert "closed form, which is within bounds here" not in shown
     assert "between the beginning and the end are left out" in shown
     assert report.figures["pipeline-memory"].alt.count("stage") > 8
+    # The chunks at the ends of the model hold little more than a table; the window is not theirs.
+    first, last = report.figures["pipeline"]._windows(90.0, 640.0)
+    line = report.figures["pipeline"].line
+    assert all(line.of(device)[0].start < first.end and line.of(device)[-1].end > last.start for device in range(16))
+
+
+@pytest.mark.parametrize("name", ["chatbot-llama70b-h200", "grpo-qwen3-32b-64-h100"])
+def test_a_layout_is_told_in_words_and_four_digits(name):
+    rows = next(
+        block.rows
+        for section in sections_of(report_of(name))
+        for block in section.blocks
+        if isinstance(block, Table) and block.headers[0] == "How it is split"
+    )
+    assert all(label[0].isupper() and "_" not in label for label, _ in rows)
+    assert all(len(re.sub(r"\D", "", text).lstrip("0")) <= 4 for _, text in rows)
+
+
+def test_a_step_of_post_training_is_no_request():
+    change = report_of("grpo-qwen3-32b-64-h100").answer.change
+    assert "faster" in change.sentence and "request" not in change.sentence
+
+
+def test_a_sampling_error_is_spoken_of_where_there_is_one():
+    for name in ("llama3-70b-over-its-weeks", "mixed-generations-serving"):
+        shown = words(to_html(report_of(name)))
+        assert ("± is the sampling error" in shown) == (shown.count("±") > 1)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -89,16 +89,16 @@ def calibrated(
 ) -> Step:
     """A step of every operator, under a software stack."""
     net, hide, pp = chip.network, job.overlap, layout.pp
-    split = (layout.tp, pp, layout.cp, layout.dp, layout.ep)
-    groups = a.once(("groups", *split), lambda: layout.groups(net))
+    degrees = (layout.tp, pp, layout.cp, layout.dp, layout.ep)
+    groups = a.once(("groups", *degrees), lambda: layout.groups(net))
     s = Setting(a, chip, stack, k, job, layout, groups, job.again)
     tokens = layout.micro_batch * job.seq_len / layout.cp
-    layer = a.once(("layers", s.again, layout.micro_batch, *split), lambda: _layers(s, shape, tokens))
+    layer = a.once(("layers", s.again, layout.micro_batch, *degrees), lambda: _layers(s, shape, tokens))
     ends = ("ends", layout.micro_batch, layout.cp, layout.tp)
     head, begun = a.once(ends, lambda: (_head(s, shape, tokens), _stalled(s, embedding_time(s, shape, tokens))))
     inside = layer.computed + a.shown(layer.tensor, 1 - hide.tensor) + a.shown(layer.exchange, 1 - hide.expert)
     dense, experts = _local_parameters(shape, layout)
-    of = (job.zero, layout.micro_batches, layout.virtual_stages, *split)
+    of = (job.zero, layout.micro_batches, layout.virtual_stages, *degrees)
     shared = _shared(s, shape, dense, experts)
     gathers, data = a.once(("messages", *of), lambda: messages(a, job, layout, net, s.groups, shared, "ring", pp))
     layers = with_the_host(a, overlapped(inside, gathers, 1 - hide.gathers), offload, pp)

@@ -366,7 +366,7 @@ def _effects(before: Answer, tried: Answer) -> str:
     if faster >= 1.01 and before.main == "tokens_per_second":
         told.append(f"{faster - 1:.0%} more throughput" if faster < 2 else f"{faster:.2g} times the throughput")
     elif faster >= 1.01:
-        of = "requests " if before.main == "latency" and before.plan.serving is not None else ""
+        of = "requests " if before.main == "latency" and before.task == "serving" else ""
         told.append(of + (f"{faster - 1:.0%} faster" if faster < 2 else f"{faster:.2g} times as fast"))
     if "goodput" in was and "goodput" in now and now["goodput"].value >= was["goodput"].value + WORTH_IT:
         told.append(f"goodput {now['goodput'].text} instead of {was['goodput'].text}")

@@ -39,6 +39,7 @@ _LARGER = {
     "millisecond": ((1e3, "s"),),
     "second": ((7200.0, "h"), (1000.0, "min"), (1.0, "s"), (1e-3, "ms"), (0.0, "us")),
     "hour": ((1000.0, "day"),),
+    "gigabyte": ((1e3, "TB"),),
 }
 """Units that a value is told in, and those that it is printed in from some size on."""
 

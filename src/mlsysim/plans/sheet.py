@@ -141,6 +141,8 @@ class Sheet:
 
     def answer(self, *, calibrated: bool, binding: Limit, fidelity: str = "", **found: Any) -> Answer:
         """The answer: all that was gathered, and what an evaluation makes of it (feasible, subject, headline, verdict, main)."""
+        # Of fields of a resolver that no answer shows: its parts are the ledger's.
+        self.assumed.pop("parts", None)
         interval, key = self.assumed.get("interval", ""), str(self.assumed.value("interval", ""))
         if (changed := self.assumed.get("chip", "")).startswith(HYPOTHETICAL):
             found["subject"] = f"{found['subject']} ({changed})"

@@ -18,7 +18,7 @@ from mlsysim.report.build import Report
 from mlsysim.report.figures import WHOLES
 from mlsysim.report.front import NOT_KNOWN
 from mlsysim.report.words import WORDS, capital
-from mlsysim.units.text import listed, many
+from mlsysim.units.text import listed, many, number
 
 _COSTS = ("tco", "energy", "carbon_footprint", "water")
 _MACRO = {"training": _COSTS, "serving": _COSTS, "rl": _COSTS, "inference": ("energy_per_sample",)}
@@ -197,10 +197,10 @@ _SPLIT = WORDS["split"]
 def _layout(answer: Answer) -> Iterator[tuple[str, str]]:
     for name, value in answer.layout.items():
         if isinstance(value, dict):
-            split = ", ".join(f"{_SPLIT.get(str(key), str(key)).lower()} {item}" for key, item in value.items())
+            split = ", ".join(f"{_SPLIT.get(str(key), str(key)).lower()} {number(item)}" for key, item in value.items())
             yield name, split
         elif not (name == "schedule" and answer.layout.get("pp") == 1):
-            yield _SPLIT.get(name, name.replace("_", " ")), f"{value:,}" if isinstance(value, int) else str(value)
+            yield _SPLIT.get(name, name.replace("_", " ")), number(value)
 
 
 def walls_table(answer: Answer) -> Table:
@@ -221,7 +221,8 @@ def _percentiles(report: Report) -> Iterator[Block]:
     rows = tuple((percentile_label(kind), *percentile_texts(kind, held)) for kind, held in found.items())
     levels = levels_of(next(iter(found.values())))
     yield Table(("Time", *levels), rows, right=tuple(range(1, 1 + len(levels))))
-    yield Text("± is the sampling error of 90 %; the model's own error is the interval in the table of numbers.")
+    sampled = "± is the sampling error of 90 %; t" if any("±" in text for row in rows for text in row) else "T"
+    yield Text(f"{sampled}he model's own error is the interval in the table of numbers.")
 
 
 def _pipeline(report: Report) -> Iterator[Block]:

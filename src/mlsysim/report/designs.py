@@ -27,7 +27,7 @@ from mlsysim.systems.fleet_text import find_system, parts_of
 from mlsysim.systems.types import Fleet
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import listed
+from mlsysim.units.text import listed, number
 
 THIS = "this plan"
 _NEAR = 0.05
@@ -236,7 +236,7 @@ def _loads(plan: Plan, concurrency: int) -> tuple[str, str, list[Any]]:
 
 def _load_range(words: str, loads: list[Any]) -> str:
     """The loads in order, with their unit once."""
-    return f"{listed([f'{load:,g}' for load in sorted(loads)])} {words.partition(' ')[2]}"
+    return f"{listed([number(load) for load in sorted(loads)])} {words.partition(' ')[2]}"
 
 
 def _passes(answer: Answer) -> _Space:
@@ -269,7 +269,7 @@ def _pools(answer: Answer) -> _Space:
         )
 
     options: dict[str, list[Any]] = {"{} generate": shares, "staleness {:g}": ages}
-    varied = f"Varied: {listed(sorted(shares))} accelerators that generate alone; staleness {listed(sorted(ages))}."
+    varied = f"Varied: {listed(sorted(shares))} accelerators that generate alone; staleness {listed(number(age) for age in sorted(ages))}."
     return _Space(base, options, make, varied, "latency", "tco energy tokens_per_second")
 
 

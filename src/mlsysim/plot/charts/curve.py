@@ -19,7 +19,7 @@ from mlsysim.plot.svg import ASCENT, LINE, Box, Drawing, clean, wrap
 from mlsysim.units.records import dataclass
 from mlsysim.units.text import number
 
-_HEIGHT, _NARROW, _LINES = 260.0, 34.0, 2
+_HEIGHT, _NARROW, _LINES, _DOT = 260.0, 34.0, 2, 7.0
 """Height of the plot, the least width of a stretch that is labelled inside of it, and the lines of its label."""
 _STRIP = _LINES * LINE * SMALL + 10
 """The strip at the top of the plot where what binds is named, which no line enters."""
@@ -125,9 +125,9 @@ class Curve(Figure):
         return stop.text or amount(stop.y or 0.0, self.units[1])
 
     def _across(self, start: float, end: float) -> Linear:
-        values = tuple(stop.x for stop in self.stops)
-        made = linear_scale(min(values), max(values), start, end)
-        return _Stops(made.low, made.high, start, end, values)
+        values, edge = tuple(stop.x for stop in self.stops), _DOT + 1
+        made = linear_scale(min(values), max(values), start + edge, end - edge)
+        return _Stops(made.low, made.high, start + edge, end - edge, values)
 
     def _up(self, start: float, end: float) -> Linear:
         values = self._values()
@@ -199,7 +199,7 @@ class Curve(Figure):
             return ""
         x, y = places[self.here]
         d.line(x, plot.top, x, plot.bottom, "leader")
-        d.marker(0, x, y, 7, "f0 edge", self._here_text())
+        d.marker(0, x, y, _DOT, "f0 edge", self._here_text())
         placer = Placer(Box(plot.left + 4, plot.top + _STRIP - 6, plot.right - 4, plot.bottom - 4))
         placer.block(x, y, 8)
         for path in paths:

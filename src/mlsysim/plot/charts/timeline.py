@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError
@@ -39,7 +40,9 @@ _SHORTER = {
 }
 _PANELS = 8
 _LEAST, _GAP = 4.0, 26.0
-"""Pixels of the shortest block that can be seen, and between the beginning and the end of a step."""
+"""Pixels of the shortest block that has to be seen, and between the beginning and the end of a step."""
+_SLIVERS = 0.05
+"""Share of the work that may be in shorter blocks: a chunk at an end of the model may hold little but a table."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,10 +81,15 @@ class _TimelineChart(_Schedule):
             "block a pass of one micro-batch; gaps are the bubble."
         )
 
+    def _shortest(self, left_out: float = 0.0) -> float:
+        """The length of the shortest block, but for a share of all work in still shorter ones."""
+        lengths = sorted(slot.end - slot.start for slot in self.line.slots if slot.end > slot.start)
+        few = left_out * sum(lengths)
+        return next(length for length, done in zip(lengths, accumulate(lengths), strict=True) if done > few)
+
     def _windows(self, left: float, right: float) -> list[_Window]:
         """The whole step; where its blocks would be too small to see, its beginning and its end."""
-        line = self.line
-        shortest = min(slot.end - slot.start for slot in line.slots if slot.end > slot.start)
+        line, shortest = self.line, self._shortest(_SLIVERS)
         if (right - left) * shortest >= _LEAST * line.length * (1 - 1e-9):
             return [_Window(0.0, line.length, Linear(0.0, line.length, left, right))]
         half = (right - left - _GAP) / 2
@@ -108,9 +116,8 @@ class _TimelineChart(_Schedule):
         after = axis_title(d, plot.bottom + 22, title, symbol, plot)
         # A size at which the number of every micro-batch fits its block, if there is one.
         widest = max(measure(str(k), 1.0) for k in range(line.micro_batches))
-        shortest = min(slot.end - slot.start for slot in line.slots if slot.end > slot.start)
         scale = windows[0].scale
-        size = min((scale(scale.low + shortest) - scale.start - 3) / widest, SMALL - 1) if row > 12 else 0.0
+        size = min((scale(scale.low + self._shortest()) - scale.start - 3) / widest, SMALL - 1) if row > 12 else 0.0
         by_device: dict[int, list[Slot]] = {}
         for slot in line.slots:
             by_device.setdefault(slot.device, []).append(slot)
