@@ -76,12 +76,14 @@ def of_training(plan: Plan, answer: Answer, holds: Holds) -> Rounds:
 
 
 def _enough(plan: Plan, searched: Plan, answer: Answer) -> Iterator[Candidate]:
-    """The smallest fleet that holds what does not fit, which its verdict names."""
+    """The smallest fleet that holds what does not fit, which its verdict names, and the next that is 2, 4, 8 ... times as large, which more layouts divide."""
     if not answer.feasible and plan.hardware.chip is None and (enough := least_fleet(searched).get("fleet")):
-        count, batch = enough
+        least, batch = enough
         beside = "" if batch == answer.layout["batch_size"] else f" and a batch of {batch:,}"
-        hard, work = fleet_of(plan, count), {"batch_size": batch}
-        yield Candidate(f"{instead(plan, count)}{beside}", searched.replacing(hardware=hard, workload=work))
+        own = find_fleets(plan.hardware).one.total_accelerators
+        for count in sorted({least, own << max(0, -(-least // own) - 1).bit_length()}):
+            hard, work = fleet_of(plan, count), {"batch_size": batch}
+            yield Candidate(f"{instead(plan, count)}{beside}", searched.replacing(hardware=hard, workload=work))
 
 
 def _larger(plan: Plan, answer: Answer, micro: int) -> Iterator[Candidate]:

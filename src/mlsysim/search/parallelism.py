@@ -13,8 +13,9 @@ so the best is where it is allowed, and ``sensitivity`` says what it is worth.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
-from math import gcd
+from math import gcd, lcm
 from typing import Any
 
 from mlsysim.cases.assumptions import Assumptions
@@ -27,6 +28,8 @@ from mlsysim.search.steps import best_by_value, neighbours, step
 from mlsysim.timing.engines import device_memory
 from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.stacks import stack, stack_names
+from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.systems.types import Fleet
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
@@ -39,6 +42,7 @@ from mlsysim.walls.result import Rate, Result, Time
 _KEPT = 10
 _DOUBLINGS = 12
 _NEAR = 0.05
+_BETWEEN, _NODE = 8, 8
 """Share of a batch within which another one is near it."""
 _MEMORY = "Wall 2 (Memory)"
 _OWN = ("model", "fleet", "batch_size", "precision", "efficiency", "overlap_comm")
@@ -263,25 +267,49 @@ def _least_that_fits(x: Any, least: tuple[int, dict[str, Any], int] | None) -> s
 def _least_fleet(
     x: Any, shared: dict[str, Any], modes: tuple[str, ...], fractions: tuple[float, ...]
 ) -> tuple[int, dict[str, Any], int] | None:
-    """The least fleet of the same nodes, 2, 3, 4, 6, 8, 12 ... times as large, on which some layout fits, that layout and the batch: the same, or the nearest
-    of which every replica has a whole share; where none of any fleet divides it the next power of two."""
-    wanted, node = x.batch_size, x.fleet.total_accelerators // x.fleet.count
-    counts = [x.fleet.count * part << power - 1 for power in range(1, _DOUBLINGS) for part in (2, 3)]
-    tries = [(n, batch) for n in counts for batch in (wanted, round(wanted / (n * node)) * n * node)]
-    tries = [each for each in tries if abs(each[1] - wanted) <= _NEAR * wanted]
-    for count, batch in dict.fromkeys([*tries, *((n, 1 << (wanted - 1).bit_length()) for n in counts)]):
-        fleet = x.fleet.model_copy(update={"count": count})
-        groups = list(layouts.splits(x.but(fleet=fleet, batch_size=batch)))
-        # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
-        groups = [
-            replace(each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:])
-            for each in groups
-        ]
-        asked = {**shared, "fleet": fleet, "batch_size": batch}
-        table = layouts.evaluate(asked, groups, modes[-1:], fractions, x.launcher)[0]
-        if len(table):
-            return int(fleet.total_accelerators), table.row(0), batch
-    return None
+    """The least fleet of the same nodes on which some layout fits, that layout and the batch: the same, or the nearest of which every replica has a
+    whole share; where none of any fleet divides it the next power of two. Fleets are 2, 3, 4, 6, 8, 12 ... times as large, then up to eight
+    sizes of whole nodes between the one that fits and the one before."""
+    wanted, own, node = x.batch_size, x.fleet.count, x.fleet.total_accelerators // x.fleet.count
+
+    def tried(counts: Iterable[int]) -> list[tuple[int, int]]:
+        each = [(n, batch) for n in counts for batch in (wanted, round(wanted / (n * node)) * n * node)]
+        return [one for one in each if abs(one[1] - wanted) <= _NEAR * wanted]
+
+    def first(tries: Iterable[tuple[int, int]]) -> tuple[int, dict[str, Any], int] | None:
+        for count, batch in dict.fromkeys(tries):
+            fleet = _grown(x.fleet, count)
+            groups = list(layouts.splits(x.but(fleet=fleet, batch_size=batch)))
+            # Whole replicas share most and need least with the highest stage and the smallest micro-batches.
+            groups = [
+                replace(
+                    each, zeros=each.zeros if x.launcher else each.zeros[-1:], micro_batches=each.micro_batches[-1:]
+                )
+                for each in groups
+            ]
+            asked = {**shared, "fleet": fleet, "batch_size": batch}
+            table = layouts.evaluate(asked, groups, modes[-1:], fractions, x.launcher)[0]
+            if len(table):
+                return count, table.row(0), batch
+        return None
+
+    counts = [own * part << power - 1 for power in range(1, _DOUBLINGS) for part in (2, 3)]
+    found = first([*tried(counts), *((n, 1 << (wanted - 1).bit_length()) for n in counts)])
+    if found is not None:
+        before = max((n for n in (own, *counts) if n < found[0]), default=own)
+        whole = lcm(node, _NODE) // node
+        between = range(
+            (before // whole + 1) * whole, found[0], whole * max(1, (found[0] - before) // whole // _BETWEEN)
+        )
+        found = first(tried(between)) or found
+    return found if found is None else (found[0] * node, *found[1:])
+
+
+def _grown(fleet: Fleet, count: int) -> Fleet:
+    """So many nodes; more chips than a part of a usual node has are in whole ones."""
+    key, total = fleet.node.accelerator.metadata.key, fleet.total_accelerators
+    part = key and fleet.count == 1 and total < _NODE and parse_fleet(f"{total}x{key}").one.node == fleet.node
+    return parse_fleet(f"{count * total}x{key}").one if part else fleet.model_copy(update={"count": count})
 
 
 def _sensitivity(x: Any, shared: dict[str, Any], table: RankedLayouts, best: dict[str, Any]) -> dict[str, Any]:
