@@ -44,7 +44,7 @@ from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
 from mlsysim.cases.front_end import cold_start, front_end
-from mlsysim.cases.put_back import AT_ONCE, put_back
+from mlsysim.cases.put_back import AT_ONCE, in_waves, put_back
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -58,7 +58,7 @@ from mlsysim.cases.request import (
     TAIL,
     value_of,
 )
-from mlsysim.cases.sent import passed_by
+from mlsysim.cases.sent import passed_by, waves_of
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
 from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
@@ -103,6 +103,10 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: the clients of one replica."""
     h = t.habits
     limits = _places(step, t)
+    # Answers of one length go on side by side, and are at their longest together.
+    whole = (t.mean_prompt + t.mean_answer) / t.kept(step.engine)
+    together = minimum(t.concurrency, limits.get("slots", math.inf)) * whole
+    waves: Any = False if step.engine.reserves or h.cv else together > limits["memory"]
     places, bound = least({"clients": t.concurrency, **limits})
     if h.rounds == 1 and places < t.concurrency and not step.engine.reserves:
         # A batch that outgrows its room: all come at once.
@@ -119,7 +123,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     if not step.engine.reserves:
         # Room that those who wait want, over what grows until the next answer ends.
         wanted = maximum(t.concurrency - places, 0.0) * t.mean_context / t.mean_answer
-        fills = outgrown(limits, places, active) & (places < t.concurrency)
+        fills = where(waves, False, outgrown(limits, places, active) & (places < t.concurrency))
         s.put_back(active, where(fills, minimum(wanted, 1.0), 0.0))
     # Those whose prompts a request meets: the others, as many as can be read; next to none for a client alone.
     others = maximum(minimum(places - 1, s.most_written) if s.mixed else places - 1, FEWEST)
@@ -149,9 +153,13 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     passing = partial(put_back, lambda steps, *asked: passed_by(*steps, *asked), (step,))
     longer = passing(t, limits, places, fills, value_of(tpot) * s.gain)
     back = minimum(further * (longer - 1), span * begun * waits)
-    place = a.loss(PLACE, BATCHING, _PLACE, length * (begun * waits - back / span))
+    # Where all of them are at their longest together has more than there is room for.
+    longest, slower = in_waves(waves_of, step, t, limits, waves)
+    place = a.loss(PLACE, BATCHING, _PLACE, length * maximum(begun * waits + (longest - back) / span, 0.0))
     if some(back > 0):
         tpot = a.grown(AGAIN, BATCHING, READ_AGAIN, tpot, tpot * (1 + back / maximum(further, FEWEST)))
+    if some(waves):
+        tpot = a.grown(AGAIN, BATCHING, READ_AGAIN, tpot, tpot * slower)
     front = front_end(step.engine, t, a)
     # What a round takes is that of clients who wait, and whose last answers meet no prompts behind them.
     further = (t.mean_answer - 1) * value_of(tpot)

@@ -36,9 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from statistics import NormalDist
 
-_PARTS = 32
-"""Steps of the walk in an answer."""
-_ALIKE, _SURE, _MOST_ANSWERS, _TRIES, _FEWEST, _HALVES = 3e-4, 3.5, 60, 12, 1e-9, 9
+_ALIKE, _SURE, _MOST_ANSWERS, _TRIES, _FEWEST, _HALVES, _PARTS = 3e-4, 3.5, 60, 12, 1e-9, 9, 32
 
 
 class Server(NamedTuple):
@@ -59,8 +57,12 @@ class Server(NamedTuple):
     cv: float = 0.0
     longer: float = 0.0
     """An answer over a prompt, in tokens that are read again."""
-    again: Callable[[float], float] = lambda n: 1.0
-    """What is read for a prompt, of n sequences that fill the room while others wait for it."""
+    again: Callable[[float], float] = lambda ended: 1.0
+    """What is read for a prompt where the room is full and so many answers end in a step."""
+    clients: float = math.inf
+    """Who ask again when they are answered; beyond as many nobody comes."""
+    parts: int = _PARTS
+    """Steps of the walk in an answer."""
 
 
 class Passed(NamedTuple):
@@ -93,11 +95,11 @@ class _Walk:
 
     def __init__(self, server: Server, sent: float, rate: float) -> None:
         self.server, self.sent, self.rate = server, sent, rate
-        self.part = server.steps / _PARTS
+        self.part, parts = server.steps / server.parts, server.parts
         width = math.sqrt(math.log1p(server.cv**2))
-        longest = math.ceil(_PARTS * math.exp(_SURE * width)) + 1
+        longest = math.ceil(parts * math.exp(_SURE * width)) + 1
         # Those that were let in within a part are half of one old at its end, on average.
-        ages = [0.0, *((k - 0.5) / _PARTS for k in range(1, longest + 3))]
+        ages = [0.0, *((k - 0.5) / parts for k in range(1, longest + 3))]
         self.left = [_outlives(age, width) for age in ages]
         self.left[longest + 1 :] = [0.0, 0.0]
         self.ages = ages
@@ -155,15 +157,21 @@ class _Walk:
         read = 0.0 if outgrown else self.returned()
         here, stay = self.flying(), self.flying(1)
         room = max(min((s.room - self.used()) / self.takes[1], s.slots - stay), 0.0)
-        left, queue = self.sent - sums.came, sums.waiting
-        most = 0.0 if self.back or outgrown else min(s.full * part - read, room, queue + left)
-        waits = queue > 1 and room < queue
-        again = s.again(here) if waits else 1.0
+        # Clients ask again within the part in which they are answered.
+        ended = sums.let_in - stay - sum(many for many, _ in self.back)
+        left, queue = max(min(self.sent, s.clients + ended) - sums.came, 0.0), sums.waiting
+        waits, over, again = queue > 1 and room < queue, here - stay, 1.0
+        if waits and s.clients < math.inf:
+            # Waves end together: what is let in there is put back as others grow until the next answer ends.
+            read += (s.again(over / part) - 1) * min(here * part / s.steps, over * (1 + 1 / s.longer))
+        elif waits:
+            again = s.again(here / s.steps)
+        most = 0.0 if self.back or outgrown else max(min(s.full * part - read, room, queue + left), 0.0)
         written = sum(many * self.left[k] * self.ages[k] for many, k in self.groups)
 
         def lasts(come: float) -> float:
             n = (here + stay + come) / 2
-            share = written / max(here + come, _FEWEST) + 0.5 / _PARTS
+            share = written / max(here + come, _FEWEST) + 0.5 / s.parts
             return part * s.step(min(n + 1, self.sent), share, min((come * again + read) / part, s.full), waits)
 
         def missing(come: float) -> float:
@@ -254,13 +262,13 @@ def _root(missing: Callable[[float], float], most: float) -> float:
 
 def passing(server: Server, sent: float, rate: float) -> Passed:
     """``sent`` requests, at least one, that come at a rate."""
-    walk, marks, since = _Walk(server, max(sent, 1.0), rate), [_Sums()], 0
-    while since < _PARTS or walk.flying() > math.log(2):
-        for _ in range(_PARTS):
+    walk, marks, since, parts = _Walk(server, max(sent, 1.0), rate), [_Sums()], 0, server.parts
+    while since < parts or walk.flying() > math.log(2):
+        for _ in range(parts):
             walk.walk()
             over = walk.sums.came >= walk.sent * (1 - _FEWEST) and walk.sums.waiting < _FEWEST * walk.sent
             since = since + 1 if over and not walk.back else 0
-            if since >= _PARTS and walk.flying() <= math.log(2):
+            if since >= parts and walk.flying() <= math.log(2):
                 break
         marks.append(walk.sums)
         if len(marks) > 3 and not since and (many := walk.alike(marks)):

@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
-from mlsysim.cases.passing import Passed, Server, passing, tabled
+from mlsysim.cases.passing import _PARTS, Passed, Server, passing, tabled
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import FEWEST, Stepping, Turns
 from mlsysim.timing.tags import Tag, untagged
@@ -34,8 +34,30 @@ class _Tabled(Turns):
         return one + beside + (self.most(n) - one) * (count - 1) / maximum(self.each - 1, FEWEST)
 
 
-def passed_by(step: Stepping, t: Traffic, limits: dict[str, Any], places: float) -> Passed:
-    """What a number of requests sees of one replica."""
+_FINER, _FINEST = 4, 256
+
+
+def waves_of(step: Stepping, t: Traffic, limits: dict[str, Any]) -> tuple[Passed, Passed]:
+    """What clients see whose answers are as long as each other and so go on side by side: where caches fill, and where as many as they hold on average always
+    find room. Prompts of a wave are read in C/K of the O steps of an answer, a few parts of the walk."""
+    clients, slots = t.concurrency, limits.get("slots", math.inf)
+    many = minimum(clients, slots)
+    s = Turns(step, t, many)
+    parts = math.ceil(min(max(_FINER * s.steps * s.full / many, _PARTS), _FINEST))
+    free = {"memory": math.inf, "slots": minimum(slots, limits["memory"])}
+    both = (passed_by(step, t, room, many, clients, parts) for room in (limits, free))
+    return next(both), next(both)
+
+
+def passed_by(
+    step: Stepping,
+    t: Traffic,
+    limits: dict[str, Any],
+    places: float,
+    clients: float = math.inf,
+    parts: int = _PARTS,
+) -> Passed:
+    """What a number of requests sees of one replica, or ``clients`` who ask again."""
     engine, h = step.engine, t.habits
     s = _Tabled(step, t, minimum(places, h.sent))
 
@@ -43,8 +65,8 @@ def passed_by(step: Stepping, t: Traffic, limits: dict[str, Any], places: float)
         s.share, s.at_random = share, not waits
         return float(s.cycle(n, read * s.steps).mean)
 
-    def again(n: float) -> float:
-        reads, s.reads = float(s.put_back(n, 0.0 if engine.reserves else 1.0).reads), 1.0
+    def again(ended: float) -> float:
+        reads, s.reads = float(s.put_back(ended * s.steps, 0.0 if engine.reserves else 1.0).reads), 1.0
         return reads
 
     return passing(
@@ -57,6 +79,8 @@ def passed_by(step: Stepping, t: Traffic, limits: dict[str, Any], places: float)
             cv=h.cv,
             longer=s.answer / s.prompt,
             again=again,
+            clients=clients,
+            parts=parts,
         ),
         h.sent,
         t.rate,
