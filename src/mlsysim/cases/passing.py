@@ -14,6 +14,9 @@ those that were let in outgrow the room, the last are put back, and read again b
 Limits: R without end is the steady state N = r O T(N), or where none answers r a wait of R/2 (1/f - 1/r); all at once is a batch; one request is alone. Where an answer's steps
 repeat those of the one before, those that follow are counted and not walked.
 
+C clients who ask again come as others are answered, M <= C + those. Answers of one length end in waves: of what x answers a step leave others are let in, and put back as
+those who write grow until the next one ends, so that a step reads min(N, x (I + O)) tokens again, over 1 + 0.4 x (:mod:`mlsysim.cases.turns`).
+
 R requests that begin together and whose answers have lengths L of mean O leave one by one: N(k) = R P(L > k) are in flight at token k, and with steps a + b N all
 of them end after
 
@@ -36,7 +39,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from statistics import NormalDist
 
-_ALIKE, _SURE, _MOST_ANSWERS, _TRIES, _FEWEST, _HALVES, _PARTS = 3e-4, 3.5, 60, 12, 1e-9, 9, 32
+_ALIKE, _SURE, _MOST_ANSWERS, _TRIES, _FEWEST, _HALVES = 3e-4, 3.5, 60, 12, 1e-9, 9
+PARTS = 32
+"""Steps of the walk in an answer."""
 
 
 class Server(NamedTuple):
@@ -61,7 +66,7 @@ class Server(NamedTuple):
     """What is read for a prompt where the room is full and so many answers end in a step."""
     clients: float = math.inf
     """Who ask again when they are answered; beyond as many nobody comes."""
-    parts: int = _PARTS
+    parts: int = PARTS
     """Steps of the walk in an answer."""
 
 

@@ -6,7 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
-from mlsysim.cases.passing import _PARTS, Passed, Server, passing, tabled
+from mlsysim.cases.passing import PARTS, Passed, Server, passing, tabled
 from mlsysim.cases.traffic import Traffic
 from mlsysim.cases.turns import FEWEST, Stepping, Turns
 from mlsysim.timing.tags import Tag, untagged
@@ -43,7 +43,7 @@ def waves_of(step: Stepping, t: Traffic, limits: dict[str, Any]) -> tuple[Passed
     clients, slots = t.concurrency, limits.get("slots", math.inf)
     many = minimum(clients, slots)
     s = Turns(step, t, many)
-    parts = math.ceil(min(max(_FINER * s.steps * s.full / many, _PARTS), _FINEST))
+    parts = math.ceil(min(max(_FINER * s.steps * s.full / many, PARTS), _FINEST))
     free = {"memory": math.inf, "slots": minimum(slots, limits["memory"])}
     both = (passed_by(step, t, room, many, clients, parts) for room in (limits, free))
     return next(both), next(both)
@@ -55,7 +55,7 @@ def passed_by(
     limits: dict[str, Any],
     places: float,
     clients: float = math.inf,
-    parts: int = _PARTS,
+    parts: int = PARTS,
 ) -> Passed:
     """What a number of requests sees of one replica, or ``clients`` who ask again."""
     engine, h = step.engine, t.habits
