@@ -47,5 +47,6 @@ def test_an_engine_that_reserves_puts_nothing_back(engine):
         )
         return to_si(found.tpot, "s")
 
-    beyond = solved(1200) / solved(600)
+    # Where whole answers are reserved, both are more clients than there is room for.
+    beyond = solved(1200) / solved(120)
     assert (beyond == pytest.approx(1.0, abs=0.01)) == (engine == "TensorRT_LLM")
