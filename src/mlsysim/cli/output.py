@@ -32,9 +32,9 @@ _BAR = 20
 
 
 @contextmanager
-def playing(say: Callable[[str], None]) -> Iterator[None]:
-    """Within it a spinner says how far a simulation is; an answer takes several, of designs and of ends of intervals."""
-    if not sys.stderr.isatty():
+def playing(say: Callable[[str], None], note: Callable[[int, int], None] | None = None) -> Iterator[None]:
+    """Within it a spinner says how far a simulation is, and ``note`` hears it; an answer takes several, of designs and of ends of intervals."""
+    if not sys.stderr.isatty() and note is None:
         yield
         return
     from mlsysim.simulate.settings import watched
@@ -44,6 +44,8 @@ def playing(say: Callable[[str], None]) -> Iterator[None]:
     def tell(done: int, expected: int) -> None:
         nonlocal plays
         plays += not done
+        if note is not None:
+            note(done, expected)
         share = min(done / max(expected, 1), 1.0)
         full = round(_BAR * share)
         say(f"play {plays}  {'━' * full}{'╌' * (_BAR - full)} {share:4.0%} of {expected:,} requests")

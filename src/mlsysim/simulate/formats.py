@@ -106,6 +106,8 @@ def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | Non
     more = places.keys() - {*_NEEDED, "run"}
     fails = header[answer].lower() == "response tokens"
     run, time = places.get("run"), _clock(units["arrival"])
+    # As quick as tuples are made: a trace has millions of lines.
+    made, plain, nothing = tuple.__new__, tuple(Request._field_defaults.values()), Measured()
     for row in rows:
         if not row:
             continue
@@ -136,7 +138,7 @@ def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | Non
             )
             yield Line(where, named, request, measured)
         else:
-            yield Line(where, named, Request(came, read, write))
+            yield made(Line, (where, named, made(Request, (came, read, write, *plain)), nothing))
 
 
 def _column(name: str) -> tuple[str | None, float]:

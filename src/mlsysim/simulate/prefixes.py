@@ -100,7 +100,8 @@ class Prefixes:
         if blocks is None:
             session = request.session
             blocks = () if session is None else tuple([(session, each) for each in range(many)])
-        return blocks, min(many, len(blocks))
+        there = len(blocks)
+        return blocks, many if many < there else there
 
     def find(self, request: Request, free: float) -> int:
         """Tokens of a prompt that are found, where ``free`` bytes are left for what nobody holds."""
@@ -108,10 +109,6 @@ class Prefixes:
         most = int(free / self.block_bytes) if self.block_bytes else self._idle
         if self._idle > most:
             self._shrink(most if most > 0 else 0)
-        return self.known(request)
-
-    def known(self, request: Request) -> int:
-        """Tokens of a prompt that are kept somewhere."""
         return self.kept(*self.chain(request, request[1]))
 
     def kept(self, blocks: tuple[Any, ...], many: int) -> int:
@@ -163,18 +160,22 @@ class Prefixes:
         found: list[Run] = []
         at = run.end
         while at < many:
-            after = run.after.get(blocks[at])
+            block, further = blocks[at], run.after
+            after = further.get(block)
             if after is None:
                 after = Run(blocks, many, run)
-                if run.after is _NOWHERE:
-                    run.after = {blocks[at]: after}
+                if further is _NOWHERE:
+                    run.after = {block: after}
                 else:
-                    run.after[blocks[at]] = after
+                    further[block] = after
             else:
-                same = min(_alike(blocks, after.blocks, at, after.end), many)
-                if at < at + after.kept < same:
-                    same = at + after.kept
-                if same < after.end:
+                end, kept = after.end, after.kept
+                same = _alike(blocks, after.blocks, at, end)
+                if same > many:
+                    same = many
+                if 0 < kept < same - at:
+                    same = at + kept
+                if same < end:
                     after = after.split(same)
             found.append(after)
             run, at = after, after.end
@@ -303,11 +304,8 @@ class Common(Prefixes):
         super().__init__(1, 1.0)
         self.tokens = tokens
 
-    def known(self, request: Request) -> int:
-        return min(self.tokens, request.prompt)
-
     def find(self, request: Request, free: float) -> int:
-        return self.known(request)
+        return min(self.tokens, request.prompt)
 
     def hold(self, number: int, request: Request, found: int) -> None:
         self.hits[0] += found

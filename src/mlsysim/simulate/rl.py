@@ -265,11 +265,8 @@ class _Siblings(Prefixes):
         super().__init__(1, 1.0)
         self.seen: set[str | None] = set()
 
-    def known(self, request: Request) -> int:
-        return request.prompt if request.session in self.seen else 0
-
     def find(self, request: Request, free: float) -> int:
-        return self.known(request)
+        return request.prompt if request.session in self.seen else 0
 
     def hold(self, number: int, request: Request, found: int) -> None:
         self.seen.add(request.session)

@@ -200,26 +200,28 @@ class _File:
         begin: float | None = None
         last: float = 0.0
         before: int | str = 0
+        checked, made = self.context is not None, tuple.__new__
         for line in sorted(lines, key=_arrival) if self.sort else lines:
             if line.request is None:
                 failed.append(line.where)
                 continue
-            request = self._checked(line.where, line.request)
-            if not isfinite(request.arrival):
-                raise InputError(f"{self.path}, {_at(line.where)} comes at {request.arrival:g} s, which is no time.")
+            came, prompt, answer, session, blocks, *others = request = line.request
+            if checked or prompt < 1 or answer < 1:
+                came, prompt, answer, session, blocks, *others = request = self._checked(line.where, request)
+            if not isfinite(came):
+                raise InputError(f"{self.path}, {_at(line.where)} comes at {came:g} s, which is no time.")
             if begin is None:
-                begin = request.arrival
-            arrival = floor((request.arrival - begin) * 1e9 + 0.5) / 1e9
+                begin = came
+            arrival = floor((came - begin) * 1e9 + 0.5) / 1e9
             if arrival < last:
                 raise InputError(
                     f"{self.path}, {_at(line.where)} comes at {request.arrival:.9g} s, before {_at(before)} at {last + begin:.9g} s; times must not run "
                     "backwards: sort the lines by their times."
                 )
             last, before = arrival, line.where
-            blocks = request.blocks
             if blocks is not None:
-                blocks = blocks[: request.prompt // self.block_tokens]
-            yield Request(arrival, *request[1:4], blocks, *request[5:]), line.measured
+                blocks = blocks[: prompt // self.block_tokens]
+            yield made(Request, (arrival, prompt, answer, session, blocks, *others)), line.measured
 
     def _checked(self, where: int | str, request: Request) -> Request:
         if request.prompt < 1 or request.answer < 1:
