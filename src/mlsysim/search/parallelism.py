@@ -25,11 +25,11 @@ from mlsysim.search import layouts
 from mlsysim.search.layout_times import SETTINGS, LayoutTimes
 from mlsysim.search.layouts import PASSED, RECOMPUTE, RankedLayouts, split_of
 from mlsysim.search.steps import best_by_value, neighbours, step
+from mlsysim.systems.fleet_text import parse_fleet
+from mlsysim.systems.types import Fleet
 from mlsysim.timing.engines import device_memory
 from mlsysim.timing.launchers import launcher, launcher_names
 from mlsysim.timing.stacks import stack, stack_names
-from mlsysim.systems.fleet_text import parse_fleet
-from mlsysim.systems.types import Fleet
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import Resolver
 from mlsysim.walls.binding import Binding
