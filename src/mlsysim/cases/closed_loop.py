@@ -115,7 +115,7 @@ def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         cold = cold_start(step, t, a)
         return replace(seen, ttft=seen.ttft + cold, request_rate=t.concurrency / (seen.span + value_of(cold)))
     s = Turns(step, t, places)
-    s.together = h.cv == 0
+    s.together = h.cv == 0 and h.rounds > 1 and (s.mixed or s.ranks > 1)
     active = minimum(places, s.most_written) if s.mixed else places
     if bound is not None and some(active < places):
         bound = "prompts"
