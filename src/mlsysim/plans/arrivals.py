@@ -27,6 +27,8 @@ SAMPLE, QUICK = 10_000, 2_500
 """Requests that are drawn unless a plan says how many; fewer where designs are compared."""
 _ABOVE, _MOST = 50, 100_000
 """Requests above a percentile that more are drawn for, up to a most."""
+_TIMES = 4
+"""Times that clients ask from the beginning at least, where that is of no more than a most."""
 _CLIENTS = 1_000_000
 """Clients that are played at most."""
 _QUICK_MOST, _FILLS = 10 * QUICK, 4
@@ -74,11 +76,13 @@ class Drawing(NamedTuple):
     skip: float = 0.0
     dealt: tuple[int, int] = (1, 1)
     """Replicas that are played, of those that take turns."""
+    times: int = 1
+    """Times that clients ask from the beginning, each on a service of their own."""
 
     @property
     def share(self) -> float:
         """Of all requests."""
-        return self.dealt[0] / self.dealt[1]
+        return self.times * self.dealt[0] / self.dealt[1]
 
 
 def _is_alike(replicas: float) -> bool:
@@ -187,11 +191,11 @@ class Arrivals:
         return self
 
     def count(self, quick: bool = False) -> int:
-        """How many requests are played; of clients that come again some rounds."""
+        """How many requests are played; of clients that come again as many as they send."""
         if self.trace is not None:
             return self.trace.summary.count
-        drawn = QUICK if quick or self.part.concurrency else max(SAMPLE, min(_MOST, self._beyond))
-        return self.part.requests or max(drawn, CLIENT_ROUNDS * (self.part.concurrency or 0))
+        drawn = QUICK if quick else max(SAMPLE, min(_MOST, self._beyond))
+        return self.part.requests or (CLIENT_ROUNDS * self.part.concurrency if self.part.concurrency else drawn)
 
     @property
     def _beyond(self) -> int:
@@ -200,17 +204,29 @@ class Arrivals:
         return round(_ABOVE / (1 - max(levels, default=0.0) / 100))
 
     def drawing(
-        self, rate: float, quick: bool = False, latency: float = 0.0, replicas: int = 1, writers: int = 0
+        self,
+        rate: float,
+        quick: bool = False,
+        latency: float = 0.0,
+        replicas: int = 1,
+        writers: int = 0,
+        again: bool = True,
     ) -> Drawing:
-        """What is played at a rate, where a request takes about so long and so many replicas take turns, and others that write for them.
+        """What is played at a rate, where a request takes about so long and so many replicas take turns, and others that write for them; of clients ``again``
+        on services of their own.
 
         A service is as full as it will be when its first requests have been answered: a play that lasts as long as one of them sees it fill. So it
         lasts :data:`_LASTS` times as long, however many come a second; of replicas that take turns some are played, which are like the others,
         so that it is not of more requests for that. Others have as many more, and none has more than a most. Nothing is skipped of a trace or of a number of requests.
+        Clients send as many as in the closed form, since their first come together and later ones do not: more requests are those of more such clients.
         """
         count = self.count(quick)
-        if self.trace is not None or self.part.requests or self.part.concurrency:
+        if self.trace is not None or self.part.requests:
             return Drawing(count)
+        if self.part.concurrency is not None:
+            often = QUICK if quick else max(SAMPLE, min(_TIMES * count, _MOST))
+            times = max(1, often // count) if again else 1
+            return Drawing(times * count, times=times)
         latency *= 1 + (self.part.length_cv or 0.0)
         # Replicas that take turns have one request each, before the first of them has its second.
         seconds = max(count / rate, _LASTS * max(latency, replicas / rate))
@@ -257,7 +273,10 @@ class Arrivals:
             how = f"{plainly(s.rate, 3)} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
             return f"{count} of {self.trace.name}" + (f", {how}" if drawing.requests > 1 else "")
         if self.part.concurrency is not None:
-            return f"{count}, one after another of {self.part.concurrency:,} clients, seed {self.part.seed or 0}"
+            said = [f"{count}, one after another of {self.part.concurrency:,} clients"]
+            if drawing.times > 1:
+                said.append(f"{drawing.times:,} times from the beginning")
+            return f"{', '.join(said)}, seed {self.part.seed or 0}"
         gaps = "at random" if self.part.burst in (None, 1.0) else f"with a cv of {self.part.burst:g} of their gaps"
         said = [f"{count} {gaps}, {plainly(rate, 3)} a second"]
         if drawing.share < 1:

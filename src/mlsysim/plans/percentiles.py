@@ -116,7 +116,8 @@ def _say_unsure(sheet: Sheet, served: Played) -> None:
     verb = "is" if served.seen.requests == 1 else "are"
     few = f"{many(served.seen.requests, 'request')} {verb} too few to know these to within a factor of two: {named}"
     first = f"{few}. Long waits come together, in a few busy moments" if served.seen.requests > 1 else few
-    if served.arrivals.trace is not None or not needed < _MOST:
+    # More requests of the same clients are other ones: fewer of them come together.
+    if served.arrivals.trace is not None or served.arrivals.part.concurrency or not needed < _MOST:
         sheet.note(f"{first}.")
         return
     coarse = 10 ** max(math.floor(math.log10(needed)) - 1, 0)

@@ -79,7 +79,7 @@ class Played(Served):
         self.sure = sure
         self.closed, self.arrivals, self.quick = served, arrivals, quick
         self.come = served.come or arrivals.rate
-        self.drawing = arrivals.drawing(self.come or 1.0, quick, self._lasts, *self._alike)
+        self.drawing = arrivals.drawing(self.come or 1.0, quick, self._lasts, *self._alike, self._again)
         self.seen = seen = self._play()
         self.traffic = replace(served.traffic, batch=served.traffic.batch * served.writers / self.up[1])
         self.ttft, self.tpot = seen.percentiles["ttft"].mean, seen.percentiles["tpot"].mean
@@ -136,6 +136,8 @@ class Played(Served):
         sizes = [round(self.drawing.share * many) for many in (traffic.replicas, traffic.prefills)]
         some = replace(traffic, replicas=sizes[0], prefill_replicas=sizes[1])
         settings = replace(settings, devices=int(result.devices))
+        if settings.clients is not None:
+            settings = replace(settings, clients=settings.clients * self.drawing.times, router=Settings.router)
         seen = simulate(machine, some, played, self.drawing.requests, settings)
         return seen._replace(over_time=seen.over_time and seen.over_time.times_more(1 / self.drawing.share))
 
@@ -152,6 +154,12 @@ class Played(Served):
         if other or router_class(part.router or Settings.router).looks:
             return 1, 0
         return self.replicas, self.writers if self.result.named("machine").apart else 0
+
+    @property
+    def _again(self) -> bool:
+        """Whether clients may ask from the beginning on a service of their own: of replicas that do not know of each other."""
+        looks = router_class(self.server.part.router or Settings.router).looks
+        return not self.result.named("machine").apart and (self.replicas == 1 or not looks)
 
     @property
     def beside(self) -> float:
@@ -259,6 +267,10 @@ class Played(Served):
 
     def _answered(self, seen: Simulated, slower: float = 1.0) -> float:
         """Requests a second that a play answers whose steps are so many times as long."""
+        clients = self.server.part.concurrency
+        if clients is not None and not self.arrivals.ends:
+            # Each has a request all the time, until the last ones end.
+            return clients / (seen.percentiles["e2e"].mean * slower)
         rate = seen.requests / (seen.seconds * slower) / self.drawing.share
         if self.come is None or self.arrivals.ends:
             return rate

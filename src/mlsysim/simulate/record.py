@@ -14,7 +14,7 @@ from operator import sub
 
 from mlsysim.simulate.bags import Bag, Gaps, binned, ranked, summed
 from mlsysim.simulate.live import Done, Ended
-from mlsysim.simulate.sampling import Percentiles, nothing, sampled
+from mlsysim.simulate.sampling import FEWEST, Percentiles, nothing, sampled
 
 __all__ = ["BATCHES", "EXACT", "LEVELS", "Percentiles", "Record", "Times"]
 
@@ -110,8 +110,11 @@ class Record:
         skip: float = 0.0,
         exact: int = EXACT,
         levels: dict[str, float] = LEVELS,
+        parts: int = 1,
     ) -> None:
-        each = max(1, -(-expected // BATCHES))
+        """``parts`` of the requests, as many of each, are independent of each other: batches are of whole ones, where there are enough."""
+        whole = -(-parts // BATCHES) / parts if parts >= FEWEST else 1 / BATCHES
+        each = max(1, math.ceil(expected * whole))
         exact = exact if expected <= exact else min(exact, FOLDED)
         self.all = {kind: Times(each, exact) for kind in self.KINDS}
         self._exact, self._levels = exact, levels

@@ -150,6 +150,9 @@ def _simulate(machine: Engines, t: Traffic, clock: _Clock, settings: Settings) -
             raise InputError("Clients in a loop are simulated where replicas are alike and none changes; give a rate.")
         if machine.apart or (t.replicas > 1 and router(settings)([]).looks):
             return _fleet(machines, clock, settings, record)
+        # Those of one replica follow each other, and know nothing of another's.
+        parts = kind_of(machine, t, settings).many
+        record = Record(clock.expected, settings.limits, settings.skip, levels=settings.levels, parts=parts)
         replicas = replicas_of(machine, t, settings, record)
         _ask_again(replicas, clock.requests, settings.clients, _telling(record, clock, settings))
         return outcome(record, [result(each, Series()) for each in replicas], 0.0)
