@@ -70,6 +70,14 @@ def test_equal_groups_are_one_fleet_but_for_the_last_sum() -> None:
     assert between == pytest.approx(8.03e9 * 4 / (8 * 50e9), rel=0.01)
 
 
+def test_equal_groups_are_told_apart() -> None:
+    """Under one name a table of groups held one of the two, and sums showed a half of what they gave."""
+    names = [f"8 x NVIDIA H100 SXM5 80GB (group {place})" for place in (1, 2)]
+    served = evaluate({"task": "serving", "model": "Llama3_8B", "on": "8xH100 + 8xH100"}, change=False)
+    for answer in (trained("8xH100 + 8xH100", batch_size=64), served):
+        assert [*answer.layout] == names and [*answer.explain("power")[0].inputs] == names
+
+
 def test_the_slowest_group_is_named() -> None:
     answer = trained("8xB200 + 8xA100")
     assert any(f"the slowest group is {name}" in answer.headline for name in answer.layout)

@@ -90,7 +90,11 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}
-    return Groups(tuple(_group(piece, fabric, assumed) for piece in pieces), assumed)
+    fleets = [_group(piece, fabric, assumed) for piece in pieces]
+    names = [fleet.name for fleet in fleets]
+    alike = {place: f"{name} (group {place + 1})" for place, name in enumerate(names) if names.count(name) > 1}
+    named = (fleet.model_copy(update={"name": alike.get(at, fleet.name)}) for at, fleet in enumerate(fleets))
+    return Groups(tuple(named), assumed)
 
 
 def fleet_of(text: Any) -> Fleet:
