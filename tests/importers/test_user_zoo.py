@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -173,3 +174,49 @@ def test_checks_over_the_users_entries(zoo):
     assert ("Hardware", "My_Chip", "within_limits_of_its_class") in found
     assert ("Models", "Broken", "readable") in found
     mlsysim.Hardware.reload()
+
+
+# --- engines --------------------------------------------------------------------------------------------------------------
+
+
+def _served(engine):
+    return mlsysim.serve("Llama3_8B", on="H100", engine=engine, concurrency=8)
+
+
+def test_an_engine_of_ones_own_is_a_table(zoo):
+    """The page on adding one, as it is written."""
+    page = Path(__file__).parents[2].joinpath("docs/howto/add-an-engine.md").read_text(encoding="utf-8")
+    (zoo / "engines").mkdir(parents=True)
+    (zoo / "engines" / "fast.toml").write_text(page.split("```toml")[1].split("```")[0], encoding="utf-8")
+    assert check_user_zoo() == []
+    own, like = _served("fast-serve"), _served("vLLM")
+    assert "no run of FastServe was fitted" in own.interval and "was fitted" not in like.interval
+    wide = [answer.metric("tpot").high / answer.value("tpot") for answer in (own, like)]
+    assert wide[0] > wide[1]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("", "a table with the engine that it is like"),
+        ("like = 3", "a table with the engine that it is like"),
+        ('like = "vLM"', "There is no serving engine named 'vLM'"),
+        ('like = "Mine"', "'Mine' is like itself"),
+        ('like = "vLLM"\ntoken_budgets = 3', "no field 'token_budgets'"),
+        ('like = "vLLM"\nstep = "3 parsec"', "no unit 'parsec'"),
+        ("like =", "mine.toml"),
+    ],
+)
+def test_engines_that_cannot_be_are_found(zoo, table, words):
+    (zoo / "engines").mkdir(parents=True)
+    (zoo / "engines" / "mine.toml").write_text(f"[Mine]\n{table}\n", encoding="utf-8")
+    (problem,) = check_user_zoo()
+    assert problem.registry == "Engines" and words in problem.sentence
+    with pytest.raises(InputError, match=re.escape(problem.sentence)):
+        _served("Mine")
+
+
+def test_an_engine_that_ships_is_not_replaced(zoo):
+    (zoo / "engines").mkdir(parents=True)
+    (zoo / "engines" / "mine.toml").write_text('[vLLM]\nlike = "SGLang"\n', encoding="utf-8")
+    assert "comes with an engine of that name" in check_user_zoo()[0].sentence

@@ -317,6 +317,7 @@ _EDGES = {
         **{"concurrency": 1, "tp": 4, "precision": "int4"},
     },
     "a vision transformer trained": {"task": "training", "model": "ViT_L_16", "on": "16xGaudi3", "region": "Poland"},
+    "weights that are cast": {"task": "training", "model": "ConvNeXt_B", "on": "2xRTX_PRO_6000", "batch_size": 4096},
     "too large to serve": {"task": "serving", "model": "Llama3_405B", "on": "8xH100", "concurrency": 4},
     "a framework faster than the cases": {
         **{"task": "rl", "model": "Qwen2_5_7B", "on": "8xH100", "algorithm": "ppo", "framework": "verl"},

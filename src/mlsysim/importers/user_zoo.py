@@ -29,6 +29,7 @@ from mlsysim.models.multimodal import VisionLanguageWorkload
 from mlsysim.models.registry import KINDS, Models
 from mlsysim.systems.checks import CLUSTER_CHECKS, FABRIC_CHECKS, NODE_CHECKS
 from mlsysim.systems.registry import Clusters, Fabrics, Nodes
+from mlsysim.timing.engines import engine_problems
 from mlsysim.zoo.registry import Check, Problem, Registry, run_checks
 from mlsysim.zoo.store import VARIABLE, chosen_folder
 from mlsysim.zoo.writing import write_whole
@@ -133,4 +134,4 @@ def check_user_zoo() -> list[Problem]:
         registry.reload()
         problems += [Problem(registry._name, found.entry, "readable", str(found)) for found in registry.problems]
         problems += run_checks(registry, checks, registry.user_keys())
-    return problems
+    return problems + [Problem("Engines", name, "readable", why) for name, why in engine_problems()]

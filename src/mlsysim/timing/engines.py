@@ -6,14 +6,14 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
-from mlsysim.errors import ZooFileError, unknown_name
+from mlsysim.errors import InputError, ZooFileError, unknown_name
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.transformer import TransformerWorkload
@@ -224,12 +224,36 @@ def _tables(own: str) -> dict[str, Any]:
 
 @cache
 def _of_user(own: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    return {name: row for _, name, row in _files_of_user(own)}
+
+
+def _files_of_user(own: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Files of the user's own engines, with the name and the table of each."""
     for path in sorted(Path(own).glob("engines/*.toml")) if own else ():
         try:
-            found |= tomllib.loads(path.read_text(encoding="utf-8"))
+            read = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ZooFileError(f"{path}: {error}.", file=str(path), entry="", reason=str(error)) from None
+        for name, row in read.items():
+            why = "mlsysim comes with an engine of that name; choose another" if name in ENGINES else ""
+            if why or not isinstance(row, dict) or not isinstance(row.get("like"), str):
+                why = why or 'an engine of your own is a table with the engine that it is like, such as like = "vLLM"'
+                raise ZooFileError(f"{path}, entry {name!r}: {why}.", file=str(path), entry=name, reason=why)
+            yield str(path), name, row
+
+
+def engine_problems() -> list[tuple[str, str]]:
+    """The user's own engines that cannot be read, each with a sentence."""
+    own, found = user_folder(), []
+    try:
+        names = [name for _, name, _ in _files_of_user(own)]
+    except ZooFileError as error:
+        return [(error.entry, str(error))]
+    for name in names:
+        try:
+            engine(name)
+        except InputError as error:
+            found.append((name, str(error)))
     return found
 
 
@@ -249,13 +273,17 @@ def engine(name: str) -> Engine:
 
 
 @cache
-def _engine(name: str, own: str) -> Engine:
+def _engine(name: str, own: str, before: tuple[str, ...] = ()) -> Engine:
     table, key = _tables(own), _key(name)
     if key is None:
         raise unknown_name("serving engine", name, table, f"use one of {', '.join(sorted(table, key=str.lower))}.")
+    if key in before:
+        raise InputError(f"The engine {key!r} is like itself; write like = with the name of one that ships.")
     if "like" in table[key]:
         row = dict(table[key])
-        base = _engine(row["like"], own)
+        base = _engine(row["like"], own, (*before, key))
+        if key not in ENGINES and "fit_error_pct" not in row:
+            row["chips"] = ()  # runs of the other engine are none of it
         if "models" in row:
             row["models"] = tuple(Seen(name=name, **seen) for name, seen in row["models"].items())
         if "launched_as" in row:
