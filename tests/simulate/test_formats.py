@@ -206,7 +206,19 @@ HEAD = "arrival_s,input_tokens,output_tokens\n"
             json.dumps({"benchmarks": [{"requests": {"successful": [{}]}}]}),
             "request 1 is not as guidellm writes it: KeyError",
         ),
-        (json.dumps({**VLLM, "ttfts": [0.1]}), "is not as vllm writes it: ValueError"),
+        (json.dumps({**VLLM, "ttfts": [0.1]}), "its lists have .* of different lengths: .* ttfts 1"),
+        (HEAD[:-1] + ",priority\n0,5,5,nan\n", "line 2 has 'nan' for priority; expected a whole number"),
+        (HEAD[:-1] + ",prefix\n0,5,5,0+99999999999\n", "has '0\\+99999999999' for prefix; expected hashes of blocks"),
+        (HEAD[:-1] + ",colour\n0,5,5,red\n", "a column 'colour' that is not known; .*leave it out"),
+        (
+            "arrival_s,input_tokens,output_tokens\n1e30,5,5\n",
+            "'1e30' for arrival_s; expected seconds, or a column arrival_ms",
+        ),
+        (
+            MOONCAKE + '{"timestamp": 3, "input_length": Infinity, "output_length": 5}\n',
+            "line 3 is .* expected JSON with",
+        ),
+        ("[" * 100_000, "is no JSON: maximum recursion depth"),
     ],
 )
 def test_faults_get_a_sentence_with_the_line(trace, text, sentence):
@@ -228,6 +240,12 @@ def test_columns_have_the_names_that_people_give_them(trace, header):
     assert list(trace(f"{header}\n7,40,5\n8.5,30,6\n")) == [Request(0.0, 40, 5), Request(1.5, 30, 6)]
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_cells_may_stand_between_other_marks(trace, mark):
+    text = "arrival_s,input_tokens,output_tokens\n7,40,5\n8.5,30,6\n".replace(",", mark)
+    assert list(trace(text)) == [Request(0.0, 40, 5), Request(1.5, 30, 6)]
+
+
 def test_times_may_be_milliseconds(trace):
     text = "request_id,timestamp_ms,prompt_tokens,completion_tokens,ttft_ms,latency\na,1700000000000,40,5,250,2\nb,1700000001500,30,6,100,3\n"
     (first, seen), (second, _) = trace(text).measured()
@@ -237,7 +255,13 @@ def test_times_may_be_milliseconds(trace):
 
 def test_bytes_that_are_no_text(tmp_path):
     half = gzip.compress((HEAD + "".join(f"{i},{i + 1},5\n" for i in range(999))).encode())[:-200]
-    for content in (b"\xff\xfe\x00\x01", half, b"\x1f\x8bnothing", HEAD.encode() + b"1" * 200_000):
+    for content in (
+        b"\xff\xfe\x00\x01",
+        b"PK\x03\x04\0\0\n\0",
+        half,
+        b"\x1f\x8bnothing",
+        HEAD.encode() + b"1" * 200_000,
+    ):
         path = tmp_path / "a"
         path.write_bytes(content)
         with pytest.raises(InputError, match="is no text, or its gzip is damaged"):

@@ -84,11 +84,13 @@ def lines_of(path: Path, block_tokens: int, run: str | None = None) -> Iterator[
             first = next((text for text in source if text.strip()), "")
             if not first:
                 raise InputError(f"The trace {path} is empty; expected {_EXPECTED}.")
+            if "\0" in first:
+                raise csv.Error
             source.seek(0)
             if first.lstrip()[0] in "{[":
                 yield from (line for line in _json(path, source, first) if run is None or line.run == run)
             else:
-                yield from _table(path, source, block_tokens, run)
+                yield from _table(path, source, first, block_tokens, run)
         except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError, zlib.error):
             raise InputError(f"The trace {path} is no text, or its gzip is damaged; expected {_EXPECTED}.") from None
 
@@ -96,8 +98,8 @@ def lines_of(path: Path, block_tokens: int, run: str | None = None) -> Iterator[
 # --- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | None) -> Iterator[Line]:
-    rows = csv.reader(source)
+def _table(path: Path, source: Iterable[str], first: str, block_tokens: int, only: str | None) -> Iterator[Line]:
+    rows = csv.reader(source, delimiter=next((mark for mark in ",;\t" if mark in first), ","))
     header = [cell.strip() for cell in next(filter(None, rows))]
     meaning = _columns(path, header)
     places, units = {mean: place for place, (mean, _) in enumerate(meaning)}, dict(meaning)
@@ -129,7 +131,8 @@ def _table(path: Path, source: Iterable[str], block_tokens: int, only: str | Non
                 path, where, header[place], row[place], "a date or seconds" if place == arrival else "a whole number"
             ) from None
         if came > _FAR:
-            raise _cell(path, where, header[arrival], row[arrival], f"seconds, or a column {header[arrival]}_ms")
+            better = header[arrival].removesuffix("_s") + "_ms"
+            raise _cell(path, where, header[arrival], row[arrival], f"seconds, or a column {better}")
         if fails and write == 0:
             yield Line(where, named, None)
         elif more:
@@ -165,7 +168,8 @@ def _columns(path: Path, header: list[str]) -> list[tuple[str, float]]:
     for name, mean in zip(header, found, strict=True):
         if mean is None:
             close = nearest(name, named, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"leave it out; known are {', '.join(named)}."
+            known = f"leave it out; known are {', '.join(named)}."
+            hint = f"did you mean {close[0]!r}? Else leave it out." if close else known
             raise InputError(f"{path}, line 1 has a column {name[:80]!r} that is not known; {hint}")
         if mean != "unused" and found.count(mean) > 1:
             raise InputError(f"{path}, line 1 has two columns with the same meaning as {name!r}; leave one out.")
@@ -198,9 +202,12 @@ def _more(
             blocks = _blocks(cell, read, block_tokens)
         except ValueError:
             raise _cell(path, where, "prefix", cell, "hashes of blocks such as '0+13 20', or 'name:tokens'") from None
-    priority = number("priority")
+    try:
+        priority = int(float(cells.get("priority") or 0))
+    except (ValueError, OverflowError):
+        raise _cell(path, where, "priority", cells["priority"], "a whole number") from None
     request = Request(
-        came, read, write, cells.get("session") or None, blocks, cells.get("tenant") or None, int(priority or 0),
+        came, read, write, cells.get("session") or None, blocks, cells.get("tenant") or None, priority,
         cells.get("adapter") or None,
     )  # fmt: skip
     ttft = number("ttft") if "ttft" in cells else number("first", came)
@@ -216,6 +223,8 @@ def _blocks(cell: str, prompt: int, block_tokens: int) -> tuple[int, ...]:
     found: list[int] = []
     for word in cell.split():
         first, _, run = word.partition("+")
+        if int(run or 0) >= prompt:
+            raise ValueError("more blocks than tokens")
         found += range(int(first), int(first) + int(run or 0) + 1)
     return tuple(found)
 
@@ -263,14 +272,14 @@ def _tpot(ttft: float | None, e2e: float | None, tokens: int) -> float | None:
 def _json(path: Path, source: io.TextIOBase, first: str) -> Iterator[Line]:
     try:
         start = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         start = None
     if isinstance(start, dict) and {"timestamp", "input_length", "output_length"} <= start.keys():
         yield from _mooncake(path, source)
         return
     try:
         whole = start if start is not None else json.loads(source.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"The trace {path} is no JSON: {error}; expected {_EXPECTED}.") from None
     if isinstance(whole, dict) and "input_lens" in whole:
         read: Callable[[Any], Iterator[Line]] = _vllm
@@ -286,7 +295,7 @@ def _json(path: Path, source: io.TextIOBase, first: str) -> Iterator[Line]:
         for line in read(whole):
             yield line
             done += 1
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         if isinstance(error, InputError):
             raise InputError(f"{path}: {error}") from None
         raise InputError(
@@ -303,11 +312,14 @@ def _mooncake(path: Path, source: Iterable[str]) -> Iterator[Line]:
             came = float(row["timestamp"]) / 1000
             blocks = tuple(map(int, row["hash_ids"])) if "hash_ids" in row else None
             request = Request(came, int(row["input_length"]), int(row["output_length"]), row.get("session_id"), blocks)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             raise InputError(
                 f"{path}, line {number} is {text.strip()[:60]!r}; expected JSON with timestamp, input_length, output_length, hash_ids."
             ) from None
         yield Line(number, "", request)
+
+
+_LISTS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "errors")
 
 
 def _vllm(whole: dict[str, Any]) -> Iterator[Line]:
@@ -320,7 +332,11 @@ def _vllm(whole: dict[str, Any]) -> Iterator[Line]:
                 "measure again with a client that writes them (vllm bench serve --save-detailed)."
             )
         starts = [0.0] * len(reads)
-    ttfts, gaps, errors = (whole.get(key) or [None] * len(reads) for key in ("ttfts", "itls", "errors"))
+    ttfts, gaps, errors = (whole.get(key) or [None] * len(reads) for key in _LISTS[3:])
+    given = {name: len(whole[name]) for name in _LISTS if whole.get(name)}
+    if len({*given.values()}) > 1:
+        long = ", ".join(f"{name} {many}" for name, many in given.items())
+        raise InputError(f"its lists have one entry for each request, and are of different lengths: {long}.")
     for n, (start, read, write, ttft, between, error) in enumerate(
         zip(starts, reads, writes, ttfts, gaps, errors, strict=True), 1
     ):

@@ -383,5 +383,8 @@ def _block_tokens(path: Path, requests: list[Request]) -> int:
     counted = [(r.prompt, len(r.blocks)) for r in requests if r.blocks and r.blocks[0] >= 0]
     sizes = [2**k for k in range(13) if all(p // 2**k <= n <= -(-p // 2**k) for p, n in counted)]
     if not sizes:
-        raise InputError(f"The blocks of {path} do not tell how many tokens one has; give block_tokens.")
+        raise InputError(
+            f"The blocks of {path} do not tell how many tokens one has; give block_tokens to read_trace, or leave the blocks out: no power of two up to "
+            f"4,096 turns the tokens of each prompt into so many, such as {counted[0][0]:,} into {counted[0][1]:,}."
+        )
     return 16 if 16 in sizes else sizes[0]
