@@ -30,6 +30,7 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.compare import Comparison, compare_answers
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.plans.files import ENDINGS, load_plan
+from mlsysim.plans.likely import of_one_task
 from mlsysim.plans.objects import name_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.planned import Planned, planned, task_for
@@ -62,10 +63,14 @@ def rl(model: Model, on: Machines | None = None, **settings: Any) -> Answer:
     return _answered("rl", model, on, settings)
 
 
-def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Planned:
+def plan(model: Model, on: Machines | Iterable[Machines] = (), **settings: Any) -> Planned:
     """The smallest fleet of each chip in ``on`` (by default the usual ones) that trains a model by a ``deadline``, or that answers ``qps`` requests a second,
     a ``trace``, or so many ``users`` at once, within its limits."""
-    chips = [chip.strip() for chip in on.split(",") if chip.strip()] if isinstance(on, str) else [*map(fleet_name, on)]
+    if isinstance(on, str):
+        chips = [chip.strip() for chip in on.split(",") if chip.strip()]
+    else:
+        several: Any = [on] if isinstance(on, HardwareNode | Node | Fleet) or not isinstance(on, Iterable) else on
+        chips = [*map(fleet_name, several)]
     first = chips[0] if chips else "H100"
     wanted = {"task": task_for(settings), "model": model_name(model), "on": first, **settings}
     found = planned(Plan.model_validate(wanted), chips).in_words(_keyword)
@@ -73,8 +78,12 @@ def plan(model: Model, on: str | Iterable[Machines] = (), **settings: Any) -> Pl
 
 
 def compare(a: Any, b: Any = None) -> Comparison | Difference:
-    """What changes from one answer to another, by what factor, and which wall binds in each. Takes two answers to plans, or two results of one
-    resolver."""
+    """What changes from one answer to another, by what factor, and which wall binds in each. Takes two answers to plans, two plans as text
+    (``"Llama3_8B@8xH100"``), or two results of one resolver."""
+    if all(isinstance(each, str) and each.count("@") for each in (a, b)):
+        named = (each.rpartition("@") for each in (a, b))
+        plans = of_one_task(*(Plan.model_validate({"model": model, "on": on}) for model, _, on in named))
+        a, b = (evaluate(each).in_words(_keyword).drawn_by(_chart) for each in plans)
     if isinstance(a, Answer) and isinstance(b, Answer):
         return compare_answers(a, b)
     if isinstance(a, Result) and isinstance(b, Result):

@@ -181,7 +181,7 @@ def test_walls_and_schema():
         ("train", {"modell": "x", "on": "H100"}, "input", "modell", "did you mean 'model'"),
         ("train", {"model": "Llama3_70"}, "input", "on", "needs the 'on' field"),
         ("train", {"model": "Llama3_70", "on": "8xH100"}, "unknown_name", None, "Llama3_70B"),
-        ("train", {"model": "Llama3_8B", "on": "8xH100", "duration": "5 GB"}, "input", "duration", "expected a quantity in s"),
+        ("train", {"model": "Llama3_8B", "on": "8xH100", "duration": "5 GB"}, "input", "duration", "expected a time such as"),
         ("train", {"model": "Llama3_8B", "on": "8xH100", "batch_size": 0}, "input", "batch_size", "expected at least 1"),
         ("evaluate", {"plan": {"workload": {"modl": "x"}}}, "input", "plan.workload.modl", "did you mean 'model'"),
         ("evaluate", [], "malformed", None, "takes a JSON object, got an array"),

@@ -143,7 +143,7 @@ def test_a_rate_of_zero_is_refused():
         ),
         (
             {"capacity": "80 GiB", "bandwidth": "1 TB"},
-            r"The 'bandwidth' field got 1 TB, which is \[information\]; expected a quantity in byte/s",
+            r"The 'bandwidth' field got 1 TB, which is no bandwidth; expected a bandwidth",
         ),
         ({"capacity": "80 GiB"}, r"^MemoryHierarchy needs the 'bandwidth' field, which was not given\.$"),
         ({"capacity": "80 GiB", "bandwith": "1 TB/s"}, r"MemoryHierarchy"),

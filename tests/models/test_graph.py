@@ -29,7 +29,8 @@ def test_totals_are_sums_over_calls():
 
 def test_units_are_checked():
     with pytest.raises(
-        InputError, match=r"^The 'total_ops' field got 5 GB, which is \[information\]; expected a quantity in flop"
+        InputError,
+        match=r"^The 'total_ops' field got 5 GB, which is no number of operations; expected a number of operations",
     ):
         ComputationGraph("mine", total_ops="5 GB")
     with pytest.raises(InputError, match=r"^ComputationGraph 'mine' needs operators or total_ops\.$"):

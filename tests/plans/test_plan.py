@@ -77,7 +77,7 @@ def test_documents_and_toml_come_back_equal(plan: Plan) -> None:
         ('[workload]\nmodel = "x"\n[hardware]\nname = "H100"\non = "H100"', "not both"),
         ('[workload]\nmodel = "x"\n[hardware]\non = "H100"\nefficiency = 3.0', "at most 1"),
         ('[workload]\nmodel = "x"\nbatch_size = 0\n[hardware]\non = "H100"', "batch_size"),
-        ('[workload]\nmodel = "x"\n[hardware]\non = "H100"\n[ops]\ndeadline = "3 GB"', "expected a quantity in s"),
+        ('[workload]\nmodel = "x"\n[hardware]\non = "H100"\n[ops]\ndeadline = "3 GB"', "expected a time such as"),
         ("[workload", "not valid TOML"),
     ],
 )

@@ -54,7 +54,7 @@ def test_refuses_what_has_no_unit(value):
     said = (
         "write its unit too, such as '80"
         if isinstance(value, (int, float)) and value is not True
-        else "expected a quantity in byte such as '80 GiB"
+        else "expected a size such as '80 GiB"
     )
     assert f"which has no unit; {said}" in str(caught.value)
     assert caught.value.field == "capacity" and caught.value.record == "Chip"
@@ -63,15 +63,15 @@ def test_refuses_what_has_no_unit(value):
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("989 TFLOPs/s", "which is [operation] / [time]; expected a quantity in byte such as '80 GiB'."),
+        ("989 TFLOPs/s", "which is no size; expected a size such as '80 GiB'."),
         ("80", "got 80, which has no unit; write its unit too, such as '80 GiB'."),
         ("3", "got 3, which has no unit; write its unit too, such as '3 GiB'."),
         ("86000000", "which has no unit; write its unit too, such as '80 GiB'."),
         ("80 GiBs", "There is no unit 'GiBs'"),
-        ("9**9**9", "expected a quantity in byte such as '80 GiB'."),
-        ("-80 GiB", "got -80 GiB, which is negative; expected a quantity in byte such as '80 GiB'."),
-        (Q_(math.inf, "GiB"), "got inf, which is not a finite number; expected a quantity in byte such as '80 GiB'."),
-        (Q_(math.nan, "GiB"), "got nan, which is not a finite number; expected a quantity in byte such as '80 GiB'."),
+        ("9**9**9", "expected a size such as '80 GiB'."),
+        ("-80 GiB", "got -80 GiB, which is negative; expected a size such as '80 GiB'."),
+        (Q_(math.inf, "GiB"), "got inf, which is not a finite number; expected a size such as '80 GiB'."),
+        (Q_(math.nan, "GiB"), "got nan, which is not a finite number; expected a size such as '80 GiB'."),
         (pint.UnitRegistry(None).Quantity(1), "another pint registry; build it with mlsysim.Q_ instead."),
         ({"magnitude": 80}, "got a mapping that is not {'magnitude': number, 'unit': string}; expected"),
         ({"magnitude": "80", "unit": "GiB"}, "got a mapping that is not {'magnitude': number, 'unit': string}"),
@@ -101,7 +101,7 @@ def test_every_element_of_an_array_is_checked():
     numpy = pytest.importorskip("numpy")
     assert chip(capacity=Q_(numpy.array([1, 2]), "GB")).capacity.magnitude.tolist() == [1, 2]
     for bad, reason in [(math.nan, "not a finite number"), (math.inf, "not a finite number"), (-1.0, "negative")]:
-        with pytest.raises(InputError, match=f"The 'capacity' field got .*{reason}; expected a quantity in byte"):
+        with pytest.raises(InputError, match=f"The 'capacity' field got .*{reason}; expected a size such as '80 GiB'"):
             chip(capacity=Q_(numpy.array([1.0, bad]), "GB"))
 
 
@@ -114,7 +114,7 @@ def test_counts_take_plain_numbers_too():
     assert chip(parameters="70.6 Bparam").parameters.to("").magnitude == pytest.approx(70.6e9)
     with pytest.raises(InputError, match="'parameters' field got True"):
         chip(parameters=True)
-    with pytest.raises(InputError, match=r"expected a quantity in counts such as '70\.6 Bparam'"):
+    with pytest.raises(InputError, match=r"which is no count; expected a count such as '70\.6 Bparam'"):
         chip(parameters="70 GB")
 
 

@@ -362,7 +362,7 @@ def test_user_entries_go_when_the_folder_goes(zoo, monkeypatch):
 BAD_ENTRIES = {
     "no_source": ('[Bad]\nname = "x"\n', "has no 'source'"),
     "unknown_field": (f'[Bad]\nname = "x"\nsise = "1 GB"\n{SOURCE}', "has no field 'sise'; did you mean 'size'"),
-    "wrong_unit": (f'[Bad]\nname = "x"\nsize = "1 s"\n{SOURCE}', "expected a quantity in byte such as '80 GiB'"),
+    "wrong_unit": (f'[Bad]\nname = "x"\nsize = "1 s"\n{SOURCE}', "expected a size such as '80 GiB'"),
     "bare_number": (f'[Bad]\nname = "x"\nsize = 5\n{SOURCE}', "which has no unit"),
     "tower": (f'[Bad]\nname = "x"\nsize = "9**9**9"\n{SOURCE}', "'size' field"),
     "missing_field": (f"[Bad]\n{SOURCE}", "needs the 'name' field"),

@@ -201,13 +201,15 @@ class PlanRequest(OfAPlan):
         chips = next((own.pop(name) for name in ("on", "fleet", "chip") if name in own), ())
         if isinstance(chips, str):
             chips = [chip.strip() for chip in chips.split(",") if chip.strip()]
+        if not isinstance(chips, list | tuple) or not all(isinstance(chip, str) for chip in chips):
+            raise InputError(f"'on' takes names of chips, such as \"H100,B200\", got {str(chips)[:60]}.", field="on")
         known = Plan.leaves()
         keys = {key: name for name in flat if (key := key_named(str(name), known)) is not None}
         flat.setdefault("task", task_for(flat))
         if "workload.model" not in keys and "workload" not in flat:
             _check_named(cls, {"hardware": {"on": ""}})
         try:
-            first = chips[0] if isinstance(chips, (list, tuple)) and chips else "H100"
+            first = chips[0] if chips else "H100"
             plan = Plan.model_validate({**flat, "on": first})
         except InputError as error:
             raise in_words(error, lambda leaf: f"the {leaf.flat!r} field", known) from None

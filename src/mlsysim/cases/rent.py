@@ -14,7 +14,7 @@ import re
 from functools import cache
 from typing import Any, NamedTuple
 
-from mlsysim.errors import InputError, UnknownNameError, nearest
+from mlsysim.errors import InputError, UnknownNameError, did_you_mean, nearest
 from mlsysim.infra.registry import Prices
 from mlsysim.infra.types import CloudPrice
 from mlsysim.systems.fleet_text import parse_fleet
@@ -152,7 +152,7 @@ def _asked(text: str) -> tuple[str, str]:
     if left and left not in clouds:
         known = ", ".join(sorted(set(clouds.values())))
         near = nearest(text.strip(), [*clouds, *_WAYS, *Prices.keys()])
-        hint = f"did you mean {' or '.join(map(repr, near))}? A price is" if near else "give"
+        hint = f"{did_you_mean(near)} A price is" if near else "give"
         words = f"{hint} USD an hour such as 2.5, or a cloud ({known}) or on-demand, spot, reserved, or both"
         raise UnknownNameError(
             f"There is no cloud or price named {text.strip()[:80]!r}; {words}.", name=text[:80], suggestions=near

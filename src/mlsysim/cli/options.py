@@ -46,4 +46,4 @@ def is_plan_file(name: str) -> bool:
         return False
     except ValueError:
         return True  # which is said where it is read
-    return isinstance(found, dict) and ("workload" in found or {"model", "on"} <= found.keys())
+    return not isinstance(found, dict) or ("workload" in found or {"model", "on"} <= found.keys())

@@ -20,7 +20,7 @@ from mlsysim.cli.output import (
 )
 from mlsysim.cli.plan_options import as_an_option, changed, is_hardware, load, named_plan, plan_of, settings_of
 from mlsysim.cli.terminal import busy
-from mlsysim.errors import InputError
+from mlsysim.errors import InputError, either
 
 if TYPE_CHECKING:
     from mlsysim.plans.answer import Answer
@@ -97,10 +97,19 @@ def evaluate(
     elif {"on", "hardware_name"} & set(settings_of(context)):
         plan = plan_of(context, model=target)
     else:
-        raise InputError(
-            f"eval takes a model and a chip, or a plan file; give a chip after {target[:60]!r}, such as H100.",
-            field="hardware",
+        from mlsysim.plans.files import ENDINGS
+
+        # An ending of letters is that of a file; one with a number is a part of a name, such as llama3.1-8b.
+        ending = Path(target).suffix.lower()
+        file = not target.strip("./") or (ending[1:].isalpha() and ending not in ENDINGS)
+        if is_hardware(target):
+            raise InputError(f"eval takes a model first, as in `mlsysim eval Llama3_8B {target[:60]}`.", field="model")
+        then = (
+            f"{target[:60]!r} is no plan file, which ends in {either(ENDINGS)}, and no model"
+            if file
+            else f"give a chip after {target[:60]!r}, such as H100"
         )
+        raise InputError(f"eval takes a model and a chip, or a plan file; {then}.", field="hardware")
     _finish(plan, form)
 
 

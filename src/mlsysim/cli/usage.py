@@ -15,12 +15,7 @@ from mlsysim.errors import did_you_mean, either, nearest
 from mlsysim.vocabulary import meant_for, valued
 
 _VALUES = {
-    "--lora-rank": "--lora-rank 16",
-    "--batch-size": "--batch-size 64",
     "--chip": "--chip H100",
-    "--isl": "--isl 2000",
-    "--osl": "--osl 300",
-    "--seq-len": "--seq-len 4096",
     "--on": "--on 512xH100",
     "--qps": "--qps 5",
     "--tokens": "--tokens 2T",
@@ -31,6 +26,10 @@ _VALUES = {
     "-s": "-s 4096",
     "-p": "-p fp8",
     "-e": "-e 0.5",
+    "--output": "--output json",
+    "--plot": "--plot front.svg",
+    "--host": "--host 127.0.0.1",
+    "--port": "--port 8000",
     "--autoscale": "--autoscale 2:8, least and most replicas",
     "--offload": "--offload 1, a share of the optimizer's state",
 }
@@ -114,7 +113,9 @@ def _value_of(name: str) -> str:
         return f"{name} '{leaf.quantity.example}'"
     if leaf is not None and leaf.choices:
         return f"{name} {leaf.choices[0]}"
-    return f"{name} 8" if leaf is not None and leaf.type is int else "those that --help shows"
+    if leaf is not None and leaf.type is int:
+        return f"{name} {(leaf.field.examples or (8,))[0]}"
+    return "those that --help shows"
 
 
 def _belongs(name: str) -> str:
@@ -167,6 +168,9 @@ def _of_words(error: Exception, words: str) -> str:
     """What is said of words that are more than a command takes."""
     context: Any = getattr(error, "ctx", None)
     command, first = context.info_name, words.split(" ")[0]
+    if dash := next((word for word in sys.argv[1:] if word[:1] in "\u2012\u2013\u2014\u2212"), ""):
+        whole = f"--{dash.strip(dash[0])}"
+        return f"{dash[:40]!r} begins with a dash of printed text, not with hyphens; write {whole[:40]}."
     if command == "explain":
         return _of_a_plan(words)
     if quoted := _in_quotes(first, len(words.split(" "))):
@@ -228,7 +232,11 @@ def _in_quotes(first: str, count: int) -> str:
     place = sys.argv.index(first) if first in sys.argv else 0
     flag = next((i for i in range(place - 1, 2, -1) if sys.argv[i].startswith("--")), 0)
     told = sys.argv[flag + 1 : place + count]
-    amount = len(told) > 2 and re.fullmatch(r"[$€£]?[\d.,]+", told[0]) and all(re.match(r"\w", each) for each in told)
+    amount = (
+        (len(told) > 2 or (len(told) == 2 and not is_hardware(told[1])))
+        and re.fullmatch(r"[$€£]?[\d.,]+", told[0])
+        and all(re.match(r"\w", each) for each in told)
+    )
     return f"{sys.argv[flag]} '{' '.join(told)[:80]}'" if flag and amount else ""
 
 
@@ -295,6 +303,9 @@ def _no_command(error: Exception, said: str) -> str:
             return f"`mlsysim {group}` has no {word!r}: {own}."
         example = next(filter(None, (_of_help(each) for each in context.command.commands.values())), "")
         return f"`mlsysim {group}` takes {either(context.command.commands)} first, as in `{example}`."
+    if not own and parent is None and _names_a_system(word):
+        asked = f"eval Llama3_8B {word[:40]}" if is_hardware(word) else f"eval {word[:40]} H100"
+        own = f"a question comes first, as in `mlsysim {asked}`"
     if own:
         return f"No such command {word!r}: {own}."
     return said if said.endswith("?") else f"{said} `mlsysim --help` lists the commands."

@@ -26,6 +26,8 @@ def invalid(name: str, form: str, error: BaseException) -> InputError:
         lines = [f"a tab stands where YAML takes spaces{f' (line {line[1]})' if line else ''}"]
     if form == "TOML" and lines and lines[0].startswith(("Expected newline", "Invalid value")):
         lines[0] += "; text, and a number with a unit, stand in quotes"
+    if form == "TOML" and lines:
+        lines[0] = lines[0].replace("Cannot overwrite a value", "a key stands twice")
     return InputError(f"{name} is not valid {form}: {(lines[0] if lines else type(error).__name__).rstrip('.')[:200]}.")
 
 

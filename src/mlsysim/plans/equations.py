@@ -163,7 +163,8 @@ def _formula(
 
     def text(name: str, unit: str) -> str | None:
         if name in facts:
-            return None if facts[name] is None else number(facts[name])
+            known = facts[name]
+            return None if known is None else value_text(name, known) if name in kinds() else number(known)
         if name in metrics:
             return metrics[name].amount
         values = (result.named(name, unit) for result in results)

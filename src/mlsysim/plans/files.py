@@ -49,7 +49,8 @@ def plan_from_text(text: str, form: str = "toml", name: str = "the plan") -> Pla
     """The plan in a text of a form (toml, json, yaml)."""
     document = _parse(text, form, name)
     if not isinstance(document, dict):
-        raise InputError(f"{name}: expected a table of workload, hardware and so on, got {type(document).__name__}.")
+        got = "nothing" if document is None else "a list" if isinstance(document, list) else "neither keys nor values"
+        raise InputError(f"{name}: a plan has keys and values, such as model and on; the file has {got}.")
     check_bounds(document, DEEPEST, name=name, finite=False)
     work = document.get("workload")
     if isinstance(work, dict) and "name" in work and "model" not in work:

@@ -87,6 +87,11 @@ def _limit(metric: Metric, limit: Any) -> Any:
                 f"The limit {limit[:40]!r} of {metric.path!r} has another dimension than its value, {metric.text}."
             ) from None
     if not isinstance(value, Quantity):
+        if kinds()[metric.name].share and limit > 1:
+            per_cent = f"; {limit:g} per cent is '{limit:g}%'" if limit <= 100 else ""
+            raise InputError(
+                f"{metric.label} ({metric.name}) is a share of at most 1, got a limit of {limit:g}{per_cent}."
+            )
         return float(limit)
     # A plain number is in a unit of its own where the printed one follows the size.
     return Quantity(float(limit), kinds()[metric.name].plain or value.units).to(value.units)

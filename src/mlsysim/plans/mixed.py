@@ -172,7 +172,14 @@ def evaluate_mixed_serving(plan: Plan) -> Answer:
         metrics=(*(answer.metric(name) for answer, name in kept), *of_groups),
         equations=(
             *(equation for answer, name in kept for equation in answer.explain(name)),
-            *equations_of(of_groups, (), {"cost": bill and bill.value, "work_of_the_run": made}, (), None, together),
+            *equations_of(
+                of_groups,
+                (),
+                {bill.name if bill else "tco": bill and bill.value, "work_of_the_run": made},
+                (),
+                None,
+                together,
+            ),
         ),
         layout={name: dict(answer.layout) for name, answer in groups},
     )

@@ -28,6 +28,8 @@ Level = Annotated[str, Field(max_length=60), BeforeValidator(_written(lambda val
 Response = Annotated[str, Field(max_length=80), BeforeValidator(_written(lambda value: less_of(value).text))]
 Long = Annotated[Any, QuantityField("s", "30 d")]
 Period = Annotated[Any, QuantityField("s", "30 d", zero=False)]
+Interval = Annotated[Any, QuantityField("s", "30 min", zero=False)]
+Between = Annotated[Any, QuantityField("s", "50000 h", zero=False)]
 Paid = Annotated[Any, QuantityField("USD", "30000 USD", zero=False)]
 
 PLAYED = ("seeds", "elastic", "repair_crews", "maintenance", "slow_nodes", "preempted_every", "beside", "fleet_age")
@@ -50,9 +52,9 @@ class OpsPart(Part):
     checkpoint_mode: Literal["sharded", "synchronous", "asynchronous", "in_memory", "object_store"] | None = _open(
         "how checkpoints are written"
     )
-    checkpoint_interval: Period | None = _open("time between checkpoints (default: the best)")
+    checkpoint_interval: Interval | None = _open("time between checkpoints (default: the best)")
     storage_bandwidth: of.ByteRate | None = _open("of the file system, for all writers together")
-    mtbf: Period | None = _open("time between failures of the fleet")
+    mtbf: Between | None = _open("time between failures of the fleet")
     restart_time: Short | None = _open("time to restart after a failure (default: by scale)")
     spares: Int = _within(0, 10**4, "spare nodes")
     repair_time: Long | None = _open("time to repair a node, with spares")

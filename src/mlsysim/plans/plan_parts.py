@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from mlsysim.models.adapters import targets_of
 from mlsysim.models.recompute import PARTS, parts_of
 from mlsysim.physics.precision import precision_name
-from mlsysim.plans.schema import INSTEAD, Part, read_number
+from mlsysim.plans.schema import Part, read_number
 from mlsysim.plans.targets import parse_targets, per_second
 from mlsysim.units import fields as of
 from mlsysim.units.fields import QuantityField
@@ -27,8 +27,8 @@ SPLITS = ("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring", "micro_batch_gro
 
 def _amount(value: Any) -> Any:
     found = read_number(value)
-    if isinstance(found, str):
-        raise ValueError(f"The 'tokens' field got {found[:40]!r}; expected a positive number such as 15e12 or 15T")
+    if not isinstance(found, int | float | None):
+        raise ValueError(f"The 'tokens' field got {str(found)[:40]!r}; expected a positive number such as 15e12 or 15T")
     return found
 
 
@@ -36,7 +36,7 @@ Amount = Annotated[
     float, Field(gt=0, le=1e18, allow_inf_nan=False), BeforeValidator(_amount, json_schema_input_type=float | str)
 ]
 Limit = Annotated[Any, QuantityField("s", "500 ms", zero=False)]
-Short = Annotated[Any, QuantityField("s", "500 ms")]
+Short = Annotated[Any, QuantityField("s", "30 s")]
 Int = int | None
 Real = float | None
 Text = str | None
@@ -50,9 +50,9 @@ def _open(words: str) -> Any:
     return Field(default=None, description=words)
 
 
-def _within(low: float, high: float, words: str) -> Any:
-    """The same of a number within bounds."""
-    return Field(default=None, ge=low, le=high, description=words)
+def _within(low: float, high: float, words: str, example: int | None = None) -> Any:
+    """The same of a number within bounds, such as the example."""
+    return Field(default=None, ge=low, le=high, description=words, examples=None if example is None else [example])
 
 
 def _above_0(high: float, words: str) -> Any:
@@ -83,12 +83,12 @@ class DimensionsPart(Part):
     """Dimensions of the model that are other than the zoo's, or all of those of a model that the zoo does not have."""
 
     part_of: ClassVar[tuple[str, str]] = ("A plan", "workload.dimensions.")
-    layers: Int = _within(1, 10**5, "transformer layers")
-    hidden_dim: Int = _within(1, 10**7, "width of the residual stream")
-    ffn_dim: Int = _within(1, 10**8, "width of the feed-forward network")
-    heads: Int = _within(1, 10**5, "attention heads")
-    kv_heads: Int = _within(1, 10**5, "heads of keys and values")
-    vocab_size: Int = _within(1, 10**8, "entries of the vocabulary")
+    layers: Int = _within(1, 10**5, "transformer layers", 32)
+    hidden_dim: Int = _within(1, 10**7, "width of the residual stream", 4096)
+    ffn_dim: Int = _within(1, 10**8, "width of the feed-forward network", 14336)
+    heads: Int = _within(1, 10**5, "attention heads", 32)
+    kv_heads: Int = _within(1, 10**5, "heads of keys and values", 8)
+    vocab_size: Int = _within(1, 10**8, "entries of the vocabulary", 128256)
     gated_ffn: Flag = _open("the feed-forward network has a gate (three matrices)")
     parameters: Real = _above_0(1e15, "total parameters, if ffn_dim is not given")
 
@@ -98,16 +98,16 @@ class WorkloadPart(Part):
 
     part_of: ClassVar[tuple[str, str]] = ("A plan", "workload.")
     model: str = Field(min_length=1, max_length=_TEXT, description="a name of the zoo, or a path to a model file")
-    batch_size: Int = _within(1, _MOST, "sequences or samples of a step or pass")
-    seq_len: Int = _within(1, 10**8, "tokens of a sequence")
-    image_size: Int = _within(1, 10**5, "pixels of an image's side")
+    batch_size: Int = _within(1, _MOST, "sequences or samples of a step or pass", 64)
+    seq_len: Int = _within(1, 10**8, "tokens of a sequence", 4096)
+    image_size: Int = _within(1, 10**5, "pixels of an image's side", 224)
     precision: Text = _text(40, "number format, such as bf16 or fp8")
-    steps: Int = _within(1, 10**4, "denoising steps of an image (without them: one pass)")
+    steps: Int = _within(1, 10**4, "denoising steps of an image (without them: one pass)", 50)
     random_arrivals: Flag = _open("samples arrive at random and may not wait long (tensorrt)")
     measured_rate: Real = _above_0(1e12, "samples a second as measured, for the energy of a pass")
     tokens: Amount | None = _open("tokens to train on, such as 15e12 or 15T")
     optimizer: Text = _text(40, "such as adam, sgd or muon")
-    lora_rank: Int = _within(1, 4096, "train adapters of this rank")
+    lora_rank: Int = _within(1, 4096, "train adapters of this rank", 16)
     lora_targets: Literal["attention", "all"] | None = _open("products that adapters stand beside (default: attention)")
     gradient_precision: Text = _text(40, "format of gradients, held and sent (default: the stack's)")
     activation_precision: Text = _text(40, "format of activations held for the backward pass")
@@ -132,7 +132,7 @@ class ChipPart(Part):
     peak_flops: of.FlopRate | None = _open("dense peak of the headline format; other formats scale alike")
     memory_bandwidth: of.ByteRate | None = _open("bandwidth of the accelerator's memory")
     memory_capacity: of.Capacity | None = _open("capacity of the accelerator's memory")
-    link_bandwidth: of.ByteRate | None = _open("bandwidth of the link in the node, both directions")
+    link_bandwidth: of.LinkRate | None = _open("bandwidth of the link in the node, both directions")
     fabric_bandwidth: of.Bandwidth | None = _open("bandwidth of one network port")
     tdp: of.Watts | None = _open("power at full load")
     price: of.Dollars | None = _open("price of one accelerator")
@@ -144,8 +144,8 @@ class HardwarePart(Part):
     part_of: ClassVar[tuple[str, str]] = ("A plan", "hardware.")
     on: Text = _text(_TEXT, "such as 512xH100 or 64xDGX_H100@NDR")
     name: Text = _text(_TEXT, "a chip, a node or a cluster of the zoo")
-    nodes: Int = _within(1, 10**7, "how many nodes, with name")
-    accelerators: Int = _within(1, 10**8, "how many accelerators, with name")
+    nodes: Int = _within(1, 10**7, "how many nodes, with name", 64)
+    accelerators: Int = _within(1, 10**8, "how many accelerators, with name", 512)
     fabric: Text = _text(_TEXT, "network between nodes, such as NDR")
     oversubscription: Real = _within(1, 1000, "oversubscription of the fabric's upper stages")
     congestion: Real = _within(1, 1000, "slow-down of the fabric")
@@ -153,7 +153,7 @@ class HardwarePart(Part):
     rails: Int = _within(1, 1024, "adapters of a node on the fabric")
     sites: Int = _within(1, 64, "sites with equal parts of the fleet")
     wan_bandwidth: of.Bandwidth | None = _open("from a site to the others, one way")
-    wan_round_trip: Short | None = _open("round trip to another site")
+    wan_round_trip: Annotated[Any, QuantityField("s", "50 ms")] | None = _open("round trip to another site")
     efficiency: float | Literal["calibrated"] | None = _open("a fraction of peak (first order) or 'calibrated'")
     stack: Text = _text(40, "training software, or runtime (eager, tensorrt)")
     launcher: Text = _text(40, "software that must be able to run the layout, such as fsdp")
@@ -178,7 +178,7 @@ class HardwarePart(Part):
     @model_validator(mode="after")
     def _there(self) -> "HardwarePart":
         if self.on is None and self.name is None:
-            raise ValueError(INSTEAD["on", "name"])
+            raise ValueError("no hardware is given; 'on' says which, such as '512xH100'")
         return self
 
 
@@ -271,15 +271,15 @@ class ServingPart(Part):
     """Traffic, engine and limits."""
 
     part_of: ClassVar[tuple[str, str]] = ("A plan", "serving.")
-    prompt_tokens: Int = _within(1, 10**8, "mean tokens of a prompt (ISL)")
-    output_tokens: Int = _within(1, 10**8, "mean tokens of an answer (OSL)")
-    concurrency: Int = _within(1, _MOST, "requests in flight, over all replicas")
+    prompt_tokens: Int = _within(1, 10**8, "mean tokens of a prompt (ISL)", 2000)
+    output_tokens: Int = _within(1, 10**8, "mean tokens of an answer (OSL)", 300)
+    concurrency: Int = _within(1, _MOST, "requests in flight, over all replicas", 64)
     qps: Real = _above_0(1e8, "requests a second, or such as 300/min")
     replicas: Int = _within(1, 10**7, "copies of the model")
     engine: Text = _text(40, "such as vLLM, SGLang or TRT-LLM")
     cache_precision: Text = _text(40, "number format of the caches")
-    chunk_tokens: Int = _within(1, 10**8, "tokens of a prefill chunk")
-    cached_prefix: Int = _within(0, 10**8, "tokens of the prompt in the cache")
+    chunk_tokens: Int = _within(1, 10**8, "tokens of a prefill chunk", 2048)
+    cached_prefix: Int = _within(0, 10**8, "tokens of the prompt in the cache", 1000)
     prefix_hits: Real = _within(0, 1, "share of prompts found in a large enough cache")
     prefix_tokens: Int = _within(1, 10**15, "tokens of all prefixes together")
     offload_memory: of.Capacity | None = _open("host memory for prefixes, per accelerator")
@@ -289,16 +289,16 @@ class ServingPart(Part):
     decode_on: Text = _text(_TEXT, "decode pool: a fleet, a chip, or auto")
     redundant_experts: Int = _within(1, 10**5, "experts held twice")
     adapters: Int = _within(0, 10**5, "LoRA adapters that requests choose among")
-    adapter_rank: Int = _within(1, 4096, "rank of the adapters (default 16)")
+    adapter_rank: Int = _within(1, 4096, "rank of the adapters (default 16)", 16)
     decode_tp: Int = _within(1, 65536, "tp of the decode pool")
     decode_ep: Int = _within(1, 65536, "ep of the decode pool")
     decode_replicas: Int = _within(1, 10**7, "replicas of the decode pool")
     network: of.Bandwidth | None = _open("network between prefill and decode")
     memory_fraction: Real = _above_0(1, "share of memory that the engine may use")
-    requests: Int = _within(1, 10**9, "requests in all")
+    requests: Int = _within(1, 10**9, "requests in all", 1000)
     range_ratio: Real = _within(0, 1, "lengths are uniform from this share to all of the stated one")
     length_cv: Real = _within(0, 10, "variation (cv) of the lengths")
-    max_num_seqs: Int = _within(1, 10**6, "most requests that a replica runs at a time")
+    max_num_seqs: Int = _within(1, 10**6, "most requests that a replica runs at a time", 256)
     poll_steps: Int = _within(1, 10**4, "steps between checks for new requests")
     wait_steps: Int = _within(0, 10**4, "steps to wait for more prompts")
     warm_up: Flag = _open("false: the engine starts cold")
@@ -385,14 +385,16 @@ class Constraints(Part):
     @field_validator("assertions", mode="before")
     @classmethod
     def _written(cls, value: Any) -> Any:
-        items = value if isinstance(value, list) else []
-        return [_assertion(item) if isinstance(item, str) else item for item in items] or value
+        items = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+        return [_assertion(item) for item in items] or value
 
 
-def _assertion(text: str) -> dict[str, Any]:
-    """The assertion in a text such as ``mfu >= 0.4`` or ``performance.ttft <= 500 ms``."""
-    found = re.fullmatch(r"\s*([\w.]+)\s*(<=?|>=?)\s*(.*\d.*?)\s*", text[:_TEXT])
+def _assertion(item: Any) -> Any:
+    """The assertion in a text such as ``mfu >= 0.4`` or ``performance.ttft <= 500 ms``; one with a metric, as files write it, as it is."""
+    if isinstance(item, Assertion) or (isinstance(item, Mapping) and {"metric", "min", "max"} & item.keys()):
+        return item
+    found = re.fullmatch(r"\s*([\w.]+)\s*(<=?|>=?)\s*(.*\d.*?)\s*", item[:_TEXT]) if isinstance(item, str) else None
     if found is None:
-        raise ValueError(f"an assertion is such as 'mfu >= 0.4', got {text[:40]!r}")
+        raise ValueError(f"an assertion is such as 'mfu >= 0.4', got {str(item)[:40]!r}")
     number = number_from(found[3])
     return {"metric": found[1], {"<": "max", ">": "min"}[found[2][0]]: found[3] if number is None else float(number)}

@@ -12,6 +12,7 @@ from mlsysim.cases.deployment import Degrees
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
+from mlsysim.plans.explained import Explained
 from mlsysim.plans.least_clients import daily, least_for_clients
 from mlsysim.plans.least_fleet import CHIPS as TRAINERS
 from mlsysim.plans.least_fleet import least_fleet
@@ -48,6 +49,25 @@ class Planned(Summary):
     notes: tuple[str, ...]
     candidates: tuple[dict[str, Any], ...]
     facts: dict[str, Any]
+
+    @property
+    def headline(self) -> str:
+        """The sentence, as an answer has one."""
+        return self.sentence
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the best."""
+        return self._found().plan
+
+    def explain(self, metric: str | None = None) -> Explained:
+        """The equations of the best, as :meth:`Answer.explain` gives them."""
+        return self._found().explain(metric)
+
+    def _found(self) -> Answer:
+        if self.best is None:
+            raise InputError(self.sentence)
+        return self.best
 
     def to_dict(self) -> dict[str, Any]:
         best = None if self.best is None else self.best.to_dict()

@@ -20,11 +20,11 @@ class RlPart(Part):
     algorithm: Literal["grpo", "dapo", "ppo", "rloo", "distillation", "sft", "dpo"] | None = _open(
         "algorithm of the update (default grpo)"
     )
-    prompts: Int = _within(1, 10**7, "prompts of a step")
-    samples: Int = _within(1, 10**5, "samples of each prompt")
-    response: Int = _within(1, 10**7, "mean tokens of a response")
+    prompts: Int = _within(1, 10**7, "prompts of a step", 512)
+    samples: Int = _within(1, 10**5, "samples of each prompt", 16)
+    response: Int = _within(1, 10**7, "mean tokens of a response", 2000)
     response_cv: Real = _within(0, 10, "variation (cv) of response lengths before the cut-off (default 1)")
-    max_response: Int = _within(1, 10**7, "longest response in tokens (default: 8 times the mean)")
+    max_response: Int = _within(1, 10**7, "longest response in tokens (default: 8 times the mean)", 16000)
     split: Annotated[Text, BeforeValidator(_written, json_schema_input_type=int | str | None)] = _text(
         20, "accelerators that only generate: a number or auto; none: take turns"
     )

@@ -151,7 +151,6 @@ def spend(
         sheet.add("node_power", of_node, times(of_node, bands["node_power"]))
     price = paid(sheet.plan, spent["tco"], spent["rent"])
     if price is not None and work > 0:
-        sheet.facts["cost"] = quantity(price, "USD")
         each_million = price / work * 1e6
         sheet.add("usd_per_mtoken", each_million, times(each_million, bands["usd_per_mtoken"]))
     return spent

@@ -87,6 +87,8 @@ def parse_fleet(text: str, fabric: str | None = None) -> Groups:
         raise InputError(
             f"Groups of one fleet are joined by a plus sign, {' + '.join(listed)!r}, {several}.", field="on"
         )
+    if len(pieces) > 1 and not all(piece.strip() for piece in pieces):
+        raise InputError(f"{text.strip()[:60]!r} has a plus sign with no group of accelerators beside it.", field="on")
     if len(pieces) > _MOST_GROUPS:
         raise InputError(f"A fleet has at most {_MOST_GROUPS} groups, got {len(pieces)}.", field="on")
     assumed: dict[str, str] = {}

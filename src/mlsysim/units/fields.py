@@ -24,17 +24,30 @@ from mlsysim.units.records import dataclass
 from mlsysim.units.registry import Quantity, number_from, parse_quantity, two_meanings, ureg
 from mlsysim.units.text import as_given
 
+_KINDS = {
+    "s": "a time",
+    "byte": "a size",
+    "byte/s": "a bandwidth",
+    "flop": "a number of operations",
+    "flop/s": "a rate of operations",
+    "W": "a power",
+    "J": "an energy",
+    "USD": "an amount of money",
+}
+"""What a quantity in a unit is called."""
+
 
 @dataclass(frozen=True)
 class QuantityField:
-    """The constraint behind an annotated quantity: expected unit, an example, the permitted sign, and whether it may be zero:
-    a rate or a capacity of zero is one that is not known, and that is left out."""
+    """The constraint behind an annotated quantity: expected unit, an example, the permitted sign, whether it may be zero
+    (a rate or a capacity of zero is one that is not known, and that is left out), and what no such value is above."""
 
     unit: str
     example: str
     positive: bool = True
     plain_number: bool = False
     zero: bool = True
+    most: float = math.inf
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def validate(value: Any, info: core_schema.ValidationInfo) -> Any:
@@ -69,7 +82,10 @@ class QuantityField:
 
     def read(self, value: Any, field: str) -> Any:
         """The quantity behind ``value``, or a UnitError with one sentence."""
-        expected = f"; expected a quantity in {self.unit or 'counts'} such as {self.example!r}."
+        kind = _KINDS.get(self.unit, "")
+        expected = (
+            f"; expected {kind or f'a quantity in {self.unit}' if self.unit else 'a count'} such as {self.example!r}."
+        )
 
         def refusal(words: str, end: str = expected) -> UnitError:
             sentence = f"The {field!r} field{words}{end}"
@@ -110,8 +126,8 @@ class QuantityField:
                 raise refusal(f" got {value.strip()[:20]!r}")
             if not quantity.dimensionality and math.isfinite(quantity.magnitude):
                 raise refusal(f" got {quantity:~P}, which has no unit", self._with_unit(quantity.magnitude))
-            kind = f"not in {self.unit}" if self.unit.startswith("USD") else quantity.dimensionality
-            raise refusal(f" got {quantity:~P}, which is {kind}")
+            told = f"no {kind.partition(' ')[2]}" if kind else f"not in {self.unit}" if self.unit else "no count"
+            raise refusal(f" got {quantity:~P}, which is {told}")
         magnitude = quantity.magnitude
         if getattr(magnitude, "shape", None) == ():
             magnitude = magnitude.item()
@@ -127,6 +143,8 @@ class QuantityField:
             raise refusal(f" got {quantity:~P}, which is negative")
         if zero and not self.zero:
             raise refusal(f" got {quantity:~P}, which is zero")
+        if self.most < math.inf and quantity.to(self.unit).magnitude > self.most:
+            raise refusal(f" got {quantity:~P}, which is above {self.most:g} {self.unit}")
         return quantity
 
     def _with_unit(self, number: float) -> str:
@@ -159,6 +177,7 @@ def quantity_from(value: Any, unit: str, example: str, field: str) -> Any:
 Bytes = Annotated[Any, QuantityField("byte", "80 GiB")]
 Capacity = Annotated[Any, QuantityField("byte", "80 GiB", zero=False)]
 ByteRate = Annotated[Any, QuantityField("byte/s", "3.35 TB/s", zero=False)]
+LinkRate = Annotated[Any, QuantityField("byte/s", "900 GB/s", zero=False)]
 Bandwidth = Annotated[Any, QuantityField("byte/s", "400 Gbps", zero=False)]
 FlopRate = Annotated[Any, QuantityField("flop/s", "989 TFLOPs/s", zero=False)]
 Flops = Annotated[Any, QuantityField("flop", "8.2 GFLOP")]
@@ -167,7 +186,7 @@ Watts = Annotated[Any, QuantityField("W", "700 W", zero=False)]
 Joules = Annotated[Any, QuantityField("J", "12.7 Wh")]
 Dollars = Annotated[Any, QuantityField("USD", "30000 USD")]
 HourlyPrice = Annotated[Any, QuantityField("USD/h", "98.32 USD/h")]
-EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh")]
+EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh", most=10)]
 WaterIntensity = Annotated[Any, QuantityField("L/kWh", "1.8 L/kWh")]
 Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True, zero=False)]
 
@@ -263,11 +282,14 @@ def _quantities(kind: type[Record]) -> dict[str, QuantityField]:
     return found
 
 
+_WHOLE = "a whole number"
 _EXPECTED = {
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number such as 2"),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), f"{_WHOLE} such as 2"),
     **dict.fromkeys(("float_parsing", "float_type"), "a number such as 0.5"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
     "string_type": "text",
+    "string_too_short": "a text that is not empty",
+    "finite_number": "a number, and a finite one",
     **dict.fromkeys(("model_type", "dict_type"), "a table of keys and values"),
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),
     "literal_error": "{expected}",
@@ -313,13 +335,24 @@ def sentence_for(kind: type[BaseModel], error: ValidationError) -> InputError:
         text = message if _NAMED.match(message) else lead + message
     else:
         given = first.get("input")
-        shown = as_given(given) if isinstance(given, (int, float)) and abs(given) >= 1e12 else repr(given)[:60]
+        large = isinstance(given, (int, float)) and abs(given) >= 1e12
+        shown = (
+            as_given(given) if large else f"{given!r}"[:60] if isinstance(given, str | list | dict) else f"{given}"[:60]
+        )
         limits = {k: as_given(v) if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
         plain = _EXPECTED.get(first["type"])
+        field = kind.model_fields.get(path)
+        if plain == _EXPECTED["int_parsing"] and field is not None and field.examples:
+            plain = f"{_WHOLE} such as {field.examples[0]}"
         why = f"expected {plain.format(**limits)}" if plain else first["msg"][0].lower() + first["msg"][1:]
         if limits.get("le") == "1" and isinstance(given, int | float) and 2 <= given <= 100:
             why += f"; {given:g} per cent is '{given:g}%'"
-        if plain == _EXPECTED["int_parsing"] and isinstance(given, str) and re.fullmatch(r"\d+(,\d+)+", given):
+        if (
+            plain is not None
+            and plain.startswith(_WHOLE)
+            and isinstance(given, str)
+            and re.fullmatch(r"\d+(,\d+)+", given)
+        ):
             why += f"; `mlsysim sweep` takes several, as {path.rpartition('.')[2]}={given[:40]}"
         if within and isinstance(given, list) and plain not in (None, "a list"):
             why += ", once; a sweep takes several"

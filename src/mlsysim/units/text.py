@@ -25,13 +25,13 @@ def format_value(value: Any) -> str:
 
 
 def _quantity_digits(magnitude: Any) -> str:
-    if not isinstance(magnitude, (int, float)):
+    if not isinstance(magnitude, (int, float)) or not math.isfinite(magnitude):
         return str(magnitude)
     size = abs(magnitude)
     if size == 0:
         return "0"
-    if size >= 1 and float(magnitude).is_integer():
-        return f"{int(magnitude):,}"
+    if size >= 1 and math.isclose(size, round(size), rel_tol=1e-12):
+        return f"{round(magnitude):,}"  # a limit that is worked out, 699.9999999999999 W, is the limit
     if size >= 100:
         return f"{magnitude:,.1f}"
     if size >= 1:
