@@ -45,6 +45,18 @@ def test_a_mixed_fleet_that_is_overloaded_says_so():
     assert not answer.feasible and answer.headline.startswith("Overloaded on 1 x NVIDIA H100")
 
 
+def test_limits_of_a_mixed_fleet_hold_where_its_worst_group_keeps_them() -> None:
+    """Limits on percentiles were not looked at, so that a missed one was no failure; a trace was played on every group, whole."""
+    asked = {"model": "Llama3_8B", "on": "H100+A100", "qps": 4.0, "isl": 500, "osl": 20, "requests": 300}
+    loose, tight = (mlsysim.serve(**asked, slo={"ttft_p99": limit}) for limit in ("9 s", "1 ms"))
+    alone = [mlsysim.serve(**asked | {"on": chip, "qps": 2.0}, slo={"ttft_p99": "9 s"}) for chip in ("H100", "A100")]
+    assert loose.passed and not tight.passed
+    assert loose.value("ttft_p99") > min(each.value("ttft_p99") for each in alone)
+    assert "the default of None" not in " ".join(loose.assumptions.values())
+    with pytest.raises(InputError, match="accelerators of one kind: ask for each group"):
+        mlsysim.serve("Llama3_8B", on="H100+A100", trace="azure-code")
+
+
 def test_an_idle_server_has_less_than_a_request_in_flight() -> None:
     """Little's law: a request every thousand seconds that takes half a second is not one in flight."""
     answer = mlsysim.serve("Llama3_8B", on="1xH100", qps=0.001, prompt_tokens=512, output_tokens=64)

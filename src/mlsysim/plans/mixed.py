@@ -21,10 +21,12 @@ from mlsysim.plans.served import ANY_RATE
 from mlsysim.plans.serving import evaluate_serving
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.plans.spending import TAKEN, paid
+from mlsysim.plans.targets import TIMES
 from mlsysim.units.registry import to_si
 from mlsysim.units.text import plainly
 from mlsysim.vocabulary import worded
 
+_RATES = ("tokens_per_second", "requests_per_second", "most_requests_per_second", "goodput_requests")
 Named = list[tuple[str, Answer]]
 """The answers of groups with their names."""
 
@@ -117,6 +119,11 @@ def _over(end: Any, rate: Metric) -> float:
     return 1.0 if end is None else float(rate.value / end)
 
 
+def _times_of(answer: Answer) -> list[str]:
+    """Means and percentiles of times of requests that an answer has."""
+    return [name for name in answer.held if name == "latency" or name.partition("_")[0] in TIMES]
+
+
 def groups_of(plan: Plan) -> list[str]:
     """The groups of a plan's hardware, each as it is written."""
     return [piece.strip() for piece in (plan.hardware.on or "").split("+")]
@@ -127,6 +134,10 @@ def evaluate_mixed_serving(plan: Plan) -> Answer:
     if plan.kind == "inference":
         raise InputError("One pass runs on one accelerator; give one chip.", field="hardware")
     traffic, texts = plan.serving, groups_of(plan)
+    if traffic is not None and traffic.trace is not None:
+        each = ", ".join(texts)
+        words = f"A recorded trace is played on accelerators of one kind: ask for each group ({each}) with its share of the requests, or give qps."
+        raise InputError(words, field="trace")
     free: dict[str, Any] = {"qps": None, "concurrency": None, "replicas": None}
     if traffic is not None and traffic.qps is not None and not is_limited(traffic):
         # In proportion to the most that each answers: one is overloaded where all of them are.
@@ -142,9 +153,14 @@ def evaluate_mixed_serving(plan: Plan) -> Answer:
         answers = [evaluate_serving(each) for each in plans]
     groups = list(zip([fleet.name for fleet in find_fleets(plan.hardware).fleets], answers, strict=True))
     slowest, slow = max(groups, key=lambda each: seconds_of(each[1]))
-    full, times = fullest(answers), [name for name in ("ttft", "tpot", "latency") if name in slow.held]
-    kept = [(full, "memory"), (full, "memory_capacity"), *((slow, name) for name in times)]
-    of_groups, together = sums(groups, ("tokens_per_second", "requests_per_second", "most_requests_per_second", *TAKEN))
+    # A limit holds for all requests where it does in the group that keeps it worst.
+    worst = {
+        name: max((a for a in answers if name in a.held), key=lambda a: to_si(a.value(name), "s"))
+        for name in _times_of(slow)
+    }
+    full = fullest(answers)
+    kept = [(full, "memory"), (full, "memory_capacity"), *((each, name) for name, each in worst.items())]
+    of_groups, together = sums(groups, (*_RATES, *TAKEN))
     summed_up = {m.name: m for m in of_groups}
     rate, bill = summed_up["tokens_per_second"], paid(plan, summed_up.get("tco"), summed_up.get("rent"))
     made = to_si(rate.value, "1/s") * 86400.0 * (plan.ops.days or 1.0)

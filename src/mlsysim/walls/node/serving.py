@@ -42,6 +42,7 @@ from mlsysim.cases.prefix import found_prefixes
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
+from mlsysim.timing.engines import default_engine
 from mlsysim.units.fields import Words
 from mlsysim.units.text import bytes_text
 from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolver, declared, written
@@ -193,9 +194,9 @@ class ServingModel(Resolver[ServingResult]):
         first = memories[0]
         most = traffic.habits.slots
         if x.max_num_seqs is None and most is not None and first.sequences > most:
-            assumed.say(
-                "max_num_seqs", most, SOFTWARE, f"{most}: the default of {x.engine} on {deployment.writing_chip.name}"
-            )
+            chip = deployment.writing_chip
+            words = f"{most}: the default of {x.engine or default_engine(chip)} on {chip.name}"
+            assumed.say("max_num_seqs", most, SOFTWARE, words)
         traffic, clients, looped = _with_clients(x, machine, traffic, first, assumed)
         batch, traffic = traffic.batch, traffic.admitted(first)
         if x.power_cap is not None:
