@@ -816,7 +816,9 @@ MISTAKES = {
     "sweep Llama3_8B@8xH100 spars=1,2": ["'spars' is not a key of a plan"],
     "sweep space:chip-design --tp 2": ["Options of a plan are given", "such as spares=0,16,64"],
     "sweep Llama3_8B@8xH100 tp=1,2 --plot x.png": ["ends in .svg", "'x.png'"],
-    "sweep Llama3_8B@8xH100 tp=1,2 -o x.xlsx": ["-o writes the combinations of a plan's keys to a .csv, got 'x.xlsx'"],
+    "sweep Llama3_8B@8xH100 tp=1,2 -o x.xlsx": [
+        "-o writes the combinations of a plan's keys to a .csv or a .parquet, got 'x.xlsx'"
+    ],
     "collectives --on 64xH100@NDR --op allredce": ["no collective named 'allredce'", "'all_reduce'"],
     "collectives --on 64xH1000@NDR": ["no chip, node or cluster named 'H1000'", "'H100'"],
     "collectives --on 64xH100@NDR --group 3 --stride 3": ["--stride must divide the fleet's 64 accelerators, got 3"],

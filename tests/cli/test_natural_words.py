@@ -83,6 +83,18 @@ def test_numbers_of_a_sweep_as_csv_are_bare_and_units_stand_in_the_header(fuzz: 
     assert not [cell for row in rows for name, cell in row.items() if name not in words and cell and not _number(cell)]
 
 
+def test_combinations_as_parquet_are_those_as_csv(tmp_path, monkeypatch: pytest.MonkeyPatch, fuzz: ModuleType) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    for name in ("tp.csv", "tp.parquet"):
+        code, _, err = fuzz.run_command(
+            ["sweep", "Llama3_8B@8xH100", "tp=1,2", "--task", "training", "-e", "0.5", "-o", name]
+        )
+        assert code == 0, err
+    same = "(select * from 'tp.parquet') except (select * from 'tp.csv')"
+    assert duckdb.sql("select count(*) from 'tp.parquet'").fetchall() == [(2,)] and duckdb.sql(same).fetchall() == []
+
+
 def test_two_plans_as_csv_are_plain_numbers_in_one_unit(fuzz: ModuleType) -> None:
     code, out, _ = fuzz.run_command(["compare", "Llama3_8B@H100", "Llama3_8B@A100", "-e", "0.5", "-o", "csv"])
     rows = list(csv.reader(StringIO(out)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
@@ -35,14 +36,22 @@ def sweep_plan(
     plot: str | None,
 ) -> None:
     """A table of the combinations, and all of them in a file and a chart where these are named; ends with 2 where none of them fits."""
-    if file is not None and not file.lower().endswith(".csv"):
-        words = f"-o writes the combinations of a plan's keys to a .csv, got {file[-60:]!r}"
+    ending = None if file is None else Path(file).suffix.lower()
+    if ending not in (None, ".csv", ".parquet"):
+        words = f"-o writes the combinations of a plan's keys to a .csv or a .parquet, got {str(file)[-60:]!r}"
         raise InputError(f"{words}; -o json prints them as JSON.", field="output")
+    if ending == ".parquet":
+        from mlsysim.search.store import chosen_format, parquet_of_text
+
+        chosen_format("parquet")
     found = _found(context, paths)
     if goal is not None:
         found = found.ranked(*goal)
     if file is not None:
-        found.to_csv(file)
+        if ending == ".parquet":
+            parquet_of_text(found.to_csv(), Path(file))
+        else:
+            found.to_csv(file)
         print(f"{len(found.points):,} points written to {file}.", file=sys.stderr)
     if plot is not None:
         from mlsysim.plot.keys import chart_of_keys

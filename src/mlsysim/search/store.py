@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -218,6 +219,15 @@ def parquet_of(folder: Path, target: Path, title: Callable[[str], str]) -> int:
             lambda beside: database.execute(f"COPY ({query}) TO {_quoted(beside)} (FORMAT parquet, COMPRESSION zstd)"),
         )
         return int(database.execute(f"SELECT count(*) FROM {source}").fetchall()[0][0])
+
+
+def parquet_of_text(text: str, target: Path) -> None:
+    """Write a table that is CSV as Parquet."""
+    with TemporaryDirectory() as folder, _duckdb().connect(":memory:", config={"threads": 1}) as database:
+        source = Path(folder) / "rows.csv"
+        source.write_text(text, encoding="utf-8")
+        query = f"SELECT * FROM read_csv({_quoted(source)}, header = true)"
+        write_whole(target, lambda beside: database.execute(f"COPY ({query}) TO {_quoted(beside)} (FORMAT parquet)"))
 
 
 def _quoted(path: Path) -> str:
