@@ -324,6 +324,29 @@ def test_a_layout_is_found_and_the_cheapest_change_applied(page):
     assert "parallelism.tp=" in page.url
 
 
+def test_a_layout_that_took_long_to_find_stays_while_a_control_moves(page):
+    searched = {**MIXTRAL, "parallelism": {"mode": "auto"}}
+    go(page, searched)
+    curved(page)
+    assert page.locator("html[data-complete]").count() == 0, "the curve comes before what is searched"
+    kept = page.evaluate("plan => engine.call('settle', { plan })", searched)["parallelism"]
+    page.locator("#hero-dot").focus()
+    page.keyboard.press("ArrowRight")
+    settled(page)
+    expect(page.locator("#status")).to_contain_text("with the layout that was found before")
+    moved = tomllib.loads(saved(page, "#export-toml").decode())
+    assert moved["hardware"]["on"].startswith("128")
+    assert moved["parallelism"].items() <= kept.items()
+    curved(page)
+    assert f"128: {shown(page)['performance.tokens_per_second']}" in page.locator("#chart-hero svg").inner_html()
+    page.locator("#accelerators").fill("64")
+    settled(page)
+    expect(page.locator("#status")).to_contain_text("with the layout that was found before")
+    page.locator("#parallelism-tp").fill("4")
+    settled(page)
+    expect(page.locator("#status")).not_to_contain_text("found before")
+
+
 # --- why ----------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ export class Brains {
   #traces;
   #known = new WeakMap(); // imported models by engine: one knows them for as long as it runs
   #searches = 0;
-  slow = false; // whether the last answer took long
+  slow = true; // whether the last answer took long; nobody knows it of the first
 
   constructor(state, lists, traces) {
     this.#state = state;

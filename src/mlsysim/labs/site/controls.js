@@ -80,13 +80,21 @@ export function automatic(plan) {
   return !Object.keys(split).some((name) => !FREE.includes(name));
 }
 
+// The plan with the layout that was found for it written down.
+export function writtenDown(plan, chosen) {
+  if (plan.task !== "training" || !automatic(plan)) return plan;
+  const { mode, ...given } = plan.parallelism ?? {};
+  const found = Object.fromEntries(LAYOUT.map((key) => [key, chosen[`parallelism.${key}`]]).filter(([, value]) => value !== undefined));
+  if (found.pp === 1) delete found.virtual_stages;
+  return { ...plan, parallelism: { ...found, ...given } };
+}
+
 // A degree of a training layout: a searched layout is written down first; the data-parallel degree is what is left.
 function split(name) {
   return (plan, value, { chosen }) => {
     if (plan.task !== "training") return set(plan, `parallelism.${name}`, value);
-    const { mode, dp, ...before } = plan.parallelism ?? {};
-    const searched = LAYOUT.map((key) => [key, chosen[`parallelism.${key}`]]).filter(([, found]) => found !== undefined);
-    const kept = { ...(automatic(plan) ? Object.fromEntries(searched) : {}), ...before, [name]: value };
+    const { mode, dp, ...before } = writtenDown(plan, chosen).parallelism ?? {};
+    const kept = { ...before, [name]: value };
     if ((kept.pp ?? 1) === 1) delete kept.virtual_stages;
     return { ...plan, parallelism: kept };
   };

@@ -6,7 +6,7 @@ import * as beside from "./beside.js";
 import { Brains } from "./brains.js";
 import { anew, engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
-import { forTask } from "./controls.js";
+import { automatic, forTask, writtenDown } from "./controls.js";
 import { Panel } from "./panel.js";
 import { byId, painted } from "./dom.js";
 import { whenOpen } from "./folds.js";
@@ -36,6 +36,8 @@ const { inBackground } = brains;
 let elsewhere = true; // whether the plan comes from an address or a file, and not from the controls
 let warm = false; // whether the first answer stands: what draws a curve is imported after it
 let notice = ""; // why the design of the address is not shown
+let editing = null; // the design that an edit builds on, with the layout that was found for it
+let layout = null; // that was found for a design before, and stays while other things move
 
 function say(text, alert = false) {
   tell(text, alert);
@@ -62,20 +64,22 @@ const quick = new Newest(async (_, newest) => {
     found.figures = answer?.figures ?? {}; // of the chip before, until its own come
     const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
     if (!plan.task && state.plan === plan) state.plan = { ...plan, task: found.task };
+    edited(found);
     panel.know(controls(found));
     const soon = warm && newest();
-    if (soon) hero.show(state.plan, found.task, shadow);
+    if (soon) hero.show(panel.plan, found.task, shadow);
     showWords(found);
     if (rest) await painted(); // what one looks at first
     if (rest) Object.assign(found, await rest);
     answer = found.metrics ? found : { ...answer, ...found };
     if (newest()) {
       showRest(found);
-      say(notice || `Computed in this browser in ${spent(milliseconds)}; nothing was sent anywhere.`, notice !== "");
+      const keeping = layout && state.plan.parallelism === layout ? " with the layout that was found before" : "";
+      say(notice || `Computed in this browser in ${spent(milliseconds)}${keeping}; nothing was sent anywhere.`, notice !== "");
       notice = "";
       aloud(spokenVerdict(found));
       if (state.pin) await comparison();
-      if (!soon || (state.pin && !shadow)) hero.show(state.plan, found.task, ghost());
+      if (!soon || (state.pin && !shadow)) hero.show(panel.plan, found.task, ghost());
       warm = true;
       folded();
       deeper();
@@ -97,7 +101,13 @@ const quick = new Newest(async (_, newest) => {
 const aloud = later(900, (text) => { byId("spoken").textContent = text; });
 
 const spent = (milliseconds) => (milliseconds < 1000 ? `${milliseconds} ms` : `${(milliseconds / 1000).toFixed(1)} s`);
-const controls = ({ chosen, figures }) => ({ plan: state.plan, chosen, figures, lists });
+const controls = ({ chosen, figures }) => ({ plan: editing ?? state.plan, chosen, figures, lists });
+
+// What edits build on: a layout that took long to find stays while a hand moves other things; "Find the best layout" searches again.
+function edited({ chosen, feasible }) {
+  editing = brains.slow && feasible ? writtenDown(state.plan, chosen) : state.plan;
+  if (editing !== state.plan) brains.slow = false;
+}
 
 function showWords(found) {
   sentence.show(found.sentence);
@@ -140,7 +150,7 @@ const folded = later(300, async () => {
 
 async function why(metric) {
   try {
-    showWhy(await engine.call("why", { plan: state.plan, metric }));
+    showWhy(await engine.call("why", { plan: panel.plan, metric }));
   } catch (error) {
     say(error.message, true);
   }
@@ -148,7 +158,7 @@ async function why(metric) {
 
 // --- in the background ---------------------------------------------------------------------------------------------
 
-// What each figure is worth comes first; the cheapest change may have to search layouts.
+// What each figure is worth comes first; the cheapest change may have to search layouts. A curve that is computed in the background goes before both.
 const deep = new Newest(async (_, newest) => {
   const { plan } = state;
   const asked = (name, args) => brains.search(async () => {
@@ -160,6 +170,8 @@ const deep = new Newest(async (_, newest) => {
     }
   });
   const current = () => newest() && state.plan === plan;
+  if (brains.slow) await hero.whole();
+  if (!current()) return;
   const worth = await asked("sensitivity", { width: widths().width });
   if (!current()) return;
   byId("chart-sensitivity").classList.remove("waiting");
@@ -223,7 +235,8 @@ function ask() {
 function change(plan, path = null) {
   hero.moved(path);
   anew();
-  state.plan = plan;
+  if (path && !path.startsWith("parallelism.") && automatic(state.plan)) layout = plan.parallelism;
+  state.plan = editing = plan;
   panel.plan = plan;
   address();
   ask();
@@ -235,6 +248,7 @@ const firstDesign = async () => ({ plan: (await beside.written(FIRST)).plan, pin
 async function restore() {
   const found = decode(location.hash) ?? (state.plan ? state : await firstDesign());
   Object.assign(state, found);
+  editing = null;
   if (!decode(location.hash)) history.replaceState(null, "", `#${encode(state)}`);
   elsewhere = true;
   beside.placed(location.hash);
@@ -274,14 +288,14 @@ byId("pin").addEventListener("click", async () => {
   state.pin = state.plan;
   address();
   await comparison();
-  hero.show(state.plan, answer.task, ghost());
+  hero.show(panel.plan, answer.task, ghost());
 });
 byId("unpin").addEventListener("click", () => {
   state.pin = null;
   address();
   comparison().then(() => {
     time.show(answer.time_bar, null);
-    hero.show(state.plan, answer.task, null);
+    hero.show(panel.plan, answer.task, null);
   });
   byId("pin").focus();
 });
@@ -347,6 +361,7 @@ export async function mount() {
     byId("content").hidden = false;
     Object.assign(state, decode(location.hash) ?? { plan: early.plan });
     answer = early.answer;
+    edited(answer);
     panel.know(controls(answer));
     showWords(answer);
     showRest(answer);

@@ -35,6 +35,7 @@ export function mount(root, { ask, learn, panel, width, slow }) {
   let asking = null; // what was asked before the answer to the design: it is not asked again with it
   let drawn = null; // {values, at, found}
   let dragging = false;
+  let drawing = null; // until the curve has all its points
   const axis = element("select", { id: "hero-control", onchange: () => follow(axis.value) });
   const goal = element("select", { id: "hero-metric", onchange: () => { metric = goal.value; draw(); } });
   const moves = element("span", { hidden: true }, element("label", { for: goal.id }, " It moves "), goal); // once it is known what
@@ -112,7 +113,9 @@ export function mount(root, { ask, learn, panel, width, slow }) {
     asking = early ? question : null;
     card.dataset.left = "";
     if (!drawn) waits.textContent = "Computing …";
-    curve.ask(question, sure);
+    const begins = curve.idle;
+    const asked = curve.ask(question, sure);
+    if (begins) drawing = asked;
   }
 
   function render(asked, found) {
@@ -192,6 +195,7 @@ export function mount(root, { ask, learn, panel, width, slow }) {
       showChart(place, null);
       dot.hidden = moves.hidden = true;
     },
+    whole: () => drawing,
     // The control that was moved leads, where it has stops.
     moved(other) {
       if (other && panel.scale(other)?.value != null) path = other;

@@ -264,6 +264,11 @@ export class Panel {
     this.#showGroups();
   }
 
+  // What an edit builds on.
+  get plan() {
+    return this.#context.plan;
+  }
+
   // Another plan that is not answered yet: further edits build on it, and rows come and go with it.
   set plan(plan) {
     if (!this.#context) return;
