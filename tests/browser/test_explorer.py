@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mlsysim.cli.main import app
 from mlsysim.plans.audit import AUDITED
 
-from .conftest import expect, go, leaves, resized, saved, settled, wait_until_ready
+from .conftest import expect, go, leaves, resized, saved, settled, visit, wait_until_ready
 
 MIXTRAL = {
     "task": "training",
@@ -664,6 +664,18 @@ def test_two_designs_side_by_side(page):
     page.locator("#unpin").click()
     expect(page.locator("#comparison")).to_be_hidden()
     assert "pinned" not in page.locator("#charts").inner_html()
+
+
+def test_a_link_brings_its_pin_and_another_none(page):
+    linked = urlencode([*leaves(MIXTRAL), *leaves(FIRST_ORDER, "pin")])
+    visit(page, linked)
+    expect(page.locator("#comparison")).to_be_visible()
+    expect(page.locator("#pin")).to_have_text("Pin this instead")
+    expect(page.locator(".time-line")).to_have_count(2)
+    go(page, MIXTRAL)
+    expect(page.locator("#comparison")).to_be_hidden()
+    expect(page.locator("#pin")).to_have_text("Pin to compare")
+    expect(page.locator(".time-line")).to_have_count(1)
 
 
 # --- files --------------------------------------------------------------------------------------------------------

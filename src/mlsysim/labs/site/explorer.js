@@ -78,7 +78,7 @@ const quick = new Newest(async (_, newest) => {
       say(notice || `Computed in this browser in ${spent(milliseconds)}${keeping}; nothing was sent anywhere.`, notice !== "");
       notice = "";
       aloud(spokenVerdict(found));
-      if (state.pin) await comparison();
+      if (state.pin || pinned.of) await comparison();
       if (!soon || (state.pin && !shadow)) hero.show(panel.plan, found.task, ghost());
       warm = true;
       folded();
