@@ -78,6 +78,12 @@ def test_equal_groups_are_told_apart() -> None:
         assert [*answer.layout] == names and [*answer.explain("power")[0].inputs] == names
 
 
+def test_of_groups_that_do_not_all_fit_memory_binds() -> None:
+    answer = evaluate({"task": "serving", "model": "DeepSeek_V3", "on": "8xA100 + 8xH200"}, change=False)
+    assert not answer.feasible and answer.binding.wall == 2 and answer.binding.limit == "memory"
+    assert [score.wall for score in answer.scorecard if score.status in ("binds", "fails")] == [2]
+
+
 def test_the_slowest_group_is_named() -> None:
     answer = trained("8xB200 + 8xA100")
     assert any(f"the slowest group is {name}" in answer.headline for name in answer.layout)

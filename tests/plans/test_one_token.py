@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from equation_arithmetic import wrong_by
 
 import mlsysim
+from mlsysim.cases import closed_loop
 from mlsysim.errors import InputError
 from mlsysim.plans.evaluate import evaluate
 from mlsysim.units.registry import to_si
@@ -62,3 +64,19 @@ def test_an_idle_server_has_less_than_a_request_in_flight() -> None:
     answer = mlsysim.serve("Llama3_8B", on="1xH100", qps=0.001, prompt_tokens=512, output_tokens=64)
     mean = 0.001 * answer.metric("latency").value.to("s").magnitude
     assert answer.verdict[0].startswith(f"{plainly(mean, 2)} requests in flight")
+
+
+def test_first_tokens_alone_are_made_of_their_parts() -> None:
+    """At first order what all wait for together was no part of the time to the first token."""
+    work = {"task": "serving", "model": "GPT2", "on": "H20", "isl": 32, "osl": 1, "concurrency": 32, "efficiency": 0.3}
+    answer = evaluate(work, change=False)
+    (equation,) = [each for each in answer.equations if each.gives == "ttft"]
+    assert wrong_by(equation, answer.metric("ttft")) is None
+
+
+def test_what_holds_no_request_is_answered_without_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest fleet for 405B was said after a minute of walking clients who find no room."""
+    monkeypatch.setattr(closed_loop, "waves_of", None)
+    assert not evaluate(
+        {"task": "serving", "model": "Llama3_405B", "on": "L4", "concurrency": 4}, change=False
+    ).feasible

@@ -92,21 +92,28 @@ class Loop:
     """Of a number of requests that come at a rate, seconds from the first to the last answer."""
 
 
-def _places(step: Stepping, t: Traffic) -> dict[str, Any]:
+def _room(step: Stepping, t: Traffic) -> Any:
+    """The most requests that the caches of a replica hold."""
+    return engine_memory(step, t.kept(step.engine), budget=t.chunk, slots=t.habits.slots).sequences
+
+
+def _places(sequences: Any, t: Traffic) -> dict[str, Any]:
     """What limits the requests of a replica, whatever clients do: caches and slots."""
-    room = engine_memory(step, t.kept(step.engine), budget=t.chunk, slots=t.habits.slots)
-    limits = {"memory": maximum(room.sequences, 1.0)}
+    limits = {"memory": maximum(sequences, 1.0)}
     return limits if t.habits.slots is None else limits | {"slots": t.habits.slots * 1.0}
 
 
 def closed_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: the clients of one replica."""
-    h = t.habits
-    limits = _places(step, t)
+    h, room = t.habits, _room(step, t)
+    limits = _places(room, t)
     # Answers of one length go on side by side, and are at their longest together.
     whole = (t.mean_prompt + t.mean_answer) / t.kept(step.engine)
     together = minimum(t.concurrency, limits.get("slots", math.inf)) * whole
-    waves: Any = False if step.engine.reserves or h.cv else together > limits["memory"]
+    waves: Any = False
+    if not step.engine.reserves and not h.cv:
+        # What holds no request at all answers none.
+        waves = (together > limits["memory"]) & (room >= 1)
     places, bound = least({"clients": t.concurrency, **limits})
     if h.rounds == 1 and places < t.concurrency and not step.engine.reserves:
         # A batch that outgrows its room: all come at once.
@@ -204,7 +211,7 @@ def _lengthened(s: Turns, alone: Any, mean: Any, a: Algebra) -> Any:
 def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
     """Prompts and answers on the same devices: requests of one replica that come at random at ``t.rate``."""
     engine, h, rate = step.engine, t.habits, t.rate
-    limits = _places(step, t)
+    limits = _places(_room(step, t), t)
     places, bound = least(limits)
     passed = None if h.sent is None else passed_by(step, t, limits, places)
     n: Any = 1.0

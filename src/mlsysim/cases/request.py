@@ -21,6 +21,7 @@ FIRST, ANSWER = "first token", "answer"
 FRONT_END, COLD_START, HAND_OVER = f"{FIRST}: front end", f"{FIRST}: cold start", f"{FIRST}: hand-over of the cache"
 RECALL = f"{FIRST}: caches from the host"
 RUNNING, QUEUE, PLACE = f"{FIRST}: the running step", f"{FIRST}: queue of prompts", f"{FIRST}: waiting for a place"
+AHEAD = f"{FIRST}: prompts of others"
 OTHERS, AGAIN = f"{ANSWER}: prompts of others", f"{ANSWER}: reading again what had no room"
 
 

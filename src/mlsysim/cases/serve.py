@@ -27,7 +27,18 @@ from mlsysim.cases.cache import DeviceMemory
 from mlsysim.cases.front_end import recalled
 from mlsysim.cases.machines import Machine, Sum
 from mlsysim.cases.phases import sum_over_steps
-from mlsysim.cases.request import ANSWER, BATCHING, COMMUNICATION, FIRST, HAND_OVER, OTHERS, PLACE, SERVING, value_of
+from mlsysim.cases.request import (
+    AHEAD,
+    ANSWER,
+    BATCHING,
+    COMMUNICATION,
+    FIRST,
+    HAND_OVER,
+    OTHERS,
+    PLACE,
+    SERVING,
+    value_of,
+)
 from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.tags import Tag
 from mlsysim.units.kernel import kernel
@@ -144,7 +155,9 @@ def serve(
     else:
         # While a request is answered, the other prompts of its batch are read too.
         behind = (t.batch / t.together - 1) * times.pace
-        others = a.loss(OTHERS, SERVING, "t = (B / b - 1) T_prefill", behind * times.prefill)
+        others = a.loss(
+            OTHERS if some(more > 0) else AHEAD, SERVING, "t = (B / b - 1) T_prefill", behind * times.prefill
+        )
         service = service_time(value_of(ttft) + value_of(others), itl, t.answer)
         requests = t.active / service
     tpot = times.itl + others / maximum(more, 1)

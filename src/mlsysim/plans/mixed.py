@@ -87,7 +87,8 @@ def joined(plan: Plan, one: Answer, groups: Named, costs: list[Answer], headline
         full = fullest(too_full) if (too_full := [answer for answer in unfit if not answer.overloaded]) else unfit[0]
         verdict, why = full.headline.split(": ", 1)
         where = next(name for name, answer in groups if answer is full)
-        headline, found["verdict"] = worded(f"{verdict} on {where}: ", why), full.verdict
+        headline = worded(f"{verdict} on {where}: ", why)
+        found |= {"verdict": full.verdict, "binding": full.binding, "scorecard": full.scorecard}
     update = {
         "name": plan.name,
         "plan": plan,
