@@ -240,9 +240,17 @@ def test_limits_may_stand_in_a_table():
         mlsysim.serve("Llama3_8B", on="H100", slo={"tftt": "500ms"})
 
 
-def test_names_are_not_answers_to_compare():
+def test_plans_as_text_are_compared_and_bare_names_are_not():
+    asked = [mlsysim.serve("Llama3_8B", on=f"8x{chip}") for chip in ("H100", "H200")]
+    assert str(mlsysim.compare("Llama3_8B@8xH100", "Llama3_8B@8xH200")) == str(mlsysim.compare(*asked))
     with pytest.raises(InputError, match="ask both first, as in compare"):
-        mlsysim.compare("Llama3_8B@H100", "Llama3_8B@H200")
+        mlsysim.compare("H100", "H200")
+
+
+def test_what_plan_returns_answers_as_its_best_does():
+    found = mlsysim.plan("Llama3_8B", on=Hardware.H100, deadline="14d")
+    assert found.best is not None and found.headline == found.sentence and found.plan == found.best.plan
+    assert str(found.explain("mfu")) == str(found.best.explain("mfu"))
 
 
 def test_a_metric_is_an_attribute_of_its_answer():

@@ -35,7 +35,7 @@ def test_on_is_a_key_in_yaml():
         ("yaml", YAML.format("  model: Llama3_70B"), "the key 'model' stands twice (line 3)"),
         ("yaml", YAML.format("  1: 2"), "'workload.1' is not a key of a plan"),
         ("toml", TOML.format("seq_len = false"), "'workload.seq_len' is a number, got false."),
-        ("toml", TOML.format("model = 'x'"), "Cannot overwrite a value"),
+        ("toml", TOML.format("model = 'x'"), "a key stands twice (at line 3, column 12)"),
         ("toml", "version = '99.0'\n" + TOML.format(""), "the version of a plan is 1, got '99.0'."),
         ("toml", "version = 2\n" + TOML.format(""), "the version of a plan is 1, got '2'."),
         ("toml", "version = true\n" + TOML.format(""), "the version of a plan is 1, got 'True'."),
