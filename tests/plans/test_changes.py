@@ -141,8 +141,7 @@ def test_what_is_late_is_not_given_twice_what_it_needs() -> None:
 
 def test_pools_and_chunks_are_tried_for_long_prompts() -> None:
     apart = "prefill and decode apart (3 of 8 accelerators for decode)"
-    # Pools give 6 % more, whose prompts wait in a queue for each of five readers; shorter chunks give 7 %.
-    assert "Without that risk, prefill chunks of 512 tokens: 7%" in _sentence("long prompts")
+    assert "Without that risk, prefill chunks of 512 tokens: 6%" in _sentence("long prompts")
     assert apart in _sentence("long prompts in fp8")
     tried = _words(evaluate(PLANS["long prompts"]))
     assert {f"prefill chunks of {size} tokens" for size in ("512", "2,048", "8,192")} <= set(tried)
