@@ -177,6 +177,9 @@ def test_a_warning_stays_with_the_model(more, words, tmp_path, monkeypatch):
         "hybrid_block_types",
         "moe_every",
         "num_new_experts",
+        "engram_layers",
+        "mixture_of_depths",
+        "num_memory_tokens",
     ],
 )
 def test_a_key_that_may_say_that_layers_differ_is_warned_of(key):
