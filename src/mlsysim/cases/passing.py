@@ -114,11 +114,13 @@ class _Walk:
         self.sums = _Sums()
 
     def flying(self, later: int = 0) -> float:
-        return sum(many * self.left[k + later] for many, k in self.groups)
+        left = self.left
+        return sum([many * left[k + later] for many, k in self.groups])
 
     def used(self) -> float:
         """Room that those who are there take at the end of the part."""
-        return sum(many * self.left[k + 1] * self.takes[k + 1] for many, k in self.groups)
+        left, takes = self.left, self.takes
+        return sum([many * left[k + 1] * takes[k + 1] for many, k in self.groups])
 
     def outgrown(self) -> bool:
         """Those that were let in last are put back for the others; whether any were."""
@@ -139,6 +141,8 @@ class _Walk:
 
     def returned(self) -> float:
         """Those put back come again while there is room; prompts that are read for it."""
+        if not self.back:
+            return 0.0
         s, read = self.server, 0.0
         free, places = s.room - self.used(), s.slots - self.flying(1)
         while self.back:
@@ -172,7 +176,7 @@ class _Walk:
         elif waits:
             again = s.again(here / s.steps)
         most = 0.0 if self.back or outgrown else max(min(s.full * part - read, room, queue + left), 0.0)
-        written = sum(many * self.left[k] * self.ages[k] for many, k in self.groups)
+        written = sum([many * self.left[k] * self.ages[k] for many, k in self.groups])
 
         def lasts(come: float) -> float:
             n = (here + stay + come) / 2
