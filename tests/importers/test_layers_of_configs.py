@@ -186,6 +186,12 @@ def test_a_key_that_may_say_that_layers_differ_is_warned_of(key):
     assert any(key in line for line in read_config({**LLAMA, key: [0, 1, 0]}).warnings)
 
 
+@pytest.mark.parametrize(("dtype", "said"), [("float8_e4m3fn", True), ("bfloat16", False), ("float32", False)])
+def test_narrow_weights_without_a_quantisation_are_warned_of(dtype, said):
+    found = read_config({**LLAMA, "torch_dtype": dtype}).warnings
+    assert any("taken in 16 bits" in line for line in found) is said
+
+
 def test_known_configurations_have_no_such_key():
     assert not [name for name, config in FACTS.items() if any("Nobody read" in w for w in read_config(config).warnings)]
 

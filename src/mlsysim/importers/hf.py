@@ -26,7 +26,7 @@ from mlsysim.importers.report import ImportReport
 from mlsysim.models.base import Workload
 from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.models.vision import CNNWorkload
-from mlsysim.physics.precision import precision_name
+from mlsysim.physics.precision import format_of, precision_name
 
 _TEXT = ("text_config", "llm_config", "language_config", "llm", "thinker_config")
 _BESIDE = ("vision_config", "audio_config")
@@ -77,6 +77,8 @@ def read_config(
         stored = None if dtype in (None, "auto") else precision_name(dtype)
     except UnknownNameError:
         notes.append(f"The format {dtype!r} is not known: the weights are taken in 16 bits.")
+    if quantised is None and stored is not None and format_of(stored).narrow:
+        notes.append(f"The weights are said to be {dtype} and no quantisation is: they are taken in 16 bits.")
     own = (stored if stored in ("bf16", "fp16") else None) if quantised is None else quantised.format
     if own is not None:
         workload = workload.model_copy(update={"native_format": own})
