@@ -30,6 +30,7 @@ Long = Annotated[Any, QuantityField("s", "30 d")]
 Period = Annotated[Any, QuantityField("s", "30 d", zero=False)]
 Interval = Annotated[Any, QuantityField("s", "30 min", zero=False)]
 Between = Annotated[Any, QuantityField("s", "50000 h", zero=False)]
+Electricity = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh", most=10)]
 Paid = Annotated[Any, QuantityField("USD", "30000 USD", zero=False)]
 
 PLAYED = ("seeds", "elastic", "repair_crews", "maintenance", "slow_nodes", "preempted_every", "beside", "fleet_age")
@@ -45,7 +46,7 @@ class OpsPart(Part):
     duration_days: Real = _above_0(1e6, "the same, as a number of days")
     deadline: Period | None = _open("limit on the time of a training run")
     budget: Paid | None = _open("limit on the cost")
-    electricity: of.EnergyPrice | None = _open("electricity price (default: the region's)")
+    electricity: Electricity | None = _open("electricity price (default: the region's)")
     price: Price | None = _open("rent: USD per GPU-hour, or such as aws spot")
     cost_scope: Literal["all", "accelerators"] | None = _open("what the cost of owning includes")
     checkpoint_time: Short | None = _open("stall of a checkpoint")

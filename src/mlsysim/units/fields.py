@@ -186,7 +186,7 @@ Watts = Annotated[Any, QuantityField("W", "700 W", zero=False)]
 Joules = Annotated[Any, QuantityField("J", "12.7 Wh")]
 Dollars = Annotated[Any, QuantityField("USD", "30000 USD")]
 HourlyPrice = Annotated[Any, QuantityField("USD/h", "98.32 USD/h")]
-EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh", most=10)]
+EnergyPrice = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh")]
 WaterIntensity = Annotated[Any, QuantityField("L/kWh", "1.8 L/kWh")]
 Count = Annotated[Any, QuantityField("", "70.6 Bparam", plain_number=True, zero=False)]
 
