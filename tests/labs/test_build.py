@@ -126,7 +126,7 @@ def test_the_folder_holds_pages_runtime_modules_and_manifest(cache, tmp_path):
     assert modules["pint/__init__.py"] == b"pass" and "mlsysim/labs/bridge.py" in modules
     library = package.members(gzip.decompress(made["pyodide/python_stdlib.bin"]))
     assert library == {"json/__init__.py": b"pass"}, "no debugger in a page"
-    lists = json.loads(made["lists.json"])
+    lists = json.loads(gzip.decompress(made["lists.json.gz"]))
     assert {"models", "chips", "regions", "fabrics"} <= set(lists) and lists["models"][0]["key"]
 
 

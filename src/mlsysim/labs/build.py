@@ -10,7 +10,7 @@
     memory.bin, library.bin    the memory of Python after its start and what it is linked to, where Node.js is there (``snapshot``)
     ordinary.bin               what is in that memory, for a browser whose own does not fit to it, which starts Python from its modules
     engine.bin                 what is not in that memory of our own package, pint, pydantic and what they need (``package``), compiled (``bytecode``)
-    lists.json                 what the explorer's menus offer
+    lists.json.gz              what the explorer's menus offer
     licences.txt               what is inside, under which licence
     manifest.json              every file with size and SHA-256; the worker loads what it lists
 
@@ -87,7 +87,7 @@ def contents(
     say("the answers of the gallery")
     cards, told = gallery()
     made = {**_pages(cards), **{f"gallery/{name}.json.gz": compressed(told_json(each)) for name, each in told.items()}}
-    made |= {"plan_keys.js": keys_module(), "labs.json": listed, "lists.json": _json(every_list())}
+    made |= {"plan_keys.js": keys_module(), "labs.json": listed, "lists.json.gz": compressed(_json(every_list()))}
     runtime: Files = {}
     wheels: dict[str, bytes] = {}
     locked = pins()

@@ -10,6 +10,7 @@ import { automatic, forTask, writtenDown } from "./controls.js";
 import { Panel } from "./panel.js";
 import { byId, painted } from "./dom.js";
 import { whenOpen } from "./folds.js";
+import { whole } from "./whole.js";
 import { startExports } from "./exports.js";
 import { CHARTS, chartCard, nameOf, showChange, showChart, showMetrics, showOrigins, showVerdict, spokenVerdict } from "./render.js";
 import { show as showGauges } from "./gauges.js";
@@ -384,7 +385,7 @@ export function unmount() {
 
 // What the menus offer was written when the site was built; imported models come first.
 async function fillLists() {
-  const found = await (await fetch("lists.json")).json();
+  const found = await (await whole(await fetch("lists.json.gz"))).json();
   for (const [what, items] of Object.entries(found)) {
     const mine = Array.isArray(items) ? (lists[what] ?? []).filter(({ key }) => !items.some((item) => item.key === key)) : [];
     lists[what] = Array.isArray(items) ? [...mine, ...items] : items;
