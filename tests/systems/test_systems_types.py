@@ -88,7 +88,7 @@ def test_stated_adapters_are_shared(nics, share):
         (
             fabric,
             {"bandwidth": "400 Gb"},
-            r"^NetworkFabric: The 'bandwidth' field got 400 Gb, which is \[information\]",
+            r"^NetworkFabric: The 'bandwidth' field got 400 Gb, which is no bandwidth; expected a bandwidth such as '400 Gbps'",
         ),
         (fabric, {"oversubscription_ratio": 0.5}, r"^NetworkFabric: the 'oversubscription_ratio' field got 0.5; "),
         (fleet, {"count": 0}, r"^Fleet: the 'count' field got 0; "),
@@ -111,3 +111,8 @@ def test_every_entry_survives_json(registry):
 def test_json_keeps_whether_adapters_were_stated(stated):
     mine = node(nics_per_node=1) if stated else node()
     assert Node.model_validate_json(mine.model_dump_json(exclude_unset=True)).nics_given is stated
+
+
+def test_sites_have_the_same_number_of_nodes():
+    with pytest.raises(InputError, match=r"^2 sites for 1 node need the same number at each\.$"):
+        fleet(count=1, sites=2, wan_bandwidth="1 Gbps", wan_round_trip="1 ms")

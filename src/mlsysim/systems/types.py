@@ -19,6 +19,7 @@ from mlsysim.infra.registry import Grids
 from mlsysim.infra.types import Datacenter, GridProfile
 from mlsysim.physics.topology import INSIDE, TITLES, topology_key
 from mlsysim.units.fields import Bandwidth, ByteRate, Dollars, Seconds, Watts
+from mlsysim.units.text import many
 from mlsysim.zoo.provenance import Entry, Metadata
 
 __all__ = ["Fleet", "Metadata", "NetworkFabric", "Node"]
@@ -159,9 +160,9 @@ class Fleet(Entry):
             need = (
                 "the bandwidth and the round trip of the link between them (wan_bandwidth, wan_round_trip)"
                 if any(wide)
-                else "as many nodes at each"
+                else "the same number at each"
             )
-            raise InputError(f"{self.sites} sites for {self.count:,} nodes need {need}.", field="sites")
+            raise InputError(f"{self.sites} sites for {many(self.count, 'node')} need {need}.", field="sites")
         if self.sites == 1 and not all(wide):
             raise InputError("A link between sites needs sites of at least 2.", field="sites")
 
