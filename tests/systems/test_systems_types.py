@@ -114,5 +114,5 @@ def test_json_keeps_whether_adapters_were_stated(stated):
 
 
 def test_sites_have_the_same_number_of_nodes():
-    with pytest.raises(InputError, match=r"^2 sites for 1 node need the same number at each\.$"):
+    with pytest.raises(InputError, match=r"^Fleet: 2 sites for 1 node need the same number at each\.$"):
         fleet(count=1, sites=2, wan_bandwidth="1 Gbps", wan_round_trip="1 ms")
