@@ -45,6 +45,13 @@ _MADE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "WALLS": lambda tables: _named(tables["walls"], int),
     # Columns of traces, and what they are.
     "COLUMNS": lambda tables: _named(tables["columns"]),
+    # Columns of tables of measurements, the same; of a key of a plan all its names.
+    "MEASURED": lambda tables: {
+        name: column
+        for column, words in reversed(tables["measured"].items())
+        for word in words
+        for name in (names_of(word) if "." in word else (word,))
+    },
     "WRITTEN": lambda tables: _instead(tables["written"]),
     "ASKED": lambda tables: _instead(tables["asked"]),
 }

@@ -11,6 +11,7 @@ import pytest
 
 from mlsysim.calibrate import validate
 from mlsysim.calibrate.questions import Excluded, Prediction, Skipped, Table
+from mlsysim.calibrate.tables import TABLES
 from mlsysim.errors import InputError
 
 
@@ -66,7 +67,7 @@ def test_predictions_file(table: Path, tmp_path: Path) -> None:
 def test_files_that_are_not_tables(tmp_path: Path, table: Path) -> None:
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("x,y\n1,2\n")
-    with pytest.raises(InputError, match="no known table"):
+    with pytest.raises(InputError, match="no column says the model; call it model"):
         validate.validate(foreign)
     with pytest.raises(InputError, match="is not a file"):
         validate.validate(tmp_path / "none.csv")
@@ -76,3 +77,75 @@ def test_files_that_are_not_tables(tmp_path: Path, table: Path) -> None:
         validate.validate(binary)
     with pytest.raises(InputError, match="at least one"):
         validate.validate()
+
+
+def _runs(tmp_path: Path, text: str) -> validate.FileReport:
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    return validate.validate(path)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "metrics"),
+    [
+        ("model,hardware,num_gpus,tp,pp,seq_len,gbs,mbs,step_time\nLlama3-8B,H100,8,1,1,8192,64,1,12\n", {"step_time"}),
+        ("model,accelerator,n_gpus,global_batch_size,mfu\nmeta-llama/Llama-3.1-8B,NVIDIA H100 80GB HBM3,8,64,42%\n", {"mfu"}),
+        ("Model;GPU Type;GPUs;Seq Len;Batch;Iter Time (ms);MFU (%)\nLlama 3 8B;H100;8;8192;64;11500;41\n", {"Iter Time (ms)", "MFU (%)"}),
+        ("model,gpu,gpus,seq_len,batch_size,tokens/s/gpu\nLlama3-8B,8xH100,,8192,64,9800\n", {"tokens/s/gpu"}),
+        ("model,gpu,concurrency,input_tokens,output_tokens,ttft_s,tpot_ms\nLlama-3.1-8B,H100,8,1024,64,0.06,8\n", {"ttft_s", "tpot_ms"}),
+        ("model,gpu_type,num_users,isl,osl,itl_ms,output_tok_per_s\nLlama-3.1-8B,H100,8,1k,64,8,900\n", {"itl_ms", "output_tok_per_s"}),
+        ("model,device,batch_size,input_len,output_len,throughput\nLlama-3.1-8B,H100,32,128,128,2900\n", {"throughput"}),
+        ("model,device,batch_size,latency_ms\nresnet50,A100,128,30\n", {"latency_ms"}),
+        ("network,hardware,mode,dtype,batch,images/s\nResNet-50,V100,training,fp16,256,1000\n", {"images/s"}),
+        ("model,gpu,batch,metric,value,unit\nresnet50,A100,128,throughput,4000,img/s\n", {"throughput"}),
+    ],
+)  # fmt: skip
+def test_tables_as_people_keep_them(tmp_path: Path, text: str, metrics: set[str]) -> None:
+    report = _runs(tmp_path, text)
+    assert (report.table, report.rows, report.predicted, report.unread) == ("runs", 1, 1, [])
+    assert {p.metric for p in report.scored} == metrics
+    assert all(1 / 4 < p.predicted / p.measured < 4 and p.low is not None for p in report.scored)
+
+
+def test_a_table_of_runs_asks_what_the_published_one_asks(tmp_path: Path) -> None:
+    given = {
+        **{"model": "Llama3_8B", "seq": "8192", "gpu": "H100", "n_gpus": "8", "tp": "1", "pp": "1"},
+        "recompute": "",
+    }
+    known = given | {"microbatch": "1", "global_batch": "64", "reported_metric": "step_time", "value": "12"}
+    (same,) = TABLES["training"].predict(known)
+    (own,) = _runs(
+        tmp_path, "model,seq_len,hardware,gpus,tp,pp,mbs,gbs,step_time\nLlama3_8B,8192,H100,8,1,1,1,64,12\n"
+    ).scored
+    assert (own.predicted, own.low, own.high) == (same.predicted, same.low, same.high)
+    seconds, milliseconds = (
+        _runs(tmp_path, f"model,gpu,conc,isl,osl,{name}\nLlama3_8B,H100,4,512,32,{value}\n").scored[0]
+        for name, value in (("ttft_s", "0.03"), ("ttft_ms", "30"))
+    )
+    assert milliseconds.predicted == pytest.approx(1e3 * seconds.predicted)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("modle,gpu,mfu\na,H100,1\n", "runs.csv: no column says the model; of 'modle': did you mean 'model'?"),
+        ("model,gpuu,mfu\na,H100,1\n", "runs.csv: no column says the accelerator; of 'gpuu': did you mean 'gpu'?"),
+        ("model,gpu,thruput\na,H100,1\n", "tpot_ms, output_throughput or images/s; of 'thruput': did you mean 'throughput'?"),
+        ("", "runs.csv is empty."),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_of_runs_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        _runs(tmp_path, text)
+    assert str(caught.value).endswith(sentence)
+
+
+def test_what_is_not_read_is_said(tmp_path: Path) -> None:
+    header = "model,gpu,n_gpus,seq_len,step_tim,mfu,throughput\n"
+    report = _runs(tmp_path, header + "Llama3-8B,H100,8,8192,9,0.4,\nLlama3-8B,H100,8,8192,9,,900\n")
+    without = _runs(tmp_path, "model,gpu,n_gpus,step_time\nLlama3-8B,H100,8,9\n").skipped_reasons
+    assert list(without) == ["how long a step takes depends on its sequences: give them in a column batch_size"]
+    assert report.unread == ["step_tim (did you mean 'step_time'?)"] and report.predicted == 1
+    assert list(report.not_predicted.values()) == [
+        "'throughput' does not say what it counts: call it tokens_per_s, tokens/s/gpu or images/s"
+    ]

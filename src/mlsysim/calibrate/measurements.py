@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlsysim.errors import InputError, refuse_address
+from mlsysim.simulate.formats import separator
 from mlsysim.zoo.files import shipped
 
 OWN_TABLES = ("micro", "llm", "train", "other", "extra", "extra2")
@@ -66,12 +67,16 @@ def given_table(path: Path, largest: int, remark: str = "") -> tuple[list[str], 
         raise InputError(f"{path} is larger than {largest:,} bytes{remark}.")
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True)
+            first = stream.readline()
+            stream.seek(0)
+            reader = csv.DictReader(stream, skipinitialspace=True, delimiter=separator(first))
             header = [name.strip() for name in reader.fieldnames or ()]
             reader.fieldnames = header
             rows = [{key: (value or "").strip() for key, value in row.items() if key is not None} for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV table: {error}.") from None
+    if not any(header):
+        raise InputError(f"{path} is empty.")
     return header, rows
 
 

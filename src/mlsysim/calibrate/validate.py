@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from mlsysim.calibrate.measurements import given_table
 from mlsysim.calibrate.questions import FILE, Excluded, Prediction, Skipped, Table
-from mlsysim.calibrate.tables import TABLES
+from mlsysim.calibrate.tables import RUNS, TABLES, runs
 from mlsysim.errors import InputError
 from mlsysim.walls.document import Summary
 from mlsysim.walls.uncertain_result import percentile
@@ -31,7 +31,18 @@ class FileReport(Summary):
     """The score of one file."""
 
     told: ClassVar = (
-        *("file", "table", "rows", "predicted", "skipped", "excluded", "coverage", "skipped_reasons", "not_predicted"),
+        *(
+            "file",
+            "table",
+            "rows",
+            "predicted",
+            "skipped",
+            "excluded",
+            "coverage",
+            "skipped_reasons",
+            "not_predicted",
+            "unread",
+        ),
         *("values", "by_source", "by_metric"),
     )
     at_times: ClassVar = ("median_ape", "mape", "p90_ape", "within_10", "within_25", "bias", "interval_coverage")
@@ -44,6 +55,7 @@ class FileReport(Summary):
     skipped_reasons: Counter[str] = field(default_factory=Counter)
     scored: list[Prediction] = field(default_factory=list)
     not_predicted: dict[str, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
 
     @property
     def skipped(self) -> int:
@@ -65,6 +77,7 @@ class FileReport(Summary):
             "coverage": self.coverage,
             "skipped_reasons": dict(self.skipped_reasons.most_common()),
             "not_predicted": self.not_predicted,
+            "unread": self.unread,
             **score(self.scored),
             "by_source": {name: score(part) for name, part in grouped(self.scored, lambda p: p.source)},
             "by_metric": {name: score(part) for name, part in grouped(self.scored, lambda p: p.metric)},
@@ -106,12 +119,9 @@ def table_of(header: Iterable[str], file: str) -> Table:
     for table in TABLES.values():
         if set(table.columns) <= columns:
             return table
-    shown = f"{', '.join(sorted(columns)[:8])}{' ...' if len(columns) > 8 else ''}"
-    told = [
-        f"one of {name} has {', '.join(table.columns)}" if name in ("training", "inference") else name
-        for name, table in TABLES.items()
-    ]
-    raise InputError(f"{file}: no known table has the columns {shown}. Known are: {'; '.join(told)}.")
+    if (reason := runs.lacking(columns)) is not None:
+        raise InputError(f"{file}: {reason}")
+    return RUNS
 
 
 def validate(*paths: str | Path) -> list[FileReport]:
@@ -126,7 +136,7 @@ def validate_file(path: Path) -> FileReport:
     path = _runs_of(path)
     header, rows = given_table(path, _LARGEST_FILE)
     table = table_of(header, path.name)
-    report = FileReport(file=str(path), table=table.name)
+    report = FileReport(file=str(path), table=table.name, unread=list(runs.unread(header)) if table is RUNS else [])
     for number, row in enumerate(rows, 2):
         key = row.get("id") or row.get("row_id") or row.get("run") or f"line {number}"
         try:

@@ -42,15 +42,17 @@ def _show_errors(report: dict[str, Any]) -> None:
     """One file's report as a table."""
     print_text("")
     print_text(
-        f"{Path(report['file']).name} ({report['table']}): {report['rows']} rows, "
+        f"{Path(report['file']).name} ({report['table']}): {report['rows']} row{'' if report['rows'] == 1 else 's'}, "
         f"{report['predicted']} predicted ({report['coverage']:.1%}), {report['skipped']} skipped, {report['excluded']} excluded",
         "bold",
     )
     for reason, count in list(report["skipped_reasons"].items())[:8]:
         print_text(f"  skipped {count}: {reason}", "dim")
+    if report["unread"]:
+        print_text(f"  columns that were not read: {', '.join(report['unread'][:8])}", "dim")
     groups = [("all", report)]
     groups += [(f"metric {name}", part) for name, part in report["by_metric"].items()]
-    groups += [(name, part) for name, part in report["by_source"].items()]
+    groups += [(name, part) for name, part in report["by_source"].items() if name]
     forms = {
         "values": "{:,}", "median_ape": "{:,.1f} %", "p90_ape": "{:,.1f} %", "interval_coverage": "{:.0f} %", "bias": "{:+,.1f} %",
         "within_10": "{:.0f} %", "within_25": "{:.0f} %", "mape": "{:,.1f} %",

@@ -98,8 +98,17 @@ def lines_of(path: Path, block_tokens: int, run: str | None = None) -> Iterator[
 # --- tables ------------------------------------------------------------------------------------------------------------
 
 
+def separator(first: str) -> str:
+    """What stands between the cells of a table, by its first line.
+
+    >>> separator("model;gpu"), separator("model,gpu")
+    (';', ',')
+    """
+    return next((mark for mark in ",;\t" if mark in first), ",")
+
+
 def _table(path: Path, source: Iterable[str], first: str, block_tokens: int, only: str | None) -> Iterator[Line]:
-    rows = csv.reader(source, delimiter=next((mark for mark in ",;\t" if mark in first), ","))
+    rows = csv.reader(source, delimiter=separator(first))
     header = [cell.strip() for cell in next(filter(None, rows))]
     meaning = _columns(path, header)
     places, units = {mean: place for place, (mean, _) in enumerate(meaning)}, dict(meaning)

@@ -1,0 +1,198 @@
+"""Tables as people keep them: a row is a run, its columns have any name of data/vocabulary.toml (``measured``), and each column that is called as a metric
+is a measurement. The row is then read as one of a published table: of training, of serving, or of networks of images.
+
+    concurrency   clients that ask again when they are answered, through a server; so many requests as the row says, else ten for each
+    batch         of a served model as many requests at once, beyond a server
+    software      of a network of images PyTorch as it stands, where the row names no compiler
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+
+from mlsysim import vocabulary
+from mlsysim.calibrate.cells import cell, devices_of, metric_named, whole
+from mlsysim.calibrate.measurements import settings
+from mlsysim.calibrate.questions import Question, Row, Skipped
+from mlsysim.calibrate.tables import inference, training, vision
+from mlsysim.calibrate.training_rows import read_metric
+from mlsysim.errors import MLSysError, did_you_mean, either, nearest
+
+_WORDS = settings("rows")
+_TRAINED: Mapping[str, str] = _WORDS["training"]["metrics"]
+_SERVED: Mapping[str, str] = _WORDS["inference"]["metrics"]
+_BY_UNIT: tuple[str, ...] = tuple(_WORDS["training"]["by_unit"])
+_TIMES: tuple[str, ...] = tuple(_WORDS["vision"]["times"])
+_METRICS = {
+    "training": (_TRAINED, {*_TRAINED.values(), *_BY_UNIT} - {"time_to_train"}),
+    "serving": (_SERVED, {*_WORDS["inference"]["asked"], "prefill_rate"}),
+    "vision": (_TRAINED, {"samples_per_s", *_BY_UNIT, *_TIMES}),
+}
+"""By kind of table what else metrics are called, and their names."""
+_EXAMPLES = ("step_time", "tokens/s/gpu", "mfu", "ttft_ms", "tpot_ms", "output_throughput", "images/s")
+_ROUNDS = 10
+"""Requests of a client where a row does not say how many were sent."""
+_OF_A_STEP = ("step_time", "iteration_time", "steps_per_s")
+_UNIT = re.compile(r"(.+?)_(ms|us|s|sec|seconds?|pct)")
+_ORDER = re.compile(r"(mean|median|average|avg|p\d\d)_(.+)")
+
+
+def column_of(name: str) -> str | None:
+    """What a column is, by its name; None where it is no setting of a run.
+
+    >>> column_of("GPU Type"), column_of("num_users"), column_of("Seq. Len"), column_of("mfu")
+    ('gpu', 'concurrency', 'seq', None)
+    """
+    words = re.findall(r"[a-z0-9]+", re.sub(r"\(.*?\)|\[.*?\]", "", name.lower()))
+    found: str | None = vocabulary.MEASURED.get("_".join(words))
+    return found
+
+
+@cache
+def metric_of(name: str, kind: str) -> tuple[str, str] | None:
+    """The metric and the unit that the name of a column says; None where nothing of that kind is called so.
+
+    >>> metric_of("ttft_s", "serving"), metric_of("p50 TTFT (ms)", "serving"), metric_of("Step Time (s)", "training")
+    (('ttft', 's'), ('ttft_p50', 'ms'), ('step_time', 's'))
+    """
+    words, known = _METRICS[kind]
+    bracket = re.search(r"[(\[]([^()\[\]]*)[)\]]", name)
+    bare = re.sub(r"\s*[(\[].*?[)\]]", "", name).strip()
+    plain = re.sub(r"[ -]+", "_", bare.lower())
+    stem = _UNIT.fullmatch(plain)
+    ways = [(name, bracket[1] if bracket else ""), (bare, bracket[1] if bracket else "")]
+    ways += [(stem[1], {"pct": "%"}.get(stem[2], stem[2]))] if stem else []
+    for way, unit in ways:
+        turned = _ORDER.fullmatch(re.sub(r"[ -]+", "_", way.lower())) if "(" not in way else None
+        for each in (way, f"{turned[2]}_{turned[1]}") if turned else (way,):
+            if metric_named(each, words) in known:
+                return (plain if each == way and way in (name, bare) else each), unit
+    return None
+
+
+def lacking(header: Iterable[str]) -> str | None:
+    """Why a header is none of a table of runs, in a sentence; None where it is one."""
+    columns, names = {column_of(name) for name in header}, list(header)
+    for column, what, example in (("model", "model", "Llama3_8B"), ("gpu", "accelerator", "H100")):
+        if column not in columns:
+            near = _near(names, column) or f"call it {column}, with {example} or another of `mlsysim zoo` in it."
+            return f"no column says the {what}; {near}"
+    if {"metric", "value"} <= columns or any(_kinds(name) for name in names):
+        return None
+    near = _near(names) or "rename the one that was measured."
+    return f"no column is a known measurement, such as {either(_EXAMPLES)}; {near}"
+
+
+def unread(header: Iterable[str]) -> Iterator[str]:
+    """Columns that say nothing to the reader, each with the nearest known name."""
+    for name in header:
+        if name and column_of(name) is None and not _kinds(name):
+            near = nearest(name, _names(), 1)
+            yield f"{name}{f' ({did_you_mean(near)})' if near else ''}"
+
+
+def _near(header: list[str], column: str | None = None) -> str:
+    """The first column of a header that is nothing, and what it may be meant to be."""
+    wanted = [name for name in _names() if column in (None, column_of(name))]
+    for name in header:
+        if column_of(name) is None and not _kinds(name) and (near := nearest(name, wanted, 1)):
+            return f"of {name[:40]!r}: {did_you_mean(near)}"
+    return ""
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return (
+        *vocabulary.MEASURED,
+        *_EXAMPLES,
+        *(name for words, known in _METRICS.values() for name in (*known, *words)),
+    )
+
+
+def _kinds(name: str) -> list[str]:
+    """The kinds of tables in which a column is a metric; none for a setting."""
+    return [kind for kind in _METRICS if column_of(name) is None and metric_of(name, kind)]
+
+
+def read(row: Mapping[str, str]) -> list[Question]:
+    """What to ask for each measurement of a row."""
+    known: dict[str, str] = {}
+    for name, text in row.items():
+        if text and (column := column_of(name)):
+            known.setdefault(column, text)
+    values = [(name, text) for name, text in row.items() if text and _kinds(name)]
+    if "metric" in known and "value" in known:
+        values.append((known["metric"], known["value"]))
+    found, reasons = [], []
+    for name, text in values:
+        try:
+            found += [replace(each, metric=name) for each in _asked(Row(known), name, text)]
+        except (Skipped, MLSysError) as reason:
+            reasons.append(reason)
+    if reasons and not found:
+        raise Skipped(str(reasons[0]))
+    return found
+
+
+def _asked(run: Row, name: str, text: str) -> list[Question]:
+    kind = _kind(run, name)
+    told = metric_of(name, kind)
+    if told is None:
+        raise Skipped(f"the metric {name!r} is none of {kind}")
+    metric, unit = told
+    unit = cell(run, "unit") or unit or "%" * text.endswith("%")
+    run |= {"metric": metric, "reported_metric": metric, "value": text.removesuffix("%"), "unit": unit}
+    if kind != "serving" and metric in _BY_UNIT and not unit:
+        raise Skipped(f"{name!r} does not say what it counts: call it tokens_per_s, tokens/s/gpu or images/s")
+    return {"training": _trained, "serving": _served, "vision": _seen}[kind](run)
+
+
+def _kind(run: Row, name: str) -> str:
+    """The kind of table that a row belongs to: by what only one of them has, by its model, else by the metric."""
+    if any(cell(run, each) for each in ("isl", "osl", "concurrency", "rate", "engine")):
+        return "serving"
+    if not cell(run, "seq"):
+        try:
+            vision.network_of(run["model"], run["img_size"])
+            return "vision"
+        except MLSysError:
+            pass
+    return "training" if metric_of(name, "training") or not metric_of(name, "serving") else "serving"
+
+
+def _trained(run: Row) -> list[Question]:
+    if not run["batch"] and read_metric(run) in _OF_A_STEP:
+        raise Skipped("how long a step takes depends on its sequences: give them in a column batch_size")
+    devices = run["n_gpus"] or str(devices_of(run["gpu"]) or "")
+    return training.read(Row(run | {"global_batch": run["batch"], "n_gpus": devices}))
+
+
+def _served(run: Row) -> list[Question]:
+    clients, rate = run["concurrency"], run["rate"]
+    if not run["isl"] and not run["scenario"] and (clients or run["batch"] or "1") != "1":
+        raise Skipped(
+            "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"
+        )
+    sent = run["requests"] or (str(_ROUNDS * whole(run, "concurrency")) if clients else "")
+    words = {
+        "batch_or_concurrency": f"qps {rate}" if rate and not clients else clients or run["batch"],
+        "scenario": run["scenario"] or ("closed loop" if clients else ""),
+        "notes": "; ".join(filter(None, (run["notes"], f"{sent} requests" if sent else ""))),
+        "precision_weights": run["precision"],
+        "engine": run["engine"] or run["software"],
+    }
+    return inference.read(Row(run | words))
+
+
+def _seen(run: Row) -> list[Question]:
+    trained = run["task"].lower().startswith("train")
+    words = {
+        "device": run["gpu"],
+        "n_devices": run["n_gpus"] or str(devices_of(run["gpu"]) or ""),
+        "task": "train" if trained else "infer",
+        "compiler": run["compiler"] or run["software"] or "eager",
+    }
+    return vision.read(Row(run | words))
