@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from mlsysim.errors import fold, unknown_name
+from mlsysim.errors import InputError, either, fold, unknown_name
 
 KINDS = ("hardware", "models", "systems", "grids")
 _CARD = ("number", "name", "resolver", "bounds", "equation", "reference", "question")
@@ -72,9 +72,24 @@ def kind_of_entry(name: str) -> str:
         for kind in KINDS:
             if any(has(zoo) for zoo in registries(kind)):
                 return kind
+    _refuse_software(name)
     keys = [key for kind in KINDS for zoo in registries(kind) for key in list(zoo.keys())]
     words = [*KINDS, "check"]
     raise unknown_name("part or entry of the zoo", name, [*words, *keys], "parts are " + ", ".join(words) + ".")
+
+
+def _refuse_software(name: str) -> None:
+    """One sentence for software that is looked for in the zoo: the option that names it, with all names that it takes."""
+    from mlsysim.timing.engines import engine_names, is_engine
+    from mlsysim.timing.stacks import stack_names
+
+    engines, stacks, word = engine_names(), stack_names(), fold(name)
+    for option, names, asked in (
+        ("mlsysim serve --engine", engines, is_engine(name) or word in ("engine", "engines")),
+        ("mlsysim train --stack", stacks, word in ("stack", "stacks", *map(fold, stacks))),
+    ):
+        if asked:
+            raise InputError(f"The zoo has no software; `{option}` takes {either(names)}.", field="name")
 
 
 def alike(name: str) -> list[Any]:

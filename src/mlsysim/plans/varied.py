@@ -248,6 +248,8 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
         raise InputError("A sweep of a plan needs keys at one value or more, such as staleness=1,2,4.")
     if prod(map(len, listed.values())) > _MOST:
         raise InputError(f"At most {_MOST:,} combinations are tried; give fewer values.")
+    for name, values in listed.items():
+        _refuse_words(plan, name, values)
     points, refused = [], None
     for chosen in product(*listed.values()):
         settings = dict(zip(listed, chosen, strict=True))
@@ -260,6 +262,16 @@ def varied(plan: Plan, axes: Mapping[str, Sequence[Any]]) -> Varied:
         # What is wrong is the same whatever the values: it is the plan's, or of what they all lack.
         raise type(refused)(_by_its_key(refused), **refused.details)
     return Varied(listed, points)
+
+
+def _refuse_words(plan: Plan, name: str, values: Sequence[Any]) -> None:
+    """Refuse a word that a key does not take where it stands among numbers: it is mistyped, and nothing is answered before it is said."""
+    words = [value for value in values if isinstance(read_number(value), str)]
+    for value in words if len(words) < len(values) and not _has_units(name) else ():
+        try:
+            plan.with_settings({name: value})
+        except InputError as error:
+            raise type(error)(_by_its_key(error), **error.details) from None
 
 
 def _by_its_key(error: InputError) -> str:
