@@ -166,6 +166,14 @@ def test_print_is_light_and_whole(opened, tmp_path):
     assert len(document) < 2e6
 
 
+def test_no_row_of_a_table_is_alone_on_a_page(opened):
+    page = opened(NAMES[0], 794, "print")
+    kept = "all => all.map(row => getComputedStyle(row).breakBefore)"
+    for row in ("first-child", "nth-child(2)", "nth-last-child(2)", "last-child"):
+        assert set(page.locator(f"tbody tr:{row}").evaluate_all(kept)) == {"avoid"}
+    assert "auto" in page.locator("tbody tr").evaluate_all(kept)
+
+
 def test_equations_are_set(opened):
     page = opened(NAMES[0])
     unfold(page)

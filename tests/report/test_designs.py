@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mlsysim.plans.evaluate import evaluate, evaluate_plainly
@@ -47,6 +49,14 @@ def test_nothing_beats_the_front(name):
     outside = set(range(len(points))) - set(designs.front)
     for k in outside:
         assert any(p[0] <= points[k][0] and p[1] <= points[k][1] for j, p in enumerate(points) if j != k)
+
+
+def test_one_design_is_on_the_front():
+    designs = report_of(CASES[0]).designs
+    alone = replace(designs, points=designs.points[:1])
+    assert (
+        f"1 of {designs.tried} designs can run and fit; 1 is on the front. This plan is on the front" in alone.sentence
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

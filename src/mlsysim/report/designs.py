@@ -81,13 +81,15 @@ class Designs:
             ahead = [(a - b) * s for a, b, s in zip(self.points[0].place, point.place, signs, strict=True)]
             return min(ahead) >= 0 and max(ahead) > 0
 
+        def verb(count: int) -> str:
+            return "is" if count == 1 else "are"
+
         ahead = sum(beats(point) for point in self.points[1:])
         place = "This plan is on the front: none is better in one and no worse in the other."
         if ahead:
-            verb = "is" if ahead == 1 else "are"
-            place = f"{ahead} {verb} better than this plan in one and no worse in the other."
+            place = f"{ahead} {verb(ahead)} better than this plan in one and no worse in the other."
         found = f"{len(self.points)} of {self.tried} designs can run and fit"
-        return f"{found}; {len(self.front)} are on the front. {place}"
+        return f"{found}; {len(self.front)} {verb(len(self.front))} on the front. {place}"
 
 
 class _Space(NamedTuple):
