@@ -217,6 +217,27 @@ def test_a_changed_copy_is_read_as_a_record_is(update, words):
     assert one_sentence(H100.memory.model_copy, update=update).startswith(words)
 
 
+@pytest.mark.parametrize("number", [1e41, 10**400])
+def test_what_is_beyond_floats_is_beyond_anything_physical(number):
+    assert "beyond anything physical" in one_sentence(TransformerWorkload, **{**SIZES, "norms_per_layer": number})
+    assert "beyond anything physical" in one_sentence(TransformerWorkload, name="x", layers=2, parameters=number)
+
+
+def test_a_whole_number_beyond_floats_is_not_finite():
+    written = {"magnitude": 10**400, "unit": "GB"}
+    assert "got 1e400, which is not a finite number" in one_sentence(
+        MemoryHierarchy, capacity=written, bandwidth="1 GB/s"
+    )
+
+
+@pytest.mark.parametrize("field", ["bottom_mlp", "top_mlp", "embedding_rows"])
+def test_a_recommender_has_layers_and_rows(field):
+    made = Models.DLRM_MLPerf
+    fields = {name: getattr(made, name) for name in made.model_fields_set}
+    assert "a list that is not empty" in one_sentence(type(made), **{**fields, field: ()})
+    one_sentence(type(made), **{**fields, field: (0, *getattr(made, field)[1:])})
+
+
 def test_a_changed_copy_reads_words():
     assert H100.memory.model_copy(update={"bandwidth": "6 TB/s"}).bandwidth == Q_("6 TB/s")
     assert H100.model_copy(update={"tdp": None}).tdp is None

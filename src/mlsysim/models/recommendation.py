@@ -18,6 +18,7 @@ from mlsysim.models.fixed_shape import FixedShapeWorkload
 from mlsysim.models.graph import Operator
 from mlsysim.models.passes import Pass, gemm
 from mlsysim.physics.precision import bytes_per_element
+from mlsysim.units.fields import Positive
 from mlsysim.units.ops import expm1
 from mlsysim.units.registry import Quantity
 
@@ -28,12 +29,12 @@ class RecommendationWorkload(FixedShapeWorkload):
     looks_up: ClassVar[bool] = True
     usual_precision: ClassVar[str] = "fp32"
     architecture: str = "dlrm"
-    embedding_rows: tuple[int, ...]
+    embedding_rows: tuple[Positive, ...] = Field(min_length=1)
     embedding_dim: int = Field(gt=0)
-    pooling: tuple[int, ...] | int = 1
+    pooling: tuple[Positive, ...] | Positive = 1
     dense_features: int = Field(gt=0)
-    bottom_mlp: tuple[int, ...]
-    top_mlp: tuple[int, ...]
+    bottom_mlp: tuple[Positive, ...] = Field(min_length=1)
+    top_mlp: tuple[Positive, ...] = Field(min_length=1)
     interaction: Literal["dot", "cat", "dcnv2"] = "dot"
     dcn_layers: int = Field(default=0, ge=0)
     dcn_rank: int = Field(default=0, ge=0)

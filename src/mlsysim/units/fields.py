@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
@@ -35,6 +36,10 @@ _KINDS = {
     "USD": "an amount of money",
 }
 """What a quantity in a unit is called."""
+
+
+BEYOND = 1e40
+"""No physical number is larger, in any unit; products of larger ones leave the range of floats."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +138,13 @@ class QuantityField:
             magnitude = magnitude.item()
             quantity = Quantity(magnitude, quantity.units)
         if isinstance(magnitude, (int, float)):
-            finite, negative, zero = math.isfinite(magnitude), magnitude < 0, magnitude == 0
+            finite, negative, zero = abs(magnitude) <= sys.float_info.max, magnitude < 0, magnitude == 0
         else:
             finite, negative = bool((abs(magnitude) < math.inf).all()), bool((magnitude < 0).any())
             zero = bool((magnitude == 0).any())
         if not finite:
-            raise refusal(f" got {magnitude}, which is not a finite number")
+            shown = as_given(magnitude) if isinstance(magnitude, int) else magnitude
+            raise refusal(f" got {shown}, which is not a finite number")
         if self.positive and negative:
             raise refusal(f" got {quantity:~P}, which is negative")
         if zero and not self.zero:
@@ -289,6 +295,7 @@ _EXPECTED = {
     **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
     "string_type": "text",
     "string_too_short": "a text that is not empty",
+    "too_short": "a list that is not empty",
     "finite_number": "a number, and a finite one",
     **dict.fromkeys(("model_type", "dict_type"), "a table of keys and values"),
     **dict.fromkeys(("tuple_type", "list_type"), "a list"),

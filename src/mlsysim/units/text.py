@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from html import escape
 from typing import Any
 
@@ -117,12 +119,13 @@ def count_text(value: float) -> str:
 def as_given(value: float) -> str:
     """A number that somebody gave, or a limit, with the digits it has: no exponent where people would not write one, and no ``e+``.
 
-    >>> as_given(99.9999999), as_given(1e9), as_given(2048.0), as_given(1e300), as_given(1e-12), as_given(1234567)
-    ('99.9999999', '1 billion', '2,048', '1e300', '1e-12', '1,234,567')
+    >>> as_given(99.9999999), as_given(1e9), as_given(2048.0), as_given(1e300), as_given(10**400), as_given(1234567)
+    ('99.9999999', '1 billion', '2,048', '1e300', '1e400', '1,234,567')
     """
     if 1e9 <= value < 1e24 and value == float(f"{value:.4g}"):
         return count_text(value)
-    return f"{value:,.10g}".replace("e+", "e")
+    whole = isinstance(value, int) and abs(value) > sys.float_info.max  # more than a float holds
+    return f"{Decimal(value).normalize() if whole else value:,.10g}".replace("e+", "e")
 
 
 def plainly(value: float, digits: int = 4) -> str:

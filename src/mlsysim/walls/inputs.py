@@ -26,7 +26,7 @@ from mlsysim.systems.fleet_text import fleet_of
 from mlsysim.systems.registry import Fabrics
 from mlsysim.systems.types import Fleet, NetworkFabric
 from mlsysim.timing.engines import ENGINES, engine, is_engine
-from mlsysim.units.fields import quantity_from
+from mlsysim.units.fields import BEYOND, quantity_from
 from mlsysim.units.records import dataclass
 from mlsysim.units.registry import DimensionalityError, Quantity, number_from, to_si
 from mlsysim.units.text import as_given
@@ -267,22 +267,18 @@ def read_input(resolver: str, name: str, spec: Input, value: Any) -> Any:
     return _READERS[spec.kind](resolver, name, spec, value)
 
 
-_BEYOND = 1e40
-"""No physical input is larger, in any unit; products of larger ones leave the range of floats."""
-
-
 def _refused(resolver: str, name: str, wanted: str, got: str) -> InputError:
     return InputError(f"The {name!r} input of {resolver} must be {wanted}, got {got}.", field=name)
 
 
 def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     low, high = spec.low, spec.high
-    if high is None and _BEYOND < abs(number) < math.inf:
+    if high is None and BEYOND < abs(number) < math.inf:
         raise InputError(
             f"The {name!r} input of {resolver} is {as_given(number)}, beyond anything physical.", field=name
         )
     above = low is None or number > low or (number == low and not spec.low_open)
-    below = math.isfinite(number) and (high is None or number <= high)
+    below = -math.inf < number < math.inf and (high is None or number <= high)
     if above and below and (not spec.whole or number == int(number)):
         return int(number) if spec.whole else number
     raise _refused(resolver, name, spec.range_text, as_given(number))

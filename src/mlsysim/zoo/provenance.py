@@ -3,15 +3,16 @@
 What every kind of zoo entry is: a record that prints as a card, with its figures and where they are from.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from mlsysim.errors import InputError
-from mlsysim.units.fields import Record
+from mlsysim.units.fields import BEYOND, Record
 from mlsysim.units.registry import Quantity
-from mlsysim.units.text import format_value
+from mlsysim.units.text import as_given, format_value
 
 Kind = Literal["datasheet", "paper", "config", "statistics", "pricelist", "measured", "seed", "estimate", "user"]
 
@@ -86,6 +87,12 @@ class Entry(Record):
     """A chip, model, node, fabric, fleet, grid or facility."""
 
     name: str
+
+    def __init__(self, **data: Any) -> None:
+        for field, value in data.items():
+            if isinstance(value, (int, float)) and BEYOND < abs(value) < math.inf:
+                raise InputError(f"{field!r} is {as_given(value)}, beyond anything physical.", field=field)
+        super().__init__(**data)
 
     def card(self) -> list[tuple[str, str]]:
         """Its figures: paths of fields and their texts, without those that are as they are unless somebody says so."""
