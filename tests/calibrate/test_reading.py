@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlsysim.calibrate.cells import chip_of, devices_of, engine_of, key_of, measured
+from mlsysim.calibrate.cells import chip_of, devices_of, engine_of, key_of, measured, model_of
 from mlsysim.calibrate.questions import Excluded, Row
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.zoo.labels import machine
@@ -133,6 +133,12 @@ def test_machines_are_read_as_people_call_them(said: str, meant: tuple[int, str]
 )
 def test_chips_of_makers_and_clusters_are_chips(said: str, meant: str) -> None:
     assert key_of(chip_of(said)) == meant
+
+
+@pytest.mark.parametrize("said", ["llama70b", "LLaMA 70B", "Llama-70B"])
+def test_a_size_without_a_generation_is_that_of_a_tables_years(said: str) -> None:
+    """A table of TensorRT-LLM 0.8 meant Llama 3.3, whose queries that share keys that release has no kernels for: half as fast."""
+    assert key_of(model_of(said)) == "Llama2_70B"
 
 
 def test_a_framework_is_its_letters_and_a_later_release_is_less_certain() -> None:

@@ -72,7 +72,7 @@ def test_older_engines_do_not_schedule_ahead():
     ("engine", "version", "meant", "stands"),
     [
         ("TGI", "3.0", "vLLM_2025", "Text Generation Inference"), ("LightLLM", "", "SGLang", "LightLLM"), ("nim", "1.8", "TensorRT_LLM_2025", "NVIDIA NIM"),
-        ("vllm-ascend", "nightly", "vLLM", ""), ("vLLM", "v0.9.1", "vLLM_2025", ""), ("brew", "", "vLLM_2025", "brew"),
+        ("vllm-ascend", "nightly", "vLLM", "vLLM's plugin for Ascend"), ("vLLM", "v0.9.1", "vLLM_2025", ""), ("brew", "", "vLLM_2025", "brew"),
     ],
 )  # fmt: skip
 def test_engines_without_constants_have_a_stand_in(engine, version, meant, stands):

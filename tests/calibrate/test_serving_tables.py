@@ -736,7 +736,7 @@ def test_prompts_of_software_that_nobody_fitted_are_as_unsure_as_its_first_token
         for metric in ("pp512", "tg128")
         for found in TABLES["inference"].predict(row | {"scenario": "llama-bench", "metric": metric, "unit": "t/s"})
     }
-    assert wide["pp512"] > 2.5 and wide["tg128"] < 2
+    assert wide["pp512"] > 2.5 and wide["tg128"] < 0.75 * wide["pp512"]
 
 
 @pytest.mark.parametrize(

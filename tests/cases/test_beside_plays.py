@@ -119,7 +119,7 @@ def test_a_number_of_requests_fills_a_server_and_leaves_it(model, on, prompt, an
         ("Llama3_8B", "1xH100", 1000, 15, "SGLang"),
         ("Llama3_8B", "1xH100", 1000, 20, "SGLang"),
         ("Llama3_8B", "1xH100", 200, 50, "SGLang"),
-        ("Llama3_8B", "1xH100", 200, 80, "SGLang"),
+        ("Llama3_8B", "1xH100", 200, 60, "SGLang"),
         ("Llama3_8B", "1xH100", 8000, 1.5, "SGLang"),
         ("Llama3_70B", "4xH100", 1000, 2, "SGLang"),
         ("Llama3_70B", "4xH100", 1000, 5, "SGLang"),
@@ -129,8 +129,8 @@ def test_a_number_of_requests_fills_a_server_and_leaves_it(model, on, prompt, an
     ],
 )
 def test_one_further_token_is_scheduled_before_prompts_that_came_meanwhile(model, on, prompt, rate, engine):
-    """It met as many prompts as any other token: 1.1 to 3.8 times as long as played. Up to half of the load: beyond it rows of prompts differ in length, and
-    long ones hold up many (0.7 to 0.8 of the play at 0.7 of the load, half at 0.8)."""
+    """It met as many prompts as any other token: 1.1 to 3.8 times as long as played. Up to half of the load, of short prompts that run alone
+    up to a quarter (0.82 of the play at 0.4): beyond it rows of prompts differ in length, and long ones hold up many (0.7 to 0.8 of the play at 0.7 of the load, half at 0.8)."""
     seen, played = both(model, on, prompt, 2, rate=float(rate), engine=engine)
     assert float(seen.tpot) == pytest.approx(played.percentiles["tpot"].mean, rel=0.12)
 

@@ -57,6 +57,6 @@ def test_the_quickstart_says_what_it_should() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     printed = "".join(run_cell(source, names)[0] for source in code_cells(quickstart))
     assert "Wall 2 (Memory) binds" in printed
-    assert "expected a quantity" in printed
+    assert "got 10 TFLOPs/s, which is no bandwidth; expected a bandwidth such as '400 Gbps'." in printed
     assert "Right: the engine says 7.103 ms." in printed
     assert names["answer"].feasible

@@ -22,7 +22,7 @@ const context = { plan, chosen: {}, figures: {}, lists: {} };
 const found = CONTROLS.map((control) => {
   const { path, group, kind, tasks } = control;
   if (group !== "more") return { path, group, kind, tasks };
-  const value = kind === "menu" ? (control.options?.[0].key ?? "first") : kind === "slider" ? control.stops[1] : "30 day";
+  const value = kind === "menu" ? (control.options?.[0].key ?? "first") : kind === "slider" ? control.stops[1] : "30 d";
   const changed = planWith(control, value, context);
   const gone = planWith(control, null, { ...context, plan: changed });
   return { path, group, kind, tasks, value, read: valueOf(control, { ...context, plan: changed }), gone: valueOf(control, { ...context, plan: gone }) };
@@ -44,7 +44,7 @@ def test_a_key_says_what_a_control_needs() -> None:
         assert key.get("list") in {None, *lists}
     by_path = {key["path"]: key for key in plan_keys()}
     assert by_path["parallelism.recompute"]["choices"] == ["none", "selective", "full"]
-    assert by_path["ops.deadline"]["example"] == "30 day"
+    assert by_path["ops.deadline"]["example"] == "30 d"
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")

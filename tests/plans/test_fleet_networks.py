@@ -117,7 +117,10 @@ def test_a_sweep_answers_as_a_plan():
     ("hardware", "words"),
     [
         ({"sites": 2}, "wan_bandwidth, wan_round_trip"),
-        ({"sites": 3, "wan_bandwidth": "1 Tbps", "wan_round_trip": "1 ms"}, "as many nodes at each"),
+        (
+            {"sites": 3, "wan_bandwidth": "1 Tbps", "wan_round_trip": "1 ms"},
+            "3 sites for 8 nodes need the same number at each",
+        ),
         ({"wan_bandwidth": "1 Tbps"}, "sites of at least 2"),
     ],
 )

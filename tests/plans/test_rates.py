@@ -162,11 +162,13 @@ def test_closed_and_simulated_ends_of_times_agree():
 @pytest.mark.parametrize(("qps", "requests"), [(10, 50), (24.5, 200), (24, 5000), (40, 200), (30, 5000), (1000, 64)])
 def test_a_number_of_requests_meets_no_more_than_it_is(qps, requests):
     """They fill the server and leave it: the fluid limit beside a simulation of each."""
-    closed, played = (asked(qps=qps, requests=requests, **more) for more in ({}, {"seed": 1}))
+    closed, *plays = (asked(qps=qps, requests=requests, **more) for more in ({}, {"seed": 1}, {"seed": 2}))
+    played = plays[0]
     assert closed.layout["concurrency"] <= requests
+    # Near the limit the queue that a play ends with is chance: 5.8 to 8.9 s over four seeds of 5,000 requests.
     for name, within in (("tpot", 0.2), ("ttft", 0.4)):
-        ours, theirs = (times(answer, name)[1] for answer in (closed, played))
-        assert ours == pytest.approx(theirs, rel=within), name
+        theirs = sum(times(answer, name)[1] for answer in plays) / len(plays)
+        assert times(closed, name)[1] == pytest.approx(theirs, rel=within), name
     # Requests a second are all of them over the time from the first to the last answer, in both.
     for answer in (closed, played):
         span = to_si(answer.value("until_last_answer"), "s")

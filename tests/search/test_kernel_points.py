@@ -49,7 +49,10 @@ def test_every_kernel_is_found_by_its_full_name():
     [
         ({"fixed": {"kernel": "ring_all_reduces"}}, "did you mean"),
         ({"fixed": {}}, "fixes 'kernel'"),
-        ({"fixed": {"kernel": "memory_time", "moved": "3 GB/s"}, "axes": {"bandwidth": [1e9]}}, "expected a quantity"),
+        (
+            {"fixed": {"kernel": "memory_time", "moved": "3 GB/s"}, "axes": {"bandwidth": [1e9]}},
+            "expected a size such as '1 byte'",
+        ),
         ({"fixed": {"kernel": "memory_time"}, "axes": {"bandwidth": [1e9]}}, "needs 'moved'"),
         ({"fixed": {"kernel": "memory_time", "width": 3}, "axes": {"bandwidth": [1e9]}}, "There is no input"),
     ],

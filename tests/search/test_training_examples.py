@@ -39,7 +39,8 @@ def test_llama3_405b_near_the_published_layout():
     assert published["feasible"][0]
     assert published["mfu"][0] == pytest.approx(0.41, abs=0.02)
     assert 1 <= best["outputs"]["mfu"] / published["mfu"][0] < 1.03
-    splits = {(entry["inputs"]["tp"], entry["inputs"]["pp"], entry["inputs"]["cp"]) for entry in result.best}
+    near = [entry["inputs"] for entry in result.best if entry["outputs"]["mfu"] > 0.99 * best["outputs"]["mfu"]]
+    splits = {(entry["tp"], entry["pp"], entry["cp"]) for entry in near}
     assert (best["inputs"]["tp"], best["inputs"]["pp"], best["inputs"]["cp"]) == (8, 8, 1)
     assert splits == {(8, 8, 1)}
     schedules = {row["schedule"]: row["best"] for row in result.marginals["pipeline"]}

@@ -270,7 +270,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"uncertain": {"efficiency": "0.6..0.3"}}, "'efficiency' of 'uncertain'"),
     ({"uncertain": {"hardware.memory.bandwith": "1..2 TB/s"}}, "did you mean 'bandwidth'"),
     ({"uncertain": {"hardware.memory.bandwidth": "1..2"}}, "no unit"),
-    ({"uncertain": {"hardware.memory.bandwidth": "1..2 TFLOPs/s"}}, "byte/s"),
+    ({"uncertain": {"hardware.memory.bandwidth": "1..2 TFLOPs/s"}}, "expected a bandwidth such as '3.35 TB/s'"),
     ({"uncertain": {"hardware.name": "1..2"}}, "not a number"),
     ({"uncertain": {"hardware.memory": "1..2"}}, "not a number"),
     ({"uncertain": {"hardware.battery.capacity": "1..2"}}, "no field of HardwareNode"),

@@ -194,7 +194,8 @@ class Turns(Readers):
         self.met: tuple[Any, Any] = 0.0, 1.0
         # Whether prompts come while others are read, and not only where answers end.
         self.at_random = t.rate is not None
-        # Whether prompts that were read in one step come together again: of clients that come again, where answers are of one length and prompts join them or ranks wait for each other.
+        # Whether prompts that were read in one step come together again: of clients that come again, where answers are of one length and prompts join
+        # them or ranks wait for each other.
         self.together = False
 
     @property
