@@ -202,7 +202,7 @@ GOOD = "op,m,n,k,dtype,seconds\n" + "gemm,64,64,64,bf16,1e-5\n" * 3
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "needs a column 'seconds'"),
+        ("", "is empty; expected a line with the names of columns, and a line for each measurement."),
         ("a,b\n1,2\n", "its header has a, b"),
         (GOOD.replace("gemm", "gem", 1), "line 2: There is no operator named 'gem'; did you mean 'gemm'"),
         (GOOD.replace("bf16", "bf17", 1), "line 2: There is no precision named 'bf17'"),
