@@ -76,7 +76,9 @@ def given_table(path: Path, largest: int, remark: str = "") -> tuple[list[str], 
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a CSV table: {error}.") from None
     if not any(header):
-        raise InputError(f"{path} is empty; expected a line with the names of columns, and a line for each measurement.")
+        raise InputError(
+            f"{path} is empty; expected a line with the names of columns, and a line for each measurement."
+        )
     return header, rows
 
 
