@@ -82,8 +82,8 @@ MISTAKES = {
     SERVE + "--max-num-batched-tokens 8192": ["There is no option", "write --chunk-tokens 8192."],
     SERVE + "-tp 8": ["-tp has two dashes: --tp 8."],
     SERVE + "-tp=8": ["-tp has two dashes: --tp=8."],
-    SERVE + "tp=8": ["Settings are options here: write --tp 8."],
-    "serve Llama3_70B 8xH200 tp=8": ["Settings are options here: write --tp 8."],
+    SERVE + "tp=eight": ["--tp got 'eight'; expected a whole number"],
+    SERVE + "--offline tp=8": ["Settings are options here: write --tp 8."],
     SERVE + "--model-parallel 8": ["write --tp 8, which splits layers, or --pp 4"],
     SERVE + "--disaggregated": ["write --on 4xH100 for prompts and --decode-on 4xH100 for answers."],
     SERVE + "--cache-hit-rate 60%": [

@@ -19,6 +19,8 @@ UNDERSTOOD = {
     "export vllm --model Llama3_8B --on 8xH100": "vllm serve",
     "sweep Llama3_8B@8xH100 tp=[1,2] --task training -e 0.5": "Compute",
     "train Llama3_8B --on 8xH100 -e 0.5 --gbs 64 --seqlen 4k --mbs 1": "training Llama-3.1-8B on 8 x",
+    "train Llama3_8B 8xH100 tp_size=2 tokens=1B -e 0.5": "with TP2",
+    "compare Llama3_8B@8xH100 Llama3_8B@8xH200 tp=8 -e 0.5": "same wall binds",
     "labs show 3": "3. Two phases of serving",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget 'USD 1M'": "costs",
     "train Llama3_8B --on 8xH100 -e 0.5 --tokens 1B --budget '1 million dollars'": "costs",

@@ -211,17 +211,21 @@ def _annotation(leaf: Leaf, *names: str) -> Any:
 
 
 def _in_our_words(args: list[str], own: list[Any], offers: dict[str, Offer], task: str | None) -> list[str]:
-    """Arguments with other names of options, such as --tp_size or --parallelism.tp, as the options that they mean."""
+    """Arguments with other names of options, such as --tp_size or --parallelism.tp, as the options that they mean; tp_size=8 too, but where keys
+    with values are what a command sweeps."""
     from mlsysim.plans.schema import key_named
 
     known = {opt for param in own for opt in (*param.opts, *param.secondary_opts)}
     known |= {flag for offer in offers.values() for flag in offer.flags}
+    sweeps = any("=" in (each.metavar or "") for each in own if each.param_type_name == "argument")
     found: list[str] = []
     for place, arg in enumerate(args):
         if arg == "--":
             return found + args[place:]
         name, mark, value = arg.partition("=")
-        if name.startswith("--") and name not in known:
+        flag = name.startswith("--") and name not in known
+        behind = place and args[place - 1].startswith("-") and "=" not in args[place - 1]
+        if flag or (mark and value and name.isidentifier() and not behind and not sweeps):
             key = key_named(name.removeprefix("--"), _leaves(), task)
             meant = None if key is None else option(key)
             if meant in known:
