@@ -11,7 +11,8 @@ import pytest
 from mlsysim.calibrate.questions import Excluded, Skipped
 from mlsysim.calibrate.tables import TABLES
 from mlsysim.calibrate.tables.training import COLUMNS, plan_of, read
-from mlsysim.calibrate.training_rows import Run, read_metric
+from mlsysim.calibrate.training_cells import read_metric
+from mlsysim.calibrate.training_rows import Run
 from mlsysim.errors import MLSysError
 from mlsysim.models.registry import Models
 from mlsysim.plans.training import trained

@@ -14,10 +14,11 @@ from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout
 from mlsysim.cases.schedule import in_flight
 from mlsysim.cases.training_memory import on_device, training_held, training_remedies, training_state_of
-from mlsysim.models.footprint import Training, TrainingState
+from mlsysim.models.footprint import Training
 from mlsysim.models.keeping import TEXTBOOK
 from mlsysim.models.registry import Models
 from mlsysim.models.storage import stored
+from mlsysim.models.training_state import TrainingState
 from mlsysim.physics.stage_split import held_layers, stage_layers
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan

@@ -48,6 +48,7 @@ from mlsysim.cases.front_end import front_end
 from mlsysim.cases.fullest_rank import fullest, fullest_at_random
 from mlsysim.cases.passing import Passed, Server, passing, tabled
 from mlsysim.cases.put_back import put_back
+from mlsysim.cases.readers import Readers
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -62,7 +63,7 @@ from mlsysim.cases.request import (
 )
 from mlsysim.cases.sent import room_of
 from mlsysim.cases.traffic import Traffic
-from mlsysim.cases.turns import FEWEST, Readers, Stepping, Turns, accepted_tokens, draft_cost
+from mlsysim.cases.turns import FEWEST, Stepping, Turns, accepted_tokens, draft_cost
 from mlsysim.timing.tags import Tag, untagged
 from mlsysim.units.ops import exp, maximum, minimum, some, where
 

@@ -45,6 +45,7 @@ from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
 from mlsysim.cases.front_end import cold_start, front_end
 from mlsysim.cases.put_back import AT_ONCE, in_waves, put_back
+from mlsysim.cases.readers import QUEUED, REST, Readers
 from mlsysim.cases.request import (
     AGAIN,
     ANSWER,
@@ -60,7 +61,7 @@ from mlsysim.cases.request import (
 )
 from mlsysim.cases.sent import passed_by, waves_of
 from mlsysim.cases.traffic import CLIENT_ROUNDS, Traffic
-from mlsysim.cases.turns import FEWEST, QUEUED, REST, Readers, Stepping, Turns
+from mlsysim.cases.turns import FEWEST, Stepping, Turns
 from mlsysim.units.ops import exp, log, maximum, minimum, some, sqrt, where
 from mlsysim.units.records import dataclass
 

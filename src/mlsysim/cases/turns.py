@@ -36,7 +36,6 @@ those who write. Of N requests a queue is at most as long as N arrivals in a win
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from mlsysim.cases.algebra import Algebra
@@ -45,22 +44,20 @@ from mlsysim.cases.fullest_rank import fullest
 from mlsysim.cases.iterations import Iterations
 from mlsysim.cases.phases import speculative_tokens
 from mlsysim.cases.ranks_together import gathered
+from mlsysim.cases.readers import BELOW, FIXED_POINT, QUEUED, REST, Readers
 from mlsysim.cases.request import FIRST, QUEUE, RUNNING, SERVING, TAIL, value_of
 from mlsysim.cases.traffic import Habits, Traffic
 from mlsysim.timing.engine_step import EngineStep
 from mlsysim.timing.engines import serving_table
 from mlsysim.timing.tags import Tag, untagged
-from mlsysim.units.ops import exp, expm1, floor, log, maximum, minimum, some, sqrt, where
+from mlsysim.units.ops import exp, expm1, floor, log, maximum, minimum, sqrt, where
 
 Stepping = EngineStep | Iterations
 
-REST, QUEUED = "t = (1 - b) t_d/2 + b t_p/2", "t = N_before t_p"
-_LEAST_ROOM, _FIXED_POINT = 16.0, 6
-FEWEST, _NEXT_TO_NONE = 1e-12, 1e-6
+_LEAST_ROOM = 16.0
+FEWEST = 1e-12
 _ENDS, _ENDS_SPREAD = 0.4, 1.6
 _LONGEST, _RARELY = 50.0, 2e-22
-_BELOW = 1 - 1e-9
-"""A load just below that without a steady state; of few requests the queue is what their arrivals make it."""
 
 
 def accepted_tokens(drafted: Any, acceptance: Any = None) -> Any:
@@ -77,79 +74,6 @@ def draft_cost(h: Habits) -> Any:
     """Factor on a step in which the model's own heads draft tokens; a draft model has its own time."""
     table = serving_table("draft")
     return where(h.drafted > 0, table["base"] + table["per_token"] * h.drafted, 1.0) if h.own_heads else 1.0
-
-
-class Readers(ABC):
-    """Devices that read prompts in steps: ``full`` prompts of a step at most, of all devices; a prompt takes ``chunks`` steps."""
-
-    h: Habits
-    full: Any
-    chunks: Any = 1.0
-    through: Any = 1.0
-    """Steps that a prompt of so many chunks is on its way: those of a pipeline follow each other, a stage behind."""
-    lines: Any = 1.0
-    """Queues that prompts are dealt out to at random, each with its part of a step."""
-    held: Any = 0.0
-    """Steps that what was read is held back by those launched after it, where some are."""
-    come: Dealt = ALONE
-    """How prompts come."""
-
-    @abstractmethod
-    def reading(self, count: Any, n: Any, tag: Tag = untagged) -> Any:
-        """A step with ``count`` prompts beside the decode of n sequences."""
-
-    def pace(self, n: Any, tag: Tag = untagged) -> Any:
-        """Seconds a prompt when many wait."""
-        return self.reading(maximum(self.full, 1.0), n, tag) / self.full
-
-    def varied(self, n: Any) -> Any:
-        """cv^2 of the time in which prompts are read beside n sequences."""
-        return self.h.cv**2
-
-    def first(
-        self,
-        rate: Any,
-        beside: Any,
-        turn: Any,
-        a: Algebra,
-        queue: Any,
-        population: Any = math.inf,
-        least: Any = 0.0,
-        ahead: Any = 0.0,
-    ) -> Any:
-        """Time until a prompt is read that meets others at ``rate``: the rest of what runs, its own step, the ``queue``
-        (seconds, at least) of those before it. ``turn`` is the step that runs when nobody reads, ``population`` how many others
-        there are, ``least`` the load of the queue at least. Steps that are scheduled ``ahead`` (seconds m) run while those before it are read: of a queue that
-        there is with p, of mean W, as exponential, <min(m, Q)> = W (1 - e^(-m p/W)) is not waited for twice."""
-        tag, spread = a.under(FIRST), self.varied(beside)
-        pace = self.pace(beside, tag)
-        each, pause, rate = value_of(pace), maximum(value_of(turn), _NEXT_TO_NONE), maximum(rate, _NEXT_TO_NONE)
-        most, come = maximum(self.full, 1.0), self.come
-        count: Any = 1.0 + 0.0 * rate
-        for _ in range(_FIXED_POINT):
-            step = self.reading(count, beside) * self.chunks
-            begun = come.somebody(rate * pause)
-            share = begun / (begun + come.nobody(rate * step))
-            mean = share * step + (1 - share) * pause
-            before, count = count, minimum(maximum(rate * mean / share, 1.0), most)
-        busy = share * step / mean
-        others = rate * (busy * step + (1 - busy) * pause)
-        own = self.reading(minimum(1 + come.others(others), most), beside, tag) * self.through
-        busy = busy * come.follows(others)
-        rest = (1 - busy) * turn / 2 + self.reading(count, beside, tag) * self.chunks * (
-            busy * (1 + spread / count) / 2
-        )
-        load, most = minimum(maximum(rate * each, least), _BELOW), maximum(most / self.lines, 1.0)
-        random = load ** sqrt(2 * (most + 1)) * come.queued(load, spread) / (2 * (1 - load))
-        # Of so many arrivals at random in a window that is as long as their work, as many wait at a time.
-        random = self.lines * minimum(random, sqrt(math.pi / 32 * population / self.lines))
-        waited = minimum(queue / each + random, population / 2)
-        queued, m = maximum(each * waited, _NEXT_TO_NONE), maximum(value_of(ahead), _NEXT_TO_NONE)
-        twice = queued * -expm1(-m * load ** (sqrt(2 * (most + 1)) - 1) / queued)
-        late = rest + ahead * maximum(1 - twice / m, 0.0)
-        if some(self.held > 0):
-            late = late + self.reading(before, beside, tag) * (self.chunks * self.held * come.somebody(rate * step))
-        return own + a.loss(RUNNING, SERVING, REST, late) + a.loss(QUEUE, TAIL, QUEUED, pace * waited)
 
 
 class Cycle(NamedTuple):
@@ -289,7 +213,7 @@ class Turns(Readers):
         many (a rank reads, the others wait) they come one by one, and answers wait for most of them."""
         read, most = maximum(read, FEWEST), maximum(self.full, 1.0)
         least = steps = self.come.somebody(read)
-        for _ in range(_FIXED_POINT):
+        for _ in range(FIXED_POINT):
             each = self.reading(minimum(maximum(read / steps, 1.0), most), n) * self.chunks
             # They come as fast as they are read.
             rate = read / (written + maximum(steps, read / most) * each)
@@ -349,7 +273,7 @@ class Turns(Readers):
 
     def load(self, rate: Any, n: Any) -> Any:
         """Of prompts that come at a ``rate``, below 1."""
-        return minimum(rate * value_of(self.pace(n)), _BELOW)
+        return minimum(rate * value_of(self.pace(n)), BELOW)
 
     def beside(self, behind: Any, rate: Any, n: Any, turn: Cycle) -> tuple[Any, Any]:
         """How many more than a share of n, and that share, a request meets in each gap between its tokens, with so many prompts ``behind`` its own over all of them. In the first
@@ -376,7 +300,7 @@ class Turns(Readers):
             row = part * came * exp(minimum(came, _LONGEST))
             return turn.busy * (full + row / (1 + row) * came / -expm1(-came))
         count = 1.0
-        for _ in range(_FIXED_POINT):
+        for _ in range(FIXED_POINT):
             # A step of a row reads what came in one like it, if any did.
             a = maximum(rate * self.reading(minimum(count, most), 0.0) * self.chunks, FEWEST)
             count = a / -expm1(-a)
@@ -394,7 +318,7 @@ class Turns(Readers):
         """Time until a prompt of a closed loop is read, of which so many a step come: answers end where steps end, so that all of
         a step go into the next one, and a step with prompts is one step for those who write. ``alone``: a step without them."""
         tag, most = a.under(FIRST), maximum(self.full, 1.0)
-        load = minimum(per_step / self.full, _BELOW)
+        load = minimum(per_step / self.full, BELOW)
         random = load ** sqrt(2 * (most + 1)) / (2 * (1 - load)) + load * (1 - 1 / self.chunks) / 2
         waited = minimum(waiting + minimum(random, sqrt(math.pi / 32 * count)), count / 2)
         step = self.reading(minimum(1 + per_step, most), beside, tag)

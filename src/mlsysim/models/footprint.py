@@ -22,60 +22,13 @@ from mlsysim.models.stack import Stack, stack_of
 from mlsysim.models.stages import Stage, shared_parameters, stages_of
 from mlsysim.models.storage import stored, tables, token_table
 from mlsysim.models.traffic import stream
+from mlsysim.models.training_state import Saved, TrainingState
 from mlsysim.physics.pipeline import held
 from mlsysim.physics.precision import activation_element, bytes_per_element, format_of
 from mlsysim.physics.stage_split import stage_layers
 from mlsysim.physics.training_memory import activation_bytes_per_layer, sharded_state
 from mlsysim.units.ops import maximum, minimum, where
 from mlsysim.units.records import dataclass
-
-
-class Saved(NamedTuple):
-    """Activations that wait for the backward pass: layers (those of a stage, for every micro-batch in flight), bytes that each
-    keeps, the full set of the layer that is computed again, the logits, and weights that were cast."""
-
-    layers: Any
-    each: Any
-    again: Any = 0.0
-    logits: Any = 0.0
-    casts: Any = 0.0
-
-    @property
-    def total(self) -> Any:
-        return self.layers * self.each + self.again + self.logits + self.casts
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingState:
-    """Bytes on one device, and those that rest in the memory of its host: optimizer state, weights, activations."""
-
-    weights: Any
-    gradients: Any
-    optimizer: Any
-    saved: Saved
-    buffers: Any = 0.0
-    host: Any = 0.0
-    host_weights: Any = 0.0
-    host_activations: Any = 0.0
-
-    @property
-    def activations(self) -> Any:
-        return self.saved.total
-
-    @property
-    def total(self) -> Any:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
-
-    def fuller(self, other: TrainingState) -> TrainingState:
-        """This or the other, whichever has more on the device."""
-        more = other.total > self.total
-        if isinstance(more, bool):
-            return other if more else self
-
-        def pick(mine: Any, its: Any) -> Any:
-            return Saved(*map(pick, mine, its)) if isinstance(mine, Saved) else where(more, 1.0 * its, 1.0 * mine)
-
-        return TrainingState(*(pick(getattr(self, name), getattr(other, name)) for name in self.__slots__))
 
 
 def inference_bytes(

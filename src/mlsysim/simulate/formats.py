@@ -25,37 +25,26 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from mlsysim import vocabulary
 from mlsysim.errors import InputError, nearest
+from mlsysim.simulate.lines import EXPECTED, Line, tpot_of
 from mlsysim.simulate.packed import MAGIC, unpack
 from mlsysim.simulate.requests import Measured, Request
+from mlsysim.simulate.results import results_of
 
-__all__ = ["Line", "lines_of", "named_blocks", "opened"]
-
-
-class Line(NamedTuple):
-    """A request as it stands in a file; None where it failed."""
-
-    where: int | str
-    """Number of its line; in a result of a benchmark, which is no table of lines, words."""
-    run: str
-    request: Request | None
-    measured: Measured = Measured()
+__all__ = ["lines_of", "named_blocks", "opened"]
 
 
 _NEEDED = ("arrival", "prompt", "answer")
 _FAR = 1e11
 """Seconds since 1970 that nobody has seen: milliseconds that are not said to be."""
 _TIMES = {"arrival", "ttft", "tpot", "e2e", "queue", "scheduled", "first", "finish"}
-_EXPECTED = "the columns arrival_s,input_tokens,output_tokens of a CSV, or a trace of Azure, BurstGPT, Mooncake, vLLM, inference-perf or GuideLLM"
 
 
 def opened(path: Path) -> bytes | io.TextIOBase:
@@ -83,16 +72,16 @@ def lines_of(path: Path, block_tokens: int, run: str | None = None) -> Iterator[
         try:
             first = next((text for text in source if text.strip()), "")
             if not first:
-                raise InputError(f"The trace {path} is empty; expected {_EXPECTED}.")
+                raise InputError(f"The trace {path} is empty; expected {EXPECTED}.")
             if "\0" in first:
                 raise csv.Error
             source.seek(0)
             if first.lstrip()[0] in "{[":
-                yield from (line for line in _json(path, source, first) if run is None or line.run == run)
+                yield from (line for line in results_of(path, source, first) if run is None or line.run == run)
             else:
                 yield from _table(path, source, first, block_tokens, run)
         except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError, zlib.error):
-            raise InputError(f"The trace {path} is no text, or its gzip is damaged; expected {_EXPECTED}.") from None
+            raise InputError(f"The trace {path} is no text, or its gzip is damaged; expected {EXPECTED}.") from None
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------
@@ -172,7 +161,7 @@ def _columns(path: Path, header: list[str]) -> list[tuple[str, float]]:
     if missing := [mean for mean in _NEEDED if mean not in found]:
         lacks = {"arrival": "times of arrival", "prompt": "tokens of prompts", "answer": "tokens of answers"}
         close = [near for name in others for near in nearest(name, [n for n in named if named[n] == missing[0]], 1)]
-        hint = f"did you mean {close[0]!r}?" if close else f"expected {_EXPECTED}."
+        hint = f"did you mean {close[0]!r}?" if close else f"expected {EXPECTED}."
         raise InputError(f"{path}, line 1 has no column with {lacks[missing[0]]}: {', '.join(header)[:200]!r}; {hint}")
     for name, mean in zip(header, found, strict=True):
         if mean is None:
@@ -222,7 +211,7 @@ def _more(
     ttft = number("ttft") if "ttft" in cells else number("first", came)
     e2e = number("e2e") if "e2e" in cells else number("finish", came)
     queue = number("queue") if "queue" in cells else number("scheduled", came)
-    return request, Measured(ttft, number("tpot") if "tpot" in cells else _tpot(ttft, e2e, write), e2e, queue)
+    return request, Measured(ttft, number("tpot") if "tpot" in cells else tpot_of(ttft, e2e, write), e2e, queue)
 
 
 def _blocks(cell: str, prompt: int, block_tokens: int) -> tuple[int, ...]:
@@ -269,135 +258,3 @@ _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 
 def _cell(path: Path, where: int, column: str, cell: str, expected: str) -> InputError:
     return InputError(f"{path}, line {where} has {cell[:40]!r} for {column}; expected {expected}.")
-
-
-def _tpot(ttft: float | None, e2e: float | None, tokens: int) -> float | None:
-    return (e2e - ttft) / (tokens - 1) if ttft is not None and e2e is not None and tokens > 1 else None
-
-
-# --- JSON --------------------------------------------------------------------------------------------------------------
-
-
-def _json(path: Path, source: io.TextIOBase, first: str) -> Iterator[Line]:
-    try:
-        start = json.loads(first)
-    except (ValueError, RecursionError):
-        start = None
-    if isinstance(start, dict) and {"timestamp", "input_length", "output_length"} <= start.keys():
-        yield from _mooncake(path, source)
-        return
-    try:
-        whole = start if start is not None else json.loads(source.read())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"The trace {path} is no JSON: {error}; expected {_EXPECTED}.") from None
-    if isinstance(whole, dict) and "input_lens" in whole:
-        read: Callable[[Any], Iterator[Line]] = _vllm
-    elif isinstance(whole, dict) and "benchmarks" in whole:
-        read = _guidellm
-    elif isinstance(whole, list) and whole and isinstance(whole[0], dict) and {"start_time", "info"} <= whole[0].keys():
-        read = _inference_perf
-    else:
-        keys = ", ".join(whole)[:200] if isinstance(whole, dict) else type(whole).__name__
-        raise InputError(f"The trace {path} is JSON of no known kind ({keys}); expected {_EXPECTED}.")
-    done = 0
-    try:
-        for line in read(whole):
-            yield line
-            done += 1
-    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise InputError(f"{path}: {error}") from None
-        raise InputError(
-            f"{path}, request {done + 1} is not as {read.__name__[1:]} writes it: {type(error).__name__} {error}."
-        ) from None
-
-
-def _mooncake(path: Path, source: Iterable[str]) -> Iterator[Line]:
-    for number, text in enumerate(source, 1):
-        if not text.strip():
-            continue
-        try:
-            row = json.loads(text)
-            came = float(row["timestamp"]) / 1000
-            blocks = tuple(map(int, row["hash_ids"])) if "hash_ids" in row else None
-            request = Request(came, int(row["input_length"]), int(row["output_length"]), row.get("session_id"), blocks)
-        except (ValueError, KeyError, TypeError, OverflowError):
-            raise InputError(
-                f"{path}, line {number} is {text.strip()[:60]!r}; expected JSON with timestamp, input_length, output_length, hash_ids."
-            ) from None
-        yield Line(number, "", request)
-
-
-_LISTS = ("input_lens", "output_lens", "start_times", "ttfts", "itls", "errors")
-
-
-def _vllm(whole: dict[str, Any]) -> Iterator[Line]:
-    reads, writes = whole["input_lens"], whole["output_lens"]
-    starts = whole.get("start_times")
-    if not starts:
-        if whole.get("request_rate") not in ("inf", float("inf")) or whole.get("max_concurrency"):
-            raise InputError(
-                "it has no start_times, so when its requests came is not known; draw a load of its rate and lengths, or "
-                "measure again with a client that writes them (vllm bench serve --save-detailed)."
-            )
-        starts = [0.0] * len(reads)
-    ttfts, gaps, errors = (whole.get(key) or [None] * len(reads) for key in _LISTS[3:])
-    given = {name: len(whole[name]) for name in _LISTS if whole.get(name)}
-    if len({*given.values()}) > 1:
-        long = ", ".join(f"{name} {many}" for name, many in given.items())
-        raise InputError(f"its lists have one entry for each request, and are of different lengths: {long}.")
-    for n, (start, read, write, ttft, between, error) in enumerate(
-        zip(starts, reads, writes, ttfts, gaps, errors, strict=True), 1
-    ):
-        if error or not write:
-            yield Line(f"request {n}", "", None)
-            continue
-        e2e = ttft + sum(between) if ttft is not None and between is not None else None
-        measured = Measured(ttft, _tpot(ttft, e2e, write), e2e)
-        yield Line(f"request {n}", "", Request(float(start), int(read), int(write)), measured)
-
-
-def _inference_perf(whole: list[dict[str, Any]]) -> Iterator[Line]:
-    for n, row in enumerate(whole, 1):
-        info, run = row["info"] or {}, str(row.get("stage_id") or "")
-        got = info.get("response_metrics") or info
-        times = got.get("output_token_times") or []
-        if row.get("error") or not got.get("output_tokens"):
-            yield Line(f"request {n}", run, None)
-            continue
-        asked = _asked(row.get("request"))
-        said = (got.get("server_usage") or {}).get("completion_tokens")
-        write = int(said or (asked.get("max_tokens") if asked.get("ignore_eos") else 0) or got["output_tokens"])
-        read = int(info["input_tokens"] if "input_tokens" in info else info["request_metrics"]["text"]["input_tokens"])
-        start = float(row["start_time"])
-        ttft = times[0] - start if times else None
-        e2e = (times[-1] if times else float(row["end_time"])) - start
-        request = Request(start, read, write, row.get("session_id"), adapter=info.get("lora_adapter"))
-        yield Line(f"request {n}", run, request, Measured(ttft, _tpot(ttft, e2e, write), e2e))
-
-
-def _asked(request: Any) -> dict[str, Any]:
-    """The request as it was sent, where that is kept."""
-    try:
-        found = json.loads(request) if isinstance(request, str) else request
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _guidellm(whole: dict[str, Any]) -> Iterator[Line]:
-    several = len(whole["benchmarks"]) > 1
-    for number, benchmark in enumerate(whole["benchmarks"]):
-        rows = benchmark["requests"]
-        for n, row in enumerate(rows["successful"], 1):
-            start = row["request_start_time"] if "request_start_time" in row else row["start_time"]
-            ttft, between = row.get("time_to_first_token_ms"), row.get("inter_token_latency_ms")
-            measured = Measured(
-                None if ttft is None else ttft / 1000,
-                None if between is None else between / 1000,
-                row.get("request_latency"),
-            )
-            request = Request(float(start), int(row["prompt_tokens"]), int(row["output_tokens"]))
-            yield Line(f"request {n}", str(number) if several else "", request, measured)
-        for n, _ in enumerate([*(rows.get("incomplete") or ()), *(rows.get("errored") or ())], 1):
-            yield Line(f"failed request {n}", str(number) if several else "", None)

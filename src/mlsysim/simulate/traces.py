@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 from mlsysim.errors import InputError, nearest, refuse_address
 from mlsysim.simulate.draws import Draws
-from mlsysim.simulate.formats import Line, lines_of
+from mlsysim.simulate.formats import lines_of
+from mlsysim.simulate.lines import Line
 from mlsysim.simulate.packed import block_size
 from mlsysim.simulate.requests import Measured, Request
 from mlsysim.units.records import dataclass

@@ -18,7 +18,7 @@ from mlsysim.calibrate.cells import cell, devices_of, metric_named, whole
 from mlsysim.calibrate.measurements import settings
 from mlsysim.calibrate.questions import Question, Row, Skipped
 from mlsysim.calibrate.tables import inference, training, vision
-from mlsysim.calibrate.training_rows import read_metric
+from mlsysim.calibrate.training_cells import read_metric
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
 
 _WORDS = settings("rows")

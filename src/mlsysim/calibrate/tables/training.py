@@ -15,7 +15,8 @@ from mlsysim.calibrate.cells import cell, chip_of, format_of, key_of
 from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.cells import whole_or_none as whole
 from mlsysim.calibrate.questions import Excluded, Question, Skipped, answer_to, calibrated_plan, whole_nodes
-from mlsysim.calibrate.training_rows import GUESSED, Run, read_metric
+from mlsysim.calibrate.training_cells import read_metric
+from mlsysim.calibrate.training_rows import GUESSED, Run
 from mlsysim.hardware.arithmetic import arithmetic_peak
 from mlsysim.hardware.types import HardwareNode
 from mlsysim.models.base import Workload
