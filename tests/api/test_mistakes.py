@@ -52,7 +52,7 @@ def asked(command: str) -> tuple[str, dict[str, object]] | None:
 ASKED = {command: found for command in TABLE.MISTAKES if (found := asked(command)) is not None}
 # Said of options alone: files of the machine, and words of the command line.
 OF_OPTIONS = re.compile(
-    r"no option|Missing argument|On which hardware|after the model or in --on|The model comes first|one word here|cannot be read|no such file|is an address|--help"
+    r"no option|Missing argument|Settings are options|On which hardware|after the model or in --on|The model comes first|one word here|cannot be read|no such file|is an address|--help"
 )
 
 
