@@ -20,6 +20,7 @@ LAYOUTS = {
     "muon": {"model": "Llama3_8B", "batch_size": 256, "zero": 3, "optimizer": "muon", "micro_batches": 2},
     "not hidden": {"model": "Llama3_8B", "batch_size": 256, "zero": 2, "overlap_comm": False, "micro_batches": 2},
     "parts again": {"model": "Llama3_8B", "batch_size": 256, "zero": 1, "recomputed": "norm", "micro_batches": 4},
+    "no pipeline": {"model": "Llama3_8B", "batch_size": 256, "zero": 1, "schedule": "gpipe", "micro_batches": 4},
     "adapters": {"model": "Llama3_8B", "batch_size": 256, "lora_rank": 16, "micro_batches": 2, "tp": 1},
 }
 OUTPUTS = {"latency": ("step_time_s", "s"), "memory": ("memory_bytes", "byte"), "mfu": ("mfu", "")}

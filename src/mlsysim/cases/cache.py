@@ -228,9 +228,13 @@ class Longest(NamedTuple):
     held_beside: Any
 
 
-def longest_of(memory: Callable[[int], DeviceMemory], most: int) -> Longest | None:
-    """That of a device whose ``memory`` is that of sequences of a length; None where sequences keep nothing."""
-    memory = cache(memory)
+_MOST_TOKENS = 10**7
+"""Longest context that is looked for where a model states none of its own."""
+
+
+def longest_of(memory: Callable[[int], DeviceMemory], context: int | None) -> Longest | None:
+    """That of a device whose ``memory`` is that of sequences of a length, of a model with that ``context``; None where sequences keep nothing."""
+    memory, most = cache(memory), context or _MOST_TOKENS
     if not memory(most).each > 0:
         return None
     tokens = longest_context(memory, most)

@@ -12,9 +12,14 @@ little less room than there is). Each replica, and each group of attention, keep
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mlsysim.cases.cache import DeviceMemory
+from mlsysim.cases.machines import Machine
+from mlsysim.cases.serve import serve
+from mlsysim.cases.traffic import Traffic
 from mlsysim.units.kernel import kernel
 from mlsysim.units.ops import maximum, minimum
 
@@ -45,3 +50,19 @@ def found_prefixes(
     held = kept + host / token
     near, share = (share_found(asked, room, working) for room in (kept, held))
     return Found(share, share - near, (share - near) * prompt * token / link, kept, held)
+
+
+def found_beside(machine: Machine, t: Traffic, asked: Any, working: Any, host: Any, link: Any) -> tuple[Found, Any]:
+    """What a machine's caches find beside the requests of a traffic, and how many of these a replica has at once."""
+    memory = machine.memories(t)[-1]
+    token = machine.memories(Traffic(t.prompt, 0))[-1].each / t.prompt
+    flying = t.batch
+    if machine.apart:
+        # Readers of prompts that come at a rate have one each, at the least.
+        flying = machine.prompts(replace(t, together=t.together or 1.0))
+    elif t.concurrency is not None:
+        flying = min(math.ceil(t.concurrency / t.replicas), memory.sequences)
+    elif t.rate is not None:
+        warm = replace(t, together=1.0, cached=round(asked * t.prompt))
+        flying = math.ceil(serve(machine, warm).active / t.replicas)
+    return found_prefixes(memory, flying, token, t.prompt, asked, working, host, link), flying

@@ -20,7 +20,7 @@ from mlsysim.cases.algebra import Algebra
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Groups, Layout
 from mlsysim.cases.schedule import sharing
-from mlsysim.timing.network import Group, resource_of
+from mlsysim.timing.network import Group, Hierarchical, resource_of
 from mlsysim.units.ops import where
 
 BETWEEN_SITES = "wide-area link"
@@ -112,6 +112,30 @@ def messages(
     if stages is not None:
         beside = _between_sites(a, "sharded state", over, equation, beside, near[0], amount(0))
     return Said(beside, _between_sites(a, "gradient synchronisation", over, equation, after, near[1], amount(1)))
+
+
+def rings(job: Job, layout: Layout, x: Shared, net: Hierarchical) -> dict[str, Any]:
+    """What the messages of a step are as rings: bytes and messages of one over n ranks in each of k nodes, seconds that several sites add, and the same of
+    copies of a shard. ``ring_seconds`` are those of all rings; ``ring_layers`` and ``ring_copies`` take a tree where that is faster."""
+    micro, group = layout.micro_batches * job.accumulation, x.shard if job.zero else x.group
+
+    def told(part: Callable[[Any, Group], Any], whole: Callable[[Any, Group], Any], of: Shared) -> Any:
+        found = said(job, layout, [of], part, whole)
+        return found.after + micro * found.beside
+
+    def both(part: Callable[[Any, Group], Any], of: Shared) -> Any:
+        """With sums as a scatter and a gather."""
+        return told(part, lambda size, at: 2 * part(size, at), of)
+
+    alone, layers = x._replace(copies=None), told(net.gather, net.all_reduce, x._replace(copies=None))
+    found = {"ring_inside": group.inside, "ring_nodes": group.domains, "ring_layers": layers}
+    found |= {"ring_bytes": both(lambda size, at: size, alone), "ring_times": both(lambda size, at: 1.0, alone)}
+    found |= {"ring_seconds": both(net.gather, x), "ring_sites": both(net.across, x)}
+    found["ring_copies"] = told(net.gather, net.all_reduce, x) - layers
+    if job.zero and x.copies is not None:
+        inside, nodes = x.copies.inside, x.copies.domains
+        found |= {"copies_inside": inside, "copies_nodes": nodes, "copies_bytes": x.gradients / x.shard.ranks}
+    return found
 
 
 def _between_sites(

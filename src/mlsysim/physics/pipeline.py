@@ -230,10 +230,10 @@ def _sends_of_chunks(p: Any, m: Any, t: Any, shares: Shares, c: Any, last: Any, 
 def held(schedule: str, p: Any, m: Any, v: Any = 1, group: Any = None) -> Any:
     """Most micro-batches whose activations a device holds at once, in those of all its layers.
 
-    It follows from the order alone, whatever the times.
+    It follows from the order alone, whatever the times; a device alone takes one after the other under any name.
     """
     if schedule in ("gpipe", "breadth_first"):
-        return 1.0 * m
+        return where(p > 1, 1.0 * m, 1.0)
     if schedule == "interleaved":
         begun = (v - 1) * groups_of(p, m, group)[0] + 2.0 * p - 1
         return where(v > 1, minimum(begun, 1.0 * m * v) / v, minimum(1.0 * p, 1.0 * m))

@@ -260,7 +260,16 @@ def test_the_equation_of_a_pipelined_step_gives_the_step() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"zero_stage": 1}, {"zero_stage": 2}, {"zero_stage": 3, "microbatch_count": 4}, {"tp_size": 4, "pp_size": 2}],
+    [
+        *(
+            {},
+            {"zero_stage": 1},
+            {"zero_stage": 2},
+            {"zero_stage": 3, "microbatch_count": 4},
+            {"tp_size": 4, "pp_size": 2},
+        ),
+        *({"is_lora": True}, {"is_lora": True, "zero_stage": 3}),
+    ],
 )
 def test_the_equation_of_the_gradients_gives_their_time(given):
     """Rings of n accelerators in a node, then of each one's share over k nodes, with the numbers that are printed."""

@@ -27,6 +27,7 @@ from mlsysim.cases import joules, one_pass, schedule, training_memory
 from mlsysim.cases.assumptions import INFERRED
 from mlsysim.cases.job import Job
 from mlsysim.cases.layout import Layout, plan_layout
+from mlsysim.cases.replica_messages import Shared, rings
 from mlsysim.cases.train import Step
 from mlsysim.cases.train_whole import Amounts, first_order_amounts
 from mlsysim.cases.trainer import Trainer
@@ -350,34 +351,10 @@ def _with_the_host(job: Job, state: Any, trainer: Trainer) -> dict[str, Any]:
 
 
 def _ring(job: Job, layout: Layout, x: Amounts, net: Hierarchical, step: Step, first_order: bool) -> dict[str, Any]:
-    """What the rings of the gradients show: V bytes in c messages, of one group of n ranks in each of k nodes, and of its copies; else each group's time."""
-    groups, often = layout.groups(net), schedule.sharing(job, layout)
-    group, copied = (groups.shard, groups.copies) if job.zero else (groups.data, None)
-    n, k = group.inside, group.domains
-    scatters = often.scatters if job.zero >= 2 else 1.0
-    gathers = (
-        often.gathers - (often.whole_weights if job.frozen else 0) if job.zero >= 3 else 0.0 if job.frozen else 1.0
-    )
-    bytes_, times = (scatters * x.gradient_bytes + gathers * x.weight_bytes, scatters + gathers)
-    if not job.zero:
-        bytes_, times = 2 * x.gradient_bytes, 2.0
-
-    def ring(size: Any, count: Any, p: Any, q: Any) -> Any:
-        carried = ((p - 1) / p / net.link + (q - 1) / (q * p) / net.fabric) * size
-        return carried + count * ((p - 1) * net.link_latency + (q - 1) * net.fabric_latency)
-
-    sites = times * net.across(bytes_ / times, group)
-    layers = scatters * net.gather(x.gradient_bytes, group) + gathers * net.gather(x.weight_bytes, group)
-    layers = layers if job.zero else net.all_reduce(x.gradient_bytes, group)
-    shown = {"ring_inside": n, "ring_nodes": k, "ring_bytes": bytes_, "ring_times": times, "ring_sites": sites}
-    seconds, copies = ring(bytes_, times, n, k) + sites, 0.0
-    if copied is not None:
-        passed = x.gradient_bytes / group.ranks
-        copies = net.all_reduce(passed, copied)
-        seconds = seconds + ring(2 * passed, 2.0, copied.inside, copied.domains) + 2 * net.across(passed, copied)
-        shown |= {"copies_inside": copied.inside, "copies_nodes": copied.domains, "copies_bytes": passed}
-        shown["ring_sites"] = sites + 2 * net.across(passed, copied)
-    shown |= {"ring_layers": layers, "ring_copies": copies, "ring_experts": step.data - layers - copies}
-    alone = first_order and abs(seconds - step.data) <= 1e-9 * step.data
-    own = {"one_ring": alone and copied is None, "two_rings": alone and copied is not None}
-    return shown | own | {"other_rings": first_order and not alone}
+    """What the messages of replicas show: rings, where all of them are; else the time of each group."""
+    g = layout.groups(net)
+    shown = rings(job, layout, Shared(x.gradient_bytes, x.weight_bytes, g.data, g.shard, g.copies), net)
+    alone = first_order and abs(shown["ring_seconds"] - step.data) <= 1e-9 * step.data
+    shown |= {"one_ring": alone and "copies_bytes" not in shown, "two_rings": alone and "copies_bytes" in shown}
+    shown["ring_experts"] = step.data - shown["ring_layers"] - shown["ring_copies"]
+    return shown | {"other_rings": first_order and not alone}

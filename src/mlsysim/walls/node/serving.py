@@ -32,13 +32,13 @@ from typing import Annotated, Any
 
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED, SOFTWARE
-from mlsysim.cases.cache import DeviceMemory, Longest, fullest, longest_of
+from mlsysim.cases.cache import DeviceMemory, fullest, longest_of
 from mlsysim.cases.limited import Drawing, limited
 from mlsysim.cases.machines import Engines, Replicated
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
 from mlsysim.cases.pools import pool_rates
-from mlsysim.cases.prefix import found_prefixes
+from mlsysim.cases.prefix import found_beside
 from mlsysim.cases.request import ANSWER, FIRST, of_phase
 from mlsysim.cases.serve import Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
@@ -49,9 +49,6 @@ from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolve
 from mlsysim.walls.binding import NAMES, LazyBinding, lead, too_full
 from mlsysim.walls.node.engine_inputs import LOAD, check_serving, chunks_of, deployment_of, traffic_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
-
-_MOST_TOKENS = 10**7
-"""Longest context that is looked for where a model states none of its own."""
 
 CARDS = """
 4 Serving: time to first token and between tokens
@@ -267,7 +264,9 @@ class ServingModel(Resolver[ServingResult]):
                 "served": served,
                 "looped": looped,
                 "times": times,
-                "longest": partial(_longest, machine, deployment.model),
+                "longest": partial(
+                    longest_of, lambda tokens: machine.memories(Traffic(tokens, 0))[0], deployment.model.max_context
+                ),
                 "pools": partial(pool_rates, machine, clients or traffic) if machine.apart else None,
                 "batch": batch,
                 "fullest": chip,
@@ -336,29 +335,15 @@ def _counted(
 def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: Assumptions) -> Traffic:
     """The traffic with what a cache of prefixes finds beside the requests in flight."""
     asked = replace(t, answer=x.output_len or 0, concurrency=x.concurrency, rate=x.arrival_rate)
-    memory = machine.memories(asked)[-1]
-    token = machine.memories(Traffic(x.seq_len, 0))[-1].each / x.seq_len
-    flying = t.batch
-    if x.concurrency is not None:
-        flying = min(math.ceil(x.concurrency / t.replicas), memory.sequences)
-    elif x.arrival_rate is not None:
-        warm = replace(t, rate=x.arrival_rate, together=1.0, cached=round(x.prefix_hit_rate * x.seq_len))
-        flying = math.ceil(serve(machine, warm).active / t.replicas)
-    # Readers of prompts that come at a rate have one each, at the least.
-    flying = machine.prompts(replace(asked, together=t.together or 1.0)) if machine.apart else flying
     host = x.offload_memory or 0.0
     link = host_link(x.hardware, "offload_memory") if host else math.inf
     working = 1.0 if x.prefix_tokens is None else x.prefix_tokens
-    found = found_prefixes(memory, flying, token, x.seq_len, x.prefix_hit_rate, working, host, link)
+    found, flying = found_beside(machine, asked, x.prefix_hit_rate, working, host, link)
     room = f"{found.kept:,.0f} tokens of prefixes fit beside {flying:,.0f} requests"
     room += f", {found.held - found.kept:,.0f} with the host" if host else ""
     limited = "" if x.prefix_tokens is None else f", {x.prefix_tokens:,.0f} are asked for"
     assumed["prefixes"] = f"{found.share:.3g} of the prompts' tokens are found: {room}{limited}"
     return replace(t, cached=round(found.share * x.seq_len), recall=found.recall)
-
-
-def _longest(machine: Replicated | Engines, model: Any) -> Longest | None:
-    return longest_of(lambda tokens: machine.memories(Traffic(tokens, 0))[0], model.max_context or _MOST_TOKENS)
 
 
 def _bands(machine: Engines, served: Served, t: Traffic, further: bool, assumed: Assumptions) -> dict[str, Any]:
