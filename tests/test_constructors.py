@@ -217,6 +217,21 @@ def test_a_changed_copy_is_read_as_a_record_is(update, words):
     assert one_sentence(H100.memory.model_copy, update=update).startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("made", "field", "given", "words"),
+    [
+        (Models.Llama3_8B, "layers", -1, "TransformerWorkload: the 'layers' field got -1; expected more than 0"),
+        (Models.Llama3_8B, "vocab_size", 0, "TransformerWorkload: the 'vocab_size' field got 0; expected more than 0"),
+        (Models.Llama3_8B, "layers", True, "'layers' must be a number, got True"),
+        (Models.DeepSeek_V3.mla, "q_lora_rank", 0, "MLA: the 'q_lora_rank' field got 0; expected more than 0"),
+        (Models.DLRM_MLPerf, "embedding_rows", (5, 0), "RecommendationWorkload: the 'embedding_rows.1' field got 0"),
+        (Nodes.DGX_H100, "nics_per_node", math.nan, "Node: the 'nics_per_node' field got nan; expected a number"),
+    ],
+)
+def test_numbers_of_a_changed_copy_are_read_as_those_of_a_record(made, field, given, words):
+    assert one_sentence(made.model_copy, update={field: given}).startswith(words)
+
+
 @pytest.mark.parametrize("number", [1e41, 10**400])
 def test_what_is_beyond_floats_is_beyond_anything_physical(number):
     assert "beyond anything physical" in one_sentence(TransformerWorkload, **{**SIZES, "norms_per_layer": number})

@@ -121,9 +121,9 @@ def remedy(instead: str) -> str:
     return instead if instead.startswith("leave it out") else f"write {instead}"
 
 
-def plain(name: str) -> str:
+def plain(name: object) -> str:
     """A name as the table writes it: ``--TP-size`` becomes ``tp_size``."""
-    return name.strip().lstrip("-").replace("-", "_").lower()
+    return str(name).strip().lstrip("-").replace("-", "_").lower()
 
 
 @cache

@@ -259,3 +259,12 @@ def test_parts_of_a_record_are_built_with_it_and_once():
     first = Inner.__pydantic_validator__
     assert made.others[0].inner.size == Q_("2 GB") and Inner(size="1 GB") == made.inner
     assert Inner.__pydantic_validator__ is first
+
+
+@pytest.mark.parametrize("document", [{1: 2}, {"chip": {1: 2}}, {"chip": {"capacity": {(1, 2): 3}, 4: 5}}])
+def test_keys_that_are_no_text_are_refused(document):
+    class Board(Record):
+        chip: Chip
+
+    with pytest.raises(InputError, match=r"Keys of a table are text, got (1|4|\(1, 2\))\.$"):
+        Board.model_validate(document)

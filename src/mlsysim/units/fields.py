@@ -210,9 +210,14 @@ Words = SkipValidation[str]
 
 @cache
 def _numbers(kind: type[BaseModel]) -> frozenset[str]:
-    """Fields that are numbers, which Python takes true and false for."""
-    parts = {name: (field.annotation, *get_args(field.annotation)) for name, field in kind.model_fields.items()}
-    return frozenset(name for name, found in parts.items() if {int, float} & set(found) and bool not in found)
+    """Fields that are numbers, or may be left out and are, or lists of them. Python takes true and false for numbers."""
+    found = set()
+    for name, field in kind.model_fields.items():
+        choices = get_args(field.annotation)
+        parts = (field.annotation, *choices, *(each for part in choices for each in get_args(part)))
+        if any(part in (int, float) for part in parts) and bool not in parts:
+            found.add(name)
+    return frozenset(found)
 
 
 class Record(BaseModel):
@@ -238,6 +243,9 @@ class Record(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise sentence_for(type(self), error) from None
+        except TypeError:
+            _refuse_other_keys(data)
+            raise
 
     @classmethod
     def model_rebuild(cls, *, _parent_namespace_depth: int = 2, **options: Any) -> bool | None:
@@ -250,13 +258,14 @@ class Record(BaseModel):
         return super().model_rebuild(_parent_namespace_depth=_parent_namespace_depth + 1, **options)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with some fields changed, quantities read as they are when a record is made; what was derived from the old ones is derived anew."""
-        known, quantities = type(self).model_fields, _quantities(type(self))
+        """A copy with some fields changed, quantities and numbers read as they are when a record is made; what was derived from the old ones is derived anew."""
+        known, quantities, numbers = type(self).model_fields, _quantities(type(self)), _numbers(type(self))
         for name in (update or {}).keys() - known:
             close = nearest(name, known)
             hint = did_you_mean(close) if close else f"its fields are {', '.join(known)}."
             raise InputError(f"{type(self).__name__} has no field {name[:200]!r}; {hint}", field=name)
         read = {k: quantities[k].read(v, k) for k, v in (update or {}).items() if k in quantities and v is not None}
+        read |= {k: getattr(_alone(type(self), k)(**{k: v}), k) for k, v in (update or {}).items() if k in numbers}
         copy = super().model_copy(update={**(update or {}), **read}, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields:
             del copy.__dict__[name]
@@ -268,6 +277,9 @@ class Record(BaseModel):
             return super().model_validate(obj, **kwargs)
         except ValidationError as error:
             raise sentence_for(cls, error) from None
+        except TypeError:
+            _refuse_other_keys(obj)
+            raise
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **kwargs: Any) -> Self:
@@ -275,6 +287,21 @@ class Record(BaseModel):
             return super().model_validate_json(json_data, **kwargs)
         except ValidationError as error:
             raise sentence_for(cls, error) from None
+
+
+def _refuse_other_keys(data: Any) -> None:
+    """Refuses a table of which a key is no text, as YAML and Python write them: no field is called so."""
+    for name, value in data.items() if isinstance(data, dict) else ():
+        if not isinstance(name, str):
+            raise InputError(f"Keys of a table are text, got {name!r:.60}.", field=str(name)[:60])
+        _refuse_other_keys(value)
+
+
+@cache
+def _alone(kind: type[Record], name: str) -> type[Record]:
+    """A record of this one field, which reads it as the whole does."""
+    field = kind.model_fields[name]
+    return type(kind.__name__, (Record,), {"__annotations__": {name: field.annotation}, name: field})
 
 
 @cache
