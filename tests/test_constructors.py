@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlsysim.ask import train
 from mlsysim.errors import DataWarning, InputError, MLSysError
 from mlsysim.hardware.registry import Hardware
 from mlsysim.hardware.registry import build as build_chip
@@ -236,6 +237,18 @@ def test_numbers_of_a_changed_copy_are_read_as_those_of_a_record(made, field, gi
 def test_what_is_beyond_floats_is_beyond_anything_physical(number):
     assert "beyond anything physical" in one_sentence(TransformerWorkload, **{**SIZES, "norms_per_layer": number})
     assert "beyond anything physical" in one_sentence(TransformerWorkload, name="x", layers=2, parameters=number)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"chip": {"memory_bandwidth": "1e-320 B/s"}}, "memory_bandwidth' field got 1×10⁻³²⁰ B/s, which is as good as zero"),
+        ({"tokens": 1e-320}, "tokens' field got '1e-320'; expected a positive number"),
+        ({"efficiency": 1e-300}, "'efficiency' input of ParallelismOptimizer is 1e-300, beyond anything physical"),
+    ],
+)  # fmt: skip
+def test_what_is_as_good_as_zero_is_refused(keys, words):
+    assert words in one_sentence(train, "Llama3_8B", on="16xH100", **keys)
 
 
 def test_a_whole_number_beyond_floats_is_not_finite():

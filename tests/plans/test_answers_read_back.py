@@ -6,9 +6,13 @@ import json
 import pkgutil
 import typing
 from collections import Counter
+from functools import cache, reduce
+from operator import getitem
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mlsysim
 from mlsysim.calibrate.fit_results import FittedEngine
@@ -243,3 +247,74 @@ def test_what_is_no_document_is_refused_in_a_sentence(kind, text):
     if (kind, text) != (PipelineResult, "{}"):
         with pytest.raises(InputError, match=r"^[A-Z].*[.?)]$"):
             kind.from_json(text)
+
+
+OTHER = (
+    *(None, True, -1, 0, 1e308, "x", "", [], {}, [[1]], {"a": 1}, "Infinity"),
+    *({"magnitude": 1, "unit": "zz"}, {"magnitude": [[1]], "unit": "s"}),
+)
+"""What stands where something else was written."""
+
+
+def _places(document, before=()):
+    pairs = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in pairs:
+        yield (*before, key)
+        yield from _places(value, (*before, key))
+
+
+@cache
+def _written(kind):
+    return MADE[kind]().to_json()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(MADE, key=str)), st.data())
+def test_a_changed_document_reads_or_is_refused_in_a_sentence(kind, data):
+    document = json.loads(_written(kind))
+    *way, last = data.draw(st.sampled_from([*_places(document)]))
+    held = reduce(getitem, way, document)
+    if data.draw(st.booleans()):
+        held[last] = data.draw(st.sampled_from(OTHER))
+    else:
+        del held[last]
+    try:
+        read = kind.from_dict(document)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        read.to_json()
+
+
+@pytest.mark.parametrize("second", range(len(PLANS)))
+def test_any_two_answers_compare_and_read_back(second):
+    for first in range(second):
+        two = [evaluate(PLANS[which], change=False) for which in (first, second)]
+        try:
+            found = compare_answers(*two)
+        except InputError:
+            continue
+        again = Comparison.from_json(found.to_json())
+        assert again == found and again.to_json() == found.to_json()
+
+
+AXES = {
+    "hardware": ["H100", "A100", "MI300X", "L4", "TPUv5p"],
+    "batch": [1, 8, 1000, 10**6],
+    "isl": [1, 2000, 10**6],
+    "tp_size": [1, 8],
+}
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {name: st.lists(st.sampled_from(of), min_size=1, max_size=3, unique=True) for name, of in AXES.items()}
+    )
+)
+def test_a_sweep_of_any_axes_reads_back(axes):
+    found = sweep(Space.from_dict({**SPACE, "fixed": {"model": "Llama3_8B", "osl": 64}, "axes": axes}))
+    again = SweepResult.from_json(found.to_json())
+    assert again == found and again.to_json() == found.to_json()

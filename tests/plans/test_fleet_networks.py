@@ -48,6 +48,13 @@ def test_fewer_rails_are_never_faster(efficiency):
 
 
 @FIDELITIES
+@pytest.mark.parametrize("rails", [1, 2, 4])
+def test_a_node_has_as_much_of_upper_stages_as_of_fewer_rails(efficiency, rails):
+    """Eight ports over stages that carry 1/o of them are 8/o ports, whoever sends."""
+    assert step(efficiency, oversubscription=8 // rails) == pytest.approx(step(efficiency, rails=rails), rel=1e-12)
+
+
+@FIDELITIES
 def test_an_oversubscribed_fabric_is_a_congested_one(efficiency):
     assert step(efficiency, oversubscription=3) == pytest.approx(step(efficiency, congestion=3), rel=1e-12)
 

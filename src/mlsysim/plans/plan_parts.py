@@ -27,7 +27,7 @@ SPLITS = ("tp", "pp", "dp", "ep", "attention_dp", "cp", "ring", "micro_batch_gro
 
 def _amount(value: Any) -> Any:
     found = read_number(value)
-    if not isinstance(found, int | float | None):
+    if not isinstance(found, int | float | None) or 0 < (found or 0) < 1 / of.BEYOND:
         raise ValueError(f"The 'tokens' field got {str(found)[:40]!r}; expected a positive number such as 15e12 or 15T")
     return found
 

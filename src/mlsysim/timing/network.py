@@ -282,7 +282,12 @@ def chip_network(
 
 
 def port_rate(fabric: NetworkFabric) -> float:
-    """What one port has of a fabric when all send at once, in bytes a second."""
+    """What one port has of a fabric when all send at once, in bytes a second.
+
+    Where the upper stages carry 1/o of what all ports send, a node of k ports has k/o ports across them: o = k is one rail to all of its
+    accelerators, which send at once. Messages that stay under one switch of the first stage would not be slowed; where ranks
+    stand is not known, so none is taken to.
+    """
     return to_si(fabric.bandwidth, "byte/s") / fabric.oversubscription_ratio
 
 

@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from mlsysim.errors import InputError, UnitError, did_you_mean, nearest
 from mlsysim.units.records import dataclass
-from mlsysim.units.registry import Quantity, number_from, parse_quantity, two_meanings, ureg
+from mlsysim.units.registry import Quantity, number_from, parse_quantity, to_si, two_meanings, ureg
 from mlsysim.units.text import as_given
 
 _KINDS = {
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 BEYOND = 1e40
-"""No physical number is larger, in any unit; products of larger ones leave the range of floats."""
+"""No physical number is larger, in any unit, and no rate or capacity smaller than one over it; products of such leave the range of floats."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,8 @@ class QuantityField:
             raise refusal(f" got {quantity:~P}, which is negative")
         if zero and not self.zero:
             raise refusal(f" got {quantity:~P}, which is zero")
+        if not self.zero and isinstance(magnitude, (int, float)) and to_si(quantity, self.unit) < 1 / BEYOND:
+            raise refusal(f" got {quantity:~P}, which is as good as zero")
         if self.most < math.inf and quantity.to(self.unit).magnitude > self.most:
             raise refusal(f" got {quantity:~P}, which is above {self.most:g} {self.unit}")
         return quantity

@@ -58,7 +58,10 @@ class Document:
             unknown = next((name for name in told if name not in types), None)
             if unknown is not None:
                 raise unknown_name(f"field of {cls.__name__}", str(unknown), types)
-            return cls(**{name: _read(types[name], value) for name, value in told.items()})
+            read = cls(**{name: _read(types[name], value) for name, value in told.items()})
+            # What is made of the fields cannot be made of any.
+            read._made()
+            return read
         except ValidationError as error:
             assert issubclass(cls, BaseModel)
             raise sentence_for(cls, error) from None
@@ -201,6 +204,8 @@ def from_plain(value: Any) -> Any:
         return math.inf if value == _INFINITE else -math.inf if value == f"-{_INFINITE}" else value
     read = {name: from_plain(item) for name, item in value.items()}
     if read.keys() == {"magnitude", "unit"} and isinstance(read["unit"], str):
+        if not isinstance(read["magnitude"], int | float | None):
+            raise ValueError(f"the magnitude of a quantity is a number, got {str(read['magnitude'])[:60]!r}")
         return Quantity(read["magnitude"], ureg.parse_units(read["unit"]))
     return Binding(**read) if read.keys() == _BINDING else read
 

@@ -273,7 +273,7 @@ def _refused(resolver: str, name: str, wanted: str, got: str) -> InputError:
 
 def _in_range(resolver: str, name: str, spec: Input, number: float) -> float:
     low, high = spec.low, spec.high
-    if high is None and BEYOND < abs(number) < math.inf:
+    if (high is None and BEYOND < abs(number) < math.inf) or (spec.low_open and 0 < abs(number) < 1 / BEYOND):
         raise InputError(
             f"The {name!r} input of {resolver} is {as_given(number)}, beyond anything physical.", field=name
         )
