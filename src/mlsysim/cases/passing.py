@@ -34,12 +34,15 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from statistics import NormalDist
 
 _ALIKE, _SURE, _MOST_ANSWERS, _TRIES, _FEWEST, _HALVES = 3e-4, 3.5, 60, 12, 1e-9, 9
+_SELDOM = 16
+"""Parts after which those that are answered are looked for."""
 PARTS = 32
 """Steps of the walk in an answer."""
 
@@ -96,7 +99,7 @@ class _Sums(NamedTuple):
 
 
 class _Walk:
-    """Requests in groups that were let in together, (number, parts of an answer since), the oldest first; those put back, the next to be read last."""
+    """Requests in groups that were let in together, their ``many`` and ``age`` in parts of an answer, the oldest first; those put back, (number, age), the next to be read last."""
 
     def __init__(self, server: Server, sent: float, rate: float) -> None:
         self.server, self.sent, self.rate = server, sent, rate
@@ -104,59 +107,81 @@ class _Walk:
         width = math.sqrt(math.log1p(server.cv**2))
         longest = math.ceil(parts * math.exp(_SURE * width)) + 1
         # Those that were let in within a part are half of one old at its end, on average.
-        ages = [0.0, *((k - 0.5) / parts for k in range(1, longest + 3))]
-        self.left = [_outlives(age, width) for age in ages]
-        self.left[longest + 1 :] = [0.0, 0.0]
+        ages = [0.0, *((k - 0.5) / parts for k in range(1, longest + 3 + _SELDOM))]
+        self.left = [_outlives(age, width) for age in ages[: longest + 1]] + [0.0] * (len(ages) - longest - 1)
         self.ages = ages
         self.takes = [server.young + (server.old - server.young) * age for age in ages]
-        self.groups: list[tuple[float, int]] = []
+        self.stay, self.written = self.left[1:], [left * age for left, age in zip(self.left, ages, strict=True)]
+        self.writing = self.written[1:]
+        self.many: list[float] = []
+        self.age: list[int] = []
         self.back: list[tuple[float, int]] = []
-        self.sums = _Sums()
+        self.sums, self.walked = _Sums(), 0
+        self.here = self.wrote = 0.0
+        self.look()
 
-    def flying(self, later: int = 0) -> float:
-        left = self.left
-        return sum([many * left[k + later] for many, k in self.groups])
+    def over(self, known: list[float]) -> float:
+        """A sum over those that are there of what is known of each age."""
+        return sum(map(mul, self.many, [known[k] for k in self.age]))
 
-    def used(self) -> float:
-        """Room that those who are there take at the end of the part."""
-        left, takes = self.left, self.takes
-        return sum([many * left[k + 1] * takes[k + 1] for many, k in self.groups])
+    def look(self) -> None:
+        """Counts those that will be there at the end of the part, what they have written then, and their room."""
+        young, old = self.server.young, self.server.old
+        self.staying, self.will_have = self.over(self.stay), self.over(self.writing)
+        self.used = young * self.staying + (old - young) * self.will_have
+
+    def look_again(self) -> None:
+        """The same after others were put back or let in, and those that are there now."""
+        self.here, self.wrote = self.over(self.left), self.over(self.written)
+        self.look()
+
+    def drop(self) -> None:
+        """Those that are answered leave."""
+        held = [(many, k) for many, k in zip(self.many, self.age, strict=True) if many * self.left[k] > _FEWEST]
+        self.many, self.age = [many for many, _ in held], [k for _, k in held]
 
     def outgrown(self) -> bool:
         """Those that were let in last are put back for the others; whether any were."""
-        over = self.used() - self.server.room * (1 + _FEWEST)
+        over = self.used - self.server.room * (1 + _FEWEST)
         if over <= 0:
             return False
-        while over > 0 and self.groups:
-            many, k = self.groups.pop()
+        self.drop()
+        while over > 0 and self.many:
+            many, k = self.many.pop(), self.age.pop()
             each = self.left[k + 1] * self.takes[k + 1]
             gone = min(many, over / each) if each > 0 else 0.0
             over -= gone * each
             if gone > 0:
                 self.back.append((gone * self.left[k], k))
             if gone < many:
-                self.groups.append((many - gone, k))
+                self.join(many - gone, k)
                 break
+        self.look_again()
         return True
+
+    def join(self, many: float, age: int) -> None:
+        self.many.append(many)
+        self.age.append(age)
 
     def returned(self) -> float:
         """Those put back come again while there is room; prompts that are read for it."""
         if not self.back:
             return 0.0
         s, read = self.server, 0.0
-        free, places = s.room - self.used(), s.slots - self.flying(1)
+        free, places = s.room - self.used, s.slots - self.staying
         while self.back:
             many, k = self.back[-1]
             stays = self.left[k + 1] / self.left[k]
             work, each = 1 + s.longer * self.ages[k], stays * self.takes[k + 1]
             come = min(many, free / each if each > 0 else math.inf, places, (s.full * self.part - read) / work)
             if come > 0:
-                self.groups.append((come / self.left[k], k))
+                self.join(come / self.left[k], k)
                 free, places, read = free - come * each, places - come, read + come * work
             self.back.pop()
             if come < many:
                 self.back.append((many - max(come, 0.0), k))
                 break
+        self.look_again()
         return read
 
     def walk(self) -> None:
@@ -164,10 +189,11 @@ class _Walk:
         s, sums, part = self.server, self.sums, self.part
         outgrown = self.outgrown()
         read = 0.0 if outgrown else self.returned()
-        here, stay = self.flying(), self.flying(1)
-        room = max(min((s.room - self.used()) / self.takes[1], s.slots - stay), 0.0)
+        here, stay, written = self.here, self.staying, self.wrote
+        room = max(min((s.room - self.used) / self.takes[1], s.slots - stay), 0.0)
         # Clients ask again within the part in which they are answered.
-        ended = sums.let_in - stay - sum(many for many, _ in self.back)
+        held = sum([many for many, _ in self.back])
+        ended = sums.let_in - stay - held
         left, queue = max(min(self.sent, s.clients + ended) - sums.came, 0.0), sums.waiting
         waits, over, again = queue > 1 and room < queue, here - stay, 1.0
         if waits and s.clients < math.inf:
@@ -176,7 +202,6 @@ class _Walk:
         elif waits:
             again = s.again(here / s.steps)
         most = 0.0 if self.back or outgrown else max(min(s.full * part - read, room, queue + left), 0.0)
-        written = sum([many * self.left[k] * self.ages[k] for many, k in self.groups])
 
         def lasts(come: float) -> float:
             n = (here + stay + come) / 2
@@ -202,9 +227,14 @@ class _Walk:
             reading = min(whole, seconds)
         waited = max((queue + new - come) * seconds + come * reading / 2 - new * new / self.rate / 2, 0.0)
         n = (here + stay + come) / 2
-        held = sum(many for many, _ in self.back)
-        aged = [*((many, k + 1) for many, k in self.groups), (come, 1)]
-        self.groups = [(many, k) for many, k in aged if many * self.left[k] > _FEWEST]
+        self.age = [k + 1 for k in self.age]
+        if come * self.left[1] > _FEWEST:
+            self.join(come, 1)
+        self.walked += 1
+        if not self.walked % _SELDOM:
+            self.drop()
+        self.here, self.wrote = stay + come * self.left[1], self.will_have + come * self.written[1]
+        self.look()
         self.sums = _Sums(
             sums.time + seconds,
             sums.came + new,
@@ -272,12 +302,12 @@ def _root(missing: Callable[[float], float], most: float) -> float:
 def passing(server: Server, sent: float, rate: float) -> Passed:
     """``sent`` requests, at least one, that come at a rate."""
     walk, marks, since, parts = _Walk(server, max(sent, 1.0), rate), [_Sums()], 0, server.parts
-    while since < parts or walk.flying() > math.log(2):
+    while since < parts or walk.here > math.log(2):
         for _ in range(parts):
             walk.walk()
             over = walk.sums.came >= walk.sent * (1 - _FEWEST) and walk.sums.waiting < _FEWEST * walk.sent
             since = since + 1 if over and not walk.back else 0
-            if since >= parts and walk.flying() <= math.log(2):
+            if since >= parts and walk.here <= math.log(2):
                 break
         marks.append(walk.sums)
         if len(marks) > 3 and not since and (many := walk.alike(marks)):
@@ -293,10 +323,12 @@ def tabled(time: Callable[[float], float], most: float) -> Callable[[float], flo
     """A time of n up to ``most`` that is nearly straight between halves of it."""
     at = [0.0, *(most * 0.5**k for k in range(_HALVES, -1, -1))]
     known = [time(max(n, _FEWEST)) for n in at]
+    slopes = [0.0, *((b - a) / (y - x) for (x, y), (a, b) in zip(pairwise(at), pairwise(known), strict=True))]
+    last = len(at) - 1
 
     def found(n: float) -> float:
-        k = min(max(bisect_left(at, n), 1), len(at) - 1)
-        return known[k - 1] + (known[k] - known[k - 1]) * (n - at[k - 1]) / (at[k] - at[k - 1])
+        k = bisect_left(at, n, 1, last)
+        return known[k] + slopes[k] * (n - at[k])
 
     return found
 
