@@ -203,6 +203,7 @@ class _Walk:
             again = s.again(here / s.steps)
         most = 0.0 if self.back or outgrown else max(min(s.full * part - read, room, queue + left), 0.0)
 
+        @cache
         def lasts(come: float) -> float:
             n = (here + stay + come) / 2
             share = written / max(here + come, _FEWEST) + 0.5 / s.parts
