@@ -239,6 +239,12 @@ class Engines:
         of = {"tpot": "times per token", "ttft": "times to the first token"}.get(metric, "rates")
         return band, band.resting_on(f"{of} of measured {pools}serving runs", **lacks)
 
+    @property
+    def leaves_nodes(self) -> bool:
+        """Whether a replica has its devices in several nodes, as none of the measured ones that read their own prompts had."""
+        step = self.writer
+        return not self.apart and step.deployment.devices > max(step.network.domain, step.network.node)
+
     def _loop(self, t: Traffic, a: Algebra) -> tuple[Loop, Any]:
         t = self.drafting(t)
         if self.apart:

@@ -53,6 +53,13 @@ class Interval(Record):
         """The band around a predicted value, which cannot be below the ``least`` unless the prediction is."""
         return max(predicted * self.low, min(least, predicted)), predicted * self.high
 
+    def with_part(self, part: "Interval", share: float) -> "Interval":
+        """The same where a share of what is predicted errs by itself too, to first order."""
+        low, high = independent(self.factors, to_power(part.factors, share)) or self.factors
+        return self.model_copy(
+            update={"low": low, "high": high, "wider": self.wider * math.log(high) / math.log(self.high)}
+        )
+
     @property
     def factors(self) -> "Factors":
         return self.low, self.high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from mlsysim.models.transformer import TransformerWorkload
 from mlsysim.units.registry import to_si
 from mlsysim.walls.node.compute_memory import SingleNodeModel
 from mlsysim.walls.node.serving import ServingModel
+from mlsysim.zoo.intervals import interval
 
 CHIPS = ("H100", "A100", "H200", "B200", "MI300X", "TPUv5e", "L40S", "RTX_4090", "T4", "GB200")
 
@@ -82,3 +84,16 @@ def test_an_engines_iteration_is_the_nodes_pass(model: str) -> None:
             expected = {(p.name, p.resource): p.exposed for p in of_phase(served.ledger, words).parts}
             found = {(p.name, p.resource): p.exposed for p in parts}
             assert {k: v for k, v in found.items() if v} == pytest.approx({k: v for k, v in expected.items() if v})
+
+
+def test_messages_between_nodes_widen_the_interval_by_their_part_of_a_token() -> None:
+    given = {"efficiency": "calibrated", "fabric": "InfiniBand_NDR", "output_len": 100}
+    two, one = (
+        ServingModel().solve("DeepSeek_R1", chip, 1000, 1, tp_size=tp, **given)
+        for chip, tp in (("H100", 16), ("H200", 8))
+    )
+    answer, network = of_phase(two.ledger, ANSWER), interval("collective network")
+    wide, alone = (math.log(each.itl_interval[1] / each.itl) for each in (two, one))
+    sent = answer.walls()[14] / answer.seconds * math.log(network.high)
+    assert wide == pytest.approx(math.hypot(alone, sent), rel=1e-6) and wide > 1.3 * alone
+    assert "several nodes" in two.assumptions["interval"] and "several nodes" not in one.assumptions["interval"]

@@ -26,6 +26,7 @@ peak, so decode is 10 to 40 % longer than this bound unless ``bandwidth_efficien
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -33,13 +34,14 @@ from typing import Annotated, Any
 from mlsysim.cases.algebra import Algebra, ledger_of
 from mlsysim.cases.assumptions import INFERRED, SOFTWARE
 from mlsysim.cases.cache import DeviceMemory, fullest, longest_of
+from mlsysim.cases.ledger import Ledger
 from mlsysim.cases.limited import Drawing, limited
-from mlsysim.cases.machines import Engines, Replicated
+from mlsysim.cases.machines import Engines, Machine, Replicated
 from mlsysim.cases.offload import host_link
 from mlsysim.cases.phases import prefill_parts
 from mlsysim.cases.pools import pool_rates
 from mlsysim.cases.prefix import found_beside
-from mlsysim.cases.request import ANSWER, FIRST, of_phase
+from mlsysim.cases.request import ANSWER, COMMUNICATION, FIRST, of_phase
 from mlsysim.cases.serve import Served, batch_times, serve
 from mlsysim.cases.traffic import Traffic
 from mlsysim.timing.engines import default_engine
@@ -49,6 +51,7 @@ from mlsysim.walls.base import CALIBRATED, Assumptions, Binding, Inputs, Resolve
 from mlsysim.walls.binding import NAMES, LazyBinding, lead, too_full
 from mlsysim.walls.node.engine_inputs import LOAD, check_serving, chunks_of, deployment_of, traffic_of
 from mlsysim.walls.result import Memory, Rate, Result, Time
+from mlsysim.zoo.intervals import interval
 
 CARDS = """
 4 Serving: time to first token and between tokens
@@ -223,19 +226,21 @@ class ServingModel(Resolver[ServingResult]):
         cache = writer.cache(length) * batch
         extra = draft.weights + draft.cache(length) * batch if draft is not None else 0.0
 
-        further = x.output_len != 1
-        bands = _bands(machine, served, clients or traffic, further, assumed) if isinstance(machine, Engines) else {}
-
         def request(a: Algebra) -> Any:
             # The ledger is of a request, or of the first two tokens where the answer has no length.
             seen = serve(machine, clients or traffic, a)
             return seen.ttft + seen.itl if x.output_len is None else seen.e2e
 
+        def case() -> Ledger:
+            return ledger_of(request, room.held(kept), room.capacity)
+
+        further = x.output_len != 1
+        bands = _bands(machine, served, clients or traffic, further, assumed, case)
         outcome = ServingResult.of(
             assumed,
             feasible=fits,
             binding=None if fits else _full(x, room, kept, chip, found),
-            case=lambda: ledger_of(request, room.held(kept), room.capacity),
+            case=case,
             noun="request",
             kv_cache_size=cache if writer.model.has_dimensions else None,
             total_memory_required=writer.weights + cache + extra,
@@ -346,9 +351,18 @@ def _with_prefixes(x: Any, machine: Replicated | Engines, t: Traffic, assumed: A
     return replace(t, cached=round(found.share * x.seq_len), recall=found.recall)
 
 
-def _bands(machine: Engines, served: Served, t: Traffic, further: bool, assumed: Assumptions) -> dict[str, Any]:
-    """Intervals of the times of a batch, and what they rest on."""
+def _bands(
+    machine: Machine, served: Served, t: Traffic, further: bool, assumed: Assumptions, case: Callable[[], Ledger]
+) -> dict[str, Any]:
+    """Intervals of the times of a batch, and what they rest on. What a replica's nodes say to each other no measured run had."""
+    if not isinstance(machine, Engines):
+        return {}
     (itl, words), (ttft, _) = (machine.band(of, t, not further) for of in ("tpot", "ttft"))
+    if machine.leaves_nodes:
+        phases, network = [of_phase(case(), phase) for phase in (ANSWER, FIRST)], interval("collective network")
+        shares = [phase.walls().get(COMMUNICATION, 0.0) / phase.seconds for phase in phases]
+        itl, ttft = (band.with_part(network, share) for band, share in zip((itl, ttft), shares, strict=True))
+        words += f"; no such run was on several nodes, whose messages take {shares[0]:.0%} of a token (90 % of measured ones were within {network.high:.1f} times)"
     assumed.say("interval", itl.key, INFERRED, words)
     return {"itl_interval": itl.around(served.itl), "ttft_interval": ttft.around(served.ttft)}
 
