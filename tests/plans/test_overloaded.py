@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -133,3 +134,30 @@ def test_a_layout_that_is_given_and_overloaded_is_told_so() -> None:
     """No stages were left for its replicas, and of those it was told (`4 accelerators do not hold 4 replicas of TP1 PP2`)."""
     answer = mlsysim.serve("Llama3_8B", "4xH100", tp=1, replicas=4, qps=100, isl=1024, osl=256)
     assert answer.overloaded and "4 replicas" in answer.headline
+
+
+def said(answer: Answer, name: str) -> str:
+    return next(each.text for each in answer.assumed if each.name == name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "thrashes"),
+    [
+        ({"isl": 8000, "osl": 2, "tp": 1, "replicas": 4}, "as prompts are read no faster", False),
+        ({"isl": 1000, "osl": 200, "max_num_seqs": 4}, "as many as are let in", False),
+        ({"isl": 500, "osl": 2000, "tp": 1, "replicas": 4}, "as many as there is room for", True),
+    ],
+)
+def test_what_keeps_requests_out_of_a_full_service_is_named(asked: dict[str, int], words: str, thrashes: bool) -> None:
+    """Room was named for all of them, and caches of eight short requests were said to be full where 224 had room."""
+    answer = mlsysim.serve("Llama3_8B", "4xH100", qps=600, **asked)
+    assert words in said(answer, "concurrency")
+    assert thrashes == any("caches are full" in line for line in answer.verdict)
+
+
+def test_requests_that_a_trace_says_failed_are_told(tmp_path: Path) -> None:
+    rows = [f"{second},ChatGPT,100,{0 if second % 10 == 3 else 20},120,log" for second in range(40)]
+    head = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    (tmp_path / "burst.csv").write_text("\n".join([head, *rows]))
+    answer = mlsysim.serve("Llama3_8B", "1xH100", trace=str(tmp_path / "burst.csv"))
+    assert said(answer, "simulated").startswith("36 requests of burst.csv (4 that failed left out), ")

@@ -87,7 +87,7 @@ def test_the_size_of_a_block_is_found(trace):
     assert trace(MOONCAKE).block_tokens == 512
     assert trace(rows + "0,2358,531,0+146\n").block_tokens == 16
     assert trace(rows + "0,2358,531,0+146\n", block_tokens=32).block_tokens == 32
-    with pytest.raises(InputError, match="do not tell how many tokens one has; give block_tokens"):
+    with pytest.raises(InputError, match="do not tell how many tokens one has: no power of two"):
         trace(rows + "0,1000,5,0+9\n1,1000,5,0+99\n")
 
 

@@ -43,6 +43,7 @@ from typing import Any
 from mlsysim.cases.algebra import PLAIN, Algebra
 from mlsysim.cases.cache import engine_memory
 from mlsysim.cases.crowd import ALMOST, Crowd, backlog, carried_of, endless, met_by
+from mlsysim.cases.dealt import ALONE
 from mlsysim.cases.front_end import cold_start, front_end
 from mlsysim.cases.put_back import AT_ONCE, in_waves, put_back
 from mlsysim.cases.readers import QUEUED, REST, Readers
@@ -222,10 +223,10 @@ def open_loop(step: Stepping, t: Traffic, a: Algebra = PLAIN) -> Loop:
         length = 0.0 if passed is None else passed.step * s.steps
         most = minimum(places, s.most_written)
         outgrows = where(outgrown(limits, places, most), 0.0 if engine.reserves else 1.0, 0.0)
-        # A full server lets in where answers end.
+        # A full server lets in where answers end, however evenly requests come.
         full = Turns(step, replace(t, rate=None), most).put_back(most, outgrows).answered(most, most)
         calm = calm_of(most, outgrows, t)
-        fastest = maximum(full, s.answered(calm, most))
+        fastest = maximum(full, Turns(step, replace(t, dealt=ALONE), n).answered(calm, most))
         answered = partial(s.answered, most=most)
         n = in_flight(answered, rate, most, fastest, near)[0] if passed is None else among(answered, length, most)
         near = n

@@ -271,7 +271,8 @@ class Arrivals:
         if self.trace is not None:
             s = self.trace.summary
             how = f"{plainly(s.rate, 3)} a second, gaps with a cv of {s.burst:.3g}" if s.duration else "all at once"
-            return f"{count} of {self.trace.name}" + (f", {how}" if drawing.requests > 1 else "")
+            left = f" ({s.failed:,} that failed left out)" if s.failed else ""
+            return f"{count} of {self.trace.name}{left}" + (f", {how}" if drawing.requests > 1 else "")
         if self.part.concurrency is not None:
             said = [f"{count}, one after another of {self.part.concurrency:,} clients"]
             if drawing.times > 1:

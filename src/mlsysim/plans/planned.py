@@ -26,7 +26,7 @@ from mlsysim.plans.served import split_text
 from mlsysim.plans.serving_load import is_limited
 from mlsysim.systems.fleet_text import parts_of
 from mlsysim.units.records import dataclass
-from mlsysim.units.text import count_text, figure, html_of, lines_of, many
+from mlsysim.units.text import count_text, figure, html_of, lines_of, many, plainly
 from mlsysim.vocabulary import Setting, worded
 from mlsysim.walls.document import Summary
 
@@ -260,6 +260,6 @@ def _of_a_service(each: Service, tail: bool) -> tuple[str, ...]:
         figure(each.price) if each.price < math.inf else "not known",
         f"mean {first.text}" if tail and "ttft_p99" not in held else first.text,
         held["tpot"].text if "tpot" in held else "",
-        "" if each.headroom is None else f"{each.headroom:.2f}",
+        "" if each.headroom is None else f"{each.headroom:.2f}" if each.headroom < 10 else plainly(each.headroom, 3),
         "" if each.odds is None else f"{each.odds:.0%}",
     )

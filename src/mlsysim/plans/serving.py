@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from mlsysim.plans.simulated import Played
 
 _REQUEST = "request"
+_FULL = {"slots": "as many as are let in", "prompts": "as prompts are read no faster"}
+"""What keeps more requests from being in flight, but for room in the caches."""
 
 
 def _play(served: Served, arrivals: Any, quick: bool = False, sure: bool = True) -> Played:
@@ -164,7 +166,9 @@ def _answer(sheet: Sheet, served: Served, tried: int) -> Answer:
         qps = served.come
         why = "" if qps is None else f" while {plainly(qps)} {'arrives' if qps == 1 else 'arrive'} a second"
         if served.overloaded:
-            why = f", as many as there is room for: {plainly(qps or 0.0)} requests a second are more than it can answer"
+            looped = result.named("looped")
+            room = _FULL.get("" if looped is None else looped.bound, "as many as there is room for")
+            why = f", {room}: {plainly(qps or 0.0)} requests a second are more than it can answer"
         sheet.assumed["concurrency"] = f"{served.flying} in flight{why}"
     split = served.split
     degrees = {"tp": split.tp, "pp": split.pp, "ep": split.experts, "attention_dp": split.groups}

@@ -385,7 +385,7 @@ def _block_tokens(path: Path, requests: list[Request]) -> int:
     sizes = [2**k for k in range(13) if all(p // 2**k <= n <= -(-p // 2**k) for p, n in counted)]
     if not sizes:
         raise InputError(
-            f"The blocks of {path} do not tell how many tokens one has; give block_tokens to read_trace, or leave the blocks out: no power of two up to "
-            f"4,096 turns the tokens of each prompt into so many, such as {counted[0][0]:,} into {counted[0][1]:,}."
+            f"The blocks of {path} do not tell how many tokens one has: no power of two up to 4,096 turns the tokens of each prompt into so many, such as "
+            f"{counted[0][0]:,} into {counted[0][1]:,}. Leave the blocks out, or give block_tokens to read_trace in Python."
         )
     return 16 if 16 in sizes else sizes[0]
