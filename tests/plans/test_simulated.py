@@ -383,6 +383,14 @@ def test_gaps_of_short_answers_add_up_to_what_requests_take_after_their_first_to
     assert answer.ledger.total("elastic") == pytest.approx(answer.ledger.seconds, rel=1e-9)
 
 
+def test_gaps_between_drafted_tokens_are_those_of_steps() -> None:
+    """Several come at once: the gap between them is longer than what a token takes, and all that is said of it is of the same gaps."""
+    answer = _asked(qps=2.0, slo="itl_p99=1s", draft_tokens=3, acceptance=0.7, draft_model="Llama3_2_1B")
+    gap, seen = answer.metric("itl"), answer.percentiles["itl"]
+    assert to_si(gap.value, "s") == pytest.approx(seen["mean"]) and gap.low < gap.value < gap.high
+    assert gap.value > 1.5 * answer.value("tpot") and any(told.gives == "itl" for told in answer.equations)
+
+
 def test_answers_of_one_token_that_others_write_have_no_gap() -> None:
     answer = _asked(output_tokens=1, qps=3.0, slo="ttft_p99=1s", decode_on="H100")
     assert answer.feasible and "itl" not in answer.percentiles and all(found.name != "itl" for found in answer.metrics)

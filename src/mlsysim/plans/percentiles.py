@@ -161,9 +161,10 @@ def add_percentiles(sheet: Sheet, served: Played) -> None:
                 name = f"{kind}_{level}"
                 sheet.add(name, seconds, served.interval(name))
     if "itl" in table:
-        # Over all tokens; the time of each further token is the mean over requests.
+        # Over all tokens; the time of each further token is the mean over requests. Tokens that are drafted come several at a time.
         between = (served.latency - served.ttft) / (served.mean_output - 1)
-        sheet.add("itl", between, served.interval("itl_mean"))
+        gap = seen.percentiles["itl"].mean if served.server.drafts else between
+        sheet.add("itl", gap, served.interval("itl_mean"))
     sheet.add("queue", seen.percentiles["queue"].mean, served.interval("queue_mean"))
     sheet.shown["percentiles"] = table
     _say_unsure(sheet, served)

@@ -283,7 +283,7 @@ def _facts(sheet: Sheet, served: Served) -> None:
         ),
     ):
         found = of_phase(served.ledger, phase)
-        if found.seconds > 0:
+        if found.seconds > 0 and not (name == "itl" and server.drafts):
             each = texts_of(time_parts(found), share=share)
             sheet.together[name] = Together(f"t = sum of the parts of {noun}", r"t = \sum_i t_i", each)
 

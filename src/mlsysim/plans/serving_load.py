@@ -90,6 +90,11 @@ class Server:
             self._simulated(assumed)
         self.options = self._options(efficiency, assumed)
 
+    @property
+    def drafts(self) -> bool:
+        """Whether a step may give several tokens of a request."""
+        return bool(self.part.draft_model or self.part.draft_tokens)
+
     def _simulated(self, assumed: dict[str, str]) -> None:
         """Requests one by one: their lengths, and their rate where a trace has it."""
         if not self.calibrated:

@@ -158,6 +158,9 @@ def _token_time(sheet: Sheet, served: Served) -> list[str]:
     most = sorted(parts.items(), key=lambda item: -item[1])[:_NAMED]
     pieces = [f"{name} ({compact_time(value)})" for name, value in most if value > _SMALL * served.tpot]
     # Of simulated requests the mean over all tokens: that over requests counts those of short answers for more.
-    mean, seen = sheet.text("itl" if "itl" in sheet.metrics else "tpot"), sheet.text("tpot")
+    mean, seen = (
+        sheet.text("itl" if "itl" in sheet.metrics and not served.server.drafts else "tpot"),
+        sheet.text("tpot"),
+    )
     whose = "" if mean == seen else f" over all tokens ({seen} over requests)"
     return [f"Each further token takes {mean}{whose}, mostly {listed(pieces)}."] if pieces else []
