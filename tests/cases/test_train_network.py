@@ -92,6 +92,18 @@ def test_micro_batches_recomputation_and_frozen_weights():
     # Adam keeps one number of four bytes more than the momentum that the stack was measured with.
     assert update == pytest.approx(8 * network.parameters / to_si(chip.memory.bandwidth, "byte/s"), rel=0.01)
     assert to_si(frozen.step_latency_total, "s") == pytest.approx(2 / 3 * (whole - update), rel=1e-9)
+    assert frozen.mfu == pytest.approx(step("1xA100").mfu * whole / (whole - update), rel=1e-9)
+
+
+@pytest.mark.parametrize("model", ["StableDiffusion_XL", "ResNet50", "T5_11B"])
+def test_frozen_weights_have_two_of_three_passes_whatever_the_network(model):
+    given = {"batch_size": 4, "precision": "bf16", **({"seq_len": 512} if model.startswith("T5") else {})}
+    for again in ("none", "full"):
+        whole, frozen = (
+            Models.get(model).demand("training", recompute=again, frozen=each, **given) for each in (False, True)
+        )
+        assert frozen.flops == pytest.approx(2 / 3 * whole.flops)
+        assert whole.hardware_flops - frozen.hardware_flops == pytest.approx(whole.flops / 3)
 
 
 def test_weights_are_updated_once_a_step():

@@ -161,11 +161,12 @@ class Workload(Entry):
         options: dict[str, Any] = {"recompute": recompute} if phase == "training" and recompute != "none" else {}
         if not self.fixed_shape:
             options |= {} if seq_len is None else {"seq_len": seq_len}
-            return summed(self.lower(phase, batch_size=batch_size, precision=precision, **options), batch_size)
+            found = summed(self.lower(phase, batch_size=batch_size, precision=precision, **options), batch_size)
+            return found.of_frozen() if frozen else found
         key, n = ("demand", phase, precision, recompute), batch_size
         if key not in self.units:
             self.units[key] = summed(self.lower(phase, batch_size=1, precision=precision, **options), 1)
-        one = self.units[key]
+        one = self.units[key].of_frozen() if frozen else self.units[key]
         return Demand(one.flops * n, one.hardware_flops * n, one.weight_bytes, one.activation_bytes * n, 0.0, n)
 
     def _closed_demand(

@@ -36,6 +36,12 @@ class Demand:
         """All bytes that pass through memory."""
         return self.weight_bytes + self.activation_bytes + self.cache_bytes
 
+    def of_frozen(self) -> Demand:
+        """The same of a training step whose weights have no gradients: two of its three passes, and what is computed again."""
+        third, two = self.flops / 3, 2 / 3
+        moved = two * self.weight_bytes, two * self.activation_bytes
+        return Demand(self.flops - third, self.hardware_flops - third, *moved, self.cache_bytes, self.tokens)
+
 
 class AttentionKind(NamedTuple):
     """Layers of one kind of attention: operations per query-key pair, summed over layers, and the window."""
