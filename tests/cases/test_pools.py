@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlsysim import serve
 from mlsysim.plans.evaluate import evaluate_plainly
 from mlsysim.plans.plan import Plan
 from mlsysim.units.registry import to_si
@@ -56,6 +57,15 @@ def test_the_most_that_is_answered_is_what_the_slower_pool_does_by_itself(servin
     said = next(line for line in answer.verdict if line.startswith("Each by itself"))
     most = f"{to_si(answer.value('most_requests_per_second'), '1/s'):.3g}"
     assert f"up to {most} requests a second" in said or f"up to {most}:" in said
+
+
+def test_as_many_clients_as_have_places_fill_them():
+    """21.7 answers a second that the decode pool "writes up to" stood beside 22.6 that were played: chance does not fill places of clients."""
+    asked = {"concurrency": 200, "isl": 2000, "osl": 300, "tp": 1, "decode_on": "1xH100", "slo": "ttft_p99=3s"}
+    answer = serve("Llama3_8B", "2xH100", **asked)
+    said = next(line for line in answer.verdict if line.startswith("Each by itself"))
+    most = float(said.partition("writes up to ")[2].partition(":")[0])
+    assert to_si(answer.value("requests_per_second"), "1/s") <= most
 
 
 def test_prefixes_are_found_by_readers_of_prompts_that_come_at_a_rate():

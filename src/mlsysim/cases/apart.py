@@ -170,10 +170,15 @@ class _Apart:
 
 
 def rates_apart(prefill: Stepping, decode: Stepping, t: Traffic) -> tuple[Any, Any]:
-    """Requests a second that each pool does by itself while all of its workers are busy: those of the loops below where it is the slower."""
+    """Requests a second that each pool does by itself while all of its workers are busy: those of the loops below where it is the slower.
+    As many clients as have places fill them, which chance does not do beyond."""
     both = _Apart(prefill, decode, t)
     limits = both.places()
-    return 1 / both.service, both.written(limits, least(limits)[0])[1]
+    places = least(limits)[0]
+    written = both.written(limits, places)[1]
+    if t.concurrency is not None:
+        written = where(t.concurrency <= places, places / both.length(places), written)
+    return 1 / both.service, written
 
 
 def _passed(steps: tuple[Stepping, ...], t: Traffic, limits: dict[str, Any], places: Any) -> Passed:

@@ -234,8 +234,8 @@ class _File:
         left = self.context - request.answer
         if not self.cut or left < 1:
             raise InputError(
-                f"{self.path}, {_at(where)} has {request.prompt} input and {request.answer} output tokens, more than the context of "
-                f"{self.context}; leave it out" + (f", or cut its prompt to {left:,}." if left > 0 else ".")
+                f"{self.path}, {_at(where)} has {request.prompt:,} input and {request.answer:,} output tokens, more than the context of "
+                f"{self.context:,}; leave it out" + (f", or cut its prompt to {left:,}." if left > 0 else ".")
             )
         return request._replace(prompt=left, blocks=request.blocks and request.blocks[: left // self.block_tokens])
 
