@@ -522,7 +522,7 @@ MISTAKES = {
     TRAIN + "--duration 30": ["--duration got 30, which has no unit; write its unit too, such as '30 d'."],
     TRAIN + "--duration quarter": ["--duration got 'quarter'", "expected a time such as '30 d'"],
     TRAIN + "--deadline -3d": ["--deadline got -3 d", "expected a time such as '30 d'"],
-    TRAIN + "--mtbf 5": ["--mtbf got 5, which has no unit; write its unit too, such as '50000 h'."],
+    TRAIN + "--mtbf 5": ["--mtbf got 5, which has no unit; write its unit too, such as '5 h'."],
     TRAIN + "--checkpoint-time 30": [
         "--checkpoint-time got 30, which has no unit; write its unit too, such as '30 s'."
     ],
@@ -939,7 +939,7 @@ MISTAKES = {
     TRAIN + "--price aws-spott": ["Lambda, Nebius, OpenRelay, RunPod) or on-demand, spot, reserved, or both."],
     TRAIN + "--electricity 80": ["is above 10 USD/kWh; expected a quantity in USD/kWh such as '0.12 USD/kWh'."],
     TRAIN + "--electricity 0.08€/kWh": ["here, not in €; expected a quantity in USD/kWh such as '0.12 USD/kWh'."],
-    TRAIN + "--mtbf 50000": ["--mtbf got 50000, which has no unit; write its unit too, such as '50000 h'."],
+    TRAIN + "--mtbf 50000": ["--mtbf got 50000, which has no unit; write its unit too, such as '10 h'."],
     TRAIN + "--checkpoint-interval 30": ["got 30, which has no unit; write its unit too, such as '30 min'."],
     TRAIN + "--tokens 2T --deadline 30": ["got 30, which has no unit; write its unit too, such as '30 d'."],
     TRAIN + "--tokens 2T --deadline thirty": ["--deadline got 'thirty'; expected a time such as '30 d'."],

@@ -278,3 +278,21 @@ def test_a_run_that_waits_for_repairs_is_told_how_many_spares_would_do():
     assert "59" in few.verdict[0] and "would do" in few.verdict[0]
     assert not any("fp8" in change.words for change in few.changes)
     assert enough.value("goodput") > 0.9
+
+
+def test_a_time_between_failures_that_is_one_accelerators_is_told_of() -> None:
+    def said(mtbf: str, on: str) -> bool:
+        document = {
+            "task": "training",
+            "model": "Llama3_8B",
+            "batch_size": 1024,
+            "seq_len": 2048,
+            "on": on,
+            "mtbf": mtbf,
+        }
+        return any(
+            "is taken for one of the whole fleet" in line
+            for line in evaluate_plainly(Plan.model_validate(document)).verdict
+        )
+
+    assert said("50000 h", "512xH100") and not said("50 h", "512xH100") and not said("50000 h", "2xH100")

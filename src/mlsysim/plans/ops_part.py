@@ -29,7 +29,7 @@ Response = Annotated[str, Field(max_length=80), BeforeValidator(_written(lambda 
 Long = Annotated[Any, QuantityField("s", "30 d")]
 Period = Annotated[Any, QuantityField("s", "30 d", zero=False)]
 Interval = Annotated[Any, QuantityField("s", "30 min", zero=False)]
-Between = Annotated[Any, QuantityField("s", "50000 h", zero=False)]
+Between = Annotated[Any, QuantityField("s", "10 h", zero=False)]
 Electricity = Annotated[Any, QuantityField("USD/kWh", "0.12 USD/kWh", most=10)]
 Paid = Annotated[Any, QuantityField("USD", "30000 USD", zero=False)]
 

@@ -29,7 +29,7 @@ from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import times
 from mlsysim.systems.types import Fleet
 from mlsysim.units.registry import quantity, to_si
-from mlsysim.units.text import compact_time
+from mlsysim.units.text import compact_time, many
 from mlsysim.walls.operations.checkpoint import CheckpointModel
 from mlsysim.zoo.constants import constant
 from mlsysim.zoo.intervals import Factors, independent
@@ -96,6 +96,11 @@ def run_of(
     length = failures.Length(lasts=lasts) if tokens is None else failures.Length(tokens / rate)
     kept = failures.kept_of(chip, count, saved, said, sheet.ledger.seconds, length)
     sheet.sources |= failures.note(chip, count, saved, said, kept, sheet.assumed)
+    usual = failures.interruption_rate(chip).hours / count
+    if ops.mtbf is not None and said.mtbf and said.mtbf > usual * failures.spread_of_rates() ** 2:
+        told = compact_time(said.mtbf * 3600), compact_time(usual * 3600)
+        words = f"at published rates {many(count, 'accelerator')} {'have' if count > 1 else 'has'} one every {told[1]}"
+        sheet.note(f"A failure every {told[0]} is taken for one of the whole fleet; {words}.")
     risk = failures.goodput_band(chip, count, saved, said, kept, length) if slower else None
     produced = failures.production_band(count) if slower else None
     played = None
