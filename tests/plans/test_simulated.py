@@ -294,6 +294,15 @@ def test_the_least_service_is_the_least_and_serve_repeats_it() -> None:
         assert not evaluate(fewer, change=False).passed
 
 
+def test_a_service_that_grows_has_room_for_what_it_grows_to() -> None:
+    """A plan for it had room for no more than is always busy, and was refused; so was a fleet of several kinds, as if they grew together."""
+    wanted = Plan.model_validate(BASE | {"serving": BASE["serving"] | {"autoscale": "1:4"}})
+    best = least_services(wanted, ["H100"])[0]
+    assert best.answer is not None and best.accelerators == 4 and best.answer.passed
+    with pytest.raises(InputError, match="4 replicas has no place on 1 x NVIDIA L40S, which has room for 1 replica"):
+        evaluate(wanted.replacing(hardware={"on": "4xH100+L40S"}), change=False)
+
+
 def test_no_service_is_played_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas are added one by one, nodes are bought whole: until the next node it is the same service."""
     asked, play = list[Plan](), designs.best_served

@@ -54,6 +54,11 @@ def is_simulated(part: ServingPart) -> bool:
     )
 
 
+def grows_to(part: ServingPart) -> int:
+    """The most replicas that a service grows to; 1 of one that does not."""
+    return int((part.autoscale or "1:1").partition(":")[2])
+
+
 def check_played(part: ServingPart, limited: bool) -> None:
     """Refuse what is played where there is nothing to play, and policies of other names."""
     from mlsysim.simulate.routers import router_class

@@ -17,7 +17,7 @@ from mlsysim.cases.deployment import Degrees
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.plans.answer import Answer
-from mlsysim.plans.arrivals import is_simulated
+from mlsysim.plans.arrivals import grows_to, is_simulated
 from mlsysim.plans.evaluate import completed, evaluate, evaluate_plainly, finished
 from mlsysim.plans.limits import demands
 from mlsysim.plans.offered import breaks
@@ -233,7 +233,7 @@ class ChipDesigns:
         return Seen(False, 0.0, "ttft") if broken else self._play(design)
 
     def _busy(self, design: Design) -> Design | None:
-        """The same with as many replicas as answer the rate when they are always full; none where the model does not fit."""
+        """The same with as many replicas as answer the rate when they are always full, or as it grows to; none where the model does not fit."""
         most, split = self._at(design, ANY_RATE), design.layout.split
         self.staged += self._staged(design, most)
         if not most.result.feasible:
@@ -241,7 +241,7 @@ class ChipDesigns:
             self.missing = min(self.missing, (lacks, f"{split_text(split)}: {most.result.binding.sentence}"))
             return None
         rates = (most.most,) if design.pool is None else most.result.named("pools")[:2]
-        counts = [max(1, math.ceil(self.rate / each * (1 - 1e-9))) for each in rates]
+        counts = [max(grows_to(self.pools.part), math.ceil(self.rate / each * (1 - 1e-9))) for each in rates]
         return design._replace(layout=Layout(split, counts[0], design.layout.writing, *counts[1:]))
 
     def designs(self) -> Iterator[Design]:

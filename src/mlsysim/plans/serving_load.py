@@ -16,7 +16,7 @@ from mlsysim.cases.deployment import Degrees, most_context
 from mlsysim.cases.layout import divisors
 from mlsysim.errors import InputError
 from mlsysim.physics.precision import bytes_per_element
-from mlsysim.plans.arrivals import Arrivals, check_played, is_simulated
+from mlsysim.plans.arrivals import Arrivals, check_played, grows_to, is_simulated
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.plan_parts import ServingPart
 from mlsysim.plans.resolve import fidelity_of, find_model, precision_of, say_model
@@ -125,10 +125,10 @@ class Server:
         """As a simulation sees it, where the plan asks for one and it fits."""
         if self.arrivals is None or not served.result.feasible:
             return served
-        most = int((self.part.autoscale or "1:1").partition(":")[2])
+        most = grows_to(self.part)
         if most > served.replicas:
             room = f"{many(served.replicas, 'replica')} of {many(served.split.devices, 'accelerator')}"
-            words = f"A service that grows to {most:,} replicas has no place: the fleet has room for {room}."
+            words = f"A service that grows to {most:,} replicas has no place on {self.fleet.name}, which has room for {room}."
             raise InputError(words, field="autoscale")
         return served if served.overloaded else self.play(served, self.arrivals, self.quick)
 
