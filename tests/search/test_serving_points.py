@@ -626,8 +626,6 @@ def test_a_point_is_what_the_plan_answers(efficiency, layouts):
     found = evaluate(space, space.decode(np.arange(space.size)))
     for place in range(space.size):
         point = space.point(place)
-        if point["concurrency"] < point["replicas"]:
-            continue
         document = {
             "task": "serving",
             "workload": {"model": "Llama3_70B", "precision": "fp8"},

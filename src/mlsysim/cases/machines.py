@@ -259,7 +259,8 @@ class Engines:
         alone = maximum(t.concurrency / t.replicas, 1.0)
         own = self.iterations(self.writer, t, alone)
         each = replace(self._slots(t, own.groups), concurrency=alone / own.groups)
-        return closed_loop(own, each, a), t.replicas * own.groups
+        # Replicas beyond the clients have nothing to do.
+        return closed_loop(own, each, a), minimum(t.replicas, t.concurrency) * own.groups
 
     def _pools(self, t: Traffic) -> tuple[Iterations, Iterations, Traffic]:
         """The steps of both pools, and the traffic of all of their groups."""

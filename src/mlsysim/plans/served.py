@@ -63,8 +63,9 @@ class Served:
         self.split, self.replicas, self.writing, writers = layout
         # Replicas that write answers: the same that read prompts, unless they are a pool of their own.
         self.writers: int = writers or self.replicas
-        # What they are at work on.
+        # What they are at work on; those that have a client are at work on one at least.
         active = (result.active_requests or clients or 1) / self.writers
+        active = active if clients is None else max(active, 1.0)
         habits = Habits(shortest=1.0 if part.range_ratio is None else part.range_ratio, length_cv=part.length_cv)
         self.traffic = Traffic(
             server.prompt,
@@ -89,10 +90,8 @@ class Served:
             self.clients = max(1, round(min(flying, part.requests or math.inf)))
             self.requests = answered
         else:
-            # Requests that are answered while all clients keep asking. Loops of engines are of replicas that have a client, and one without answers nothing;
-            # first order and loops of two pools are of all clients.
-            asking = min(1.0, clients / self.replicas) if server.calibrated and writers is None else 1.0
-            self.clients, self.requests = clients, answered * asking
+            # Requests that are answered while all clients keep asking.
+            self.clients, self.requests = clients, answered
         self.output_rate = self.requests * self.mean_output
         self.carries = part.qps is not None and self.requests >= part.qps * 0.999 and math.isfinite(self.ttft)
         # Requests that end some day are all answered, however late.

@@ -172,7 +172,7 @@ class ServingPoints:
             fuller = used / room > needed / capacity
             needed, capacity = np.where(fuller, used, needed), np.where(fuller, room, capacity)
         served = serve(machine, x, total=sums_over_steps(places.size))
-        x = replace(x, batch=served.active / x.replicas)
+        x = replace(x, batch=np.maximum(served.active / x.replicas, 1.0))
         tokens = served.requests * x.answer
         costed = self._pools(built, reader, writer, x, served.requests, (given["power_cap"], machine.reader.clocks))
         devices = sum((pool.devices for pool in costed), 0.0)
