@@ -848,6 +848,7 @@ MISTAKES = {
     TRAIN + "--qps 5": ["no option --qps here: it belongs to serving (`mlsysim serve`)"],
     TRAIN + "--isl 500": ["no option --isl here: it belongs to serving and post-training"],
     SERVE + "--tokens 2T": ["no option --tokens here: it belongs to training (`mlsysim train`)"],
+    SERVE + "--seeds 3": ["no option --seeds here: it belongs to training", "write --seed."],
     TRAIN + "--concurrency 3": ["no option --concurrency here: it belongs to serving (`mlsysim serve`)"],
     SERVE + "--stack vllm": ["no option --stack here", "write --engine"],
     TRAIN + "--engine vllm": ["no option --engine here", "write --stack"],

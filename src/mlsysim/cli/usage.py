@@ -81,6 +81,7 @@ def _of_an_option(error: Exception, name: str) -> str:
             own = "latency 20ms, the time of a pass" if name in ("--tpot", "--ttft") else own
         if command == "rl" and re.fullmatch("--(osl|output-(tokens|len)|max-(new-)?tokens)", name):
             own = "response 2000"
+        own = own or next((flag[2:] for flag in takes if f"{flag}s" == name), "")
         return f"There is no option {name} here: it belongs to {owner}{f'; write --{own}' if own else ''}."
     if instead:
         return f"There is no option {name}; {vocabulary.remedy(instead)}."
