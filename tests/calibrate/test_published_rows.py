@@ -17,7 +17,9 @@ interruptions as trainers of many houses report them (every second);
 reports: Megatron-Bridge 25.09, GPU hours of papers, llm.c, nanotron, Azure's guide (TensorRT-LLM on GB200, static batches and all-reduces on A100 and
 H200), vLLM and SGLang with one client on sixteen H100 and an RTX 4090
 (every second), TensorRT-LLM 0.8, NeMo-RL 0.7 (every second or third); cookbooks and benches: SGLang 0.5.6 and 0.5.7 on A100, B200 and MI300X, DeepSeek-R1 in FP4 on
-MI355X, vLLM on Gaudi 3 and an A40, conversations at once on A100, mixtures whose layouts nobody gives (every second). Sources stand in the rows.
+MI355X, vLLM on Gaudi 3 and an A40, conversations at once on A100, mixtures whose layouts nobody gives (every second); guides: FasterTransformer and NeMo's Llama 2 on A100 and H100, LitGPT, GPUStack's and AMD's tables of vLLM, DeepSeek-R1 on GB300 and B200, Tenstorrent's p100 and p150,
+Arc Pro B70, Levanter on v5p, nanochat, PyTorch 2.0 without and with its compiler in full precision, xDiT, PyTorch's all-reduces, and tables
+whose columns have names of their own (every second or so). Sources stand in the rows.
 """
 
 from __future__ import annotations
@@ -90,6 +92,22 @@ _FOLDER = Path(__file__).parent / "published"
         ("inference_benches", 25.0, 65.0, 90),
         # Eager torchtitan over TP 8 and mixtures of Megatron-core that took twice as long as its recipes.
         ("training_layouts", 40.0, 85.0, 40),
+        # Eager LitGPT in 4 bits, FasterTransformer of 2022 and TensorRT-LLM's server on one H100 with hardly room for caches.
+        ("inference_guides", 22.0, 65.0, 90),
+        # Prompts of Tenstorrent's p100 and states under SGLang on MI300X; those of Qwen3 on an A100 came from a cache.
+        ("serving_runs_guides", 55.0, 210.0, 85),
+        # A whole run of 2021 with all that stopped it, and a step of 32,768 tokens in Levanter.
+        ("training_guides", 32.0, 40.0, 75),
+        # One image at a time under PyTorch 2.0, which the host sets the pace of; YOLOv8n on an Orin Nano takes four times as long.
+        ("vision_guides", 25.0, 50.0, 75),
+        # PyTorch's all-reduces up to 1 MiB, which are launched one by one, and adapters of EC2 before 2021.
+        ("collectives_guides", 55.0, 210.0, 40),
+        # Tables with columns of their makers' own; cores of an Inferentia that each have a batch; prompts of 32 users on n300.
+        ("runs_gaudi", 10.0, 35.0, 85),
+        ("runs_percentiles", 45.0, 60.0, 85),
+        ("runs_training", 20.0, 30.0, 85),
+        ("runs_neuron", 35.0, 45.0, 45),
+        ("runs_tenstorrent", 30.0, 600.0, 60),
     ],
 )
 def test_published_rows_are_read_and_most_lie_in_their_interval(

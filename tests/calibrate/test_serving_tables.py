@@ -242,7 +242,8 @@ def _asked(change):
         ({"model": "llama-2-13b.Q4_K_M.gguf", "precision_weights": "", "source": "llama.cpp", "tp": "1"}, "q4_k_m", "q4_k_m weights, those of the checkpoint"),
         ({"model": "nvidia/DeepSeek-R1-0528-FP4", "precision_weights": "", "gpu": "B200-SXM-180GB", "tp": "8"}, "nvfp4", "nvfp4 weights, those of the checkpoint"),
         ({"precision_weights": ""}, "bf16", "weights in bf16"),
-        ({"precision_weights": "", "gpu": "Tesla V100-SXM2-32GB"}, "fp16", "weights in fp16"),
+        ({"precision_weights": "", "gpu": "Tesla V100-SXM2-32GB", "model": "llama-2-13b"}, "fp16", "weights in fp16"),
+        ({"precision_weights": "", "gpu": "Tesla V100-SXM2-32GB"}, "int8", "weights in int8, as those in fp16 do not fit"),
     ],
 )  # fmt: skip
 def test_formats_that_a_row_leaves_open(change, precision, said):

@@ -98,6 +98,13 @@ def _runs(tmp_path: Path, text: str) -> validate.FileReport:
         ("model,device,batch_size,latency_ms\nresnet50,A100,128,30\n", {"latency_ms"}),
         ("network,hardware,mode,dtype,batch,images/s\nResNet-50,V100,training,fp16,256,1000\n", {"images/s"}),
         ("model,gpu,batch,metric,value,unit\nresnet50,A100,128,throughput,4000,img/s\n", {"throughput"}),
+        # Counts of accelerators under a sign, a fleet among them, layouts, percentiles and tests of llama-bench.
+        ("Model,# HPU,Accelerator,Precision,Input Length,Batch Size,Latency (ms)\nLLaMA 2 70b,8,Gaudi2,fp8,2048,1,116\n", {"Latency (ms)"}),
+        ("Model,GPUs,Quantization,Parallel Structure,in,out,# prompts,Output token throughput\nqwen3-4b,2x 3090,AWQ,dp2,512,64,64,1500\n", {"Output token throughput"}),
+        ("model,gpu,isl,osl,num_users,p99_ttft_ms,TPOT P90\nllama3-8b,H100,1024,32,4,130,9\n", {"p99_ttft_ms", "TPOT P90"}),
+        ("model,gpu,quant,test,t/s\nllama3.1-8b,M1 Max,q4_k_m,tg128,46.2 ± 0.4\n", {"t/s"}),
+        ("Model,Hardware,Batch,ISL,t/s/u,t/s\nLLaMA-3.1-8B,n150,1,128,28.6,28.6\n", {"t/s/u", "t/s"}),
+        ("Model,Inst. Type,Throughput (inference/second),Latency P50 (ms),Batch Size,Sequence Length\nbert-base-cased,Inf2.xlarge,2698,2.95,4,128\n", {"Throughput (inference/second)", "Latency P50 (ms)"}),
     ],
 )  # fmt: skip
 def test_tables_as_people_keep_them(tmp_path: Path, text: str, metrics: set[str]) -> None:
@@ -105,6 +112,45 @@ def test_tables_as_people_keep_them(tmp_path: Path, text: str, metrics: set[str]
     assert (report.table, report.rows, report.predicted, report.unread) == ("runs", 1, 1, [])
     assert {p.metric for p in report.scored} == metrics
     assert all(1 / 4 < p.predicted / p.measured < 4 and p.low is not None for p in report.scored)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("model,gpu,num_users,ttft_ms\nllama3-8b,H100,16,500\n", "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"),
+        ("model,gpu,ttft_ms\nllama3-8b,H100,500\n", "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"),
+        ("model,gpu,isl,osl,output_tok_per_s\nllama3-8b,H100,512,64,900\n", "how many requests there are at a time is not said: give them in a column concurrency or batch, or those sent at once in num_prompts"),
+        ("model,gpu,isl,osl,num_users,ttft_ms\nllama3-8b-instuct,H100,512,64,4,90\n", "There is no model named 'llama3-8b-instuct'; did you mean 'llama-3-8b-instruct', 'llama-3.1-8b-instruct' or 'llama-3-70b-instruct'?"),
+        ("model,gpu,batch,img_size,latency_ms\nYOLOv8n,A100,1,320,2\n", "YOLOv8n 640 is known for images of 640 pixels, not 320."),
+    ],
+)  # fmt: skip
+def test_what_a_row_lacks_is_said(tmp_path: Path, text: str, reason: str) -> None:
+    assert list(_runs(tmp_path, text).skipped_reasons) == [reason]
+
+
+def test_copies_of_a_model_share_the_requests(tmp_path: Path) -> None:
+    one, two = (
+        _runs(
+            tmp_path,
+            f"model,gpu,layout,isl,osl,num_users,output_tok_per_s\nLlama3_8B,2xH100,{layout},512,64,{users},900\n",
+        )
+        .scored[0]
+        .predicted
+        for layout, users in (("tp1", 8), ("dp2", 16))
+    )
+    assert two == pytest.approx(2 * one, rel=0.02)
+
+
+def test_full_precision_is_rounded_where_pytorch_rounds_it(tmp_path: Path) -> None:
+    row = "{},infer,A100,fp32,nchw,eager,224,16,,,,latency,30,ms,,{}"
+    head = "model,task,device,precision,layout,compiler,img_size,batch,gmacs,mparams,macts,metric,value,unit,source,notes\n"
+    told = {
+        (network, version): _runs(tmp_path, head + row.format(network, version) + "\n").scored[0].predicted
+        for network in ("resnet50", "vit_base_patch16_224")
+        for version in ("torch 1.10", "torch 2.0.1")
+    }
+    assert told["resnet50", "torch 1.10"] == told["resnet50", "torch 2.0.1"]
+    assert told["vit_base_patch16_224", "torch 2.0.1"] > 2 * told["vit_base_patch16_224", "torch 1.10"]
 
 
 def test_a_table_of_runs_asks_what_the_published_one_asks(tmp_path: Path) -> None:

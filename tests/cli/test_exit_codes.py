@@ -37,7 +37,7 @@ CODES: dict[str, dict[str, int]] = {
     "collectives": {"--on 8xH100 --size 1MB": 0, "all_gather --on 8xH100 --size 1MB": 0, "--on H100": 1},
     "schema": {"": 0, "--type nothing": 1},
     "doctor": {"": 0, "more": 1},
-    "validate": {"FOLDER/nothing.csv": 1},
+    "validate": {"FOLDER/nothing.csv": 1, "FOLDER/read.csv": 0, "FOLDER/unread.csv": 1},
     "calibrate": {"FOLDER/nothing.csv --chip H100": 1},
     "verify": {"NoSuchModel": 1},
     "sweep": {"FOLDER/space.toml": 0, "FOLDER/nothing.toml": 1, "FOLDER/full.toml": 2},
@@ -62,6 +62,10 @@ SPACE = 'kind = "node"\n[fixed]\nmodel = "Llama3_70B"\nphase = "decode"\nprecisi
 def files(tmp_path: Path) -> Path:
     (tmp_path / "serve.sh").write_text("vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 1\n")
     (tmp_path / "large.sh").write_text("vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 1\n")
+    (tmp_path / "read.csv").write_text(
+        "model,gpu,batch_size,latency_ms\nresnet50,A100,128,30\nresnet5000,A100,128,30\n"
+    )
+    (tmp_path / "unread.csv").write_text("model,gpu,batch_size,latency_ms\nresnet5000,A100,128,30\n")
     (tmp_path / "space.toml").write_text(SPACE.replace("SIZE", "1"))
     (tmp_path / "full.toml").write_text(SPACE.replace("SIZE", "4096"))
     return tmp_path

@@ -23,7 +23,9 @@ from mlsysim.zoo.checkpoints import format_named
 from mlsysim.zoo.labels import chip_label, counted, machine, words
 from mlsysim.zoo.registry import Registry
 
-_MEASURED = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(?:(k|m)(?![a-z]))?\s*(.*)")
+_MEASURED = re.compile(
+    r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(?:(k|m)(?![a-z]))?\s*(?:(?:±|\+/-)\s*[\d.,]+)?\s*(.*)"
+)
 _NUMBER = re.compile(r"[~≈]?\s*([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([kmb]?)(?:\s*(?:tokens|sequences|samples|gpus))?")
 
 
@@ -43,10 +45,10 @@ def half_digit(text: str) -> float:
 
 
 def measured(row: Mapping[str, str], name: str = "value") -> float:
-    """What was measured: about so many (~), in thousands (42k), with the row's unit behind it.
+    """What was measured: about so many (~), in thousands (42k), with its scatter (±) and the row's unit behind it.
 
-    >>> measured({"value": "~6,300"}), measured({"value": "42k tok/s", "unit": "tok/s"})
-    (6300.0, 42000.0)
+    >>> measured({"value": "~6,300"}), measured({"value": "42k tok/s", "unit": "tok/s"}), measured({"value": "46.2 ± 0.1"})
+    (6300.0, 42000.0, 46.2)
     """
     text = cell(row, name).lower()
     found = _MEASURED.fullmatch(text)
@@ -196,6 +198,20 @@ def served_format(row: Mapping[str, str], column: str, chip: HardwareNode, infer
     half = next((name for name in ("bf16", "fp16") if chip.compute.supports(name)), "fp32")
     inferred.append(f"{half} weights" if bits else f"weights in {half}")
     return half
+
+
+def fitting_format(precision: str, model: Any, devices: int, chip: HardwareNode, inferred: list[str]) -> str:
+    """The format of weights, which ran: one that nobody named gives way to a narrower one where so many devices do not hold it."""
+    told = next((text for text in inferred if text.startswith(f"weights in {precision}")), None)
+    room = devices * to_si(chip.memory.capacity, "byte")
+    if told is None or model.parameter_count * bytes_per_element(precision) <= room:
+        return precision
+    eight = next((name for name in ("fp8", "int8") if chip.compute.supports(name)), "int8")
+    for narrow in (eight, "int4"):
+        if model.parameter_count * bytes_per_element(narrow) <= room:
+            inferred[inferred.index(told)] = f"weights in {narrow}, as those in {precision} do not fit"
+            return narrow
+    return precision
 
 
 _TAGGED = "q4_K_M"

@@ -69,10 +69,10 @@ def read_dimensions(row: Mapping[str, str]) -> dict[str, Any]:
     if known is None:
         if "ffn_dim" not in given and "parameters" not in given and (size := _SIZE.search(row["model"])):
             given["parameters"] = round(float(size[1]) * (1e9 if size[2] in "bB" else 1e6))
-        missing = [label for label in ("layers", "hidden", "heads") if fields[label] not in given]
-        if missing or ("ffn_dim" not in given and "parameters" not in given):
-            lacking = ", ".join(missing) or "ffn"
-            raise Skipped(f"the model {row['model']!r} is not in the zoo and its row lacks {lacking}")
+        if missing := [label for label in ("layers", "hidden", "heads") if fields[label] not in given]:
+            raise Skipped(f"the model {row['model']!r} is not in the zoo and its row lacks {', '.join(missing)}")
+        if "ffn_dim" not in given and "parameters" not in given:
+            given["ffn_dim"] = 4 * given["hidden_dim"]  # as GPT has it
         if "ffn_dim" in given:
             given.pop("parameters", None)
         return {**given, "gated_ffn": given.get("ffn_dim", 0) < 4 * given["hidden_dim"]}

@@ -33,9 +33,13 @@ def validate(
         write_predictions(reports, out)
     if as_json:
         print(json.dumps([report.to_dict() for report in reports], indent=1))
-        return
-    for report in reports:
-        _show_errors(report.to_dict())
+    else:
+        for report in reports:
+            _show_errors(report.to_dict())
+    if not any(report.predicted for report in reports):
+        reason = next((reason for report in reports for reason, _ in report.skipped_reasons.most_common(1)), "")
+        said = f"no row could be predicted: {reason or 'none is a measurement'}"
+        raise InputError(said if said.endswith(("?", ".")) else f"{said}.")
 
 
 def _show_errors(report: dict[str, Any]) -> None:

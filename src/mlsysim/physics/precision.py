@@ -203,7 +203,7 @@ def _named(text: str) -> str | None:
     if own := _of_bits(_plain(text)):
         return own.name
     ignored = _table()["words"]["ignored"]
-    cut = re.sub(r"\btorch\.|(?<=[a-z]\d)kv\d+\b", "", text.lower())
+    cut = re.sub(r"\b(?:torch|bnb)\.|(?<=[a-z]\d)kv\d+\b", "", text.lower())
     cut = re.sub(r"(?<=_k)\s+-?\s*([sml])(?:mall|edium|arge)\b", r"_\1", cut)
     told = "".join(dict.fromkeys(word for word in re.findall(r"[a-z0-9.]+", cut) if word not in ignored))
     return _aliases().get(_plain(text)) or _aliases().get(told)

@@ -23,7 +23,7 @@ from mlsysim.units.records import dataclass
 from mlsysim.units.registry import to_si
 from mlsysim.zoo.files import shipped
 
-_MEMORY = r"(?<![a-z\d.])(\d+(?:\.\d+)?)\s*(gib|gb|g|tib|tb)(?![a-z\d])"
+_MEMORY = r"(?<![a-z\d.])(\d+(?:\.\d+)?)\s*(gib|gb|g|tib|tb)s?(?![a-z\d])"
 _POWER = r"(?<![a-z\d.])(\d{2,4})\s*w(?![a-z\d])"
 _GLUED = r"(.*\d[a-z]?)(sxm\d?|pcie|nvl|oam)"
 _NEAR = 0.08
@@ -178,7 +178,8 @@ class Chips:
         return found
 
     def _agreeing(self, label: Label, zoo: Zoo) -> list[_Entry]:
-        known = self._entries(zoo).get(label.core, [])
+        entries = self._entries(zoo)
+        known = entries.get(label.core) or entries.get(label.core.removesuffix("s"), [])
         formed = any(each.states("form") for each in known)
         fitting = [each for each in known if _agrees(each, label, formed, zoo.entry)]
         if label.memory is not None and fitting:
@@ -239,7 +240,8 @@ def machine(text: str) -> tuple[int, str] | None:
     ((8, 'H100'), (256, 'TPU_v5e'), (128, 'TPU_v5p'), None)
     """
     plain = re.sub(r"^(?:ml\.|(?:aws|amazon|azure|gcp|oci|oracle|microsoft)\s+)", "", text.strip(), flags=re.IGNORECASE)
-    for (rule, held), name in product(_machines(), dict.fromkeys((plain, plain.replace(" ", "_")))):
+    bare = re.sub(r"\s*\([^()]*\)$", "", plain)
+    for name, (rule, held) in product(dict.fromkeys((plain, plain.replace(" ", "_"), bare)), _machines()):
         if found := rule.fullmatch(name):
             count, _, chip = found.expand(held).partition("x")
             number, _, divided = count.partition("/")

@@ -45,6 +45,7 @@ TRAINING = ("id", "source", "run", "model", "gpu", "n_gpus", "n_nodes", "mean_no
 TRAINED = "energy of training"
 _RUNS: dict[str, Any] = settings("rows")["training_energy"]
 _METRICS: dict[str, str] = settings("rows")["energy"]["metrics"]
+_SETTINGS: dict[str, str] = settings("rows")["energy"]["settings"]
 _LARGE: dict[str, float] = settings("rows")["energy"]["units"]
 _STATE = "GPT3_6_7B"
 _IMAGES = 256
@@ -77,7 +78,7 @@ def _tokens(row: Mapping[str, str]) -> Question:
     if ep > 1 and tp == 1 and ranks == 1:
         tp = ep  # as in the tables of inference: attention on as many tensor-parallel devices
     serving = {
-        "prompt_tokens": power_constants()["prompt_tokens"][task],
+        "prompt_tokens": round(float(notes.get("isl", 0))) or power_constants()["prompt_tokens"][task],
         "output_tokens": max(1, round(float(notes["avg_out"]))),
         "concurrency": max(1, round(float(notes["avg_batch"]))),
         "replicas": 1,
@@ -86,7 +87,9 @@ def _tokens(row: Mapping[str, str]) -> Question:
         "host_bound": True if task in power_constants()["prepared_on_host"]["tasks"] else None,
     }
     split = {"tp": tp, "ep": ep if experts_of(model) > 1 else 1}
-    plan = served_plan(model, devices, key_of(chip), split, serving, precision=format_of(notes["prec"]))
+    plan = served_plan(
+        model, devices, key_of(chip), split, serving, precision=format_of(notes["prec"], row["workload"])
+    )
     asked = ("accelerator_power", "W", float(energy_per_item(1.0, devices, rate)), "energy per token")
     return Question(SERVING, measured(row), plan, *asked, _measured(chip), ("prompt length",))
 
@@ -103,17 +106,21 @@ def _measured(chip: HardwareNode) -> bool:
 
 
 def _notes(row: Mapping[str, str]) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in row["notes"].split() if "=" in part)
+    """Settings in a row's notes: tput=1500 (tokens/s), avg_batch=64; under the names of other tables too."""
+    said = re.findall(r"([\w-]+) ?= ?([\w.]+)", row["notes"])
+    return {_SETTINGS.get(name.lower(), name): value for name, value in said}
 
 
 def served(row: Mapping[str, str]) -> tuple[Any, str, HardwareNode, dict[str, str]]:
     """Model, task, chip and settings of a row of serving."""
-    name, task = row["workload"].split(" | ")
+    name, _, task = row["workload"].partition(" | ")
     notes, model, chip = _notes(row), language_model(name), chip_of(row["hardware"])
-    if task not in power_constants()["prompt_tokens"]:
+    if task not in power_constants()["prompt_tokens"] and "isl" not in notes:
         raise Skipped(f"the prompt length of the task {task!r} is not known")
     if not {"tput", "prec", "avg_batch", "avg_out"} <= set(notes):
-        raise Skipped("the row gives no throughput, precision, batch or answer length")
+        raise Skipped(
+            "the row's notes give no throughput, precision, batch or answer length: tput=, prec=, avg_batch=, avg_out="
+        )
     return model, task, chip, notes
 
 

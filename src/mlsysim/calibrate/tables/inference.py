@@ -22,6 +22,7 @@ Rules for what a row does not say (each use is listed in ``Prediction.inferred``
     requests            those of the row's words; a batch where there is no more than a batch; answers of ShareGPT are spread
     places, tokens      those of the engine on the chip
     median ITL          is the gap between two tokens that as many are shorter than as longer
+    percentiles         those of the simulated requests
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from mlsysim.calibrate.cells import (
     devices_of,
     engine_of,
     experts_of,
+    fitting_format,
     format_of,
     half_digit,
     key_of,
@@ -49,7 +51,7 @@ from mlsysim.calibrate.cells import (
 )
 from mlsysim.calibrate.cells import measured as value_of
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Excluded, Question, Skipped
+from mlsysim.calibrate.questions import Excluded, Question, Row, Skipped
 from mlsysim.calibrate.tables.built import built, stored_cache
 from mlsysim.calibrate.tables.mlperf import MOST_SEQUENCES, QUEUE, submission, tokens_in
 from mlsysim.hardware.types import HardwareNode
@@ -77,6 +79,10 @@ _BENCH = re.compile(r"(pp|tg)(\d+)(?: ?@ ?d(\d+))?", re.IGNORECASE)
 """Metrics of llama-bench: a rate of prompts, or of answers, of so many tokens, behind so many that were read before."""
 _TEST = re.compile(r"\b(?:pp|tg)\d{2,}\b", re.IGNORECASE)
 """Tests of llama-bench among words, which are no layouts."""
+_LEVEL = re.compile(r"(?:(p9[059])_(.+?)|(.+?)_(p9[059]))(?:_ms|_s)?")
+"""A percentile in the name of a metric: p99_ttft_ms, TPOT P90."""
+_UNLOADED = "how many requests there are at a time is not said: give them in a column concurrency or batch, or those sent at once in num_prompts"
+UNTOLD = "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"
 _SERVED = re.compile(r"clos(?:ed|ing) loop|server|serve\b|serving|online|clients")
 """Words of runs whose requests come through a server."""
 _LAYOUT = re.compile(r"\b(?:(?:DEP|TEP|TP|PP|EP|DP)-?\d+[ x,_-]?)+(?!\w)", re.IGNORECASE)
@@ -88,13 +94,15 @@ _RANKS = re.compile(r"(?:trt|tensorrt)[-_ ]?llm[-_ ]*v?[1-9]\d*\.", re.IGNORECAS
 """TensorRT-LLM's own tables from 1.0 on."""
 _ALONE = ("decode_tokens_per_s", "output_throughput", "user_rate", "itl_mean", "itl_median")
 """Metrics that the length of a prompt hardly changes where there is one client."""
+_WRITTEN = ("decode_tokens_per_s", "output_throughput", "user_rate", "itl_mean", "itl_median")
+"""Metrics of answers, which have more than one token."""
 _GUESSED = ("weights in", "layout", "lengths", "stands in")
 """How settings begin that make an answer less certain."""
 
 
 def read(row: Mapping[str, str]) -> list[Question]:
     """What to ask for a row."""
-    measured = value_of(row)
+    row, measured = _tested(row), value_of(row)
     if measured <= 0:
         raise Excluded("no measured value")
     inferred: list[str] = []
@@ -107,10 +115,30 @@ def read(row: Mapping[str, str]) -> list[Question]:
         # A rate of prompts is the time of the first token in other words.
         measured, factor = -factor / measured, 1.0
     guessed = sum(text.startswith(_GUESSED) for text in inferred)
+    if level := percentile(row["metric"]):
+        plan, regime = plan.replacing(serving={"burst": 1.0}), f"simulated {level.replace('_', ' ')}"
     known = chip_class(chip) != "other"
     digit = 0.0 if inverse else half_digit(cell(row, "value"))
     about = regime, known, tuple(inferred), guessed, digit
     return [Question(row["metric"], measured, plan, asked, unit, factor, *about)]
+
+
+def _tested(row: Mapping[str, str]) -> Mapping[str, str]:
+    """The row with the test of llama-bench as its metric, where that is a rate (t/s) and its words name one test."""
+    tests = _TEST.findall(cell(row, "scenario"))
+    rate = metric_named(row["metric"], _WORDS["metrics"]) == "output_throughput"
+    return Row(row, metric=tests[0]) if rate and len(tests) == 1 else row
+
+
+def percentile(metric: str) -> str | None:
+    """The percentile of the answer that a metric names; None where it is none.
+
+    >>> percentile("P99 TTFT (ms)"), percentile("e2el_p90"), percentile("Mean TTFT (ms)")
+    ('ttft_p99', 'e2e_p90', None)
+    """
+    found = _LEVEL.fullmatch(metric_named(metric, {}))
+    of = found and _WORDS["percentiles"].get(found[2] or found[3])
+    return f"{of}_{found[1] or found[4]}" if found and of else None
 
 
 def _metric(row: Mapping[str, str]) -> str:
@@ -136,6 +164,10 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     if metric == "prefill_rate":
         read_now = (serving.prompt_tokens or 1) - (serving.cached_prefix or 0)
         return "ttft", "ms", -1e3 * read_now * (serving.concurrency or 1)
+    if level := percentile(row["metric"]):
+        return level, "ms", milliseconds_in(unit)
+    if metric == "output_throughput" and serving.output_tokens == 1:
+        metric = "input_throughput"  # of a run that writes nothing its prompts are counted
     if metric not in _WORDS["asked"]:
         raise Skipped(f"the metric {row['metric']!r} is not known")
     asked, ours = _WORDS["asked"][metric]
@@ -147,7 +179,7 @@ def _asked(row: Mapping[str, str], plan: Plan, model: TransformerWorkload, bench
     if asked == "tokens_per_second":
         if "/user" in unit:
             return "user_rate", ours, factor
-        each = re.search("/ ?(gpu|chip|device|accelerator)$", unit) or metric_named(row["metric"], {}).endswith(
+        each = re.search("/ ?(gpu|chip|device|accelerator)(?:$|/)", unit) or metric_named(row["metric"], {}).endswith(
             "_per_gpu"
         )
         return asked + ("_per_device" if each else ""), ours, factor
@@ -191,7 +223,7 @@ def _run(
     serving: dict[str, Any] = {
         "engine": engine,
         "cache_precision": format_of(cache) if cache else "bf16",
-        "replicas": 1,
+        "replicas": (copies := whole(row, "dp", 1)),
     }
     split = {"tp": tp, "ep": ep if mixture else 1, "pp": pp}
     # TensorRT-LLM counts the most requests of each rank where every rank has its own requests' attention.
@@ -209,7 +241,8 @@ def _run(
         if (requests := built(row, model, chip, split, formats, lengths)) is not None:
             inferred.append(f"an engine for {requests} requests at a time")
             load |= {"max_num_seqs": requests * ranks}
-    devices = max(tp, split["ep"]) * pp
+    devices = max(tp, split["ep"]) * pp * copies
+    precision = fitting_format(precision, model, devices, chip, inferred)
     return served_plan(model, devices, key_of(chip), split, serving | load, precision=precision), regime
 
 
@@ -221,7 +254,7 @@ def _degrees(row: Mapping[str, str], engine: str, inferred: list[str]) -> tuple[
         if not said and not text.isdigit() and (found := _LAYOUT.search(text)):
             said = mapping(found[0]) or {}
     if not cell(row, "tp").isdigit() and not said:
-        devices = whole(row, "n_gpus", 0) or devices_of(row["gpu"]) or 1
+        devices = max(1, (whole(row, "n_gpus", 0) or devices_of(row["gpu"]) or 1) // whole(row, "dp", 1))
         degree = "pp" if engine == "llama_cpp" else "tp"
         if devices > 1:
             inferred.append(f"layout {degree.upper()} {devices}")
@@ -272,6 +305,8 @@ def _load(
         lengths |= {"cached_prefix": int(bench[3])} if bench[3] and kind == "prefill" else {}
     single = 1.0 if kind == "batch-1 decode" or bench or "batch 1" in row["scenario"].lower() else None
     given = re.search(r"\d[\d,]*(?:\.\d+)?", load)
+    if not given and single is None and not cell(row, "batch_or_concurrency"):
+        raise Skipped(_UNLOADED)
     batch = max(1, round(float(given[0].replace(",", "")) if given else number(row, "batch_or_concurrency", single)))
     # Clients that ask again when they are answered; others are a batch.
     again = max(batch, _sent(row) or 0)
@@ -310,10 +345,13 @@ def _lengths(row: Mapping[str, str], inferred: list[str]) -> tuple[int, int, flo
             inferred.append(f"lengths of a question: {alone['prompt']} tokens")
             return int(alone["prompt"]), answer or int(alone["answer"]), None
         if word is None:
-            raise Skipped(f"the prompt length {cell(row, 'isl')!r} is not known")
+            raise Skipped(f"the prompt length {cell(row, 'isl')!r} is not known" if cell(row, "isl") else UNTOLD)
         usual = _WORDS["lengths"][word]
         prompt, answer = int(usual[0]), answer or int(usual[1])
         inferred.append(f"lengths of {word}: {prompt} and {answer} tokens")
+    if answer is None and _metric(row) in _WRITTEN:
+        answer = int(_WORDS["alone"]["answer"])
+        inferred.append(f"lengths of answers: {answer} tokens")
     spread = next((_WORDS["spread"][word] for word in _WORDS["spread"] if word in text), None)
     return max(1, prompt), max(1, answer or 1), spread
 

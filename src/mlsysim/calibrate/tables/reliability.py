@@ -25,7 +25,18 @@ from mlsysim.units.registry import to_si
 COLUMNS = ("id", "source", "system", "gpu", "n_gpus", "duration_days", "metric", "value")
 _COUNTS = ("unexpected_interruptions", "hardware_failures", "failures", "restarts", "interruptions")
 _USEFUL = ("effective_training_time", "ettr", "goodput", "job_uptime", "uptime")
-_BETWEEN = ("mtbf", "mttf", "mtti", "jmtti", "jmttf", "job_mtbf", "job_mttf", "job_mtti")
+_BETWEEN = (
+    "mean_time_between_failures",
+    "mean_time_to_failure",
+    "mtbf",
+    "mttf",
+    "mtti",
+    "jmtti",
+    "jmttf",
+    "job_mtbf",
+    "job_mttf",
+    "job_mtti",
+)
 _STATE = "GPT3_175B"
 _PER_NODE = 8
 _DAYS = 30.0
@@ -33,7 +44,8 @@ _DAYS = 30.0
 
 def read(row: Mapping[str, str]) -> list[Question | Prediction]:
     """What to ask for a row; a rate of a generation, a share that is lost and the time of one write are read beside plans."""
-    metric, unit = re.sub(r"[\s-]+", "_", row["metric"].strip().lower()), row.get("unit", "")
+    bare = re.sub(r"\(.*?\)", "", row["metric"]).strip().lower()
+    metric, unit = re.sub(r"[\s-]+", "_", bare), row.get("unit", "")
     try:
         value = float(row["value"])
     except ValueError:

@@ -4,6 +4,7 @@ is a measurement. The row is then read as one of a published table: of training,
     concurrency   clients that ask again when they are answered, through a server; so many requests as the row says, else ten for each
     batch         of a served model as many requests at once, beyond a server
     software      of a network of images PyTorch as it stands, where the row names no compiler
+    an encoder    is trained, unless its metric speaks of inferences
 """
 
 from __future__ import annotations
@@ -12,29 +13,47 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from mlsysim import vocabulary
-from mlsysim.calibrate.cells import cell, devices_of, metric_named, whole
+from mlsysim.calibrate.cells import (
+    cell,
+    chip_of,
+    devices_of,
+    key_of,
+    measured,
+    metric_named,
+    milliseconds_in,
+    model_of,
+    served_format,
+    whole,
+)
 from mlsysim.calibrate.measurements import settings
-from mlsysim.calibrate.questions import Question, Row, Skipped
+from mlsysim.calibrate.questions import Question, Row, Skipped, calibrated_plan
 from mlsysim.calibrate.tables import inference, training, vision
 from mlsysim.calibrate.training_cells import read_metric
 from mlsysim.errors import MLSysError, did_you_mean, either, nearest
+from mlsysim.models.registry import Models
+from mlsysim.timing.engines import chip_class
+from mlsysim.zoo.layouts import mapping
 
 _WORDS = settings("rows")
 _TRAINED: Mapping[str, str] = _WORDS["training"]["metrics"]
 _SERVED: Mapping[str, str] = _WORDS["inference"]["metrics"]
 _BY_UNIT: tuple[str, ...] = tuple(_WORDS["training"]["by_unit"])
 _TIMES: tuple[str, ...] = tuple(_WORDS["vision"]["times"])
+_LEVELS = {f"{name}_{level}" for name in _WORDS["inference"]["percentiles"] for level in ("p90", "p95", "p99")}
 _METRICS = {
     "training": (_TRAINED, {*_TRAINED.values(), *_BY_UNIT} - {"time_to_train"}),
-    "serving": (_SERVED, {*_WORDS["inference"]["asked"], "prefill_rate"}),
+    "serving": (_SERVED, {*_WORDS["inference"]["asked"], "prefill_rate", *_LEVELS}),
     "vision": (_TRAINED, {"samples_per_s", *_BY_UNIT, *_TIMES}),
 }
 """By kind of table what else metrics are called, and their names."""
 _EXAMPLES = ("step_time", "tokens/s/gpu", "mfu", "ttft_ms", "tpot_ms", "output_throughput", "images/s")
 _ROUNDS = 10
 """Requests of a client where a row does not say how many were sent."""
+_DEGREES = {"zero": "zero_stage", "micro_batch": "microbatch"}
+"""Columns of the degrees of a layout that have another name."""
 _OF_A_STEP = ("step_time", "iteration_time", "steps_per_s")
 _UNIT = re.compile(r"(.+?)_(ms|us|s|sec|seconds?|pct)")
 _ORDER = re.compile(r"(mean|median|average|avg|p\d\d)_(.+)")
@@ -43,12 +62,12 @@ _ORDER = re.compile(r"(mean|median|average|avg|p\d\d)_(.+)")
 def column_of(name: str) -> str | None:
     """What a column is, by its name; None where it is no setting of a run.
 
-    >>> column_of("GPU Type"), column_of("num_users"), column_of("Seq. Len"), column_of("mfu")
-    ('gpu', 'concurrency', 'seq', None)
+    >>> column_of("GPU Type"), column_of("num_users"), column_of("Seq. Len"), column_of("# GPU"), column_of("mfu")
+    ('gpu', 'concurrency', 'seq', 'n_gpus', None)
     """
     words = re.findall(r"[a-z0-9]+", re.sub(r"\(.*?\)|\[.*?\]", "", name.lower()))
-    found: str | None = vocabulary.MEASURED.get("_".join(words))
-    return found
+    counts = ["_".join(["n", *words])] if "#" in name else []
+    return next((found for way in (*counts, "_".join(words)) if (found := vocabulary.MEASURED.get(way))), None)
 
 
 @cache
@@ -64,6 +83,7 @@ def metric_of(name: str, kind: str) -> tuple[str, str] | None:
     plain = re.sub(r"[ -]+", "_", bare.lower())
     stem = _UNIT.fullmatch(plain)
     ways = [(name, bracket[1] if bracket else ""), (bare, bracket[1] if bracket else "")]
+    ways += [(re.sub("[_ ][Pp]50$", "", bare), bracket[1] if bracket else "")]  # a median
     ways += [(stem[1], {"pct": "%"}.get(stem[2], stem[2]))] if stem else []
     for way, unit in ways:
         turned = _ORDER.fullmatch(re.sub(r"[ -]+", "_", way.lower())) if "(" not in way else None
@@ -76,6 +96,7 @@ def metric_of(name: str, kind: str) -> tuple[str, str] | None:
 def lacking(header: Iterable[str]) -> str | None:
     """Why a header is none of a table of runs, in a sentence; None where it is one."""
     columns, names = {column_of(name) for name in header}, list(header)
+    columns |= {"gpu"} if "n_gpus" in columns else set()  # 8xH100
     for column, what, example in (("model", "model", "Llama3_8B"), ("gpu", "accelerator", "H100")):
         if column not in columns:
             near = _near(names, column) or f"call it {column}, with {example} or another of `mlsysim zoo` in it."
@@ -123,13 +144,19 @@ def read(row: Mapping[str, str]) -> list[Question]:
     for name, text in row.items():
         if text and (column := column_of(name)):
             known.setdefault(column, text)
+    for degree, count in (mapping(known.get("layout", "")) or {}).items():
+        known.setdefault(_DEGREES.get(degree, degree), str(count))
+    if "gpu" not in known and devices_of(known.get("n_gpus", "")):
+        known["gpu"] = known.pop("n_gpus")
     values = [(name, text) for name, text in row.items() if text and _kinds(name)]
     if "metric" in known and "value" in known:
         values.append((known["metric"], known["value"]))
+    # A column that only a served model has tells what its others are of.
+    kind = "serving" if any(_kinds(name) == ["serving"] for name, _ in values) else ""
     found, reasons = [], []
     for name, text in values:
         try:
-            found += [replace(each, metric=name) for each in _asked(Row(known), name, text)]
+            found += [replace(each, metric=name) for each in _asked(Row(known), name, text, kind)]
         except (Skipped, MLSysError) as reason:
             reasons.append(reason)
     if reasons and not found:
@@ -137,9 +164,9 @@ def read(row: Mapping[str, str]) -> list[Question]:
     return found
 
 
-def _asked(run: Row, name: str, text: str) -> list[Question]:
-    kind = _kind(run, name)
-    told = metric_of(name, kind)
+def _asked(run: Row, name: str, text: str, kind: str) -> list[Question]:
+    kind = kind or _kind(run, name)
+    told = metric_of(name, "vision" if kind == "encoder" else kind)
     if told is None:
         raise Skipped(f"the metric {name!r} is none of {kind}")
     metric, unit = told
@@ -147,13 +174,18 @@ def _asked(run: Row, name: str, text: str) -> list[Question]:
     run |= {"metric": metric, "reported_metric": metric, "value": text.removesuffix("%"), "unit": unit}
     if kind != "serving" and metric in _BY_UNIT and not unit:
         raise Skipped(f"{name!r} does not say what it counts: call it tokens_per_s, tokens/s/gpu or images/s")
-    return {"training": _trained, "serving": _served, "vision": _seen}[kind](run)
+    return {"training": _trained, "serving": _served, "vision": _seen, "encoder": _encoded}[kind](run)
 
 
 def _kind(run: Row, name: str) -> str:
     """The kind of table that a row belongs to: by what only one of them has, by its model, else by the metric."""
-    if any(cell(run, each) for each in ("isl", "osl", "concurrency", "rate", "engine")):
+    model = Models.get(run["model"], None)
+    if getattr(model, "structure", "") == "encoder" and re.search("infer|latency", name, re.IGNORECASE):
+        return "encoder"
+    if any(cell(run, each) for each in ("isl", "osl", "concurrency", "rate", "engine", "test")):
         return "serving"
+    if getattr(model, "fixed_shape", False):
+        return "vision"
     if not cell(run, "seq"):
         try:
             vision.network_of(run["model"], run["img_size"])
@@ -172,19 +204,36 @@ def _trained(run: Row) -> list[Question]:
 
 def _served(run: Row) -> list[Question]:
     clients, rate = run["concurrency"], run["rate"]
-    if not run["isl"] and not run["scenario"] and (clients or run["batch"] or "1") != "1":
-        raise Skipped(
-            "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"
-        )
+    if not (run["isl"] or run["scenario"] or run["test"]) and (clients or run["batch"] or "1") != "1":
+        raise Skipped(inference.UNTOLD)
     sent = run["requests"] or (str(_ROUNDS * whole(run, "concurrency")) if clients else "")
     words = {
         "batch_or_concurrency": f"qps {rate}" if rate and not clients else clients or run["batch"],
-        "scenario": run["scenario"] or ("closed loop" if clients else ""),
+        "scenario": run["test"] or run["scenario"] or ("closed loop" if clients else ""),
         "notes": "; ".join(filter(None, (run["notes"], f"{sent} requests" if sent else ""))),
         "precision_weights": run["precision"],
         "engine": run["engine"] or run["software"],
     }
     return inference.read(Row(run | words))
+
+
+def _encoded(run: Row) -> list[Question]:
+    """Passes of an encoder of language on one device, or on several that each run passes of their own."""
+    chip, model = chip_of(run["gpu"]), model_of(run["model"])
+    devices, inferred = whole(run, "n_gpus", devices_of(run["gpu"]) or 1), list[str]()
+    work: dict[str, Any] = {
+        "batch_size": whole(run, "batch", 1),
+        "seq_len": whole(run, "seq", whole(run, "isl", 0)) or None,
+    }
+    work["precision"] = served_format(run, "precision", chip, inferred)
+    if work["seq_len"] is None:
+        raise Skipped("how long sequences are is not said: give their tokens in a column seq_len")
+    plan = calibrated_plan("inference", key_of(model), f"1x{key_of(chip)}", **work)
+    timed = metric_named(run["metric"], _TRAINED) in _TIMES
+    asked = ("latency", "ms", milliseconds_in(run["unit"])) if timed else ("throughput", "1/s", float(devices))
+    return [
+        Question(run["metric"], measured(run), plan, *asked, "encoder", chip_class(chip) != "other", tuple(inferred))
+    ]
 
 
 def _seen(run: Row) -> list[Question]:

@@ -51,7 +51,7 @@ def read(row: Mapping[str, str]) -> list[Question]:
     inferred: list[str] = []
     chip, runner = chip_of(row["chip"]), engine_of(row, inferred)
     guessed = sum(text.startswith("stands in") for text in inferred)
-    if not new and row["prefix_caching"] == "on":
+    if not new and row["prefix_caching"] == "on" and row["prefix_state"] != "cold":
         if "evicting" not in row["prefix_state"]:
             raise Skipped("what the prefix cache holds is not known")
         inferred.append("prompts are out of the cache when they come again")

@@ -46,6 +46,7 @@ from mlsysim.calibrate.cells import (
     devices_of,
     engine_of,
     experts_of,
+    fitting_format,
     key_of,
     model_of,
     served_format,
@@ -238,4 +239,5 @@ def plan_of(row: Mapping[str, str], inferred: list[str]) -> Plan:
             "prefix_hits": 0.0 if runner.state_ratio and not searched else None,
             "warm_up": False if cold else None,
         }
+    precision = fitting_format(precision, model, devices, chip, inferred)
     return served_plan(model, devices, name, {"tp": tp, "ep": ep}, serving, precision=precision)

@@ -40,6 +40,8 @@ _WORDS, _RATES = settings("rows")["vision"], settings("rows")["training"]["metri
 _BATCH, _PIXELS = 128, 224
 _VIT = re.compile(r"vit[-_ ]?([bhlst])[a-z]*[-_/ ](?:patch)?(\d\d)[-_ ](\d{3})", re.IGNORECASE)
 """A transformer over patches, as papers and torchvision call it, with the pixels of a side."""
+_SWIN = re.compile(r"swin[-_ ]([tsbl])(?:[-_ /](?:patch4[-_ ])?window\d+)?(?:[-_ /](\d{3}))?", re.IGNORECASE)
+"""A transformer over windows, of an eighth of a side and a thirty-second: 7 at 224 pixels, 12 at 384."""
 _VITS = {"t": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}
 _LAYOUTS = {"channels last": "nhwc", "channels first": "nchw", "contiguous": "nchw"}
 
@@ -66,6 +68,10 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
         pixels = int(shaped[3])
     if shaped:
         plain = f"vit_{_VITS[shaped[1].lower()[0]]}_patch{shaped[2]}_{pixels}"
+    if (windowed := _SWIN.fullmatch(name)) and (side := int(windowed[2] or pixels or 0)) not in (0, _PIXELS):
+        plain, pixels = f"swin_{_VITS[windowed[1].lower()]}_patch4_window{side // 32}_{side}", side
+    elif windowed and windowed[1].lower() == "l":
+        plain, pixels = "swin_large_patch4_window7_224", _PIXELS
     if not pixels and (own := counted_sizes().get(plain.split(".")[0])):
         # Those of ImageNet where the network was counted at them, else the least.
         pixels = _PIXELS if _PIXELS in own else min(own)
@@ -73,6 +79,9 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     if plain not in counted_sizes():
         # Names of checkpoints say the size once more.
         plain = plain.removesuffix(f"_{pixels}")
+    if plain not in counted_sizes():
+        # The Hub's have a publisher before them, and write "-" for "_".
+        plain = re.sub(r".*/", "", plain).replace("-", "_").removesuffix(f"_{pixels}")
     sizes = counted_sizes().get(plain, ())
     if pixels in sizes:
         return Models.get(PREFIX + plain), pixels
@@ -81,6 +90,9 @@ def network_of(name: str, size: str) -> tuple[Workload, int | None]:
     model = Models.get(name)
     if not model.fixed_shape:
         raise InputError(f"{model.name} is not a network of fixed shape.")
+    own_side: int | None = getattr(model, "image_size", None)
+    if own_side and pixels and pixels != own_side and str(own_side) not in name:
+        raise InputError(f"{model.name} is known for images of {own_side} pixels, not {pixels}.")
     return model, None
 
 
@@ -130,11 +142,9 @@ def _framework(row: Mapping[str, str]) -> Question:
     name, regime = None, "recommender training"
     if not model.looks_up:
         name = runtime_of_row(row)
-        if precision == "fp32" and row["compiler"] and chip.compute.supports("tf32"):
-            precision, inferred = (
-                "tf32",
-                (*inferred, "products of fp32 in TF32, as PyTorch's convolutions are unless it is told otherwise"),
-            )
+        if precision == "fp32" and row["compiler"] and chip.compute.supports("tf32") and _rounded(row, model):
+            precision = "tf32"
+            inferred += ("products of fp32 in TF32, as PyTorch's convolutions are unless it is told otherwise",)
         regime = regime_of(runtime_for(model, "training" if training else "inference", name)[1], chip)
     on, factor = f"1x{key_of(chip)}", float(devices)
     if training:
@@ -165,6 +175,15 @@ def _framework(row: Mapping[str, str]) -> Question:
     inferred += (f"stands in for {stands}: {name}",) if stands else ()
     known = key_of(chip) in _WORDS["measured"]
     return _question(row, plan, asked, unit, factor, regime, known, inferred, int(stands is not None))
+
+
+def _rounded(row: Mapping[str, str], model: Workload) -> bool:
+    """Whether most products of full precision are in TF32: convolutions are; matrices were before PyTorch 1.12, and are where a benchmark (timm's) allows it."""
+    version = re.search(r"torch ?v?(\d+)\.(\d+)", row["notes"].lower())
+    if row["source"].startswith("timm-") or version is None or (int(version[1]), int(version[2])) < (1, 12):
+        return True
+    counted = inventory_of(model).operations
+    return sum(counted.get(name, 0.0) for name in ("gemm", "attention")) < sum(counted.values()) / 2
 
 
 def _rate(row: Mapping[str, str]) -> bool:
@@ -249,11 +268,11 @@ def denoising_plan(
 
 
 def settings_of(row: Mapping[str, str], *names: str) -> list[int]:
-    """Whole numbers in a row's notes."""
-    found = [re.search(rf"\b{name}=(\d+)", row["notes"]) for name in names]
+    """Whole numbers in a row's notes: steps=28, 28 steps."""
+    found = [re.search(rf"\b{name}[=-](\d+)|(?<![=\w])(\d+) {name}\b", row["notes"], re.IGNORECASE) for name in names]
     if None in found:
         raise Skipped(f"the row gives no {names[found.index(None)]}")
-    return [int(each[1]) for each in found if each is not None]
+    return [int(each[1] or each[2]) for each in found if each is not None]
 
 
 def _diffusion(row: Mapping[str, str]) -> Question:
