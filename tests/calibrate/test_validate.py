@@ -118,6 +118,7 @@ def test_tables_as_people_keep_them(tmp_path: Path, text: str, metrics: set[str]
     ("text", "reason"),
     [
         ("model,gpu,num_users,ttft_ms\nllama3-8b,H100,16,500\n", "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"),
+        ("model,num_gpus,seq_len,gbs,mfu\nllama3-8b,8,8192,64,41%\n", "the row names no accelerator: give it in a column gpu, such as H100"),
         ("model,gpu,ttft_ms\nllama3-8b,H100,500\n", "how long prompts are is not said: give their tokens in a column isl, and those of answers in osl"),
         ("model,gpu,isl,osl,output_tok_per_s\nllama3-8b,H100,512,64,900\n", "how many requests there are at a time is not said: give them in a column concurrency or batch, or those sent at once in num_prompts"),
         ("model,gpu,isl,osl,num_users,ttft_ms\nllama3-8b-instuct,H100,512,64,4,90\n", "There is no model named 'llama3-8b-instuct'; did you mean 'llama-3-8b-instruct', 'llama-3.1-8b-instruct' or 'llama-3-70b-instruct'?"),

@@ -148,6 +148,8 @@ def read(row: Mapping[str, str]) -> list[Question]:
         known.setdefault(_DEGREES.get(degree, degree), str(count))
     if "gpu" not in known and devices_of(known.get("n_gpus", "")):
         known["gpu"] = known.pop("n_gpus")
+    if "gpu" not in known:
+        raise Skipped("the row names no accelerator: give it in a column gpu, such as H100")
     values = [(name, text) for name, text in row.items() if text and _kinds(name)]
     if "metric" in known and "value" in known:
         values.append((known["metric"], known["value"]))
