@@ -26,6 +26,7 @@ Every number may be an array, which has one value for each of many replicas.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
@@ -211,11 +212,7 @@ def longest_context(memory: Callable[[int], DeviceMemory], most: int) -> int:
     """Tokens of the longest sequence that fits alone, up to ``most``; ``memory`` gives the device of sequences of a length."""
     if memory(most).fits(1):
         return most
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if memory(middle).fits(1) else (low, middle)
-    return low
+    return bisect_left(range(1, most), True, key=lambda tokens: not memory(tokens).fits(1))
 
 
 class Longest(NamedTuple):

@@ -21,6 +21,7 @@ loads of 0.5 and 0.8.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -150,10 +151,7 @@ def fewest(enough: Callable[[int], bool], least: int) -> int | None:
         few, many = many, 2 * many - least + 1
         if many > MOST_SERVERS:
             return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return many
+    return few + 1 + bisect_left(range(few + 1, many), True, key=enough)
 
 
 def mean_wait(arrival_rate: float, service_time: float, servers: int, cv: float) -> float:

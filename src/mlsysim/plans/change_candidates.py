@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -42,11 +43,7 @@ def degrees(layout: dict[str, Any]) -> str:
 
 def fewest(counts: list[int], holds: Callable[[int], bool]) -> int | None:
     """The least of some numbers with which all holds, if it does with all that are larger."""
-    low, high = -1, len(counts)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(counts[middle]) else (middle, high)
-    return counts[high] if high < len(counts) else None
+    return next(iter(counts[bisect_left(counts, True, key=holds) :]), None)
 
 
 def narrower(plan: Plan, answer: Answer, what: str, formats: tuple[str, ...]) -> Iterator[Candidate]:

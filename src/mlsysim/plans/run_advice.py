@@ -8,6 +8,7 @@ restarts      half as long
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -157,8 +158,4 @@ def fewest_spares(run: Run, limit: float, seeds: int) -> int | None:
     if not enough(_MOST):
         return None
     peaks = sorted(at for at, within in once.values() if within)
-    low, high = -1, (peaks[seeds - late] if len(peaks) > seeds - late else _MOST)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return bisect_left(range(peaks[seeds - late] if len(peaks) > seeds - late else _MOST), True, key=enough)

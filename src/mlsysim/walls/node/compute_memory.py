@@ -23,6 +23,7 @@ beyond one dispatch per pass (small batches on small models are dominated by the
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -244,10 +245,7 @@ def _remedies(x: Inputs, more: float, place: str) -> list[str]:
 
     A microcontroller (``place`` says which of its memories is short) shares no network: it takes a chip with more of that memory.
     """
-    few, many = 0, x.batch_size
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if _fits(x, batch_size=middle) else (few, middle)
+    few = bisect_left(range(1, x.batch_size), True, key=lambda size: not _fits(x, batch_size=size))
     found = [f"run {few:,} at a time instead of {x.batch_size:,}"] if few else []
     if place:
         return [*found, f"use a smaller network or a chip with {more:.2g} times as much {place}"]
