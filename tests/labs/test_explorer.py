@@ -35,6 +35,13 @@ PLAYED = {
     "hardware": {"on": "1xH100"},
     "serving": {"prompt_tokens": 500, "output_tokens": 100, "qps": 5.0, "requests": 300, "seed": 0},
 }
+POOLS = {
+    "task": "rl",
+    "workload": {"model": "Llama3_8B"},
+    "hardware": {"on": "8xH100"},
+    "rl": {"prompts": 32, "samples": 8, "response": 800, "max_response": 2048, "split": "auto"},
+    "serving": {"prompt_tokens": 512},
+}
 PLANS = {"training": TRAINING, "serving": SERVING, "inference": INFERENCE, "several chips": SEVERAL}
 
 CONFIG = {
@@ -196,6 +203,23 @@ def test_searching_a_serving_layout_frees_it():
     plan = {**SERVING, "parallelism": {"tp": 8}, "serving": {**SERVING["serving"], "replicas": 1}}
     found = ask("search_layout", plan=plan)
     assert "parallelism" not in found and "replicas" not in found["serving"]
+
+
+def test_pools_that_were_found_are_written_down_and_searched_again():
+    layout, chosen = explorer.answer_of(POOLS).layout, ask("at_once", plan=POOLS)["chosen"]
+    assert [int(chosen["rl.split"]), chosen["rl.generator_tp"]] == [layout["generators"], layout["generator_tp"]]
+    assert "workload.batch_size" not in POOLS["workload"] and chosen["parallelism.micro_batch"] >= 1
+    names = ("tp", "pp", "cp", "ep", "zero", "recompute", "micro_batch")
+    split = {name: chosen[f"parallelism.{name}"] for name in names}
+    pools = {name: chosen[f"rl.{name}"] for name in ("generator_tp", "generator_pp", "generator_ep")}
+    held = {**POOLS, "parallelism": split, "rl": {**POOLS["rl"], "split": str(chosen["rl.split"]), **pools}}
+    assert ask("at_once", plan=held)["headline"] == ask("at_once", plan=POOLS)["headline"]
+    change = ask("cheapest", plan=POOLS, held=held)
+    assert change == ask("cheapest", plan=POOLS), "what was found is not searched for again, and is the same"
+    moved = {**held, "parallelism": {"tp": 8}, "rl": {**held["rl"], "split": "1", "generator_tp": 1}}
+    again = further.search_layout(moved)
+    assert (again["rl"]["split"], again["rl"]["generator_tp"]) == (held["rl"]["split"], pools["generator_tp"])
+    assert again["parallelism"]["tp"] == layout["tp"]
 
 
 def test_why_has_equations_with_values_and_sources():

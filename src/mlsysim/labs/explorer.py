@@ -99,10 +99,14 @@ def chosen_for(answer: Answer) -> Document:
     found |= {
         f"parallelism.{name}": layout[name] for name in ("tp", "pp", "ep", "cp", "dp", "attention_dp") if name in layout
     }
-    if answer.task == "training" and "micro_batches" in layout:
+    if "micro_batches" in layout:
         found |= {f"parallelism.{name}": layout[name] for name in ("virtual_stages", "zero", "recompute")}
         found["parallelism.micro_batch"] = max(1, layout["batch_size"] // layout["dp"] // layout["micro_batches"])
+    if answer.task == "training" and "micro_batches" in layout:
         found["workload.batch_size"], found["workload.seq_len"] = layout["batch_size"], layout["seq_len"]
+    if answer.task == "rl":
+        pools = {"split": "generators"} | {name: name for name in ("generator_tp", "generator_pp", "generator_ep")}
+        found |= {f"rl.{key}": layout[name] for key, name in pools.items() if layout.get(name)}
     if answer.task == "serving":
         found |= {f"serving.{name}": layout.get(name) for name in ("replicas", "concurrency")}
         said = {name: assumed[name] for name in ("prompt_tokens", "output_tokens") if name in assumed}

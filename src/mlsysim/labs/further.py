@@ -18,9 +18,11 @@ from mlsysim.labs.rpc import offer
 from mlsysim.plans.answer import Answer
 from mlsysim.plans.changes import settled
 from mlsysim.plans.compare import compare_answers
+from mlsysim.plans.evaluate import completed
 from mlsysim.plans.evaluate import evaluate as answer_to
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
+from mlsysim.plans.rl_part import AUTO, COLOCATED
 from mlsysim.plans.training_layout import BESIDE
 from mlsysim.plot.answers import memory_of, over_time_of, percentiles_of, roofline_of, scorecard_of, tornado_of
 from mlsysim.plot.figure import Figure
@@ -126,9 +128,12 @@ def sensitivity(plan: Document, width: int = 720) -> Document:
 
 
 @offer
-def cheapest(plan: Document) -> Document | None:
-    """The cheapest change that betters the plan, with the whole plan that it makes; seconds where layouts are searched."""
-    return answer_to(plan_of(plan)).to_dict()["change"]
+def cheapest(plan: Document, held: Document | None = None) -> Document | None:
+    """The cheapest change that betters the plan, with the whole plan that it makes; seconds where layouts are searched. ``held`` is the plan with
+    what was found for it written down, which has the same answer and need not be searched again."""
+    asked, found = plan_of(plan), answer_of(held or plan)
+    whole = completed(found.model_copy(update={"plan": asked})) if found.runs else answer_to(asked)
+    return whole.to_dict()["change"]
 
 
 @offer
@@ -144,7 +149,10 @@ def search_layout(plan: Document) -> Document:
     searched = {key: value for key, value in given.items() if key != "parallelism"}
     split = given.get("parallelism") or {}
     kept = {name: split[name] for name in BESIDE if name in split}
-    if "serving" in searched:
+    if "rl" in searched:
+        pools = {key: value for key, value in searched["rl"].items() if not key.startswith("generator_")}
+        searched["rl"] = pools if pools.get("split", COLOCATED) == COLOCATED else {**pools, "split": AUTO}
+    elif "serving" in searched:
         searched["serving"] = {key: value for key, value in searched["serving"].items() if key != "replicas"}
         return {**searched, "parallelism": kept} if kept else searched
     return settle({**searched, "parallelism": {"mode": "auto", **kept}})

@@ -15,7 +15,8 @@ from mlsysim.plans.answer import Answer
 from mlsysim.plans.parts import binding_of, memory_facts, roof_point, too_full, unfit
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets
-from mlsysim.plans.rl_steps import AUTO, OTHERS, Stepper, Way, ledger_of
+from mlsysim.plans.rl_part import AUTO
+from mlsysim.plans.rl_steps import OTHERS, Stepper, Way, ledger_of
 from mlsysim.plans.serving_costs import power_of
 from mlsysim.plans.sheet import Sheet
 from mlsysim.plans.spending import Share, cost_sentence, energy_sentence, power_band, spend, times

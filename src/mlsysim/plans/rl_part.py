@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, field_validator
 from mlsysim.plans.plan_parts import _TEXT, Flag, Int, Real, Short, Text, _format, _open, _text, _within
 from mlsysim.plans.schema import Part
 
+COLOCATED, AUTO = "none", "auto"
+
 
 def _written(value: Any) -> Any:
     return str(value) if type(value) is int else value
@@ -45,6 +47,6 @@ class RlPart(Part):
     @field_validator("split")
     @classmethod
     def _pools(cls, value: str | None) -> str | None:
-        if value is not None and value not in ("auto", "none") and not re.fullmatch(r"[1-9]\d{0,7}", value):
+        if value is not None and value not in (AUTO, COLOCATED) and not re.fullmatch(r"[1-9]\d{0,7}", value):
             raise ValueError(f"split is a number of accelerators that generate, 'auto' or 'none', got {value!r}")
         return value

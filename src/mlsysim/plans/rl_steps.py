@@ -17,7 +17,7 @@ from mlsysim.errors import InputError, either
 from mlsysim.plans.change_candidates import fleet_of
 from mlsysim.plans.plan import Plan
 from mlsysim.plans.resolve import find_fleets, find_model, refuse_foreign, workload_of
-from mlsysim.plans.rl_part import RlPart
+from mlsysim.plans.rl_part import AUTO, COLOCATED, RlPart
 from mlsysim.plans.served import Served
 from mlsysim.plans.serving import server_of
 from mlsysim.plans.serving_load import Server
@@ -30,7 +30,6 @@ from mlsysim.units.text import many
 from mlsysim.vocabulary import Setting, listed, worded
 from mlsysim.walls.fleet.communication import DistributedModel
 
-COLOCATED, AUTO = "none", "auto"
 PROMPT = 1024
 _TIMES_THE_MEAN = 8
 _LONG = 0.12

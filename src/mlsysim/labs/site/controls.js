@@ -42,7 +42,16 @@ function onSystem(plan, on) {
 
 function withAccelerators(plan, count, { chosen }) {
   const number = chosen.system_kind === "node" ? Math.max(1, Math.round(count / chosen.per_node)) : count;
-  return onSystem(plan, `${number}x${chosen.system}`);
+  return pooled(onSystem(plan, `${number}x${chosen.system}`), count, chosen);
+}
+
+// Those that only generate stay the same share of the fleet, in whole nodes.
+function pooled(plan, count, chosen) {
+  const split = Number(get(plan, "rl.split"));
+  if (!split || !chosen.accelerators) return plan;
+  const unit = count > chosen.per_node ? chosen.per_node : 1;
+  const share = Math.max(unit, Math.round(split / chosen.accelerators * count / unit) * unit);
+  return set(plan, "rl.split", String(Math.min(share, Math.max(count - unit, 1))));
 }
 
 export function withSystem(plan, item, { chosen }) {
@@ -73,20 +82,33 @@ const figure = (name, label, tasks = ALL) => ({
 // --- parallelism ---------------------------------------------------------------------------------------------------
 
 const LAYOUT = ["tp", "pp", "cp", "ep", "virtual_stages", "micro_batch", "zero", "recompute"];
+const SERVED = ["tp", "pp", "ep", "attention_dp"];
+const POOLS = ["split", "generator_tp", "generator_pp", "generator_ep"];
 
-export function automatic(plan) {
+function automatic(plan) {
   const split = plan.parallelism ?? {};
   if (split.mode) return split.mode === "auto";
   return !Object.keys(split).some((name) => !FREE.includes(name));
 }
 
-// The plan with the layout that was found for it written down.
+// Of some keys of a part of a plan those for which something was found.
+const found = (chosen, part, keys) => Object.fromEntries(keys.map((key) => [key, chosen[`${part}.${key}`]]).filter(([, value]) => value !== undefined));
+
+// The plan with the layout that was found for it written down, and of post-training its pools.
 export function writtenDown(plan, chosen) {
-  if (plan.task !== "training" || !automatic(plan)) return plan;
+  const { split, ...pools } = plan.task === "rl" ? found(chosen, "rl", POOLS) : {};
+  const given = plan.rl ?? {};
+  const searched = split && given.split === "auto" ? { split: String(split) } : {};
+  const open = { ...Object.fromEntries(Object.entries(pools).filter(([key]) => !(key in given))), ...searched };
+  return laidOut(Object.keys(open).length ? { ...plan, rl: { ...given, ...open } } : plan, chosen);
+}
+
+function laidOut(plan, chosen) {
+  if (plan.task === "inference" || !automatic(plan)) return plan;
   const { mode, ...given } = plan.parallelism ?? {};
-  const found = Object.fromEntries(LAYOUT.map((key) => [key, chosen[`parallelism.${key}`]]).filter(([, value]) => value !== undefined));
-  if (found.pp === 1) delete found.virtual_stages;
-  return { ...plan, parallelism: { ...found, ...given } };
+  const split = found(chosen, "parallelism", plan.task === "serving" ? SERVED : LAYOUT);
+  if (split.pp === 1) delete split.virtual_stages;
+  return Object.keys(split).length ? { ...plan, parallelism: { ...split, ...given } } : plan;
 }
 
 // A degree of a training layout: a searched layout is written down first; the data-parallel degree is what is left.

@@ -6,7 +6,7 @@ import * as beside from "./beside.js";
 import { Brains } from "./brains.js";
 import { anew, engine, fail, say as tell, searching } from "./page.js";
 import { Newest, decode, encode, later } from "./state.js";
-import { automatic, forTask, writtenDown } from "./controls.js";
+import { forTask, writtenDown } from "./controls.js";
 import { Panel } from "./panel.js";
 import { byId, painted } from "./dom.js";
 import { whenOpen } from "./folds.js";
@@ -31,6 +31,7 @@ let deepened = null; // change and sensitivities, with the plan that they are of
 const FOLDED = ["memory", "scorecard"]; // charts below a fold
 const FIRST = "first"; // the design that a visit starts with
 const PATIENCE = 600; // milliseconds after which a reader is told that the answer is under way
+const HELD = 100; // milliseconds of an answer after which the layout that was found for it stays while other things move
 const SLOW = 400; // milliseconds of an answer after which a curve has fewer stops, and none of them stands before the next answer
 const brains = new Brains(state, lists, beside.teachTraces);
 const { inBackground } = brains;
@@ -65,7 +66,7 @@ const quick = new Newest(async (_, newest) => {
     found.figures = answer?.figures ?? {}; // of the chip before, until its own come
     const rest = newest() || !answer ? engine.call("further", { plan, ...widths(), folded: byId("walls").open }) : null;
     if (!plan.task && state.plan === plan) state.plan = { ...plan, task: found.task };
-    edited(found);
+    edited(found, milliseconds);
     panel.know(controls(found));
     const soon = warm && newest();
     if (soon) hero.show(panel.plan, found.task, shadow);
@@ -105,8 +106,8 @@ const spent = (milliseconds) => (milliseconds < 1000 ? `${milliseconds} ms` : `$
 const controls = ({ chosen, figures }) => ({ plan: editing ?? state.plan, chosen, figures, lists });
 
 // What edits build on: a layout that took long to find stays while a hand moves other things; "Find the best layout" searches again.
-function edited({ chosen, feasible }) {
-  editing = brains.slow && feasible ? writtenDown(state.plan, chosen) : state.plan;
+function edited({ chosen, feasible }, milliseconds = Infinity) {
+  editing = milliseconds > HELD && feasible ? writtenDown(state.plan, chosen) : state.plan;
   if (editing !== state.plan) brains.slow = false;
 }
 
@@ -173,11 +174,12 @@ const deep = new Newest(async (_, newest) => {
   const current = () => newest() && state.plan === plan;
   if (brains.slow) await hero.whole();
   if (!current()) return;
-  const worth = await asked("sensitivity", { width: widths().width });
+  const held = panel.plan;
+  const worth = await asked("sensitivity", { plan: held, width: widths().width });
   if (!current()) return;
   byId("chart-sensitivity").classList.remove("waiting");
   showChart(byId("chart-sensitivity"), worth?.chart ?? null);
-  const found = await asked("cheapest");
+  const found = await asked("cheapest", { held });
   if (!current()) return;
   deepened = { plan, change: found, sensitivities: worth?.changes ?? {} };
   showChange(found, answer.feasible);
@@ -236,7 +238,7 @@ function ask() {
 function change(plan, path = null) {
   hero.moved(path);
   anew();
-  if (path && !path.startsWith("parallelism.") && automatic(state.plan)) layout = plan.parallelism;
+  if (path && !path.startsWith("parallelism.") && editing && editing !== state.plan) layout = plan.parallelism;
   state.plan = editing = plan;
   panel.plan = plan;
   address();
