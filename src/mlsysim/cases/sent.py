@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from mlsysim.cases.passing import PARTS, Passed, Server, passing, tabled
@@ -57,8 +57,23 @@ def passed_by(
     clients: float = math.inf,
     parts: int = PARTS,
 ) -> Passed:
-    """What a number of requests sees of one replica, or ``clients`` who ask again."""
-    engine, h = step.engine, t.habits
+    """What a number of requests sees of one replica, or ``clients`` who ask again; a walk is asked for again with its ledger, and where limits are looked for."""
+    try:
+        return _walked(step, t, tuple(limits.items()), places, clients, parts)
+    except TypeError:  # of arrays, which have no hash
+        return _walked.__wrapped__(step, t, tuple(limits.items()), places, clients, parts)
+
+
+@lru_cache(64)
+def _walked(
+    step: Stepping,
+    t: Traffic,
+    limited: tuple[tuple[str, Any], ...],
+    places: float,
+    clients: float,
+    parts: int,
+) -> Passed:
+    engine, h, limits = step.engine, t.habits, dict(limited)
     s = _Tabled(step, t, minimum(places, h.sent))
 
     def seconds(n: float, share: float, read: float, waits: bool) -> float:
